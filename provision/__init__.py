@@ -1,0 +1,1 @@
+"""Bring a GPU lab up from one YAML inventory, and prove it."""

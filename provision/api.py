@@ -1,0 +1,1 @@
+"""Composition root and public library: load, plan, apply, verify, destroy."""

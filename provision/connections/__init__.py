@@ -1,0 +1,1 @@
+"""Transport only: bytes to a system and back."""

@@ -1,0 +1,1 @@
+"""Plan and run; knows no domain."""

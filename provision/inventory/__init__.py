@@ -1,0 +1,1 @@
+"""What the user declared: models, loader, schema, selectors."""

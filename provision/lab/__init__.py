@@ -1,0 +1,1 @@
+"""The rehearsal site: a stand-in for a Proxmox site on one Linux machine."""

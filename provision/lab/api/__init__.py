@@ -1,0 +1,1 @@
+"""The Proxmox-compatible API of the lab."""

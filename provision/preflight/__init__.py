@@ -1,0 +1,1 @@
+"""Rules that refuse a plan before anything is touched."""

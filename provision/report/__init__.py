@@ -1,0 +1,1 @@
+"""Renderers of plans, runs and checks."""

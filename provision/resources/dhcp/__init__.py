@@ -1,0 +1,1 @@
+"""DHCP reservations, one file a back end."""

@@ -1,0 +1,1 @@
+"""Resources of a host reached by a shell, and the script protocol."""

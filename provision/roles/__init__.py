@@ -1,0 +1,1 @@
+"""Domain knowledge: from inventory and facts to resources."""

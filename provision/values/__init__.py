@@ -1,0 +1,1 @@
+"""The floor: values that every layer may use, without I/O."""

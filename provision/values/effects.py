@@ -1,0 +1,64 @@
+"""What a change costs. One table is effect classes and consent classes alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Consent(StrEnum):
+    """What the policy says about an effect class."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    NEVER = "never"
+
+
+class EffectClass(StrEnum):
+    """Effect classes in rising order of risk."""
+
+    DAEMON_RELOAD = "daemon-reload"
+    INITRAMFS = "initramfs"
+    BOOT_LOADER = "boot-loader"
+    RESTART = "restart"
+    RESTART_K3S = "restart-k3s"
+    DRAIN = "drain"
+    GPU_PODS_LOSE_DEVICE = "gpu-pods-lose-device"
+    CONSOLE_LOSS = "console-loss"
+    POWER_CYCLE = "power-cycle"
+    REBOOT_GUEST = "reboot-guest"
+    REBOOT_NODE = "reboot-node"
+    REBOOT_HYPERVISOR = "reboot-hypervisor"
+    REPLACE = "replace"
+    DELETE = "delete"
+
+    @property
+    def rank(self) -> int:
+        """Position in the table: effects of one host run in this order."""
+        return list(EffectClass).index(self)
+
+    @property
+    def is_reboot(self) -> bool:
+        """Whether a new boot id proves the effect."""
+        return self in (EffectClass.REBOOT_GUEST, EffectClass.REBOOT_NODE, EffectClass.REBOOT_HYPERVISOR)
+
+
+ALLOWED_BY_DEFAULT = frozenset(
+    {EffectClass.DAEMON_RELOAD, EffectClass.INITRAMFS, EffectClass.BOOT_LOADER, EffectClass.RESTART}
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Effect:
+    """One cost of a change; equal effects of one system happen once.
+
+    Args:
+        cls: the effect class, the key of the consent policy.
+        target: what it hits: a unit (`chrony.service`), a VM (`vm-gpu`), or empty for the whole system.
+    """
+
+    cls: EffectClass
+    target: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.cls} {self.target}".rstrip()

@@ -1,0 +1,1 @@
+"""testinfra checks over the session's answers."""

@@ -104,7 +104,7 @@ class Guests(Protocol):
         ...
 
     def forget(self, vmid: int) -> None:
-        """Remove what the driver keeps of a guest that is off (seed, logs, sockets); disks are the caller's."""
+        """Remove seed, logs and sockets of a guest that is off; disks are the caller's."""
         ...
 
 
@@ -143,5 +143,5 @@ class Hypervisor(Protocol):
         ...
 
     def facts(self) -> dict[str, object]:
-        """Return `cpus` (int), `memory` (bytes), `kernel` (str), `cmdline`, `boot_mode` (efi or legacy-bios)."""
+        """Return `cpus` (int), `memory` (bytes), `kernel`, `cmdline`, `boot_mode` (efi, legacy-bios)."""
         ...

@@ -1,0 +1,156 @@
+"""What a transport offers: bytes to a system and back, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import SecretStr
+
+from provision.values.cancel import Cancel
+
+
+@dataclass(frozen=True, slots=True)
+class SshEndpoint:
+    """How to reach a host by SSH.
+
+    Args:
+        address: name or address; `~/.ssh/config` applies to it.
+        user: login; users other than root get `sudo -n`.
+        port: TCP port, or None for what ~/.ssh/config says (else 22).
+        key: private key file, or None for the agent and ~/.ssh/config.
+        jump: jump host, or None.
+        known_hosts: file with known keys, or None for the user's own.
+        fingerprints: accepted host keys (`SHA256:...`); when given, nothing else is accepted.
+        wait: seconds to go on trying while the host boots (0 = one try).
+    """
+
+    address: str
+    user: str
+    port: int | None = None
+    key: Path | None = None
+    jump: str | None = None
+    known_hosts: Path | None = None
+    fingerprints: tuple[str, ...] = ()
+    wait: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEndpoint:
+    """The machine that provision runs on."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpsEndpoint:
+    """How to reach a Proxmox VE API: certificate pinned by its SHA-256 fingerprint (`AA:BB:...`)."""
+
+    url: str
+    token_id: str
+    token: SecretStr
+    fingerprint: str
+
+
+Endpoint = SshEndpoint | LocalEndpoint | HttpsEndpoint
+
+
+class ShellConnection(Protocol):
+    """One connection to a host that runs one script at a time on `sh -s`.
+
+    The remote command is constant: `exec /bin/sh -s`, for users other than root `exec sudo -n /bin/sh -s`.
+    """
+
+    executions: int
+    """How many scripts were sent; tests hold the engine to it."""
+
+    def execute(
+        self,
+        script: bytes,
+        *,
+        on_output: Callable[[bytes, bool], None],
+        cancel: Cancel,
+    ) -> int | None:
+        """Send a script on stdin, hand out output as it comes, and return the exit status.
+
+        Args:
+            script: ASCII shell text.
+            on_output: called with bytes and whether they came from stderr.
+            cancel: `leaving` ends the wait at once.
+
+        Returns:
+            The exit status, or None when the connection was cut before one came.
+
+        Raises:
+            Transient, Permanent: the connection could not be made; Refused for host keys.
+        """
+        ...
+
+    def upload(self, path: str, data: bytes, cancel: Cancel) -> None:
+        """Write `data` to a file over a channel of its own (`cat > path` by the same shell), 0600."""
+        ...
+
+    def kill_group(self, pgid: int) -> None:
+        """TERM to a process group over a second channel, after 10 s KILL."""
+        ...
+
+    def close(self) -> None:
+        """End the connection; safe to call twice."""
+        ...
+
+
+class ApiError(Exception):
+    """An HTTP API answered with an error.
+
+    Args:
+        status: HTTP status.
+        reason: HTTP reason phrase: where Proxmox puts the message.
+        errors: message by parameter.
+    """
+
+    def __init__(self, status: int, reason: str, errors: Mapping[str, str] | None = None) -> None:
+        self.status = status
+        self.reason = reason.strip()
+        self.errors = dict(errors or {})
+        details = "".join(f"; {key}: {value.strip()}" for key, value in self.errors.items())
+        super().__init__(f"{status} {self.reason}{details}")
+
+
+class ApiConnection(Protocol):
+    """One connection to an HTTP API."""
+
+    requests: int
+    """How many requests were sent (logins not counted)."""
+
+    def request(self, method: str, path: str, data: Mapping[str, object] | None = None) -> object:
+        """Send one request and return the body's `data`.
+
+        Args:
+            method: GET, POST, PUT or DELETE.
+            path: below /api2/json, with a leading slash.
+            data: parameters; booleans become 1 and 0, None is left out.
+
+        Raises:
+            ApiError: the API refused.
+            Transient, Permanent: no answer; Refused for a wrong certificate.
+            UnknownOutcome: a write was sent and the answer is missing.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """An SSH host key made by the engine: `private` is an OpenSSH private key."""
+
+    private: SecretStr
+    public: str
+    fingerprint: str
+
+
+def join_fingerprints(fingerprints: Sequence[str]) -> str:
+    """Return fingerprints as a user reads them."""
+    return ", ".join(fingerprints) or "none"

@@ -1,0 +1,157 @@
+"""Steps and plans as data: what the engine decided, for renderers and for the saved plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from provision.inventory import Subject
+from provision.resources.contracts import ByHand, Change, Key
+from provision.values.diagnostics import Diagnostic
+from provision.values.effects import Consent, Effect
+from provision.values.outcomes import Outcome
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StepId:
+    """One role for one subject, or `verify` for all."""
+
+    role: str
+    subject: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.role}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A unit of scheduling and reporting.
+
+    Args:
+        id: role and subject.
+        subject: the inventory item.
+        after: steps that must have ended, whatever their outcome.
+        needs: steps whose failure blocks this one.
+        gate: a question to a person, or empty.
+    """
+
+    id: StepId
+    subject: Subject
+    after: frozenset[StepId] = frozenset()
+    needs: frozenset[StepId] = frozenset()
+    gate: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """One resource that differs.
+
+    Args:
+        key: which resource.
+        changes: field-level differences.
+        effects: what must happen after the fix.
+        risks: consents that the fix itself needs.
+        by_hand: what a person must do, if the engine cannot.
+        pending: True when only effects of an earlier run are owed.
+    """
+
+    key: Key
+    changes: tuple[Change, ...]
+    effects: tuple[Effect, ...] = ()
+    risks: tuple[Effect, ...] = ()
+    by_hand: ByHand | None = None
+    pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What one step would do now.
+
+    Args:
+        step: the step.
+        changes: resources that differ; empty means unchanged.
+        unchanged: how many resources are as desired.
+        late: why it cannot be told yet (`after pve has rebooted`), or empty.
+        unreached: why its system does not answer, or empty.
+        excused: unreached without fault (off by hand).
+        problem: why expanding it failed, if it did.
+    """
+
+    step: Step
+    changes: tuple[PlannedChange, ...] = ()
+    unchanged: int = 0
+    late: str = ""
+    unreached: str = ""
+    excused: bool = False
+    problem: Diagnostic | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentNeed:
+    """An effect of the plan, whom it hits, and what the policy says."""
+
+    system: str
+    effect: Effect
+    consent: Consent
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The promise.
+
+    Args:
+        inventory: its name.
+        steps: in the order in which they would begin.
+        risks: all effects with their consent, highest risk first.
+        refusals: preflight errors; any of them refuses the run (exit 4).
+        warnings: preflight warnings and rules that cannot tell yet.
+        orphans: managed things that left the inventory.
+    """
+
+    inventory: str
+    steps: tuple[StepPlan, ...]
+    risks: tuple[ConsentNeed, ...] = ()
+    refusals: tuple[Diagnostic, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
+    orphans: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to change, nothing late, nothing unreached."""
+        return all(not (each.changes or each.late or each.unreached or each.problem) for each in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """How one step ended."""
+
+    id: StepId
+    outcome: Outcome
+    seconds: float = 0.0
+    changed: tuple[PlannedChange, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """How a run ended; `exit_code` follows from it by precedence.
+
+    Args:
+        run: id of the run.
+        inventory: its name.
+        steps: every step.
+        consents_missing: effects that wait for consent.
+        trips: executions or requests by system.
+        interrupted: whether the user ended it.
+        seconds: wall time.
+        verification: check results by name, when the playbook verified (see provision.verify).
+    """
+
+    run: str
+    inventory: str
+    steps: tuple[StepReport, ...]
+    consents_missing: tuple[ConsentNeed, ...] = ()
+    trips: dict[str, int] = field(default_factory=dict)
+    interrupted: bool = False
+    seconds: float = 0.0
+    exit_code: int = 0

@@ -1,0 +1,109 @@
+"""The event stream of a run: the published contract of `--json`, and the only input of renderers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Base of all events; `at` is epoch seconds."""
+
+    type: ClassVar[str] = "event"
+    run: str
+    at: float = field(default_factory=time.time)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the published form: `type` and the fields, plain JSON types only."""
+        return {"type": self.type, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted(Event):
+    """A run began; `verb` is plan, apply, verify or destroy, `subjects` all that it is about."""
+
+    type: ClassVar[str] = "run_started"
+    inventory: str
+    verb: str
+    subjects: tuple[str, ...] = ()
+    journal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStarted(Event):
+    """A step began; `usually` is its median time in former runs in seconds, 0 if unknown."""
+
+    type: ClassVar[str] = "step_started"
+    subject: str
+    role: str
+    usually: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProgress(Event):
+    """What a step does now: an action's label, or the last line of its output."""
+
+    type: ClassVar[str] = "step_progress"
+    subject: str
+    role: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeMade(Event):
+    """One resource was changed (or failed to be): `changes` as (op, path, old, new), secrets masked."""
+
+    type: ClassVar[str] = "change"
+    subject: str
+    role: str
+    key: str
+    verdict: str
+    changes: tuple[tuple[str, str, str, str], ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectDone(Event):
+    """An effect happened (`reboot-guest`), or failed, or waits for consent."""
+
+    type: ClassVar[str] = "effect"
+    system: str
+    effect: str
+    verdict: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEnded(Event):
+    """A step ended with an outcome."""
+
+    type: ClassVar[str] = "step_ended"
+    subject: str
+    role: str
+    outcome: str
+    seconds: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem(Event):
+    """A diagnostic, in its JSON form."""
+
+    type: ClassVar[str] = "problem"
+    diagnostic: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded(Event):
+    """A run ended: how many steps had which outcome, and the exit code."""
+
+    type: ClassVar[str] = "run_ended"
+    outcomes: dict[str, int]
+    exit_code: int
+    seconds: float
+
+
+Emitter = Callable[[Event], None]

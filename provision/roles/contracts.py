@@ -38,12 +38,15 @@ class Context:
         subject: whom the step is about.
         snapshots: answers by system; holds at least what `questions` asked for.
         generated: values made by the engine.
+        destroying: True while all that the role made must go: `retired` then yields everything, not only
+            the alternatives that were not chosen.
     """
 
     inventory: Inventory
     subject: Subject
     snapshots: Mapping[str, Snapshot]
     generated: Generated
+    destroying: bool = False
 
     def seen(self, system: str) -> Snapshot:
         """Return the answers of a system; an empty snapshot when it was not asked."""

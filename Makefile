@@ -3,7 +3,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup check lint types layers unit format clean
+.PHONY: setup lab test story check lint types layers unit model docs bench format clean
 
 setup: $(STAMP)
 
@@ -12,6 +12,17 @@ $(STAMP): pyproject.toml
 	$(VENV)/bin/pip install --quiet --upgrade pip
 	$(VENV)/bin/pip install --quiet --editable '.[lab,dev]'
 	touch $(STAMP)
+
+# The main job, from nothing: set up, start the lab, and bring its site to a verified end.
+lab: $(STAMP)
+	$(VENV)/bin/provision apply inventories/lab.yaml --yes
+
+# Everything that needs no lab: gates, unit tests, model sweeps, contracts against independent servers.
+test: $(STAMP) check model
+
+# The core story in the lab: needs root; about ten minutes without hardware virtualisation.
+story: $(STAMP)
+	$(VENV)/bin/pytest tests/e2e -m 'not full' --durations=0
 
 check: lint types layers unit
 
@@ -27,6 +38,13 @@ layers: $(STAMP)
 
 unit: $(STAMP)
 	$(VENV)/bin/pytest tests/unit
+
+model: $(STAMP)
+	$(VENV)/bin/pytest tests/model tests/contract
+
+docs: $(STAMP)
+	$(VENV)/bin/python -m provision.inventory.reference > docs/inventory.md
+	$(VENV)/bin/python -m provision.preflight.reference > docs/preflight.md
 
 format: $(STAMP)
 	$(VENV)/bin/ruff format .

@@ -1,0 +1,60 @@
+"""A testinfra backend over our session: each command is a question, prefetched if it was asked before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import pytest
+from testinfra.backend.base import BaseBackend, CommandResult
+from testinfra.host import Host
+
+from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.host.shell import Shell, ShellResult
+
+
+class Answers(Protocol):
+    """Where checks get their answers: the session of the run."""
+
+    def ask(self, system: str, queries: Iterable[Any]) -> Snapshot:
+        """Return fresh answers: from the snapshot at hand where it has them, else by one round trip.
+
+        Raises:
+            ProvisionError: the system gives no answers.
+        """
+        ...
+
+    def away(self, system: str) -> str:
+        """Return why a system cannot be asked (`vm-gpu is off by hand`), or an empty string."""
+        ...
+
+
+class SessionBackend(BaseBackend):
+    """Runs testinfra's commands as `Shell` questions to one system."""
+
+    NAME = "provision"
+
+    def __init__(self, system: str, answers: Answers) -> None:
+        super().__init__(system)
+        self._answers = answers
+
+    def run(self, command: str, *args: str, **_: Any) -> CommandResult:
+        """Run a command; a question without an answer skips the check as *cannot tell*."""
+        line = self.get_command(command, *args)
+        query = Shell(line)
+        answer = self._answers.ask(self.hostname, (query,))[query]
+        if isinstance(answer, CannotTell):
+            pytest.skip(f"cannot tell: {answer.reason}")
+        if not isinstance(answer, ShellResult):
+            raise TypeError(f"unexpected answer {answer!r}")
+        return self.result(answer.rc, line.encode(), answer.stdout, answer.stderr)
+
+    @property
+    def encoding(self) -> str:
+        """UTF-8: scripts run with LC_ALL=C and file names are bytes."""
+        return "utf-8"
+
+
+def host_for(system: str, answers: Answers) -> Host:
+    """Return testinfra's view of one system."""
+    return Host(SessionBackend(system, answers))

@@ -1,0 +1,1 @@
+"""The checks: pytest files; each docstring is the claim that a reader sees."""

@@ -1,0 +1,114 @@
+"""Nodes from inside: what the roles of a host promise."""
+
+from __future__ import annotations
+
+import pytest
+from testinfra.host import Host
+
+from provision.inventory import Node
+from provision.verify.plugin import NotDeclared, Site
+
+SKEW = 10
+"""Seconds that a node's clock may differ from the controller's."""
+
+
+@pytest.fixture
+def host(site: Site, node: str) -> Host:
+    """The node by SSH."""
+    return site.host(f"{node}/ssh")
+
+
+@pytest.fixture
+def declared(site: Site, node: str) -> Node:
+    """What the inventory says of it."""
+    return site.inventory.nodes[node]
+
+
+def test_hostname(host: Host, declared: Node) -> None:
+    """The host name is the declared one."""
+    if declared.managed_hostname is None:
+        raise NotDeclared("the host name is unmanaged")
+    seen = host.check_output("uname -n")
+    assert seen == declared.managed_hostname, f"it calls itself {seen}"
+    assert host.file("/etc/hostname").content_string.strip() == declared.managed_hostname
+
+
+def test_root_filesystem_fills_the_disk(host: Host, declared: Node) -> None:
+    """The root filesystem has at least 90 % of the disk."""
+    if not declared.grows_root or declared.disk is None:
+        raise NotDeclared("the root filesystem is unmanaged")
+    kibibytes = int(host.check_output("df -kP / | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2"))
+    share = kibibytes / 1024 / declared.disk
+    assert share >= 0.9, f"{kibibytes // 1024} MiB of {declared.disk} MiB"  # noqa: PLR2004 - the claim
+
+
+def test_clock(site: Site, host: Host, node: str) -> None:
+    """The clock agrees with the controller's within ten seconds."""
+    snapshot = site.answers.ask(f"{node}/ssh", ())
+    assert host.run("true").rc == 0
+    assert abs(snapshot.skew) <= SKEW, f"off by {snapshot.skew:.0f} s"
+
+
+def test_time_is_synchronised(host: Host, declared: Node) -> None:
+    """The clock follows a time server."""
+    if declared.ntp is None:
+        raise NotDeclared("time is unmanaged")
+    seen = host.run("timedatectl show -p NTPSynchronized --value").stdout.strip()
+    if seen == "yes":
+        return
+    tracking = host.run("chronyc -n tracking").stdout
+    assert "Leap status     : Normal" in tracking, tracking or f"NTPSynchronized={seen}"
+
+
+def test_swap_is_off(host: Host, declared: Node) -> None:
+    """No swap is in use."""
+    if declared.swap != "off":
+        raise NotDeclared("swap is unmanaged")
+    rows = host.file("/proc/swaps").content_string.splitlines()[1:]
+    assert not rows, "; ".join(rows)
+
+
+def test_packages(host: Host, declared: Node) -> None:
+    """Every declared package is installed."""
+    absent = [name for name in declared.packages if not host.package(name).is_installed]
+    assert not absent, f"not installed: {absent}"
+
+
+def test_kernel_parameters(host: Host, declared: Node) -> None:
+    """Every declared kernel parameter has its value."""
+    for name, wanted in declared.sysctl.items():
+        seen = " ".join(host.check_output("sysctl -n %s", name).split())
+        assert seen == " ".join(str(wanted).split()), f"{name} = {seen}"
+
+
+def test_services(host: Host, declared: Node) -> None:
+    """Every declared service runs and is enabled as declared."""
+    for each in declared.host_resources:
+        if each.kind != "service":
+            continue
+        service = host.service(each.name)
+        if each.running is not None:
+            assert service.is_running is each.running, f"{each.name}: running is {service.is_running}"
+        if each.enabled is not None:
+            assert service.is_enabled is each.enabled, f"{each.name}: enabled is {service.is_enabled}"
+
+
+def test_no_unit_has_failed(host: Host) -> None:
+    """No unit has failed."""
+    failed = host.check_output("systemctl list-units --state=failed --no-legend --plain")
+    assert not failed, failed
+
+
+def test_card_is_visible(site: Site, gpu_vm: str) -> None:
+    """Every card that is passed through is visible in the guest with its vendor and device id."""
+    host = site.host(f"{gpu_vm}/ssh")
+    declared = site.inventory.nodes[gpu_vm]
+    hypervisor = declared.hypervisor or ""
+    wanted = [site.inventory.hypervisors[hypervisor].cards[alias].id for alias in declared.gpus]
+    seen = host.check_output(
+        'for f in /sys/bus/pci/devices/*; do read -r v <"$f/vendor"; read -r d <"$f/device"; '
+        'echo "${v#0x}:${d#0x}"; done'
+    ).splitlines()
+    for each in {each for each in wanted if each}:
+        count = wanted.count(each)
+        assert seen.count(each) >= count, f"{each} is visible {seen.count(each)} times, not {count}"

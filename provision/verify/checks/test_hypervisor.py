@@ -1,0 +1,119 @@
+"""The hypervisor: its cards are kept from host drivers, and nothing else was touched."""
+
+from __future__ import annotations
+
+import pytest
+from testinfra.host import Host
+
+from provision.inventory import Inventory
+from provision.verify.plugin import NotDeclared, Site
+
+VFIO = "vfio-pci"
+NO_DRIVER = "none"
+
+
+@pytest.fixture
+def host(site: Site, hypervisor: str) -> Host:
+    """The hypervisor by SSH."""
+    return site.host(f"{hypervisor}/ssh")
+
+
+@pytest.fixture
+def slots(site: Site, hypervisor: str) -> tuple[str, ...]:
+    """PCI addresses (without function) of the declared cards."""
+    declared = site.inventory.hypervisors[hypervisor].cards
+    if not declared:
+        raise NotDeclared("no cards are declared")
+    return tuple(card.address for card in declared.values())
+
+
+def _lines(host: Host, command: str, *args: str) -> list[str]:
+    return host.check_output(command, *args).splitlines()
+
+
+def _drivers(host: Host, slot: str) -> dict[str, str]:
+    """Return the bound driver by function address."""
+    rows = _lines(
+        host,
+        'for f in /sys/bus/pci/devices/%s.*; do [ -e "$f" ] || continue; '
+        'd=none; [ -e "$f/driver" ] && d=$(readlink -f "$f/driver"); echo "${f##*/} ${d##*/}"; done',
+        slot,
+    )
+    return dict(row.split(" ", 1) for row in rows)
+
+
+def _users(inventory: Inventory, hypervisor: str, slot: str) -> list[str]:
+    cards = inventory.hypervisors[hypervisor].cards
+    return [
+        name
+        for name, node in inventory.nodes.items()
+        if node.hypervisor == hypervisor and any(cards[alias].address == slot for alias in node.gpus)
+    ]
+
+
+def test_cards_have_no_host_driver(host: Host, slots: tuple[str, ...]) -> None:
+    """Every function of a declared card is with vfio-pci or without a driver."""
+    for slot in slots:
+        drivers = _drivers(host, slot)
+        assert drivers, f"no PCI function at {slot}"
+        wrong = {function: name for function, name in drivers.items() if name not in (VFIO, NO_DRIVER)}
+        assert not wrong, f"host drivers hold functions of {slot}: {wrong}"
+
+
+def test_cards_of_running_vms_are_with_vfio(
+    site: Site, hypervisor: str, host: Host, slots: tuple[str, ...]
+) -> None:
+    """vfio-pci holds every function of a card whose VM runs."""
+    used = {slot: _users(site.inventory, hypervisor, slot) for slot in slots}
+    running = [slot for slot, names in used.items() if any(not site.answers.away(f"{n}/ssh") for n in names)]
+    if not running:
+        pytest.skip("cannot tell: no VM with a card runs")
+    for slot in running:
+        drivers = _drivers(host, slot)
+        assert set(drivers.values()) == {VFIO}, f"{slot}: {drivers}"
+
+
+def test_modules_of_cards_are_not_loaded(host: Host, slots: tuple[str, ...]) -> None:
+    """No kernel module that would drive a declared display function is loaded."""
+    for slot in slots:
+        names = set(
+            _lines(
+                host,
+                'for f in /sys/bus/pci/devices/%s.*; do case "$(cat "$f/class")" in 0x03*) '
+                'modprobe -qR "$(cat "$f/modalias")" || true;; esac; done',
+                slot,
+            )
+        )
+        loaded = {row.split()[0] for row in _lines(host, "cat /proc/modules")}
+        candidates = {name.replace("-", "_") for name in names} - {"vfio_pci"}
+        assert not candidates & loaded, f"loaded on the host: {sorted(candidates & loaded)}"
+
+
+def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) -> None:
+    """The running kernel was booted with the declared arguments and a blacklist for the cards."""
+    words = host.file("/proc/cmdline").content_string.split()
+    declared = site.inventory.hypervisors[hypervisor]
+    absent = [each for each in declared.kernel_arguments if each not in words]
+    assert not absent, f"not in /proc/cmdline: {absent}"
+    if declared.cards and declared.manage:
+        assert any(word.startswith("modprobe.blacklist=") for word in words), " ".join(words)
+
+
+def test_nothing_else_of_the_group_is_touched(host: Host, slots: tuple[str, ...]) -> None:
+    """A card's IOMMU group holds nothing but its own functions and bridges."""
+    for slot in slots:
+        rows = _lines(
+            host,
+            'for f in /sys/bus/pci/devices/%s.*/iommu_group/devices/*; do [ -e "$f" ] || continue; '
+            'echo "${f##*/} $(cat "$f/class")"; done | sort -u',
+            slot,
+        )
+        assert rows, f"{slot} is in no IOMMU group"
+        foreign = [row for row in rows if not row.startswith(f"{slot}.") and " 0x06" not in row]
+        assert not foreign, f"in the group of {slot}: {foreign}"
+
+
+def test_system_is_running(host: Host) -> None:
+    """No unit of the hypervisor has failed."""
+    failed = _lines(host, "systemctl list-units --state=failed --no-legend --plain")
+    assert not failed, "; ".join(failed)

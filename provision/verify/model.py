@@ -1,0 +1,61 @@
+"""Results of checks as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from provision.values.outcomes import ExitCode
+
+
+class CheckOutcome(StrEnum):
+    """How a check ended; CANNOT_TELL is a check that found no evidence either way."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    CANNOT_TELL = "cannot-tell"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One check.
+
+    Args:
+        name: what is claimed, in words (`root filesystem fills the disk`).
+        subject: whom it is about.
+        outcome: passed, failed or cannot tell.
+        message: what was seen instead, or why it cannot be told.
+        excused: cannot tell without fault (a VM that is off by hand).
+        seconds: how long it took.
+    """
+
+    name: str
+    subject: str
+    outcome: CheckOutcome
+    message: str = ""
+    excused: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """All checks of one verification."""
+
+    checks: tuple[CheckResult, ...]
+    seconds: float = 0.0
+
+    def count(self, outcome: CheckOutcome) -> int:
+        """Return how many checks had an outcome."""
+        return sum(each.outcome is outcome for each in self.checks)
+
+    def exit_code(self, *, strict: bool) -> ExitCode:
+        """Return 3 when a check failed, 7 with `strict` when one cannot tell, else 0.
+
+        A run without a single check proves nothing: with `strict` it cannot tell either.
+        """
+        if self.count(CheckOutcome.FAILED):
+            return ExitCode.VERIFY_FAILED
+        unsure = any(each.outcome is CheckOutcome.CANNOT_TELL and not each.excused for each in self.checks)
+        if strict and (unsure or not self.checks):
+            return ExitCode.CANNOT_TELL
+        return ExitCode.DONE

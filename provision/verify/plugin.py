@@ -1,0 +1,117 @@
+"""The pytest plugin: parametrises checks by subject and collects results instead of printing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from testinfra.host import Host
+
+from provision.inventory import Inventory
+from provision.values.errors import ProvisionError
+from provision.verify.backend import Answers, host_for
+from provision.verify.model import CheckOutcome, CheckResult
+
+
+class NotDeclared(pytest.skip.Exception):  # type: ignore[misc,name-defined]  # pytest's own class, untyped
+    """The subject declares nothing for this check: there is nothing to tell, and no result."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What checks may look at: the inventory, and the session's answers."""
+
+    inventory: Inventory
+    answers: Answers
+
+    def host(self, system: str) -> Host:
+        """Return testinfra's view of a system; the check is skipped when it is away."""
+        if reason := self.answers.away(system):
+            pytest.skip(f"cannot tell: {reason}")
+        return host_for(system, self.answers)
+
+
+class VerifyPlugin:
+    """Give `site` and subject fixtures to checks, keep their results.
+
+    Args:
+        site: inventory and answers.
+        subjects: names by fixture (`vm`, `node`, `hypervisor`, ...).
+        on_result: called with every result as it comes.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        subjects: dict[str, tuple[str, ...]],
+        excused: frozenset[str],
+        on_result: Callable[[CheckResult], None],
+    ) -> None:
+        self._site = site
+        self._subjects = subjects
+        self._excused = excused
+        self._on_result = on_result
+        self.results: list[CheckResult] = []
+        self.broken: list[str] = []
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Take pytest's own reporter out: the renderers of `report` speak to the user."""
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            config.pluginmanager.unregister(reporter)
+
+    @pytest.fixture
+    def site(self) -> Site:
+        """The site under verification."""
+        return self._site
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """One check per subject of the kind that its argument names."""
+        for kind, names in self._subjects.items():
+            if kind in metafunc.fixturenames:
+                metafunc.parametrize(kind, names)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+        """Turn the outcome of a check's call (or of its failed set-up) into a result."""
+        yield
+        if call.when == "teardown" or (call.when == "setup" and call.excinfo is None):
+            return
+        if call.excinfo is not None and isinstance(call.excinfo.value, NotDeclared):
+            return
+        outcome, message = CheckOutcome.PASSED, ""
+        if call.excinfo is not None:
+            error = call.excinfo.value
+            skipped = isinstance(error, pytest.skip.Exception)
+            unanswered = isinstance(error, ProvisionError)
+            outcome = CheckOutcome.CANNOT_TELL if skipped or unanswered else CheckOutcome.FAILED
+            message = str(error).removeprefix("cannot tell: ").strip() or call.excinfo.typename
+            if outcome is CheckOutcome.FAILED and not isinstance(error, AssertionError):
+                message = f"{call.excinfo.typename}: {message}"
+        result = CheckResult(
+            name=_claim(item),
+            subject=_subject(item, self._subjects),
+            outcome=outcome,
+            message=message.split("\n\n")[0],
+            excused=outcome is CheckOutcome.CANNOT_TELL and _subject(item, self._subjects) in self._excused,
+            seconds=call.duration,
+        )
+        self.results.append(result)
+        self._on_result(result)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A check file that cannot be imported is a failure, never silence."""
+        if report.failed:
+            self.broken.append(f"{report.nodeid}: {report.longreprtext.splitlines()[-1]}")
+
+
+def _claim(item: pytest.Item) -> str:
+    function = getattr(item, "function", None)
+    return ((function.__doc__ if function else "") or item.name).strip().splitlines()[0].rstrip(".")
+
+
+def _subject(item: pytest.Item, subjects: dict[str, tuple[str, ...]]) -> str:
+    spec = getattr(item, "callspec", None)
+    params = spec.params if spec else {}
+    return next((str(params[kind]) for kind in subjects if kind in params), "")

@@ -1,0 +1,75 @@
+"""Run the checks in this process and return their results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from provision.inventory import Inventory, select
+from provision.verify.backend import Answers
+from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
+from provision.verify.plugin import Site, VerifyPlugin
+
+CHECKS = Path(__file__).parent / "checks"
+
+# Hermetic and safe beside other threads: no capture of file descriptors, no user plugins or ini files.
+OPTIONS = (
+    "--capture=no",
+    "--disable-plugin-autoload",
+    "--import-mode=importlib",
+    "-pno:cacheprovider",
+    "-pno:faulthandler",
+    "-pno:unraisableexception",
+    "-pno:threadexception",
+    "-pno:warnings",
+)
+
+
+def subjects(inventory: Inventory) -> dict[str, tuple[str, ...]]:
+    """Return the names that parametrise checks, by the argument that asks for them."""
+    chosen = {
+        "hypervisor": "hypervisors",
+        "vm": "nodes.virtual",
+        "gpu_vm": "nodes.gpu",
+        "node": "nodes",
+    }
+    names = {kind: tuple(each.name for each in select(inventory, what)) for kind, what in chosen.items()}
+    names["gpu_vm"] = tuple(each for each in names["gpu_vm"] if each in names["vm"])
+    return names
+
+
+def run_checks(
+    inventory: Inventory,
+    answers: Answers,
+    *,
+    junit: Path | None = None,
+    excused: frozenset[str] = frozenset(),
+    on_result: Callable[[CheckResult], None] = lambda _: None,
+) -> VerifyReport:
+    """Run every check that the inventory gives a reason for.
+
+    Args:
+        inventory: what was declared.
+        answers: the session.
+        junit: where to write pytest's own JUnit XML, or None.
+        excused: subjects that are away without fault (off by hand).
+        on_result: called with each result as it comes.
+    """
+    began = time.monotonic()
+    plugin = VerifyPlugin(Site(inventory, answers), subjects(inventory), excused, on_result)
+    arguments = [str(CHECKS), f"--rootdir={CHECKS}", "-c/dev/null", *OPTIONS]
+    if junit is not None:
+        arguments += [f"--junitxml={junit}", "-ojunit_suite_name=provision"]
+    code = pytest.main(arguments, plugins=[plugin])
+    results = list(plugin.results)
+    if plugin.broken or code not in (
+        pytest.ExitCode.OK,
+        pytest.ExitCode.TESTS_FAILED,
+        pytest.ExitCode.NO_TESTS_COLLECTED,
+    ):
+        text = "; ".join(plugin.broken) or f"pytest ended with {code}"
+        results.append(CheckResult("checks can be run", inventory.name, CheckOutcome.FAILED, text))
+    return VerifyReport(tuple(results), time.monotonic() - began)

@@ -1,0 +1,164 @@
+"""From pydantic's errors to problems as a user should read them."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from provision.inventory.scalars import near, shape_of
+from provision.inventory.tree import Tree
+from provision.values.diagnostics import Diagnostic
+
+Path = tuple[str | int, ...]
+
+
+def explain(error: ValidationError, tree: Tree, model: type[BaseModel]) -> list[tuple[Path, Diagnostic]]:
+    """Return each problem with the path of the item that it spoils."""
+    return [_one(dict(each), tree, model) for each in error.errors(include_url=False)]
+
+
+def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Path, Diagnostic]:
+    path, written = _path(error["loc"], tree)
+    kind: str = error["type"]
+    found = error.get("input")
+    subject = str(path[1]) if len(path) > 1 and path[0] in ("nodes", "hypervisors", "profiles") else ""
+    where = dotted(path)
+    code, source = "INVENTORY_VALUE", tree.source(path)
+    if kind == "extra_forbidden":
+        key = str(path[-1]) if path else ""
+        code, source = "INVENTORY_UNKNOWN_KEY", tree.source(path, on_key=True)
+        inside = dotted(path[:-1]) or "the inventory"
+        summary = f"unknown key {key[:80]!r} in {inside}{near(key, _keys(model, path[:-1], tree))}"
+    elif kind == "missing":
+        code = "INVENTORY_MISSING_KEY"
+        missing = str(error["loc"][-1])
+        holder = dotted(path[:-1] if written != path else path) or "the inventory"
+        source = tree.source(path[:-1], on_key=True)
+        summary = f"{holder} lacks the key {missing!r}"
+    elif kind in ("literal_error", "enum"):
+        words = [word.strip("' ") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
+        hint = near(found, words) if isinstance(found, str) else ""
+        shown = f"{where}: {shape_of(found)} is not"
+        summary = f"{shown} {words[0]}" if len(words) == 1 else f"{shown} one of {', '.join(words)}{hint}"
+    elif kind in ("model_type", "model_attributes_type", "dict_type"):
+        summary = f"{where}: expected a mapping, found {shape_of(found)}"
+    elif kind in ("tuple_type", "list_type"):
+        summary = f"{where}: expected a list, found {shape_of(found)}"
+    elif kind == "union_tag_not_found":
+        code = "INVENTORY_MISSING_KEY"
+        summary = f"{where} lacks the key 'kind'"
+    elif kind == "union_tag_invalid":
+        words = [word.strip("' ") for word in error["ctx"]["expected_tags"].split(", ")]
+        tag = str(error["ctx"]["tag"])
+        source = tree.source((*path, "kind"))
+        summary = f"{where}: {tag[:60]!r} is no kind of resource: {', '.join(words)} are{near(tag, words)}"
+    else:
+        summary = f"{where}: {error['msg']}" if where else error["msg"]
+    return path, Diagnostic(code, summary, subject, source=source)
+
+
+def _path(loc: tuple[str | int, ...], tree: Tree) -> tuple[Path, Path]:
+    """Return where an error lies in the tree, without pydantic's own marks, and the part that was written."""
+    path: list[str | int] = []
+    for index, part in enumerate(loc):
+        if part == "[key]":
+            continue
+        if tree.find((*path, part)) is not None or index == len(loc) - 1:
+            path.append(part)
+        elif isinstance(part, str) and _is_tag(tuple(path), part, tree):
+            continue
+        else:
+            path.append(part)
+    written = tuple(path)
+    while written and tree.find(written) is None:
+        written = written[:-1]
+    return tuple(path), written
+
+
+def _is_tag(path: Path, part: str, tree: Tree) -> bool:
+    kind = tree.find((*path, "kind"))
+    return kind is not None and str(kind.value) == part
+
+
+def _keys(model: type[BaseModel], path: Path, tree: Tree) -> list[str]:
+    """Return the keys that a mapping at a path may have."""
+    found: Any = model
+    walked: Path = ()
+    for part in path:
+        found = _below(found, part)
+        walked = (*walked, part)
+        members = _models(found)
+        if len(members) > 1:
+            kind = tree.find((*walked, "kind"))
+            chosen = [each for each in members if _kind_of(each) == (str(kind.value) if kind else "")]
+            found = chosen[0] if chosen else found
+    return [name for each in _models(found) for name, field in each.model_fields.items() if not field.exclude]
+
+
+def _kind_of(model: type[BaseModel]) -> str:
+    field = model.model_fields.get("kind")
+    return str(typing.get_args(field.annotation)[0]) if field is not None else ""
+
+
+def _below(annotation: Any, part: str | int) -> Any:
+    for each in _parts(annotation):
+        if isinstance(each, type) and issubclass(each, BaseModel) and part in each.model_fields:
+            return each.model_fields[str(part)].annotation
+        origin = typing.get_origin(each)
+        if origin is dict:
+            return typing.get_args(each)[1]
+        if origin is tuple:
+            return typing.get_args(each)[0]
+    return None
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    return [each for each in _parts(annotation) if isinstance(each, type) and issubclass(each, BaseModel)]
+
+
+def _parts(annotation: Any) -> list[Any]:
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _parts(typing.get_args(annotation)[0])
+    if origin in (typing.Union, types.UnionType):
+        return [part for each in typing.get_args(annotation) for part in _parts(each)]
+    return [annotation]
+
+
+def dotted(path: Path) -> str:
+    """Return a path as text: `nodes.vm-1.disks[0].size`."""
+    made = ""
+    for part in path:
+        made += f"[{part}]" if isinstance(part, int) else f".{part}" if made else str(part)
+    return made
+
+
+def without(data: Any, path: Path) -> Any:
+    """Return a copy of plain data without what stands at a path (or at the deepest part that is there)."""
+    if not path:
+        return data
+    head, rest = path[0], path[1:]
+    if isinstance(data, Mapping) and head in data:
+        made = dict(data)
+        below = without(made[head], rest) if rest else None
+        if not rest or below is made[head]:
+            del made[head]
+        else:
+            made[head] = below
+        return made
+    if isinstance(data, list) and isinstance(head, int) and head < len(data):
+        items = list(data)
+        below = without(items[head], rest) if rest else None
+        if not rest or below is items[head]:
+            items[head] = _GONE
+        else:
+            items[head] = below
+        return [each for each in items if each is not _GONE]
+    return data
+
+
+_GONE = object()

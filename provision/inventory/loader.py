@@ -1,0 +1,83 @@
+"""`load`: from a file to a validated inventory, or all of its problems at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from provision.inventory.explain import explain, without
+from provision.inventory.models.inventory import Inventory
+from provision.inventory.resolve import resolve
+from provision.inventory.tree import Tree
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import UsageError
+
+_ROUNDS = 6
+
+
+def load(path: Path, *, overlays: Sequence[Path] = (), environ: Mapping[str, str] | None = None) -> Inventory:
+    """Return the inventory of a file, resolved and validated.
+
+    Args:
+        path: the file, as the user typed it.
+        overlays: further files that change it, in order.
+        environ: values for `${NAME}`; unset, the process's own.
+
+    Raises:
+        UsageError: with every problem that was found, each with its position.
+    """
+    tree, problems = resolve(path, overlays, os.environ if environ is None else environ)
+    if tree is None:
+        raise UsageError(problems)
+    inventory, found = _validated(tree)
+    problems += found
+    if inventory is not None:
+        inventory._tree = tree  # noqa: SLF001 - the loader fills what the file cannot say
+        inventory._file = str(path)  # noqa: SLF001 - as above
+    if problems or inventory is None:
+        raise UsageError(_unique(problems))
+    inventory._digest = hashlib.sha256(_canonical(tree)).hexdigest()  # noqa: SLF001 - as above
+    return inventory
+
+
+def _validated(tree: Tree) -> tuple[Inventory | None, list[Diagnostic]]:
+    """Validate; where that fails, again without what was wrong, so that the other rules see the rest."""
+    data = tree.root.plain()
+    problems: list[Diagnostic] = []
+    for _ in range(_ROUNDS):
+        try:
+            return Inventory.model_validate(data), problems
+        except ValidationError as error:
+            found = explain(error, tree, Inventory)
+        problems += [problem for _, problem in found]
+        for spoilt, _ in sorted(found, key=lambda each: len(each[0])):
+            data = without(data, spoilt)
+    return None, problems
+
+
+def _unique(problems: list[Diagnostic]) -> list[Diagnostic]:
+    """Drop repetitions (a profile's error shows in all of its nodes) and order by position."""
+    seen: dict[tuple[object, ...], Diagnostic] = {}
+    for each in problems:
+        text = each.summary.partition(": ")[2] or each.summary
+        key = (each.code, each.source, text if each.source is not None else each.summary)
+        seen.setdefault(key, each)
+    return sorted(seen.values(), key=_position)
+
+
+def _position(problem: Diagnostic) -> tuple[str, int, int]:
+    source = problem.source
+    return ("", 0, 0) if source is None else (source.file, source.line, source.column)
+
+
+def _canonical(tree: Tree) -> bytes:
+    def plain(value: Any) -> Any:
+        return repr(value)
+
+    return json.dumps(tree.root.plain(), sort_keys=True, default=plain, separators=(",", ":")).encode()

@@ -1,0 +1,36 @@
+"""What all models share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema
+
+from provision.inventory.scalars import HostKey, LocalPath, Port, Text
+from provision.inventory.secrets import Secret, secret_of
+
+SecretRef = Annotated[Secret, PlainValidator(secret_of), WithJsonSchema({"type": "object"})]
+"""A secret by reference: `!secret {env: X}`, `{file: ...}` or `{command: [...]}`."""
+
+
+class Model(BaseModel):
+    """Frozen, and unknown keys are errors; validators are built once, for the whole inventory."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, protected_namespaces=())
+
+
+class Ssh(Model):
+    """How one host is reached by SSH, where it differs from `access:`."""
+
+    user: Text | None = None
+    """Login; other users than root need sudo without a password."""
+    key: LocalPath | None = None
+    """Private key file on the controller."""
+    host_key: HostKey | None = None
+    """Fingerprint of the host key (`SHA256:...`); nothing else is accepted then."""
+    port: Port | None = None
+    """TCP port of sshd."""
+    jump: Text | None = None
+    """Jump host, as for `ssh -J`."""
+    known_hosts: LocalPath | None = None
+    """File with known host keys."""

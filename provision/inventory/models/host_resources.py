@@ -1,0 +1,120 @@
+"""Resources that a site adds to a host: the last host step of its subject.
+
+Texts may hold `{{ names }}` of `vars:` (of the inventory, hypervisor, profile, node and of the resource itself).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from provision.inventory.models.base import Model, SecretRef
+from provision.inventory.scalars import Flag, LocalPath, Mode, TargetPath, Text, Vars
+
+
+class FileResource(Model):
+    """A file, a line in a file, or that there is none; content, template, secret and line exclude one another."""
+
+    kind: Literal["file"]
+    """Which kind of resource."""
+    path: TargetPath
+    """Where it lies on the host."""
+    content: Text | None = None
+    """Its whole content."""
+    template: LocalPath | None = None
+    """Jinja2 template on the controller that makes the content."""
+    secret: SecretRef | None = None
+    """Its whole content, by reference; never shown."""
+    line: Text | None = None
+    """One line that the file must have; the rest of it is left alone."""
+    vars: Vars = {}
+    """Further values for the template."""
+    mode: Mode | None = None
+    """Octal mode (`0644`); unset, 0644 for new files (0600 for secrets)."""
+    owner: Text | None = None
+    """Owning user."""
+    group: Text | None = None
+    """Owning group."""
+    sensitive: Flag = False
+    """Never show the content in plans and logs."""
+    absent: Flag = False
+    """The file must not be there."""
+    restart: tuple[Text, ...] = ()
+    """Units that are restarted when it changes."""
+
+
+class PackageResource(Model):
+    """A distribution package."""
+
+    kind: Literal["package"]
+    """Which kind of resource."""
+    name: Text
+    """Package name."""
+    absent: Flag = False
+    """The package must not be installed."""
+    hold: Flag | None = None
+    """Keep it from being upgraded."""
+
+
+class ServiceResource(Model):
+    """A systemd unit."""
+
+    kind: Literal["service"]
+    """Which kind of resource."""
+    name: Text
+    """Unit name; `.service` may be left out."""
+    running: Flag | None = None
+    """Whether it runs now; unset, unmanaged."""
+    enabled: Flag | None = None
+    """Whether it starts at boot; unset, unmanaged."""
+
+
+class SysctlResource(Model):
+    """A kernel parameter, now and at boot."""
+
+    kind: Literal["sysctl"]
+    """Which kind of resource."""
+    key: Text
+    """Its dotted name."""
+    value: Text
+    """Its value."""
+
+
+class KernelModuleResource(Model):
+    """A kernel module."""
+
+    kind: Literal["kernel_module"]
+    """Which kind of resource."""
+    name: Text
+    """Module name."""
+    blacklisted: Flag = False
+    """Keep it from being loaded; otherwise it is loaded now and at boot."""
+    options: Text | None = None
+    """Module options (`a=1 b=2`)."""
+
+
+class CommandResource(Model):
+    """A command with a guard that tells whether it is needed; one guard is required."""
+
+    kind: Literal["command"]
+    """Which kind of resource."""
+    name: Text
+    """How it is called in plans."""
+    run: Text
+    """POSIX shell text."""
+    creates: TargetPath | None = None
+    """It is needed while this file is missing."""
+    unless: Text | None = None
+    """It is needed while this shell text ends with a status other than 0; it must change nothing."""
+
+
+HostResource = Annotated[
+    FileResource
+    | PackageResource
+    | ServiceResource
+    | SysctlResource
+    | KernelModuleResource
+    | CommandResource,
+    Field(discriminator="kind"),
+]

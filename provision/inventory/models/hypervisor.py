@@ -1,0 +1,109 @@
+"""Hypervisors: Proxmox VE hosts, their API, storages and cards."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from provision.inventory.models.base import Model, SecretRef, Ssh
+from provision.inventory.models.host_resources import HostResource
+from provision.inventory.scalars import (
+    Address,
+    CertificateFingerprint,
+    Flag,
+    Label,
+    Mac,
+    Mebibytes,
+    PciAddress,
+    PciId,
+    Text,
+    Url,
+    Vars,
+)
+
+
+class Api(Model):
+    """The hypervisor's web API; written by `provision bootstrap root@ADDRESS`."""
+
+    url: Url | None = None
+    """Base URL; unset, `https://ADDRESS:8006`."""
+    token_id: Text | None = None
+    """API token's name: `user@realm!token`."""
+    token: SecretRef | None = None
+    """API token's secret, by reference."""
+    fingerprint: CertificateFingerprint | None = None
+    """SHA-256 fingerprint of its certificate."""
+
+
+class Storage(Model):
+    """Names of Proxmox VE storages, by use."""
+
+    images: Text = "local"
+    """Storage for cloud images (content type import or iso)."""
+    disks: Text = "local-lvm"
+    """Storage for VM disks."""
+    snippets: Text = "local"
+    """Storage for cloud-init snippets."""
+
+
+class Card(Model):
+    """A PCI card that is passed to VMs by its alias."""
+
+    address: PciAddress
+    """PCI address with domain, without function: all functions are passed."""
+    id: PciId | None = None
+    """Vendor and device id of the first function."""
+    drives_console: Flag = False
+    """The host's monitor hangs on this card: its loss needs consent `console-loss`, and it is never bound early."""
+
+
+class Hypervisor(Model):
+    """One Proxmox VE host."""
+
+    name: Text = Field(default="", exclude=True)
+    """Set by the loader: the key in `hypervisors`."""
+    manage: Flag = True
+    """Whether the host itself is changed; its VMs are managed in any case."""
+    address: Address
+    """Its address."""
+    node: Label | None = None
+    """Node name in Proxmox VE; unset, the key."""
+    reserve_address: Flag = False
+    """Reserve its address on the router, too."""
+    mac: Mac | None = None
+    """MAC of its bridge for the reservation; unset, read from the host."""
+    connection: Literal["ssh", "local"] = "ssh"
+    """By SSH, or `local` when provision runs on the host itself."""
+    api: Api = Api()
+    """Its web API."""
+    ssh: Ssh = Ssh()
+    """How it is reached by SSH; user root unless named."""
+    repositories: Literal["unmanaged", "no_subscription", "enterprise"] = "unmanaged"
+    """Package repositories of the host."""
+    storage: Storage = Storage()
+    """Its storages, by use."""
+    bridge: Text = "vmbr0"
+    """Bridge of the VMs' network devices."""
+    reserve_memory: Mebibytes | None = None
+    """What the host and its ZFS cache keep of the memory."""
+    cards: dict[Label, Card] = {}
+    """PCI cards by alias."""
+    blacklist_extra: tuple[Text, ...] = ()
+    """Kernel modules kept off besides those derived from the cards."""
+    kernel_arguments: tuple[Text, ...] = ()
+    """Further kernel arguments of the host."""
+    host_resources: tuple[HostResource, ...] = ()
+    """Site-specific resources: the last host step."""
+    vars: Vars = {}
+    """Values for templates of `host_resources`."""
+
+    @property
+    def node_name(self) -> str:
+        """Node name in Proxmox VE."""
+        return self.node or self.name
+
+    @property
+    def api_url(self) -> str:
+        """Base URL of the web API, without a slash at the end."""
+        return (self.api.url or f"https://{self.address}:8006").rstrip("/")

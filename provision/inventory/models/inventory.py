@@ -1,0 +1,161 @@
+"""The root of the inventory, with what follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, PrivateAttr
+
+from provision.inventory.lock import Lock
+from provision.inventory.login import Login
+from provision.inventory.models.base import Model
+from provision.inventory.models.cluster import (
+    Dynamo,
+    Expect,
+    Gpu,
+    K3s,
+    Rdma,
+    SharedStorage,
+    Sharing,
+    VerifyOptions,
+)
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node, Profile
+from provision.inventory.models.site import Access, Image, Lab, Network, Policy, Proxy, Sources
+from provision.inventory.scalars import Label, LocalPath, Text, Vars
+from provision.inventory.tree import Tree
+from provision.values.diagnostics import Source
+from provision.values.effects import Consent, EffectClass
+
+Key = tuple[str | int, ...]
+
+
+class Inventory(Model):
+    """Everything declared, nothing observed. After loading, nodes are resolved: profile, range and driver merged."""
+
+    version: Literal["1"]
+    """Version of this schema: 1."""
+    name: Label
+    """Name of the site; part of every marker and generated MAC."""
+    extends: LocalPath | None = None
+    """Inventory that this one changes: mappings merge, `null` removes, all else replaces."""
+    vars: Vars = {}
+    """Values for templates of `host_resources` on all hosts."""
+    policy: Policy = Policy()
+    """Consent by effect class."""
+    access: Access = Access()
+    """How guests and nodes are reached."""
+    proxy: Proxy = Proxy()
+    """HTTP proxy of nodes and pods."""
+    sources: Sources = Sources()
+    """Where downloads come from."""
+    network: Network | None = None
+    """The site's network."""
+    images: dict[Text, Image] = {}
+    """Cloud images by name."""
+    hypervisors: dict[Label, Hypervisor] = {}
+    """Proxmox VE hosts by name."""
+    profiles: dict[Text, Profile] = {}
+    """Settings that nodes share, by name."""
+    nodes: dict[Label, Node] = {}
+    """Machines by name."""
+    k3s: K3s | None = None
+    """The Kubernetes distribution."""
+    storage: dict[Label, SharedStorage] = {}
+    """Paths that nodes share, by name."""
+    gpu: Gpu | None = None
+    """GPU software."""
+    rdma: Rdma | None = None
+    """RDMA for pods."""
+    sharing: Sharing | None = None
+    """How workloads share cards."""
+    dynamo: Dynamo | None = None
+    """NVIDIA Dynamo."""
+    expect: Expect = Expect()
+    """What verification expects."""
+    verify: VerifyOptions = Field(default=VerifyOptions())
+    """How verification runs."""
+    lab: Lab | None = None
+    """A stand-in site on this machine."""
+
+    _tree: Tree | None = PrivateAttr(default=None)
+    _file: str = PrivateAttr(default="")
+    _digest: str = PrivateAttr(default="")
+    _lock: Lock = PrivateAttr(default_factory=Lock)
+
+    @property
+    def file(self) -> str:
+        """The inventory's file name, as the user typed it."""
+        return self._file
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the inventory's file."""
+        return Path(self._file).parent
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the resolved content, in hex."""
+        return self._digest
+
+    @property
+    def lock(self) -> Lock:
+        """Digests from `provision.lock.yaml` beside the inventory."""
+        return self._lock
+
+    def source(self, path: Key) -> Source | None:
+        """Return where a field was written, through extends, overlays, profiles and ranges.
+
+        Args:
+            path: keys and list positions from the root, like `("nodes", "vm-1", "memory")`; the deepest
+                part that was written counts.
+        """
+        return None if self._tree is None else self._tree.source(path)
+
+    def consent(self, effect_class: EffectClass) -> Consent:
+        """Return what the policy says about one effect class."""
+        return self.policy.consent(effect_class)
+
+    def hypervisor_of(self, node: Node) -> Hypervisor | None:
+        """Return a node's hypervisor; None for bare metal."""
+        return None if node.hypervisor is None else self.hypervisors[node.hypervisor]
+
+    def vars_of(self, subject: str) -> dict[str, object]:
+        """Return the template values of a hypervisor or node, its own over the inventory's."""
+        item = self.hypervisors.get(subject) or self.nodes.get(subject)
+        return {**self.vars, **(item.vars if item is not None else {})}
+
+    def login(self, subject: str) -> Login:
+        """Return how a hypervisor or node is reached by SSH, its own settings over `access:`.
+
+        Raises:
+            KeyError: there is no such hypervisor or node.
+        """
+        host = self.hypervisors.get(subject)
+        if host is not None:
+            own, access = host.ssh, None
+            address, user = host.address, own.user or "root"
+        else:
+            node = self.nodes[subject]
+            own, access = node.ssh, self.access
+            address, user = node.address, own.user or self.access.user or "root"
+        return Login(
+            address=address,
+            user=user,
+            port=own.port or (access.port if access else None),
+            key=own.key or self.access.key,
+            jump=own.jump or (access.jump if access else None),
+            known_hosts=own.known_hosts or self.access.known_hosts,
+            host_key=own.host_key,
+        )
+
+    @property
+    def no_proxy(self) -> tuple[str, ...]:
+        """Exceptions for NO_PROXY: loopback, nodes, pods, services, then the declared ones."""
+        found = ["localhost", "127.0.0.1"]
+        found += [item.address for item in (*self.hypervisors.values(), *self.nodes.values())]
+        if self.k3s is not None:
+            found += [self.k3s.pod_cidr, self.k3s.service_cidr, ".svc", ".cluster.local"]
+        found += self.proxy.no_proxy
+        return tuple(dict.fromkeys(found))

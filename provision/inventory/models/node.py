@@ -1,0 +1,372 @@
+"""Profiles and nodes: virtual machines and bare metal alike."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator, WithJsonSchema
+
+from provision.inventory.models.base import Model, Ssh
+from provision.inventory.models.host_resources import HostResource
+from provision.inventory.scalars import (
+    Address,
+    Count,
+    Flag,
+    HostName,
+    Interface4,
+    Label,
+    Mac,
+    Mebibytes,
+    Seconds,
+    Text,
+    Vars,
+    VmId,
+    Whole,
+    text,
+    whole,
+    wrong,
+)
+from provision.values.units import parse_size
+
+
+def _balloon(value: Any) -> int:
+    if value is False or value == 0 or str(value) in {"off", "false", "0"}:
+        return 0
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    try:
+        return parse_size(text(value))
+    except ValueError:
+        wrong(f"{str(value)[:60]!r} is neither `off` nor a size like 2GiB")
+
+
+Balloon = Annotated[
+    int, PlainValidator(_balloon), WithJsonSchema({"type": "string", "examples": ["off", "2GiB"]})
+]
+
+
+class Nic(Model):
+    """A network device of a VM."""
+
+    bridge: Text | None = None
+    """Bridge; unset, the hypervisor's."""
+    vlan: Annotated[int, PlainValidator(whole(1, 4094)), WithJsonSchema({"type": "integer"})] | None = None
+    """VLAN tag."""
+    model: Literal["virtio", "e1000", "e1000e", "vmxnet3", "rtl8139"] = "virtio"
+    """Emulated device."""
+    mac: Mac | None = None
+    """MAC address; unset, made by the engine once and read back from then on."""
+    mtu: Annotated[int, PlainValidator(whole(576, 65520)), WithJsonSchema({"type": "integer"})] | None = None
+    """MTU."""
+    firewall: Flag | None = None
+    """Proxmox VE firewall on this device."""
+
+
+class Disk(Model):
+    """A further disk of a VM."""
+
+    size: Mebibytes
+    """Size, a whole number of GiB."""
+    storage: Text | None = None
+    """Storage; unset, the hypervisor's `storage.disks`."""
+    ssd: Flag | None = None
+    """Show it to the guest as an SSD."""
+    discard: Flag | None = None
+    """Pass discards to the storage."""
+
+
+class Efi(Model):
+    """The disk of OVMF's variables."""
+
+    storage: Text | None = None
+    """Storage; unset, the hypervisor's `storage.disks`."""
+    pre_enrolled_keys: Flag = False
+    """Secure Boot keys; with them, unsigned kernel modules do not load."""
+
+
+class Tpm(Model):
+    """An emulated TPM."""
+
+    storage: Text | None = None
+    """Storage; unset, the hypervisor's `storage.disks`."""
+    version: Literal["v1.2", "v2.0"] = "v2.0"
+    """TPM version; it cannot be changed later."""
+
+
+class Cpu(Model):
+    """CPU model of a VM."""
+
+    type: Text | None = None
+    """Proxmox VE CPU type (`host`, `x86-64-v2-AES`)."""
+    flags: tuple[Text, ...] = ()
+    """Flags switched on or off (`+aes`, `-pcid`)."""
+
+
+class Startup(Model):
+    """Order and delays at the hypervisor's boot."""
+
+    order: Whole | None = None
+    """Position."""
+    up: Seconds | None = None
+    """Seconds to wait before the next start."""
+    down: Seconds | None = None
+    """Seconds to wait for the shutdown."""
+
+
+class GpuCards(Model):
+    """What a node must show of its GPUs."""
+
+    count: Count | None = None
+    """How many cards."""
+    name: Text | None = None
+    """Name as nvidia-smi prints it."""
+    memory: Mebibytes | None = None
+    """Memory of one card."""
+    nvswitch: Flag | None = None
+    """Whether NVSwitch joins them."""
+
+
+class Driver(Model):
+    """GPU driver; keys merge: node over profile over `gpu.driver`."""
+
+    manage: Flag = True
+    """Whether it is installed by us."""
+    minimum: Text | None = None
+    """Lowest version that is accepted where it is not managed."""
+    origin: Literal["ubuntu", "debian", "nvidia"] | None = None
+    """Whose packages."""
+    branch: Text | None = None
+    """Driver branch (`580-server`)."""
+    version: Text | None = None
+    """A version, or `newest-in-branch`."""
+    hold: Flag | None = None
+    """Keep its packages from being upgraded."""
+    kind: Literal["open", "proprietary"] | None = None
+    """Kernel modules."""
+    fabric_manager: Text | None = None
+    """`same-version`, `unmanaged`, or a version."""
+
+
+class Ofed(Model):
+    """NIC driver stack."""
+
+    manage: Flag = False
+    """Whether it is installed by us."""
+    minimum: Text | None = None
+    """Lowest version that is accepted where it is not managed."""
+    version: Text | None = None
+    """Version that is installed."""
+
+
+class ContainerRuntime(Model):
+    """A container runtime that came with the node."""
+
+    manage: Flag = False
+    """Whether it is ours."""
+    minimum: Text | None = None
+    """Lowest version that is accepted."""
+
+
+class Interfaces(Model):
+    """Network interfaces by use."""
+
+    node: Text | None = None
+    """Interface of the node's address (flannel, node-ip)."""
+
+
+class Rail(Model):
+    """One RoCE or InfiniBand port; asserted, never set."""
+
+    device: Text | None = None
+    """Network interface."""
+    hca: Text | None = None
+    """RDMA device."""
+    port: Annotated[int, PlainValidator(whole(1, 255)), WithJsonSchema({"type": "integer"})] = 1
+    """Port of the RDMA device."""
+    mtu: Annotated[int, PlainValidator(whole(576, 65520)), WithJsonSchema({"type": "integer"})] | None = None
+    """MTU of the interface."""
+
+
+class NodeSettings(Model):
+    """What a profile gives to its nodes, and a node may change. What is unset is unmanaged."""
+
+    manage: Flag = True
+    """Whether the node is changed at all."""
+    hypervisor: Text | None = None
+    """Its hypervisor; unset, it is bare metal."""
+    image: Text | None = None
+    """Cloud image of its first disk; used at creation only."""
+    cores: Count | None = None
+    """Virtual processors a socket."""
+    sockets: Count | None = None
+    """Sockets."""
+    memory: Mebibytes | None = None
+    """Memory."""
+    disk: Mebibytes | None = None
+    """Size of the first disk, a whole number of GiB; it only grows."""
+    disks: tuple[Disk, ...] = ()
+    """Further disks."""
+    nics: tuple[Nic, ...] = (Nic(),)
+    """Network devices; the first carries the address."""
+    efi: Efi | None = None
+    """Disk of OVMF's variables."""
+    tpm: Tpm | None = None
+    """Emulated TPM."""
+    cpu: Cpu | None = None
+    """CPU model."""
+    numa: Flag | None = None
+    """NUMA emulation."""
+    machine: Literal["i440fx", "q35"] | None = None
+    """Machine type."""
+    bios: Literal["seabios", "ovmf"] | None = None
+    """Firmware."""
+    balloon: Balloon | None = None
+    """Least memory in MiB after ballooning, or `off` (0)."""
+    agent: Flag | None = None
+    """QEMU guest agent."""
+    pool: Text | None = None
+    """Proxmox VE pool."""
+    tags: tuple[Label, ...] = ()
+    """Further Proxmox VE tags."""
+    protection: Flag | None = None
+    """Proxmox VE refuses to remove the VM and its disks."""
+    startup: Startup | None = None
+    """Order and delays at the hypervisor's boot."""
+    power: Literal["running", "stopped", "unmanaged"] | None = None
+    """Power state; `unmanaged` (also unset): started once, then it is the owner's."""
+    start_at_boot: Flag | None = None
+    """Start with the hypervisor."""
+    gpus: tuple[Text, ...] = ()
+    """Aliases of the hypervisor's cards that are passed to it."""
+    gpu_cards: GpuCards | None = None
+    """What it must show of its GPUs."""
+    hostname: HostName | None = None
+    """Host name, or `unmanaged`; unset, a VM's is its name and bare metal's is left alone."""
+    timezone: Text | None = None
+    """Time zone (`Etc/UTC`)."""
+    ntp: tuple[Text, ...] | None = None
+    """Time servers."""
+    swap: Literal["off", "unmanaged"] | None = None
+    """Whether swap is switched off for good."""
+    grow_root: Flag | None = None
+    """Grow the root filesystem to the whole disk; unset, on VMs with an image."""
+    packages: tuple[Text, ...] = ()
+    """Distribution packages that are installed."""
+    sysctl: dict[Text, Text] = {}
+    """Kernel parameters, now and at boot."""
+    ssh: Ssh = Ssh()
+    """How it is reached by SSH, where it differs from `access:`."""
+    interfaces: Interfaces | None = None
+    """Network interfaces by use."""
+    rails: dict[Label, Rail] = {}
+    """RoCE or InfiniBand ports by rail."""
+    k3s: Literal["server", "agent"] | None = None
+    """Part in the cluster."""
+    labels: dict[Text, Text] = {}
+    """Kubernetes labels."""
+    taints: tuple[Text, ...] = ()
+    """Kubernetes taints (`key=value:NoSchedule`)."""
+    driver: Driver | None = None
+    """GPU driver."""
+    ofed: Ofed | None = None
+    """NIC driver stack."""
+    container_runtime: ContainerRuntime | None = None
+    """Container runtime that came with the node."""
+    host_resources: tuple[HostResource, ...] = ()
+    """Site-specific resources: the last host step."""
+    vars: Vars = {}
+    """Values for templates of `host_resources`."""
+
+
+class Profile(NodeSettings):
+    """Settings that nodes share."""
+
+
+class Node(NodeSettings):
+    """One machine: a VM when it has a hypervisor, bare metal otherwise. `gpu-[01-16]` declares a range."""
+
+    name: Text = Field(default="", exclude=True)
+    """Set by the loader: the key in `nodes`."""
+    profile: Text | None = None
+    """Profile whose settings it takes."""
+    vmid: VmId | None = None
+    """VM number; a range's nodes count up from it."""
+    address: Address
+    """Its address; a range's nodes have an address range (`first-last`)."""
+    kube_name: HostName | None = None
+    """Node name in Kubernetes, where it is not the host name."""
+    rail_addresses: dict[Label, Interface4] = {}
+    """Address with prefix by rail; asserted, never set."""
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether it is a VM of a hypervisor of this inventory."""
+        return self.hypervisor is not None
+
+    @property
+    def wants_gpu(self) -> bool:
+        """Whether it passes cards through, or must show some."""
+        return bool(self.gpus) or self.gpu_cards is not None
+
+    @property
+    def has_passthrough(self) -> bool:
+        """Whether cards are passed to it: implies q35, OVMF, cpu host, balloon off, start at boot off."""
+        return bool(self.gpus)
+
+    @property
+    def machine_type(self) -> Literal["i440fx", "q35"] | None:
+        """Machine type, declared or implied; None is unmanaged."""
+        return self.machine or ("q35" if self.gpus else None)
+
+    @property
+    def firmware(self) -> Literal["seabios", "ovmf"] | None:
+        """Firmware, declared or implied; None is unmanaged."""
+        return self.bios or ("ovmf" if self.gpus or self.efi is not None else None)
+
+    @property
+    def efi_disk(self) -> Efi | None:
+        """The disk of OVMF's variables, declared or implied by the firmware."""
+        return self.efi or (Efi() if self.firmware == "ovmf" else None)
+
+    @property
+    def cpu_type(self) -> str | None:
+        """CPU type, declared or implied; None is unmanaged."""
+        declared = self.cpu.type if self.cpu is not None else None
+        return declared or ("host" if self.gpus else None)
+
+    @property
+    def cpu_flags(self) -> tuple[str, ...]:
+        """CPU flags."""
+        return self.cpu.flags if self.cpu is not None else ()
+
+    @property
+    def balloon_memory(self) -> int | None:
+        """Least memory in MiB after ballooning; 0 is off, None is unmanaged."""
+        return 0 if self.gpus else self.balloon
+
+    @property
+    def starts_at_boot(self) -> bool | None:
+        """Whether it starts with the hypervisor; None is unmanaged."""
+        return self.start_at_boot if self.start_at_boot is not None else (False if self.gpus else None)
+
+    @property
+    def power_state(self) -> Literal["running", "stopped", "unmanaged"]:
+        """Power state, declared or unmanaged."""
+        return self.power or "unmanaged"
+
+    @property
+    def managed_hostname(self) -> str | None:
+        """The host name to set, or None when it is left alone."""
+        if self.hostname is not None:
+            return None if self.hostname == "unmanaged" else self.hostname
+        return self.name if self.is_virtual else None
+
+    @property
+    def grows_root(self) -> bool:
+        """Whether the root filesystem is grown to the whole disk."""
+        return self.grow_root if self.grow_root is not None else (self.is_virtual and self.image is not None)
+
+    @property
+    def kubernetes_name(self) -> str:
+        """Node name in Kubernetes."""
+        return self.kube_name or self.managed_hostname or self.name

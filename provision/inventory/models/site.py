@@ -1,0 +1,170 @@
+"""What holds for the whole site: policy, access, proxy, sources, network, images, lab."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from provision.inventory.models.base import Model, SecretRef, Ssh
+from provision.inventory.scalars import (
+    Address,
+    AddressRange,
+    CertificateFingerprint,
+    Flag,
+    LocalPath,
+    Mebibytes,
+    Network4,
+    Port,
+    Sha256,
+    Text,
+    Url,
+)
+from provision.values.effects import ALLOWED_BY_DEFAULT, Consent, EffectClass
+
+
+class Policy(Model):
+    """Consent by effect class; unlisted, daemon-reload, initramfs, boot-loader and restart are allowed, the rest ask."""
+
+    allow: tuple[EffectClass, ...] = ()
+    """Effect classes that are never asked for."""
+    ask: tuple[EffectClass, ...] = ()
+    """Effect classes that need a prompt's answer or `--allow CLASS`."""
+    never: tuple[EffectClass, ...] = ()
+    """Effect classes that are refused, whatever is answered."""
+
+    def consent(self, cls: EffectClass) -> Consent:
+        """Return what the policy says about one effect class; the strictest list wins."""
+        if cls in self.never:
+            return Consent.NEVER
+        if cls in self.ask:
+            return Consent.ASK
+        return Consent.ALLOW if cls in self.allow or cls in ALLOWED_BY_DEFAULT else Consent.ASK
+
+
+class Access(Model):
+    """How guests and nodes are reached by SSH."""
+
+    user: Text | None = None
+    """Guest login."""
+    key: LocalPath | None = None
+    """Private key file on the controller; the public key beside it (`.pub`) goes into cloud-init."""
+    jump: Text | None = None
+    """Jump host, as for `ssh -J`."""
+    known_hosts: LocalPath | None = None
+    """File with known host keys; without it, the user's own."""
+    port: Port | None = None
+    """TCP port of sshd on all nodes."""
+    authorized_keys: tuple[Text, ...] | None = None
+    """Managed list of public keys on guests; unset, unmanaged."""
+
+
+class Proxy(Model):
+    """HTTP proxy of nodes and pods; the controller's own API calls never use it."""
+
+    url: Url | None = None
+    """Proxy for http and https."""
+    no_proxy: tuple[Text, ...] = ()
+    """Further exceptions; nodes, pods and services are added by themselves."""
+
+
+class Sources(Model):
+    """Where images, binaries, charts and packages come from."""
+
+    mode: Literal["online", "mirror", "bundle"] = "online"
+    """From upstream, from a mirror, or from a bundle on the controller."""
+    mirror: Url | None = None
+    """Base URL of the mirror."""
+    bundle: LocalPath | None = None
+    """Folder or archive of the bundle."""
+    registries: dict[Text, Url] = {}
+    """Container registry mirrors by registry (`docker.io: https://...`)."""
+    apt: Url | None = None
+    """Mirror of the distribution's package archive."""
+
+
+class DhcpApi(Model):
+    """Web API of a router."""
+
+    url: Url
+    """Base URL."""
+    token: SecretRef
+    """API token or password, by reference."""
+    user: Text | None = None
+    """Login or key name, where the token alone does not name it."""
+    fingerprint: CertificateFingerprint | None = None
+    """SHA-256 fingerprint of its certificate; unset, the system's authorities count."""
+
+
+class Dhcp(Model):
+    """Who hands out addresses, and how reservations get there."""
+
+    backend: Literal["manual", "dnsmasq", "openwrt", "opnsense", "opnsense_kea", "pfsense", "unifi", "kea"]
+    """What the router speaks; `manual` prints a table for a person to type."""
+    address: Address | None = None
+    """The router's address, where it is not the gateway."""
+    ssh: Ssh | None = None
+    """How the router is reached by SSH."""
+    api: DhcpApi | None = None
+    """How the router's web API is reached."""
+    file: Text | None = None
+    """File on the router that holds our reservations (dnsmasq, kea)."""
+    server: Text | None = None
+    """Name of the DHCP server or interface on the router (opnsense, pfsense, unifi)."""
+    range: AddressRange | None = None
+    """Addresses that are handed out freely (`first-last`)."""
+    in_range: Flag = False
+    """Reserved addresses may lie inside the range."""
+    order: Literal["reserve_first", "boot_first"] = "reserve_first"
+    """Whether a reservation is made before the first boot, or after (routers that list only clients they saw)."""
+
+
+class Network(Model):
+    """The site's network."""
+
+    cidr: Network4
+    """The network that nodes and hypervisors live in."""
+    gateway: Address | None = None
+    """Default router."""
+    dns: tuple[Address, ...] = ()
+    """Name servers, where they are not the gateway."""
+    domain: Text | None = None
+    """DNS domain of the site."""
+    dhcp: Dhcp | None = None
+    """Who hands out addresses."""
+
+
+class Image(Model):
+    """A cloud image; written by `provision image pin NAME`."""
+
+    url: Url | None = None
+    """Where it is downloaded from."""
+    sha256: Sha256 | None = None
+    """Its digest, checked at download."""
+    file: Text | None = None
+    """File name in the image storage; unset, the URL's last part."""
+
+
+class LabCard(Model):
+    """One emulated display card of the lab's hypervisor VM."""
+
+    name: Text
+    """Name in output of `provision lab status`."""
+    shares_group: Flag = False
+    """Another device shares its IOMMU group."""
+
+
+class LabHypervisor(Model):
+    """The lab's hypervisor VM."""
+
+    memory: Mebibytes = 2048
+    """Memory of the hypervisor VM."""
+    cards: tuple[LabCard, ...] = ()
+    """Its display cards, in order of their PCI slots."""
+
+
+class Lab(Model):
+    """A stand-in site on this machine; its endpoints and keys come from an overlay that the lab writes."""
+
+    driver: Literal["qemu", "container"] = "qemu"
+    """How guests run: true machines, or containers in seconds."""
+    hypervisor: LabHypervisor = LabHypervisor()
+    """The hypervisor VM."""

@@ -1,0 +1,359 @@
+"""Reads one YAML file into items, by the rules of YAML 1.2 core and some stricter ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from provision.inventory.scalars import Scalar, near
+from provision.inventory.secrets import Secret
+from provision.inventory.tree import Item, SourceFile
+from provision.values.diagnostics import Diagnostic, Source
+
+MAX_BYTES = 4 * 1024 * 1024
+MAX_WEIGHT = 250_000
+MAX_DEPTH = 48
+_WORTH = 256
+
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+").fullmatch
+_FLOAT = re.compile(
+    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+).fullmatch
+_WORDS = {"true": "bool", "True": "bool", "TRUE": "bool", "false": "bool", "False": "bool", "FALSE": "bool"}
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_NUMERIC = frozenset("-+.0123456789")
+_VARIABLE = re.compile(r"(\$?)\$\{([^{}\n]{0,200})\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
+_STR_TAG = "tag:yaml.org,2002:str"
+_PARSER: Any = getattr(yaml, "CParser", None)
+
+
+class Unreadable(Exception):  # noqa: N818 - a verdict, caught by the loader
+    """A file that gives no tree; carries its problems."""
+
+    def __init__(self, problems: list[Diagnostic]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+
+def read_text(path: Path, shown: str, code: str = "INVENTORY_UNREADABLE") -> str:
+    """Return a file's text.
+
+    Args:
+        path: the file.
+        shown: its name as the user typed it.
+        code: code of the problem.
+
+    Raises:
+        Unreadable: missing, no file, too large, or no UTF-8.
+    """
+
+    def fail(summary: str, source: Source | None = None, remedy: str = "") -> Unreadable:
+        return Unreadable([Diagnostic(code, f"{shown}: {summary}", source=source, remedy=remedy)])
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        raise fail("is a folder, not a file") from None
+    except OSError as error:
+        raise fail((error.strerror or "cannot be read").lower()) from None
+    except ValueError:
+        raise fail("is no file name") from None
+    if len(data) > MAX_BYTES:
+        raise fail(f"is larger than {MAX_BYTES // 1048576} MiB, which no inventory is") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line = before.count(b"\n") + 1
+        column = len(before) - (before.rfind(b"\n") + 1) + 1
+        raise fail("is no UTF-8 text", Source(shown, line, column)) from None
+
+
+def read_tree(text: str, name: str, folder: str, environ: Mapping[str, str]) -> tuple[Item, list[Diagnostic]]:
+    """Return the tree of a YAML text and the problems that still leave one.
+
+    Args:
+        text: content of the file.
+        name: its name as the user typed it.
+        folder: its folder, for relative paths.
+        environ: values for `${NAME}`.
+
+    Raises:
+        Unreadable: no tree can be had.
+    """
+    return _Reader(SourceFile(name, text, folder), environ).read()
+
+
+class _Reader:
+    def __init__(self, file: SourceFile, environ: Mapping[str, str]) -> None:
+        self.file = file
+        self.environ = environ
+        self.problems: list[Diagnostic] = []
+        self.anchors: dict[str, Item | None] = {}
+        self.weight = 0
+        self.spans: list[tuple[int, int]] = []
+
+    def problem(self, code: str, summary: str, source: Source | None, remedy: str = "") -> Diagnostic:
+        found = Diagnostic(code, summary, source=source, remedy=remedy)
+        self.problems.append(found)
+        return found
+
+    def stop(self, code: str, summary: str, source: Source | None, remedy: str = "") -> Unreadable:
+        self.problem(code, summary, source, remedy)
+        return Unreadable(self.problems)
+
+    def read(self) -> tuple[Item, list[Diagnostic]]:
+        try:
+            root = self._compose()
+        except yaml.MarkedYAMLError as error:
+            raise self._syntax(error) from None
+        except yaml.YAMLError as error:
+            raise self._characters(error) from None
+        self._tabs()
+        if root is None or root.value is None:
+            raise self.stop("INVENTORY_EMPTY", f"{self.file.name}: the file is empty", None)
+        if not isinstance(root.value, dict):
+            raise self.stop("INVENTORY_SHAPE", "an inventory is a mapping of keys to values", root.source())
+        return root, self.problems
+
+    def _syntax(self, error: yaml.MarkedYAMLError) -> Unreadable:
+        mark = error.problem_mark or error.context_mark
+        source = self.file.source(mark.line, mark.column) if mark is not None else None
+        if source is not None and "\t" in source.text:
+            column = source.text.index("\t")
+            source = Source(source.file, source.line, column + 1, source.text)
+            return self.stop("INVENTORY_TAB", "tabs cannot indent YAML: use spaces", source)
+        return self.stop("INVENTORY_SYNTAX", f"this is no YAML: {error.problem or error.context}", source)
+
+    def _characters(self, error: yaml.YAMLError) -> Unreadable:
+        found = re.search(
+            "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", self.file.text
+        )
+        if found is None:
+            return self.stop("INVENTORY_SYNTAX", f"this is no YAML: {str(error)[:100]}", None)
+        before = self.file.text[: found.start()]
+        line = before.count("\n")
+        source = Source(self.file.name, line + 1, len(before) - (before.rfind("\n") + 1) + 1)
+        return self.stop("INVENTORY_SYNTAX", f"the character {found[0]!r} is not allowed", source)
+
+    def _tabs(self) -> None:
+        if "\t" not in self.file.text:
+            return
+        inside = {line for first, last in self.spans for line in range(first + 1, last + 1)}
+        for number, line in enumerate(self.file.lines):
+            indent = line[: len(line) - len(line.lstrip(" \t"))]
+            if "\t" in indent and number not in inside:
+                source = self.file.source(number, indent.index("\t"))
+                self.problem("INVENTORY_TAB", "tabs cannot indent YAML: use spaces", source)
+
+    def _compose(self) -> Item | None:  # noqa: C901, PLR0912, PLR0915 - one loop over events, flat on purpose
+        parser = _PARSER(self.file.text) if _PARSER is not None else _PurePython(self.file.text)
+        event_of = parser.get_event
+        file = self.file
+        root: Item | None = None
+        # One frame an open collection: the item, its pending key, its tag and anchor.
+        stack: list[tuple[Item, str | None, str | None]] = []
+        item: Item | None = None
+        pending: list[tuple[str, int, int] | None] = []
+        documents = 0
+        while True:
+            event = event_of()
+            kind = type(event)
+            mark = event.start_mark
+            if kind is yaml.ScalarEvent:
+                end = event.end_mark
+                if end.line != mark.line:
+                    self.spans.append((mark.line, end.line))
+                width = end.column - mark.column if end.line == mark.line else 1
+                if stack and pending[-1] is None and isinstance(stack[-1][0].value, dict):
+                    pending[-1] = (event.value, mark.line, mark.column)
+                    if event.anchor is not None:
+                        self.anchors[event.anchor] = self._scalar(event, mark, width)
+                    continue
+                item = self._scalar(event, mark, width)
+                if event.anchor is not None:
+                    self.anchors[event.anchor] = item
+            elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+                if stack and pending[-1] is None and isinstance(stack[-1][0].value, dict):
+                    raise self.stop(
+                        "INVENTORY_KEY", "a key is a plain word", file.source(mark.line, mark.column)
+                    )
+                opened = Item({} if kind is yaml.MappingStartEvent else [], file, mark.line, mark.column)
+                if event.anchor is not None:
+                    self.anchors[event.anchor] = None
+                stack.append((opened, event.anchor, event.tag))
+                pending.append(None)
+                if len(stack) > MAX_DEPTH:
+                    source = file.source(mark.line, mark.column)
+                    raise self.stop("INVENTORY_TOO_DEEP", f"more than {MAX_DEPTH} levels are nested", source)
+                self._weigh(1, mark)
+                continue
+            elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+                item, anchor, tag = stack.pop()
+                pending.pop()
+                if tag is not None:
+                    self._tagged(item, tag)
+                if anchor is not None:
+                    self.anchors[anchor] = item
+            elif kind is yaml.AliasEvent:
+                item = self._alias(event.anchor, mark)
+            elif kind is yaml.DocumentStartEvent:
+                documents += 1
+                if documents > 1:
+                    source = file.source(mark.line, mark.column, 3)
+                    self.problem(
+                        "INVENTORY_DOCUMENTS", "an inventory is one document; `---` starts a second", source
+                    )
+                    return root
+                continue
+            elif kind is yaml.StreamEndEvent:
+                return root
+            else:
+                continue
+            if not stack:
+                root = item
+                continue
+            holder = stack[-1][0]
+            holder.weight += item.weight
+            if isinstance(holder.value, list):
+                holder.value.append(item)
+                continue
+            key = pending[-1]
+            if key is None:
+                raise self.stop("INVENTORY_KEY", "a key is a plain word", file.source(mark.line, mark.column))
+            self._enter(holder, key, item)
+            pending[-1] = None
+
+    def _enter(self, holder: Item, key: tuple[str, int, int], item: Item) -> None:
+        name, line, column = key
+        assert isinstance(holder.value, dict)  # noqa: S101 - the caller looked
+        if name in holder.value:
+            first = holder.keys[name][1] + 1
+            source = self.file.source(line, column, len(name))
+            self.problem(
+                "INVENTORY_DUPLICATE_KEY",
+                f"the key {name[:80]!r} stands here twice, first in line {first}",
+                source,
+            )
+            return
+        holder.value[name] = item
+        holder.keys[name] = (self.file, line, column)
+
+    def _weigh(self, weight: int, mark: Any) -> None:
+        self.weight += weight
+        if self.weight > MAX_WEIGHT:
+            source = self.file.source(mark.line, mark.column)
+            raise self.stop("INVENTORY_TOO_LARGE", f"more than {MAX_WEIGHT} values, aliases counted", source)
+
+    def _alias(self, name: str, mark: Any) -> Item:
+        found = self.anchors.get(name)
+        source = self.file.source(mark.line, mark.column, len(name) + 1)
+        if name not in self.anchors:
+            raise self.stop("INVENTORY_ALIAS", f"there is no anchor &{name[:80]}", source)
+        if found is None:
+            raise self.stop("INVENTORY_ALIAS", f"the alias *{name[:80]} stands inside its own anchor", source)
+        self._weigh(found.weight, mark)
+        return found
+
+    def _scalar(self, event: Any, mark: Any, width: int) -> Item:
+        text: str = event.value
+        weight = 1 + len(text) // _WORTH
+        self._weigh(weight, mark)
+        plain = not event.style
+        tag = event.tag
+        if tag is not None and tag not in ("!", _STR_TAG):
+            source = self.file.source(mark.line, mark.column, width)
+            if tag == "!secret":
+                self.problem("INVENTORY_SECRET", "write !secret { env | file | command: ... }", source)
+            else:
+                self.problem(
+                    "INVENTORY_TAG", f"the tag {tag[:80]} is not known{near(tag, ['!secret'])}", source
+                )
+        if "${" in text and event.style not in ("|", ">"):
+            text = self._expanded(text, mark, width)
+        if plain and tag is None:
+            core = _core(text)
+            if core is None:
+                return Item(None, self.file, mark.line, mark.column, width, weight)
+        else:
+            core = "str"
+        scalar = Scalar(text)
+        scalar.core = core
+        scalar.folder = self.file.folder
+        return Item(scalar, self.file, mark.line, mark.column, width, weight)
+
+    def _expanded(self, text: str, mark: Any, width: int) -> str:
+        def value_of(match: re.Match[str]) -> str:
+            if match[1]:
+                return match[0][1:]
+            value = self.environ.get(match[2])
+            if value is not None:
+                return value
+            source = self.file.source(mark.line, mark.column, width)
+            if _NAME(match[2]) is None:
+                summary = f"{match[0]!r} names no variable; write $${{ for the text itself"
+            else:
+                summary = f"the variable {match[2]} is not set"
+            self.problem("INVENTORY_VARIABLE", summary, source, "set it, then run again")
+            return match[0]
+
+        return _VARIABLE.sub(value_of, text)
+
+    def _tagged(self, item: Item, tag: str) -> None:
+        if tag == "!secret":
+            item.value = self._secret(item)
+        elif tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!"):
+            self.problem(
+                "INVENTORY_TAG", f"the tag {tag[:80]} is not known{near(tag, ['!secret'])}", item.source()
+            )
+
+    def _secret(self, item: Item) -> Secret | None:
+        source = item.source()
+        body = item.plain()
+        if not isinstance(body, dict) or len(body) != 1 or not body.keys() <= {"env", "file", "command"}:
+            self.problem("INVENTORY_SECRET", "write !secret with one of env, file and command", source)
+            return None
+        kind, reference = next(iter(body.items()))
+        words = reference if isinstance(reference, list) else [reference]
+        if not words or not all(isinstance(word, str) and word and "\0" not in word for word in words):
+            self.problem("INVENTORY_SECRET", f"!secret needs a text for {kind}", source)
+            return None
+        if (kind == "command") != isinstance(reference, list):
+            wanted = "a list of words" if kind == "command" else "one text"
+            self.problem("INVENTORY_SECRET", f"!secret needs {wanted} for {kind}", source)
+            return None
+        plain = tuple(str.__str__(word) for word in words)
+        if kind == "file":
+            try:
+                path = Path(plain[0]).expanduser()
+            except RuntimeError:
+                self.problem("INVENTORY_SECRET", f"{plain[0][:80]!r}: there is no such home folder", source)
+                return None
+            plain = (str(Path(self.file.folder) / path),)
+        return Secret(kind, plain, source)
+
+
+def _core(text: str) -> str | None:
+    """Return the type of a plain scalar by YAML 1.2 core; None for null."""
+    if text in _NULLS:
+        return None
+    if text[0] in _NUMERIC:
+        if _INT(text) is not None:
+            return "int"
+        return "float" if _FLOAT(text) is not None else "str"
+    return _WORDS.get(text, "str")
+
+
+class _PurePython(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
+    """PyYAML's own parser, where libyaml is missing."""
+
+    def __init__(self, text: str) -> None:
+        yaml.reader.Reader.__init__(self, text)
+        yaml.scanner.Scanner.__init__(self)
+        yaml.parser.Parser.__init__(self)

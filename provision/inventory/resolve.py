@@ -1,0 +1,250 @@
+"""From files to one resolved tree: extends, overlays, ranges, profiles, drivers."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from provision.inventory.reader import Unreadable, read_text, read_tree
+from provision.inventory.scalars import Scalar, near, to_int
+from provision.inventory.tree import Item, Tree, merge
+from provision.values.diagnostics import Diagnostic
+
+_MAX_EXTENDS = 8
+_MAX_NODES = 2000
+_MAX_WEIGHT = 4_000_000
+_RANGE = re.compile(r"([^\[\]]*)\[([0-9]{1,6})-([0-9]{1,6})\]([^\[\]]*)").fullmatch
+
+
+def resolve(
+    path: Path, overlays: Sequence[Path], environ: Mapping[str, str]
+) -> tuple[Tree | None, list[Diagnostic]]:
+    """Return the resolved tree, and all problems met on the way; no tree where none can be had."""
+    problems: list[Diagnostic] = []
+    try:
+        root = _read(path, environ, problems, ())
+    except Unreadable as error:
+        return None, [*problems, *error.problems]
+    for overlay in overlays:
+        try:
+            root = merge(root, _read(overlay, environ, problems, ()))
+        except Unreadable as error:
+            problems += error.problems
+    root = root.copy()
+    for key, item in list((root.value if isinstance(root.value, dict) else {}).items()):
+        if item.value is None:
+            root.drop(key)
+    _rename_gpu_cards(root)
+    _resolve_nodes(root, problems)
+    return Tree(root), problems
+
+
+def _read(path: Path, environ: Mapping[str, str], problems: list[Diagnostic], seen: tuple[Path, ...]) -> Item:
+    shown = str(path)
+    text = read_text(path, shown)
+    folder = path.parent.absolute()
+    root, found = read_tree(text, shown, str(folder), environ)
+    problems += found
+    extends = root.child("extends")
+    if extends is None or not isinstance(extends.value, Scalar):
+        return root
+    base_path = path.parent / Path(str.__str__(extends.value)).expanduser()
+    here = path.resolve()
+    if base_path.resolve() in {*seen, here} or len(seen) >= _MAX_EXTENDS:
+        problems.append(
+            Diagnostic("INVENTORY_EXTENDS", "the chain of `extends` leads back here", source=extends.source())
+        )
+        return root
+    try:
+        base = _read(base_path, environ, problems, (*seen, here))
+    except Unreadable as error:
+        first = error.problems[0]
+        if len(error.problems) == 1 and first.source is None:
+            problems.append(Diagnostic(first.code, first.summary, source=extends.source()))
+        else:
+            problems += error.problems
+        return root
+    made = merge(base, root)
+    made.drop("extends")
+    return made
+
+
+def _rename_gpu_cards(root: Item) -> None:
+    """Read a mapping under `gpus` (profiles, nodes, expect) as `gpu_cards`, which says what must be shown."""
+    for section in ("profiles", "nodes"):
+        found = root.child(section)
+        if found is None or not isinstance(found.value, dict):
+            continue
+        made = found.copy()
+        for name, item in found.value.items():
+            made.put(name, _renamed(item), found.keys[name])
+        root.put(section, made, root.keys.get(section))
+    expect = root.child("expect")
+    if expect is not None:
+        root.put("expect", _renamed(expect), root.keys.get("expect"))
+
+
+def _renamed(item: Item) -> Item:
+    gpus = item.child("gpus")
+    if gpus is None or not isinstance(gpus.value, dict) or item.child("gpu_cards") is not None:
+        return item
+    made = item.copy()
+    where = item.keys["gpus"]
+    made.drop("gpus")
+    made.put("gpu_cards", gpus, where)
+    return made
+
+
+def _resolve_nodes(root: Item, problems: list[Diagnostic]) -> None:
+    nodes = root.child("nodes")
+    if nodes is None or not isinstance(nodes.value, dict):
+        return
+    made = nodes.copy()
+    made.value, made.keys = {}, {}
+    profiles = root.child("profiles")
+    gpu = root.child("gpu")
+    shared_driver = gpu.child("driver") if gpu is not None else None
+    weight = 0
+    for pattern, item in nodes.value.items():
+        where = nodes.keys[pattern]
+        named = item.child("name")
+        if named is not None:
+            problems.append(
+                Diagnostic(
+                    "INVENTORY_UNKNOWN_KEY",
+                    f"unknown key 'name' in nodes.{pattern}: a node's name is its key",
+                    source=item.key_source("name"),
+                )
+            )
+        for name, own in _expanded(pattern, item, nodes, problems):
+            if not isinstance(own.value, dict):
+                made.put(name, own, where)
+                continue
+            profile = profiles.child(str(_scalar(own, "profile"))) if profiles is not None else None
+            node = merge(profile, own) if profile is not None else own.copy()
+            _merge_driver(node, shared_driver)
+            node.put("name", _made(name, own), where)
+            weight += node.weight
+            if len(made.value) >= _MAX_NODES or weight > _MAX_WEIGHT:
+                source = nodes.key_source(pattern)
+                summary = f"the ranges and profiles make too much: {_MAX_NODES} nodes are the most"
+                problems.append(Diagnostic("INVENTORY_TOO_LARGE", summary, source=source))
+                root.put("nodes", made, root.keys.get("nodes"))
+                return
+            if name in made.value:
+                summary = f"the node {name!r} is declared twice"
+                problems.append(
+                    Diagnostic("INVENTORY_DUPLICATE", summary, name, source=nodes.key_source(pattern))
+                )
+                continue
+            made.put(name, node, where)
+    root.put("nodes", made, root.keys.get("nodes"))
+    _name_hypervisors(root, problems)
+
+
+def _merge_driver(node: Item, shared: Item | None) -> None:
+    own = node.child("driver")
+    if shared is None or (node.child("gpus") is None and node.child("gpu_cards") is None and own is None):
+        return
+    where = node.keys.get("driver")
+    node.put("driver", shared if own is None else merge(shared, own), where)
+
+
+def _name_hypervisors(root: Item, problems: list[Diagnostic]) -> None:
+    found = root.child("hypervisors")
+    if found is None or not isinstance(found.value, dict):
+        return
+    made = found.copy()
+    for name, item in found.value.items():
+        if not isinstance(item.value, dict):
+            continue
+        if "name" in item.value:
+            problems.append(
+                Diagnostic(
+                    "INVENTORY_UNKNOWN_KEY",
+                    f"unknown key 'name' in hypervisors.{name}: a hypervisor's name is its key; "
+                    "did you mean node (its name in Proxmox VE)?",
+                    source=item.key_source("name"),
+                )
+            )
+        own = item.copy()
+        own.put("name", _made(name, item), found.keys[name])
+        made.put(name, own, found.keys[name])
+    root.put("hypervisors", made, root.keys.get("hypervisors"))
+
+
+def _made(text: str, near_item: Item) -> Item:
+    scalar = Scalar(text)
+    scalar.core = "str"
+    scalar.folder = near_item.file.folder
+    return Item(scalar, near_item.file, near_item.line, near_item.column)
+
+
+def _scalar(item: Item, key: str) -> Scalar | None:
+    found = item.child(key)
+    return found.value if found is not None and isinstance(found.value, Scalar) else None
+
+
+def _expanded(pattern: str, item: Item, nodes: Item, problems: list[Diagnostic]) -> list[tuple[str, Item]]:
+    """Return the nodes of a range such as `gpu-[01-16]`; a plain name is itself."""
+    match = _RANGE(pattern)
+    if match is None:
+        return [(pattern, item)]
+
+    def problem(summary: str, key: str = "") -> None:
+        below = item.child(key) if key else None
+        source = below.source() if below is not None else nodes.key_source(pattern)
+        problems.append(Diagnostic("INVENTORY_RANGE", summary, pattern, source=source))
+
+    first, last = int(match[2]), int(match[3])
+    count = last - first + 1
+    if not 1 <= count <= _MAX_NODES:
+        problem(f"the range {pattern!r} names {max(0, count)} nodes: from 1 to {_MAX_NODES} can be")
+        return []
+    names = [f"{match[1]}{number:0{len(match[2])}d}{match[4]}" for number in range(first, last + 1)]
+    if not isinstance(item.value, dict):
+        return [(name, item) for name in names]
+    addresses = _addresses(item, count, problem)
+    vmid = _scalar(item, "vmid")
+    vmids = [] if vmid is None or vmid.core != "int" else [to_int(vmid) + index for index in range(count)]
+    made = []
+    for index, name in enumerate(names):
+        own = item.copy()
+        if addresses:
+            _replace(own, "address", addresses[index])
+        if vmids:
+            _replace(own, "vmid", str(vmids[index]), "int")
+        made.append((name, own))
+    return made
+
+
+def _addresses(item: Item, count: int, problem: object) -> list[str]:
+    found = _scalar(item, "address")
+    if found is None or not callable(problem):
+        return []
+    low_text, dash, high_text = found.partition("-")
+    try:
+        low = ipaddress.IPv4Address(low_text.strip())
+        high = ipaddress.IPv4Address(high_text.strip()) if dash else low
+    except ValueError:
+        problem("a range of nodes needs a range of addresses like 10.0.0.1-10.0.0.16", "address")
+        return []
+    have = int(high) - int(low) + 1
+    if have != count:
+        problem(f"the range names {count} nodes, but {max(0, have)} addresses", "address")
+        return []
+    return [str(low + index) for index in range(count)]
+
+
+def _replace(item: Item, key: str, text: str, core: str = "str") -> None:
+    old = item.child(key)
+    assert old is not None  # noqa: S101 - the caller read it
+    scalar = Scalar(text)
+    scalar.core = core
+    scalar.folder = old.file.folder
+    item.put(key, Item(scalar, old.file, old.line, old.column, old.width), item.keys.get(key))
+
+
+__all__ = ["near", "resolve"]

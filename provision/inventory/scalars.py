@@ -1,0 +1,401 @@
+"""Scalars of an inventory: a string field shows what was typed, other fields follow YAML 1.2 core."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+from pydantic import PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from provision.values.units import Rate, parse_percent, parse_rate, parse_size
+
+T = TypeVar("T")
+
+
+class Scalar(str):
+    """A scalar as it was typed, with its YAML 1.2 core type and the folder of its file.
+
+    Args (set after creation):
+        core: `str`, `int`, `float` or `bool`; quoted scalars are always `str`.
+        folder: folder of the file that it stands in, for relative paths.
+    """
+
+    __slots__ = ("core", "folder")
+
+    core: str
+    folder: str
+
+
+def core_value(value: Any) -> Any:
+    """Return plain Python values by YAML 1.2 core: what Helm charts and JSON receive."""
+    if isinstance(value, Scalar):
+        return _core_scalar(value)
+    if isinstance(value, dict):
+        return {str.__str__(key): core_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [core_value(item) for item in value]
+    return value
+
+
+def _core_scalar(value: Scalar) -> str | int | float | bool:
+    text = str.__str__(value)
+    if value.core == "int":
+        return to_int(text)
+    if value.core == "float":
+        return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    if value.core == "bool":
+        return text.lower() == "true"
+    return text
+
+
+def typed_value(value: Any) -> Any:
+    """Return plain Python values that print as they were typed: what templates receive.
+
+    A number whose text would change (`1.10`, `0644`) stays text.
+    """
+    if isinstance(value, Scalar):
+        plain = _core_scalar(value)
+        same = isinstance(plain, bool) or str(plain) == str.__str__(value)
+        return plain if same else str.__str__(value)
+    if isinstance(value, dict):
+        return {str.__str__(key): typed_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [typed_value(item) for item in value]
+    return value
+
+
+def to_int(text: str) -> int:
+    """Return the number of a YAML 1.2 core integer (`12`, `0o17`, `0x1F`)."""
+    if text.startswith("0o"):
+        return int(text[2:], 8)
+    if text.startswith("0x"):
+        return int(text[2:], 16)
+    return int(text, 10)
+
+
+def wrong(message: str) -> NoReturn:
+    """Raise the error that a validator gives to pydantic."""
+    raise PydanticCustomError("inventory_value", "{message}", {"message": message})
+
+
+def shape_of(value: Any) -> str:
+    """Return the words for what stands in the file instead."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if value is None:
+        return "nothing"
+    return f"{str(value)[:60]!r}"
+
+
+def text(value: Any) -> str:
+    """Return a scalar as it was typed."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    wrong(f"expected text, found {shape_of(value)}")
+
+
+_NEAR_FLAGS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+
+
+def flag(value: Any) -> bool:
+    """Return a boolean: only true and false are (YAML 1.2 core)."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Scalar) and value.core == "bool":
+        return value.lower() == "true"
+    if isinstance(value, str):
+        plain = value.lower()
+        near = plain if plain in {"true", "false"} else _NEAR_FLAGS.get(plain)
+        hint = f": did you mean {near}?" if near else ""
+        wrong(f"expected true or false, found {shape_of(value)}{hint}")
+    wrong(f"expected true or false, found {shape_of(value)}")
+
+
+def whole(low: int, high: int) -> Callable[[Any], int]:
+    """Return a validator for whole numbers from `low` to `high`."""
+
+    def check(value: Any) -> int:
+        if isinstance(value, Scalar) and value.core == "int":
+            if len(value) > 20:  # noqa: PLR2004 - longer than any 64-bit number
+                wrong(f"expected a number from {low} to {high}")
+            number = to_int(value)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            number = value
+        else:
+            hint = f": did you mean {value!s} without quotes?" if _is_digits(value) else ""
+            wrong(f"expected a whole number, found {shape_of(value)}{hint}")
+        if not low <= number <= high:
+            wrong(f"expected a number from {low} to {high}, found {number}")
+        return number
+
+    return check
+
+
+def _is_digits(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) < 20 and value.isascii() and value.isdigit()  # noqa: PLR2004 - as above
+
+
+def pattern(expression: str, words: str) -> Callable[[Any], str]:
+    """Return a validator for text that matches `expression` as a whole."""
+    match = re.compile(expression).fullmatch
+
+    def check(value: Any) -> str:
+        found = text(value)
+        if match(found) is None:
+            wrong(f"{found[:80]!r} is no {words}")
+        return found
+
+    return check
+
+
+def converted(parse: Callable[[str], T]) -> Callable[[Any], T]:
+    """Return a validator from a parser that raises ValueError; values already parsed pass."""
+
+    def check(value: Any) -> T:
+        if not isinstance(value, str):
+            text(value)
+        try:
+            return parse(text(value))
+        except ValueError as error:
+            wrong(str(error))
+
+    return check
+
+
+@lru_cache(maxsize=4096)
+def address_of(value: str) -> ipaddress.IPv4Address:
+    """Return an IPv4 address.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return ipaddress.IPv4Address(value)
+    except ValueError:
+        raise ValueError(f"{value[:60]!r} is no IPv4 address") from None
+
+
+def _address(value: str) -> str:
+    return str(address_of(value))
+
+
+def _network(value: str) -> str:
+    try:
+        return str(ipaddress.IPv4Network(value))
+    except ValueError as error:
+        if "host bits" in str(error):
+            near = ipaddress.IPv4Network(value, strict=False)
+            raise ValueError(f"{value!r} has host bits set: did you mean {near}?") from None
+        raise ValueError(f"{value[:60]!r} is no IPv4 network like 192.168.100.0/24") from None
+
+
+def _interface(value: str) -> str:
+    try:
+        return str(ipaddress.IPv4Interface(value)) if "/" in value else value.index("/") and ""
+    except ValueError:
+        raise ValueError(f"{value[:60]!r} is no address with its prefix like 10.224.7.143/12") from None
+
+
+def _range(value: str) -> str:
+    first, dash, last = value.partition("-")
+    try:
+        low, high = address_of(first.strip()), address_of(last.strip())
+    except ValueError:
+        dash = ""
+        low = high = ipaddress.IPv4Address(0)
+    if not dash or low > high:
+        raise ValueError(f"{value[:60]!r} is no address range like 192.168.100.2-192.168.100.254")
+    return f"{low}-{high}"
+
+
+def _mac(value: str) -> str:
+    if re.fullmatch(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}", value) is None:
+        raise ValueError(f"{value[:60]!r} is no MAC address like BC:24:11:00:00:01")
+    if int(value[:2], 16) & 1:
+        raise ValueError(f"{value!r} is a group address: the first byte of a device's MAC is even")
+    return value.upper()
+
+
+def _local_path(value: Any) -> Path:
+    found = text(value)
+    if not found or "\0" in found:
+        wrong("expected a file name")
+    path = Path(found)
+    if found.startswith("~"):
+        try:
+            return path.expanduser()
+        except RuntimeError:
+            wrong(f"{found[:80]!r}: there is no such home folder")
+    folder = getattr(value, "folder", "")
+    return Path(folder) / path if folder and not path.is_absolute() else path
+
+
+PLACEHOLDER = re.compile(r"<[^<>]{1,60}>|(?:[0-9A-Fa-f]{2}:)*\.\.\.|SHA256:(?:\.\.\.|<[^<>]{1,60}>)")
+"""What stands for a value that `provision pin`, `image pin` or `bootstrap` will write."""
+
+
+def _or_placeholder(expression: str, words: str, case: Callable[[str], str]) -> Callable[[Any], str]:
+    match = re.compile(expression).fullmatch
+
+    def check(value: Any) -> str:
+        found = text(value)
+        if PLACEHOLDER.fullmatch(found) is not None:
+            return found
+        if match(found) is None:
+            wrong(f"{found[:100]!r} is no {words}")
+        return case(found)
+
+    return check
+
+
+_LABEL = r"(?!-)[a-z0-9-]{1,63}(?<!-)"
+_TEXT = {"type": "string"}
+
+
+def near(found: str, known: Any) -> str:
+    """Return `: did you mean X?` for the nearest known word, or nothing."""
+    import difflib  # noqa: PLC0415 - only needed when something is wrong
+
+    close = difflib.get_close_matches(found[:60], list(known), n=1, cutoff=0.6)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+Text = Annotated[str, PlainValidator(text), WithJsonSchema(_TEXT)]
+Flag = Annotated[bool, PlainValidator(flag), WithJsonSchema({"type": "boolean"})]
+Label = Annotated[
+    str,
+    PlainValidator(pattern(_LABEL, "DNS label (lower-case letters, digits and dashes, at most 63)")),
+    WithJsonSchema({"type": "string", "pattern": f"^{_LABEL}$"}),
+]
+HostName = Annotated[
+    str,
+    PlainValidator(pattern(rf"{_LABEL}(?:\.{_LABEL})*", "host name (DNS labels joined by dots)")),
+    WithJsonSchema(_TEXT),
+]
+Address = Annotated[
+    str, PlainValidator(converted(_address)), WithJsonSchema({"type": "string", "format": "ipv4"})
+]
+Network4 = Annotated[str, PlainValidator(converted(_network)), WithJsonSchema(_TEXT)]
+Interface4 = Annotated[str, PlainValidator(converted(_interface)), WithJsonSchema(_TEXT)]
+AddressRange = Annotated[str, PlainValidator(converted(_range)), WithJsonSchema(_TEXT)]
+Mac = Annotated[str, PlainValidator(converted(_mac)), WithJsonSchema(_TEXT)]
+Port = Annotated[int, PlainValidator(whole(1, 65535)), WithJsonSchema({"type": "integer"})]
+Count = Annotated[int, PlainValidator(whole(1, 100000)), WithJsonSchema({"type": "integer", "minimum": 1})]
+Whole = Annotated[int, PlainValidator(whole(-(2**31), 2**31)), WithJsonSchema({"type": "integer"})]
+Seconds = Annotated[int, PlainValidator(whole(0, 604800)), WithJsonSchema({"type": "integer", "minimum": 0})]
+VmId = Annotated[
+    int,
+    PlainValidator(whole(100, 999999999)),
+    WithJsonSchema({"type": "integer", "minimum": 100, "maximum": 999999999}),
+]
+
+
+def _mib(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    try:
+        return parse_size(text(value))
+    except ValueError as error:
+        wrong(str(error))
+
+
+def _positive_mib(value: Any) -> int:
+    size = _mib(value)
+    if size < 1:
+        wrong("expected a size above zero")
+    return size
+
+
+_SIZE_SCHEMA = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(MiB|GiB|TiB)$", "examples": ["60GiB"]}
+Mebibytes = Annotated[int, PlainValidator(_positive_mib), WithJsonSchema(_SIZE_SCHEMA)]
+"""A size in MiB, written with its unit."""
+
+Share = Annotated[float, PlainValidator(converted(parse_percent)), WithJsonSchema(_TEXT)]
+"""A fraction from 0 to 1, written as a percentage."""
+
+DataRate = Annotated[Rate, PlainValidator(converted(parse_rate)), WithJsonSchema(_TEXT)]
+LocalPath = Annotated[Path, PlainValidator(_local_path), WithJsonSchema(_TEXT)]
+"""A file of the controller: `~` is a home folder, relative ones start at the inventory's folder."""
+
+TargetPath = Annotated[
+    str,
+    PlainValidator(pattern(r"(?:/|\{\{)[^\0\n]*", "absolute path on the host")),
+    WithJsonSchema(_TEXT),
+]
+Mode = Annotated[
+    str,
+    PlainValidator(pattern(r"0?[0-7]{3,4}", "file mode in octal like 0644")),
+    WithJsonSchema(_TEXT),
+]
+PciAddress = Annotated[
+    str,
+    PlainValidator(
+        pattern(
+            r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?", "PCI address with its domain like 0000:02:00"
+        )
+    ),
+    WithJsonSchema(_TEXT),
+]
+PciId = Annotated[
+    str,
+    PlainValidator(pattern(r"[0-9a-f]{4}:[0-9a-f]{4}", "PCI vendor and device id like 10de:2204")),
+    WithJsonSchema(_TEXT),
+]
+Url = Annotated[
+    str,
+    PlainValidator(pattern(r"https?://[^\s/@]+(?:/\S*)?", "http or https URL without a login in it")),
+    WithJsonSchema(_TEXT),
+]
+Sha256 = Annotated[
+    str,
+    PlainValidator(_or_placeholder(r"[0-9a-fA-F]{64}", "SHA-256 digest (64 hex digits)", str.lower)),
+    WithJsonSchema(_TEXT),
+]
+CertificateFingerprint = Annotated[
+    str,
+    PlainValidator(
+        _or_placeholder(
+            r"[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){31}",
+            "SHA-256 fingerprint of a certificate (32 bytes in hex, joined by colons)",
+            str.upper,
+        )
+    ),
+    WithJsonSchema(_TEXT),
+]
+HostKey = Annotated[
+    str,
+    PlainValidator(
+        _or_placeholder(r"SHA256:[A-Za-z0-9+/]{43}", "host key fingerprint like ssh-keygen -l prints it", str)
+    ),
+    WithJsonSchema(_TEXT),
+]
+Values = Annotated[
+    dict[str, Any],
+    PlainValidator(lambda value: _mapping(core_value(value))),
+    WithJsonSchema({"type": "object"}),
+]
+"""A free mapping that goes on as it is (chart values, k3s configuration): YAML 1.2 core types."""
+
+Vars = Annotated[
+    dict[str, Any],
+    PlainValidator(lambda value: _mapping(typed_value(value))),
+    WithJsonSchema({"type": "object"}),
+]
+"""A free mapping for templates: numbers print as they were typed."""
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        wrong(f"expected a mapping, found {shape_of(value)}")
+    return value

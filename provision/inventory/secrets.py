@@ -1,0 +1,103 @@
+"""Secrets by reference: opened late, never shown, never part of what validate reads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import SecretStr
+
+from provision.inventory.scalars import shape_of, wrong
+from provision.values.diagnostics import Diagnostic, Source
+from provision.values.errors import UsageError
+
+_LIMIT = 1024 * 1024
+_COMMAND_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A reference to a secret.
+
+    Args:
+        kind: where it comes from.
+        reference: variable, absolute file name, or the command's words.
+        source: where the reference stands in the inventory.
+    """
+
+    kind: Literal["env", "file", "command"]
+    reference: tuple[str, ...]
+    source: Source | None = None
+
+    def __repr__(self) -> str:
+        return f"!secret {{ {self.kind}: {' '.join(self.reference)} }}"
+
+    __str__ = __repr__
+
+    def open(self) -> SecretStr:
+        """Return the secret, without the newline that ends a file or an output.
+
+        Raises:
+            UsageError: it cannot be had; carries the position of the reference.
+        """
+        if self.kind == "env":
+            value = os.environ.get(self.reference[0])
+            if value is None:
+                raise self._error(f"the variable {self.reference[0]} is not set", "set it, then run again")
+        elif self.kind == "file":
+            value = self._read()
+        else:
+            value = self._run()
+        value = value.removesuffix("\n").removesuffix("\r")
+        if not value:
+            raise self._error("it is empty", "")
+        return SecretStr(value)
+
+    def _read(self) -> str:
+        try:
+            with Path(self.reference[0]).open("rb") as file:
+                data = file.read(_LIMIT + 1)
+        except OSError as error:
+            raise self._error(f"{self.reference[0]}: {error.strerror}", "") from None
+        return self._decode(data)
+
+    def _run(self) -> str:
+        try:
+            done = subprocess.run(
+                self.reference,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_COMMAND_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise self._error(f"{self.reference[0]} took longer than {_COMMAND_SECONDS} s", "") from None
+        except (OSError, ValueError):
+            raise self._error(f"{self.reference[0]} cannot be run", "") from None
+        if done.returncode:
+            raise self._error(f"{self.reference[0]} ended with status {done.returncode}", "")
+        return self._decode(done.stdout)
+
+    def _decode(self, data: bytes) -> str:
+        if len(data) > _LIMIT:
+            raise self._error("it is larger than 1 MiB", "")
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise self._error("it is no UTF-8 text", "") from None
+
+    def _error(self, reason: str, remedy: str) -> UsageError:
+        summary = f"the secret {self!r} cannot be opened: {reason}"
+        return UsageError(Diagnostic("SECRET_UNREADABLE", summary, source=self.source, remedy=remedy))
+
+
+def secret_of(value: Any) -> Secret:
+    """Return a secret field's reference; a secret written in plain is refused, and not repeated."""
+    if isinstance(value, Secret):
+        return value
+    if isinstance(value, str):
+        wrong("a secret is written by reference, like !secret { env: NAME } or !secret { file: NAME }")
+    wrong(f"expected !secret {{ env | file | command }}, found {shape_of(value)}")

@@ -1,0 +1,254 @@
+"""Proxmox VE's API over HTTPS: certificate pinned by fingerprint, token login, nothing logged.
+
+Facts: messages stand in the HTTP reason phrase; 595 means that the node was not reached, 596 and 599 that its
+answer was lost (pve-http-server, AnyEvent); idle connections are closed by pveproxy after 5 s.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from provision.connections.contracts import ApiError, HttpsEndpoint
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent, Refused, Transient, UnknownOutcome
+
+if TYPE_CHECKING:
+    import requests
+
+CONNECT_TIMEOUT = 10.0
+ANSWER_TIMEOUT = 60.0
+IDLE = 2.0
+"""Seconds after which a write gets a new connection: pveproxy cuts idle ones."""
+UNAUTHORIZED = 401
+NOT_REACHED = 595
+ANSWER_LOST = frozenset({596, 597, 598, 599})
+GATEWAY = frozenset({502, 503, 504})
+READS = frozenset({"GET"})
+
+_SEEN = re.compile(r'got "([0-9a-fA-F:]+)"')
+_NOT_SENT = (
+    "NewConnectionError",
+    "NameResolutionError",
+    "ConnectTimeoutError",
+    "ConnectTimeout",
+    "Failed to establish",
+)
+
+
+def colons(fingerprint: str) -> str:
+    """Return a SHA-256 fingerprint as PVE shows it: `AA:BB:...`."""
+    digits = fingerprint.replace(":", "").upper()
+    return ":".join(digits[at : at + 2] for at in range(0, len(digits), 2))
+
+
+class PveConnection:
+    """One connection to a hypervisor's API; an ApiConnection.
+
+    Args:
+        endpoint: where, and which certificate and token.
+        subject: the hypervisor's name, for diagnostics.
+        timeout: seconds to wait for an answer.
+    """
+
+    def __init__(self, endpoint: HttpsEndpoint, subject: str = "", timeout: float = ANSWER_TIMEOUT) -> None:
+        self.requests = 0
+        self._endpoint = endpoint
+        self._subject = subject
+        self._timeout = timeout
+        self._api: Any = None
+        self._session: requests.Session | None = None
+        self._last = 0.0
+
+    def request(self, method: str, path: str, data: Mapping[str, object] | None = None) -> object:
+        """Send one request and return the body's `data`; see ApiConnection."""
+        api = self._open()
+        write = method not in READS
+        now = time.monotonic()
+        if write and now - self._last > IDLE and self._session is not None:
+            for adapter in self._session.adapters.values():
+                adapter.close()
+        self.requests += 1
+        try:
+            return self._send(api, method, path, plain(data or {}))
+        finally:
+            self._last = time.monotonic()
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._session is not None:
+            self._session.close()
+        self._session = None
+        self._api = None
+
+    def _send(self, api: Any, method: str, path: str, data: dict[str, object]) -> object:
+        import requests  # noqa: PLC0415 - slow: only when an API is spoken to
+        from proxmoxer.core import ResourceException  # noqa: PLC0415 - the same
+
+        call = getattr(api(path.strip("/")), method.lower())
+        write = method not in READS
+        try:
+            answer = call(**data)
+        except ResourceException as error:
+            raise self._refusal(method, path, error) from None
+        except requests.exceptions.SSLError as error:
+            raise self._certificate(error) from None
+        except requests.exceptions.TooManyRedirects:
+            raise Permanent(self._unreadable("it redirects elsewhere")) from None
+        except requests.exceptions.RequestException as error:
+            if not write or _not_sent(error):
+                raise Transient(self._unreachable(error)) from None
+            raise self._unknown(method, path, type(error).__name__) from None
+        except (KeyError, TypeError):
+            raise Permanent(self._unreadable("its answer has no data")) from None
+        if isinstance(answer, dict) and isinstance(answer.get("errors"), bytes):
+            raise Permanent(self._unreadable("its answer is no JSON")) from None
+        return answer
+
+    def _open(self) -> Any:
+        if self._api is not None:
+            return self._api
+        from proxmoxer import ProxmoxAPI  # noqa: PLC0415 - slow: only when an API is spoken to
+        from requests.adapters import HTTPAdapter  # noqa: PLC0415 - slow
+
+        for name in ("proxmoxer", "proxmoxer.core", "proxmoxer.backends.https"):
+            logging.getLogger(name).disabled = True  # it logs the data of requests at INFO
+
+        pin = self._endpoint.fingerprint.replace(":", "").lower()
+
+        class Pinned(HTTPAdapter):
+            """Trusts one certificate, by its SHA-256, and nothing else."""
+
+            def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+                super().init_poolmanager(*args, **kwargs, assert_fingerprint=pin)
+
+        url = urlsplit(self._endpoint.url)
+        user, _, token = self._endpoint.token_id.partition("!")
+        api = ProxmoxAPI(
+            url.hostname,
+            port=url.port or 8006,
+            user=user,
+            token_name=token,
+            token_value=self._endpoint.token.get_secret_value(),
+            verify_ssl=False,  # the pin is the verification: PVE's certificates are signed by the host itself
+            timeout=(CONNECT_TIMEOUT, self._timeout),
+        )
+        session: requests.Session = api._store["session"]  # noqa: SLF001 - proxmoxer offers no way to give it one
+        session.trust_env = False
+        session.max_redirects = 0
+        session.mount("https://", Pinned())
+        session.adapters.pop("http://", None)
+        self._session = session
+        self._api = api
+        return api
+
+    def _refusal(self, method: str, path: str, error: Any) -> Exception:
+        status = int(error.status_code)
+        reason = str(error.content or error.status_message or "").strip()
+        if status == UNAUTHORIZED:
+            return Permanent(
+                Diagnostic(
+                    code="API_AUTH_FAILED",
+                    summary=f"{self._endpoint.url} does not accept token {self._endpoint.token_id}: {reason}",
+                    subject=self._subject,
+                    remedy="Check `api.token_id` and the secret that `api.token` names, or make a new token:"
+                    " provision bootstrap root@HOST",
+                )
+            )
+        write = method not in READS
+        if status == NOT_REACHED or (not write and (status in ANSWER_LOST or status in GATEWAY)):
+            return Transient(self._unreachable(f"{status} {reason}"), retry_after=2.0)
+        if write and status in ANSWER_LOST:
+            return self._unknown(method, path, f"{status} {reason}")
+        errors = error.errors if isinstance(error.errors, Mapping) else {}
+        return ApiError(status, reason, {str(key): _text(value) for key, value in errors.items()})
+
+    def _certificate(self, error: Exception) -> Exception:
+        seen = _SEEN.search(str(error))
+        if seen is None:
+            return Transient(self._unreachable(error))
+        return Refused(
+            Diagnostic(
+                code="CERTIFICATE_UNKNOWN",
+                summary=f"{self._endpoint.url} shows another certificate than the pinned one",
+                subject=self._subject,
+                evidence=(
+                    f"pinned: {colons(self._endpoint.fingerprint)}",
+                    f"shown:  {colons(seen[1])}",
+                ),
+                untouched="Nothing was sent to it.",
+                remedy="Compare the shown fingerprint with the one on the host"
+                " (`pvenode cert info`); if it is right, write it to `api.fingerprint`.",
+            )
+        )
+
+    def _unreachable(self, why: object) -> Diagnostic:
+        text = _reason(why)
+        return Diagnostic(
+            code="API_UNREACHABLE",
+            summary=f"{self._endpoint.url} does not answer",
+            subject=self._subject,
+            evidence=(text,) if text else (),
+            remedy="Check that the host is up and that its address and port are right.",
+        )
+
+    def _unreadable(self, what: str) -> Diagnostic:
+        return Diagnostic(
+            code="API_UNREADABLE",
+            summary=f"{self._endpoint.url} is no Proxmox VE API: {what}",
+            subject=self._subject,
+            remedy="Check `api.url`.",
+        )
+
+    def _unknown(self, method: str, path: str, why: str) -> UnknownOutcome:
+        return UnknownOutcome(
+            Diagnostic(
+                code="API_ANSWER_LOST",
+                summary=f"{method} {path} was sent and its answer is missing: it may have happened or not",
+                subject=self._subject,
+                evidence=(why,),
+                remedy="Run the same command again: it looks first what is there.",
+            )
+        )
+
+
+def plain(data: Mapping[str, object]) -> dict[str, object]:
+    """Return parameters as PVE reads them from a form: booleans 1 and 0, None left out."""
+    found: dict[str, object] = {}
+    for key, value in data.items():
+        if value is None:
+            continue
+        found[key] = _plain(value)
+    return found
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _not_sent(error: Exception) -> bool:
+    """Whether an exception of requests came before any byte of the request left."""
+    text = f"{type(error).__name__} {error!r} {error}"
+    return any(each in text for each in _NOT_SENT)
+
+
+def _reason(why: object) -> str:
+    """Return the last words of a nested exception of requests and urllib3: what a person needs."""
+    text = str(why)
+    for sign in ("] ", ": "):
+        if sign in text:
+            text = text.rsplit(sign, 1)[-1]
+            break
+    return text.strip("'\")> ")

@@ -1,0 +1,353 @@
+"""Asks a hypervisor's API and acts on it: few requests, tasks waited for, outcomes told apart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from provision.connections.contracts import ApiConnection, ApiError
+from provision.resources.contracts import (
+    Action,
+    ApiCall,
+    CannotTell,
+    Emit,
+    Request,
+    Result,
+    Snapshot,
+    Verdict,
+)
+from provision.resources.proxmox import answers
+from provision.resources.proxmox.marker import TAG
+from provision.resources.proxmox.queries import (
+    Mappings,
+    Permissions,
+    Rights,
+    StorageContent,
+    VmConfig,
+    VmEntry,
+    VmList,
+)
+from provision.resources.proxmox.tasks import (
+    Upid,
+    is_locked,
+    is_lost,
+    is_success,
+    is_there_already,
+    start_timeout,
+    upid_of,
+)
+from provision.values.cancel import Cancel, Interrupted
+from provision.values.diagnostics import Diagnostic
+from provision.values.effects import Effect, EffectClass
+from provision.values.errors import Permanent, ProvisionError, Transient, UnknownOutcome
+
+FIRST_POLL = 0.2
+LAST_POLL = 2.0
+LOCK_PATIENCE = 120.0
+"""Seconds to go on asking while another task holds a lock."""
+FRESH = 30.0
+"""Seconds for which the VM list may lag behind our own start or stop: pvestatd runs every 10 s."""
+SHUTDOWN = 120
+"""Seconds that a guest has to shut down before its plug is pulled."""
+LOG_LINES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure(Exception):  # noqa: N818 - carries a result through the requests of one action
+    result: Result
+
+
+class ProxmoxDriver:
+    """One hypervisor's API; a Driver.
+
+    Args:
+        system: `pve/api`.
+        connection: an open ApiConnection.
+        node: the hypervisor's node name in Proxmox VE.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        system: str,
+        connection: ApiConnection,
+        node: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.system = system
+        self._connection = connection
+        self._node = node
+        self._clock = clock
+        self._statuses: dict[int, tuple[str, float]] = {}
+
+    @property
+    def round_trips(self) -> int:
+        """Requests so far."""
+        return self._connection.requests
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+    def reboot(self, effect: Effect, emit: Emit, cancel: Cancel) -> str:  # noqa: ARG002 - the protocol's form
+        """Refuse: an API has no boot; hosts are rebooted by their own system."""
+        raise Permanent(Diagnostic(code="NO_BOOT", summary=f"{self.system} is an API and cannot be rebooted"))
+
+    # ------------------------------------------------------------ questions
+
+    def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
+        """Ask everything: at most one request a kind, and one for each VM that is there.
+
+        Raises:
+            Transient, Permanent, Refused: the API gives no answers at all.
+        """
+        found: dict[Any, object] = {}
+        vms = sorted((each for each in queries if isinstance(each, VmConfig)), key=lambda each: each.vmid)
+        rights: object = None
+        if vms or Permissions() in queries:
+            rights = self._ask("/access/permissions", answers.rights)
+            found[Permissions()] = rights
+        if vms or VmList() in queries:
+            found[VmList()] = self._vm_list()
+        if Mappings() in queries:
+            found[Mappings()] = self._ask(
+                "/cluster/mapping/pci", answers.mappings, {"check-node": self._node}
+            )
+        for storage in sorted(each.storage for each in queries if isinstance(each, StorageContent)):
+            path = f"/nodes/{self._node}/storage/{storage}/content"
+            found[StorageContent(storage)] = self._ask(path, answers.volumes)
+        for vm in vms:
+            if cancel.leaving:
+                raise Interrupted
+            found[vm] = self._vm(vm.vmid, found[VmList()], rights)
+        return Snapshot(self.system, answers=found)
+
+    def _ask(
+        self, path: str, read: Callable[[object], object], data: Mapping[str, object] | None = None
+    ) -> object:
+        try:
+            return read(self._connection.request("GET", path, data))
+        except ApiError as error:
+            return CannotTell(str(error))
+
+    def _vm_list(self) -> object:
+        entries = self._ask("/cluster/resources", answers.vm_list, {"type": "vm"})
+        if isinstance(entries, CannotTell):
+            return entries
+        now = self._clock()
+        listed: list[VmEntry] = []
+        for each in entries if isinstance(entries, tuple) else ():
+            status, since = self._statuses.get(each.vmid, ("", 0.0))
+            recent = bool(status) and now - since < FRESH
+            listed.append(replace(each, status=status) if recent else each)
+        return tuple(listed)
+
+    def _vm(self, vmid: int, entries: object, rights: object) -> object:
+        if not isinstance(entries, tuple):
+            return entries
+        entry = next((each for each in entries if each.vmid == vmid), None)
+        if entry is None:
+            if isinstance(rights, Rights) and rights.may(f"/vms/{vmid}", "VM.Audit"):
+                return None
+            return CannotTell(
+                f"the token may not see VM {vmid}: VM.Audit is missing, and a list without rights is empty"
+            )
+        if entry.kind != "qemu" or entry.node != self._node:
+            return answers.elsewhere(entry)
+        return self._ask(
+            f"/nodes/{self._node}/qemu/{vmid}/pending", lambda body: answers.vm_state(entry, body)
+        )
+
+    # ------------------------------------------------------------ actions
+
+    def act(
+        self,
+        run: str,  # noqa: ARG002 - the protocol's form; PVE's own task log names the token
+        actions: Sequence[Action],
+        effects: Sequence[Effect],
+        emit: Emit,
+        cancel: Cancel,
+    ) -> list[Result]:
+        """Send the requests in order and wait for their tasks, then do the effects; see Driver."""
+        results: list[Result] = []
+        todo: list[Callable[[], None]] = [
+            *(self._doing(each, emit, cancel) for each in actions),
+            *(self._effecting(each, emit, cancel) for each in effects),
+        ]
+        for each in todo:
+            broken = results and results[-1].verdict is not Verdict.DONE
+            if broken or cancel.draining:
+                results.append(Result(Verdict.NOT_BEGUN))
+                continue
+            began = self._clock()
+            try:
+                each()
+                result = Result(Verdict.DONE)
+            except _Failure as failure:
+                result = failure.result
+            except UnknownOutcome as error:
+                result = Result(Verdict.UNKNOWN, diagnostic=error.diagnostics[0], handle=error.handle)
+            except ProvisionError as error:
+                result = Result(Verdict.FAILED, diagnostic=error.diagnostics[0])
+            results.append(replace(result, seconds=self._clock() - began))
+        return results
+
+    def _doing(self, action: Action, emit: Emit, cancel: Cancel) -> Callable[[], None]:
+        def do() -> None:
+            if not isinstance(action.remedy, ApiCall):
+                raise TypeError(f"{action.label}: an API takes no script")
+            for request in action.remedy.requests:
+                self._do(request, action.label, emit, cancel)
+
+        return do
+
+    def _effecting(self, effect: Effect, emit: Emit, cancel: Cancel) -> Callable[[], None]:
+        def do() -> None:
+            if effect.cls is not EffectClass.POWER_CYCLE:
+                raise _Failure(self._failed(f"{self.system} cannot do `{effect}`", "EFFECT_UNKNOWN"))
+            self._power_cycle(effect.target, emit, cancel)
+
+        return do
+
+    def _power_cycle(self, name: str, emit: Emit, cancel: Cancel) -> None:
+        entries = self._vm_list()
+        own = [
+            each
+            for each in (entries if isinstance(entries, tuple) else ())
+            if each.kind == "qemu" and each.node == self._node and TAG in each.tags and each.name == name
+        ]
+        if len(own) != 1:
+            raise _Failure(self._failed(f"{len(own)} VMs of ours are called {name}", "VM_NOT_FOUND"))
+        vm = own[0]
+        base = f"/nodes/{self._node}/qemu/{vm.vmid}"
+        self._do(
+            Request(
+                "POST", f"{base}/status/shutdown", {"timeout": SHUTDOWN, "forceStop": 1}, task=SHUTDOWN + 60
+            ),
+            f"shut down {name}",
+            emit,
+            cancel,
+        )
+        limit = start_timeout(vm.memory, passthrough=True)
+        self._do(Request("POST", f"{base}/status/start", {}, task=limit + 60), f"start {name}", emit, cancel)
+
+    def _do(self, request: Request, label: str, emit: Emit, cancel: Cancel) -> None:
+        emit(label)
+        until = self._clock() + LOCK_PATIENCE
+        pause = 1.0
+        while True:
+            text = self._once(request, label, emit, cancel)
+            if text is None:
+                self._remember(request.path)
+                return
+            if not is_locked(text) or self._clock() >= until:
+                raise _Failure(self._failed(text, "VM_LOCKED" if is_locked(text) else "API_REFUSED"))
+            emit(f"{label}: waiting: {text}")
+            self._pause(pause, cancel)
+            pause = min(pause * 2, 10.0)
+
+    def _once(self, request: Request, label: str, emit: Emit, cancel: Cancel) -> str | None:
+        """Send one request; return None when it did its work, or the text of a lock to wait for."""
+        try:
+            answer = self._connection.request(request.method, request.path, request.data)
+        except ApiError as error:
+            if is_there_already(request.path, str(error)):
+                return None
+            if is_locked(str(error)):
+                return str(error)
+            raise _Failure(self._failed(str(error), _code(error), evidence=_details(error))) from None
+        upid = upid_of(answer)
+        if upid is None or not request.task:
+            return None
+        return self._wait(upid, request, label, emit, cancel)
+
+    def _wait(self, upid: Upid, request: Request, label: str, emit: Emit, cancel: Cancel) -> str | None:
+        until = self._clock() + request.task
+        pause = FIRST_POLL
+        silent = 0.0
+        while True:
+            status = self._task_status(upid)
+            if status is not None:
+                return self._ended(upid, status, request)
+            if self._clock() >= until:
+                raise _Failure(self._unknown(f"{label}: the task still runs after {request.task:g} s", upid))
+            try:
+                cancel.wait(pause)
+            except Interrupted:
+                raise _Failure(self._unknown(f"{label}: left while the task ran", upid)) from None
+            silent += pause
+            pause = min(pause * 1.5, LAST_POLL)
+            if silent >= 4 * LAST_POLL:
+                silent = 0.0
+                for line in self._log(upid)[-1:]:
+                    emit(line)
+
+    def _task_status(self, upid: Upid) -> str | None:
+        """Return how a task ended, None while it runs; an API that is away for a moment is asked again."""
+        try:
+            body = self._connection.request("GET", f"{upid.path}/status")
+        except Transient:
+            return None
+        except ApiError as error:
+            return str(error) if is_lost(str(error)) else None
+        if not isinstance(body, Mapping) or body.get("status") != "stopped":
+            return None
+        return str(body.get("exitstatus", "unexpected status"))
+
+    def _ended(self, upid: Upid, status: str, request: Request) -> str | None:
+        if is_success(status) or is_there_already(request.path, status):
+            return None
+        if is_lost(status):
+            raise _Failure(self._unknown(f"nobody can say how the task ended: {status}", upid))
+        if is_locked(status):
+            return status
+        log = self._log(upid)
+        raise _Failure(self._failed(status, "TASK_FAILED", evidence=log, handle=upid.text))
+
+    def _log(self, upid: Upid) -> tuple[str, ...]:
+        try:
+            body = self._connection.request("GET", f"{upid.path}/log", {"limit": 500})
+        except (ApiError, ProvisionError):
+            return ()
+        return answers.log_lines(body)[-LOG_LINES:]
+
+    def _pause(self, seconds: float, cancel: Cancel) -> None:
+        try:
+            cancel.wait(seconds)
+        except Interrupted:
+            raise _Failure(Result(Verdict.NOT_BEGUN)) from None
+
+    def _remember(self, path: str) -> None:
+        """Keep what we just did to a VM's power: the VM list lags behind by up to 10 s."""
+        parts = path.strip("/").split("/")
+        if "qemu" not in parts or parts[-2:-1] != ["status"]:
+            return
+        after = {"start": "running", "stop": "stopped", "shutdown": "stopped"}.get(parts[-1])
+        if after is not None:
+            self._statuses[int(parts[parts.index("qemu") + 1])] = (after, self._clock())
+
+    def _failed(self, text: str, code: str, evidence: tuple[str, ...] = (), handle: str = "") -> Result:
+        return Result(
+            Verdict.FAILED,
+            diagnostic=Diagnostic(code, text, self._node, evidence=evidence),
+            output=evidence,
+            handle=handle,
+        )
+
+    def _unknown(self, text: str, upid: Upid) -> Result:
+        remedy = "Run the same command again: it looks first what is there."
+        diagnostic = Diagnostic("TASK_UNKNOWN", text, self._node, evidence=(upid.text,), remedy=remedy)
+        return Result(Verdict.UNKNOWN, diagnostic=diagnostic, handle=upid.text)
+
+
+def _code(error: ApiError) -> str:
+    text = str(error)
+    if "checksum mismatch (file change" in text:
+        return "CONFIG_CHANGED_MEANWHILE"
+    return {400: "API_PARAMETER", 403: "PVE_PRIV_MISSING"}.get(error.status, "API_REFUSED")
+
+
+def _details(error: ApiError) -> tuple[str, ...]:
+    return tuple(f"{key}: {value.strip()}" for key, value in error.errors.items())

@@ -1,0 +1,78 @@
+"""Commands about files alone: validate, schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from provision.cli.names import complete_inventory
+from provision.cli.place import read
+from provision.cli.state import Debug, out
+
+InventoryName = Annotated[
+    str,
+    typer.Argument(
+        metavar="INVENTORY",
+        help="Inventory file, or the name of a shipped one (inventories/lab.yaml).",
+        autocompletion=complete_inventory,
+        show_default=False,
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(validate)
+    app.command()(schema)
+
+
+def validate(inventory: InventoryName, debug: Debug = False) -> int:  # noqa: ARG001 - its callback does the work
+    """Check an inventory: schema, references, formats. Opens no secret, key or network connection."""
+    found = read(inventory)
+    hypervisors, nodes = len(found.hypervisors), len(found.nodes)
+    from provision.report.style import count  # noqa: PLC0415 - keep --help fast
+
+    out().print(
+        f"{found.file} is valid: {found.name}, {count(hypervisors, 'hypervisor')}, {count(nodes, 'node')}",
+        soft_wrap=True,
+    )
+    return 0
+
+
+def schema(
+    events: Annotated[bool, typer.Option("--events", help="The schema of --json output instead.")] = False,
+    output: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to a file.")] = None,
+    debug: Debug = False,  # noqa: ARG001 - its callback does the work
+) -> int:
+    """Print the JSON Schema of inventories, for editors and CI."""
+    if events:
+        from provision.report.schema import event_schema  # noqa: PLC0415 - keep --help fast
+
+        content = event_schema()
+    else:
+        from provision.inventory import Inventory  # noqa: PLC0415 - keep --help fast
+
+        content = Inventory.model_json_schema()
+    text = json.dumps(content, indent=2) + "\n"
+    if output is None:
+        print(text, end="")
+    else:
+        write_file(output, text)
+    return 0
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file that the user named.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    from provision.cli.state import usage  # noqa: PLC0415 - only here
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise usage("FILE_NOT_WRITTEN", f"{path} cannot be written: {problem.strerror}") from problem

@@ -1,0 +1,146 @@
+"""The command `provision`: parse, call, render, and end with a documented exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from provision.cli import files, runs
+from provision.cli.state import Debug, State
+from provision.values.cancel import Interrupted
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import ProvisionError
+from provision.values.outcomes import ExitCode
+
+app = typer.Typer(
+    name="provision",
+    help="One YAML inventory, from bare hypervisor to verified cluster.",
+    epilog="Exit codes: docs/exit-codes.md. Start with: provision plan inventories/lab.yaml",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _module in (files, runs):
+    _module.register(app)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version  # noqa: PLC0415 - slow to import
+
+        print(f"provision {version('provision')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version),
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    pass
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code.
+
+    Args:
+        argv: arguments without the program's name; those of the process if None.
+    """
+    state = State(debug=bool(os.environ.get("PROVISION_DEBUG")))
+    _escape_what_cannot_be_encoded()
+    try:
+        code = _run(sys.argv[1:] if argv is None else list(argv), state)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader went away (`provision plan | head`): end quietly; nothing may flush into it at exit.
+        _silence_stdout()
+        return int(ExitCode.ERROR)
+    return code
+
+
+def _run(argv: list[str], state: State) -> int:
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(args=argv, prog_name="provision", standalone_mode=False, obj=state)
+        return int(result or 0)
+    except SystemExit as done:  # shell completion, and EPIPE inside typer
+        return done.code if isinstance(done.code, int) else int(ExitCode.ERROR)
+    except (KeyboardInterrupt, Interrupted, typer.Abort):
+        with contextlib.suppress(OSError):
+            print("interrupted", file=sys.stderr)
+        return int(ExitCode.INTERRUPTED)
+    except typer.TyperException as problem:
+        show = getattr(problem, "show", None)  # typer's usage errors know their command
+        if show is not None:
+            show()
+        else:
+            print(f"Error: {problem.format_message()}", file=sys.stderr)
+        return int(ExitCode.USAGE)
+    except ProvisionError as problem:
+        _show(problem.diagnostics)
+        if state.debug:
+            _show_traceback()
+        return int(problem.exit_code)
+    except BrokenPipeError:
+        raise
+    except Exception as problem:  # noqa: BLE001 - the last line of defence: a user never sees a bare traceback
+        _show((_internal(problem, state),))
+        if state.debug:
+            _show_traceback()
+        return int(ExitCode.ERROR)
+
+
+def _internal(problem: Exception, state: State) -> Diagnostic:
+    """Return the one paragraph that an unexpected exception becomes."""
+    journal = f" The journal of the run is {state.journal}." if state.journal else ""
+    # The exception's own text may hold anything, a secret included: type and place are enough to begin.
+    frame = problem.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    place = f" in {os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else ""  # noqa: PTH119 - a name out of a code object, no path of ours
+    return Diagnostic(
+        "INTERNAL",
+        f"provision itself failed: {type(problem).__name__}{place}. This is a defect of the tool, "
+        f"not of your inventory.{journal}",
+        remedy="run it again with --debug and report the traceback; look through it for secrets first",
+    )
+
+
+def _show(diagnostics: Sequence[Diagnostic]) -> None:
+    from provision.cli.state import err  # noqa: PLC0415 - keep --help fast
+    from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
+
+    print_diagnostics(err(), diagnostics)
+
+
+def _show_traceback() -> None:
+    import traceback  # noqa: PLC0415 - only here
+
+    traceback.print_exc()
+
+
+def _escape_what_cannot_be_encoded() -> None:
+    """A name that the terminal's encoding lacks is escaped, and is no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            with contextlib.suppress(ValueError):
+                reconfigure(errors="backslashreplace")
+
+
+def _silence_stdout() -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

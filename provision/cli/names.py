@@ -1,0 +1,62 @@
+"""From what the user types to an inventory file: a path, else the name of one that ships with the tool."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from provision.cli.state import usage
+
+SUFFIXES = ("", ".yaml", ".yml")
+
+
+def shipped_folder(kind: str = "inventories") -> Path | None:
+    """Return the folder of shipped files: in the installed package, else beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "_shipped" / kind, package.parent / kind):
+        if folder.is_dir():
+            return folder
+    return None
+
+
+def shipped() -> list[str]:
+    """Return the names of the shipped inventories, as they can be typed."""
+    folder = shipped_folder()
+    return [] if folder is None else sorted(f"inventories/{each.name}" for each in folder.glob("*.yaml"))
+
+
+def find_inventory(name: str) -> Path:
+    """Return the file that a name means.
+
+    A path that exists wins; then a shipped inventory by its relative name (`inventories/lab.yaml`, `lab`), so
+    that the first command works in any folder.
+
+    Raises:
+        UsageError: there is neither.
+    """
+    path = Path(name)
+    if path.exists():
+        return path
+    folder = shipped_folder()
+    if folder is not None and not path.is_absolute():
+        bare = name.removeprefix("./").removeprefix("inventories/")
+        for suffix in SUFFIXES:
+            found = folder / (bare + suffix)
+            if "/" not in bare and found.is_file():
+                return found
+    hint = (
+        f"give the path of a file; shipped are {', '.join(shipped())}"
+        if shipped()
+        else "give the path of a file"
+    )
+    raise usage("INVENTORY_NOT_FOUND", f"there is no inventory {name}", hint)
+
+
+def complete_inventory(incomplete: str) -> list[str]:
+    """Return inventories for shell completion: files in reach, then shipped ones."""
+    parent = Path(incomplete).parent if incomplete else Path()
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        found = [each for each in sorted(parent.iterdir()) if each.suffix in SUFFIXES[1:] or each.is_dir()]
+        names = [f"{each}/" if each.is_dir() else str(each) for each in found]
+    return [each for each in dict.fromkeys([*names, *shipped()]) if each.startswith(incomplete)]

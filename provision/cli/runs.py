@@ -1,0 +1,360 @@
+"""Commands that look at the site or change it: plan, apply, verify, destroy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from provision.cli.files import InventoryName, write_file
+from provision.cli.interrupts import interrupts
+from provision.cli.place import open_site, settle
+from provision.cli.state import Debug, State, on_terminal, out, state, usage
+from provision.values.cancel import Cancel
+from provision.values.effects import Consent, EffectClass
+from provision.values.events import Event, RunStarted, StepEnded
+from provision.values.outcomes import ExitCode, Outcome, worst
+
+if TYPE_CHECKING:
+    from provision.api import Options
+    from provision.engine.model import Plan, RunReport
+    from provision.report.progress import Progress
+
+Target = Annotated[
+    list[str] | None, typer.Option("--target", metavar="SUBJECT", help="Only this subject; may be repeated.")
+]
+Step = Annotated[
+    list[str] | None, typer.Option("--step", metavar="ROLE", help="Only this role; may be repeated.")
+]
+Allow = Annotated[
+    list[EffectClass] | None,
+    typer.Option(
+        "--allow", metavar="CLASS", help="Consent to an effect class for this run; may be repeated."
+    ),
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Ask nothing. Is no consent for effects: see --allow.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print events, one JSON object a line.")]
+Full = Annotated[bool, typer.Option("--full", help="Show whole values and contents.")]
+Playbook = Annotated[
+    str | None,
+    typer.Option("--playbook", metavar="NAME|FILE", help="Playbook to run.", show_default="site"),
+]
+Prune = Annotated[bool, typer.Option("--prune", help="Also remove what left the inventory.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(plan)
+    app.command()(apply)
+    app.command()(verify)
+    app.command()(destroy)
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Stands between engine and renderer: remembers the journal, and ends the run early with --fail-fast."""
+
+    show: Callable[[Event], None]
+    state: State
+    cancel: Cancel
+    fail_fast: bool = False
+    failed_fast: bool = field(default=False, init=False)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self.state.journal = event.journal
+        self.show(event)
+        if self.fail_fast and isinstance(event, StepEnded) and event.outcome == Outcome.FAILED:
+            self.failed_fast = not self.cancel.draining
+            self.cancel.drain()
+
+
+@contextmanager
+def _watched(
+    context: typer.Context, *, json: bool = False, errors: bool = False, fail_fast: bool = False
+) -> Iterator[tuple[Progress, _Watch, Cancel]]:
+    """Show progress and obey signals while the block runs.
+
+    Args:
+        context: of the command.
+        json: events on standard output and nothing else.
+        errors: progress on standard error, because standard output is for the result.
+        fail_fast: the first failed step ends the run.
+    """
+    from provision.report.progress import JsonLines, LiveProgress, PlainProgress  # noqa: PLC0415 - keep --help fast
+    from provision.report.style import make_console  # noqa: PLC0415 - keep --help fast
+
+    cancel = Cancel()
+    console = make_console(sys.stderr if errors else sys.stdout)
+    progress: Progress
+    if json:
+        progress = JsonLines(sys.stdout, sys.stderr)
+    elif console.is_terminal and not console.is_dumb_terminal:
+        progress = LiveProgress(console)
+    else:
+        progress = PlainProgress(console)
+    watch = _Watch(progress, state(context), cancel, fail_fast)
+    with progress, interrupts(cancel, progress.notice):
+        yield progress, watch, cancel
+
+
+def plan(
+    context: typer.Context,
+    inventory: InventoryName,
+    detailed: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit 2 when there are changes, for drift checks.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Save the plan, for `provision apply FILE`.")
+    ] = None,
+    playbook: Playbook = None,
+    target: Target = None,
+    step: Step = None,
+    allow: Allow = None,
+    prune: Prune = False,
+    full: Full = False,
+    debug: Debug = False,  # noqa: ARG001 - its callback does the work
+) -> int:
+    """Show what apply would do. Changes nothing."""
+    found = settle(inventory)
+    options = _options(target, step, allow, prune=prune)
+    with closing(open_site(found, playbook)) as site:
+        with _watched(context, errors=True) as (_, emit, cancel):
+            result = site.plan(options, emit, cancel)
+        _print_plan(result, full=full)
+        if output is not None and not result.refusals:
+            site.save(result, output, options)
+            out().print(f"Saved: provision apply {output}", soft_wrap=True)
+    return int(plan_code(result, detailed=detailed))
+
+
+def plan_code(plan: Plan, *, detailed: bool) -> ExitCode:
+    """Return what `plan` ends with.
+
+    Args:
+        plan: what it found.
+        detailed: whether changes are told by exit 2.
+    """
+    codes = [ExitCode.DONE]
+    if plan.refusals:
+        codes.append(ExitCode.REFUSED)
+    if any(each.problem is not None or (each.unreached and not each.excused) for each in plan.steps):
+        codes.append(ExitCode.ERROR)
+    if detailed and any(each.changes or each.late for each in plan.steps):
+        codes.append(ExitCode.CHANGES)
+    return worst(codes)
+
+
+def apply(
+    context: typer.Context,
+    inventory: Annotated[
+        str, typer.Argument(metavar="INVENTORY|PLAN", help="Inventory, or a plan that `plan --out` saved.")
+    ],
+    yes: Yes = False,
+    allow: Allow = None,
+    playbook: Playbook = None,
+    target: Target = None,
+    step: Step = None,
+    json: Json = False,
+    full: Full = False,
+    prune: Prune = False,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="The first failed step ends the run; what runs ends first.")
+    ] = False,
+    debug: Debug = False,
+) -> int:
+    """Make the site what the inventory says. Starts the lab if the inventory declares one."""
+    asked = on_terminal() and not json
+    if not yes and not asked:
+        raise usage(
+            "CONFIRMATION_MISSING", "there is no terminal to ask on, and nothing was confirmed", "give --yes"
+        )
+    name, saved = saved_plan(inventory)
+    found = settle(name, start_lab=True)
+    options = _options(target, step, allow, prune=prune)
+
+    with (
+        closing(open_site(found, playbook)) as site,
+        _watched(context, json=json, fail_fast=fail_fast) as (progress, emit, cancel),
+    ):
+
+        def confirm(result: Plan) -> bool:
+            if json:
+                return yes
+            progress.pause()
+            try:
+                _print_plan(result, full=full)
+                return yes or _yes("Apply this plan?")
+            finally:
+                progress.resume()
+
+        def ask(question: str) -> bool | None:
+            if not asked:
+                return None
+            progress.pause()
+            try:
+                return _yes(question)
+            finally:
+                progress.resume()
+
+        report = site.apply(None, options, emit, cancel, confirm, ask=ask, saved=saved)
+    if emit.failed_fast and report.exit_code == ExitCode.INTERRUPTED:
+        report = replace(report, interrupted=False, exit_code=int(ExitCode.ERROR))
+    if not json:
+        _print_summary(report, f"provision apply {inventory}", debug=debug or state(context).debug)
+    return report.exit_code
+
+
+def verify(
+    context: typer.Context,
+    inventory: InventoryName,
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 7 when a check cannot tell.")] = False,
+    target: Target = None,
+    json: Json = False,
+    full: Full = False,
+    debug: Debug = False,  # noqa: ARG001 - its callback does the work
+) -> int:
+    """Prove the site by checks of its own, on fresh answers. Changes nothing."""
+    found = settle(inventory)
+    options = _options(target, None, None, strict=strict)
+    with (
+        closing(open_site(found)) as site,
+        _watched(context, json=json, errors=not json) as (_, emit, cancel),
+    ):
+        report = site.verify(options, emit, cancel)
+    if junit is not None:
+        from provision.report.junit import junit_xml  # noqa: PLC0415 - keep --help fast
+
+        write_file(junit, junit_xml(found.name, report.checks, report.seconds))
+    if not json:
+        from provision.report.checks import print_checks  # noqa: PLC0415 - keep --help fast
+
+        print_checks(out(), report.checks, seconds=report.seconds, full=full)
+    return int(report.exit_code(strict=strict))
+
+
+def destroy(
+    context: typer.Context,
+    inventory: InventoryName,
+    yes: Yes = False,
+    allow: Allow = None,
+    host: Annotated[
+        bool, typer.Option("--host", help="Also remove the files made on the hypervisor.")
+    ] = False,
+    json: Json = False,
+    full: Full = False,
+    debug: Debug = False,
+) -> int:
+    """Remove what apply made, and nothing else. Asks for the inventory's name."""
+    from provision.cli.place import read  # noqa: PLC0415 - keep --help fast
+
+    declared = read(inventory)
+    asked = on_terminal() and not json
+    agreed = EffectClass.DELETE in (allow or []) or declared.consent(EffectClass.DELETE) is Consent.ALLOW
+    if not (yes and agreed) and not asked:
+        flags = "--yes" if agreed else "--yes --allow delete"
+        raise usage(
+            "CONFIRMATION_MISSING",
+            "destroy removes machines and their data, and nobody can be asked",
+            f"give {flags}",
+        )
+    found = settle(inventory)
+    options = _options(None, None, allow, host=host)
+    with (
+        closing(open_site(found)) as site,
+        _watched(context, json=json) as (progress, emit, cancel),
+    ):
+
+        def confirm(result: Plan) -> bool:
+            if json:
+                return True
+            progress.pause()
+            try:
+                _print_plan(result, full=full)
+                if yes and agreed:
+                    return True
+                from provision.cli.prompts import exactly  # noqa: PLC0415 - keep --help fast
+
+                return exactly("This removes machines and their data.", found.name)
+            finally:
+                progress.resume()
+
+        report = site.destroy(options, emit, cancel, confirm)
+    if not json:
+        _print_summary(report, f"provision destroy {inventory}", debug=debug or state(context).debug)
+    return report.exit_code
+
+
+def saved_plan(name: str) -> tuple[str, Path | None]:
+    """Return the inventory that an argument of `apply` means, and the saved plan if it is one.
+
+    Raises:
+        UsageError: it looks like a saved plan and names no inventory.
+    """
+    path = Path(name)
+    try:
+        with path.open("rb") as stream:
+            first = stream.read(1)
+    except OSError:
+        return name, None  # a directory, or the name of a shipped inventory: not ours to judge
+    if first != b"{":
+        return name, None
+    import json  # noqa: PLC0415 - only for plans
+
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        return name, None  # YAML may begin with a brace too
+    file = content.get("file") if isinstance(content, dict) else None
+    if not isinstance(file, str):
+        raise usage(
+            "PLAN_UNREADABLE", f"{name} is no plan of this version", "make it anew with provision plan --out"
+        )
+    return file, path
+
+
+def _options(
+    target: list[str] | None,
+    step: list[str] | None,
+    allow: list[EffectClass] | None,
+    *,
+    prune: bool = False,
+    host: bool = False,
+    strict: bool = False,
+) -> Options:
+    from provision.api import Options  # noqa: PLC0415 - keep --help fast
+
+    return Options(
+        targets=tuple(target or ()),
+        steps=tuple(step or ()),
+        allow=frozenset(allow or ()),
+        prune=prune,
+        host=host,
+        strict=strict,
+    )
+
+
+def _yes(question: str) -> bool:
+    from provision.cli.prompts import yes_or_no  # noqa: PLC0415 - keep --help fast
+
+    return yes_or_no(question)
+
+
+def _print_plan(result: Plan, *, full: bool) -> None:
+    from provision.report.plan import print_plan  # noqa: PLC0415 - keep --help fast
+
+    print_plan(out(), result, full=full)
+
+
+def _print_summary(report: RunReport, command: str, *, debug: bool) -> None:
+    from provision.report.summary import print_summary  # noqa: PLC0415 - keep --help fast
+
+    print_summary(out(), report, command=command, debug=debug)

@@ -1,0 +1,75 @@
+"""What all commands share: whether to show tracebacks, where to print, and how a mistake ends the process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(slots=True)
+class State:
+    """One call of the command line.
+
+    Args:
+        debug: whether an unexpected error shows its traceback.
+        journal: where the run wrote its journal, once known.
+    """
+
+    debug: bool = False
+    journal: str = ""
+
+
+def state(context: typer.Context) -> State:
+    """Return the state of this call."""
+    found = context.find_root().obj
+    return found if isinstance(found, State) else State()
+
+
+def _set_debug(context: typer.Context, value: bool) -> bool:
+    if value:
+        state(context).debug = True
+    return value
+
+
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", help="Show tracebacks and round trips.", is_eager=True, callback=_set_debug),
+]
+"""The option that every command takes."""
+
+
+def out() -> Console:
+    """Return a console on standard output."""
+    from provision.report.style import make_console  # noqa: PLC0415 - keep --help fast
+
+    return make_console(sys.stdout)
+
+
+def err() -> Console:
+    """Return a console on standard error."""
+    from provision.report.style import make_console  # noqa: PLC0415 - keep --help fast
+
+    return make_console(sys.stderr)
+
+
+def usage(code: str, summary: str, remedy: str = "") -> UsageError:
+    """Return the error for wrong usage: exit 64."""
+    return UsageError(Diagnostic(code, summary, remedy=remedy))
+
+
+def on_terminal() -> bool:
+    """Whether a person can be asked: input and output are terminals."""
+    try:
+        return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") != "dumb"
+    except (AttributeError, ValueError):  # closed streams
+        return False

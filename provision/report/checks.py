@@ -1,0 +1,89 @@
+"""Results of verification as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from rich.text import Text
+
+from provision.report.problems import wrap
+from provision.report.style import count, duration, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PASSED, FAILED, CANNOT_TELL = "passed", "failed", "cannot-tell"
+_STYLES = {PASSED: "green", FAILED: "bold red", CANNOT_TELL: "yellow"}
+_WORDS = {PASSED: "ok", FAILED: "FAILED", CANNOT_TELL: "cannot tell"}
+
+
+class Check(Protocol):
+    """One result, as verification hands it over; `outcome` is passed, failed or cannot-tell."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102 - what is claimed
+    @property
+    def subject(self) -> str: ...  # noqa: D102 - whom it is about
+    @property
+    def outcome(self) -> str: ...  # noqa: D102 - see the class
+    @property
+    def message(self) -> str: ...  # noqa: D102 - what was seen instead, or why it cannot be told
+    @property
+    def excused(self) -> bool: ...  # noqa: D102 - cannot tell without fault
+    @property
+    def seconds(self) -> float: ...  # noqa: D102 - how long it took
+
+
+def print_checks(
+    console: Console, checks: Sequence[Check], *, seconds: float = 0.0, full: bool = False
+) -> None:
+    """Print results by subject: what passed only as a number unless `full`, the rest with what was seen.
+
+    Args:
+        console: where to.
+        checks: all results.
+        seconds: time of the whole verification.
+        full: also print every check that passed.
+    """
+    for line in lines(checks, console.width, seconds=seconds, full=full):
+        console.print(line, soft_wrap=True)
+
+
+def lines(checks: Sequence[Check], width: int, *, seconds: float = 0.0, full: bool = False) -> list[Text]:
+    """Return the lines of the table."""
+    subjects: dict[str, list[Check]] = {}
+    for each in checks:
+        subjects.setdefault(each.subject, []).append(each)
+    result: list[Text] = []
+    widest = max((len(printable(each)) for each in subjects), default=0)
+    for subject, found in subjects.items():
+        passed = sum(each.outcome == PASSED for each in found)
+        good = passed == len(found)
+        head = f"{passed} of {count(len(found), 'check')} passed"
+        result.append(
+            Text.assemble((f"{printable(subject):<{widest}}", "bold"), "  ", (head, "green" if good else ""))
+        )
+        for each in found:
+            if each.outcome == PASSED and not full:
+                continue
+            word = _WORDS.get(each.outcome, each.outcome) + (" (no fault)" if each.excused else "")
+            result.append(
+                Text.assemble(
+                    "  ", (f"{word:<11}", _STYLES.get(each.outcome, "")), f"  {printable(each.name)}"
+                )
+            )
+            if each.message:
+                body = wrap([printable(part) for part in each.message.splitlines()], width - 15)
+                result += [Text(" " * 15 + part, style="dim") for part in body]
+    counts = {outcome: sum(each.outcome == outcome for each in checks) for outcome in _STYLES}
+    parts = [f"{counts[PASSED]} passed"]
+    parts += [f"{counts[FAILED]} failed"] if counts[FAILED] else []
+    parts += [f"{counts[CANNOT_TELL]} cannot tell"] if counts[CANNOT_TELL] else []
+    style = _STYLES[FAILED if counts[FAILED] else CANNOT_TELL if counts[CANNOT_TELL] else PASSED]
+    if not checks:
+        return [
+            Text("No check applies: the inventory declares nothing that could be proven.", style="yellow")
+        ]
+    result += [Text(), Text(f"Verified in {duration(seconds)}: {', '.join(parts)}", style=f"{style}")]
+    return result

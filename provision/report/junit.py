@@ -1,0 +1,56 @@
+"""JUnit XML of verification, in the form that CI systems read (testsuites, testsuite, testcase)."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+
+from provision.report.checks import CANNOT_TELL, FAILED, Check
+
+
+def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
+    """Return the document; *cannot tell* is skipped with its message.
+
+    Args:
+        name: the inventory's name.
+        checks: all results.
+        seconds: time of the whole verification.
+    """
+    failed = sum(each.outcome == FAILED for each in checks)
+    skipped = sum(each.outcome == CANNOT_TELL for each in checks)
+    counts = {
+        "tests": str(len(checks)),
+        "failures": str(failed),
+        "errors": "0",
+        "skipped": str(skipped),
+        "time": f"{seconds:.3f}",
+    }
+    root = ET.Element("testsuites", {"name": "provision", **counts})
+    suite = ET.SubElement(root, "testsuite", {"name": _clean(name), **counts})
+    for each in checks:
+        attributes = {
+            "classname": _clean(f"{name}.{each.subject}"),
+            "name": _clean(each.name),
+            "time": f"{each.seconds:.3f}",
+        }
+        case = ET.SubElement(suite, "testcase", attributes)
+        message = _clean(each.message)
+        if each.outcome == FAILED:
+            ET.SubElement(case, "failure", {"message": _first(message)}).text = message
+        elif each.outcome == CANNOT_TELL:
+            ET.SubElement(case, "skipped", {"message": f"cannot tell: {message}"})
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _first(message: str) -> str:
+    return message.splitlines()[0] if message else "failed"
+
+
+def _clean(text: str) -> str:
+    """Return text without the characters that XML 1.0 cannot hold at all."""
+    return "".join(each if _allowed(ord(each)) else f"\\x{ord(each):02x}" for each in text)
+
+
+def _allowed(code: int) -> bool:
+    return code in {0x9, 0xA, 0xD} or 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or code >= 0x10000  # noqa: PLR2004 - the Char production of XML 1.0

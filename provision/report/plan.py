@@ -1,0 +1,301 @@
+"""A plan as text: problems, then risk, then what changes, then what is not known yet, then totals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from provision.engine.model import ConsentNeed, Plan, PlannedChange, StepPlan
+from provision.report.diff import field_line, is_text, text_diff
+from provision.report.problems import print_diagnostics, wrap
+from provision.report.style import Glyphs, count, glyphs, printable
+from provision.resources.contracts import Op
+from provision.values.diagnostics import Diagnostic
+from provision.values.effects import ALLOWED_BY_DEFAULT, Consent, Effect, EffectClass
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+OP_STYLES = {
+    Op.CREATE: "green",
+    Op.UPDATE: "yellow",
+    Op.REPLACE: "bold magenta",
+    Op.DELETE: "red",
+    Op.ATTENTION: "bold yellow",
+}
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "dim", " ": "dim"}
+MEANING = {
+    EffectClass.DAEMON_RELOAD: "systemd reads its units again",
+    EffectClass.INITRAMFS: "the initramfs of all kernels is built again",
+    EffectClass.BOOT_LOADER: "the boot loader's menu is written again",
+    EffectClass.RESTART: "a service restarts",
+    EffectClass.RESTART_K3S: "k3s restarts on the node",
+    EffectClass.DRAIN: "pods are evicted from the node",
+    EffectClass.GPU_PODS_LOSE_DEVICE: "running GPU pods lose their device",
+    EffectClass.CONSOLE_LOSS: "the local screen goes dark",
+    EffectClass.POWER_CYCLE: "the VM is switched off and on",
+    EffectClass.REBOOT_GUEST: "the VM reboots",
+    EffectClass.REBOOT_NODE: "the machine reboots",
+    EffectClass.REBOOT_HYPERVISOR: "the hypervisor reboots, and every VM on it stops",
+    EffectClass.REPLACE: "it is destroyed and made anew",
+    EffectClass.DELETE: "its data is lost",
+}
+
+
+def print_plan(console: Console, plan: Plan, *, full: bool = False) -> None:
+    """Print a plan.
+
+    Args:
+        console: where to.
+        plan: what the engine decided.
+        full: whole contents and values instead of changed lines.
+    """
+    problems = [each.problem for each in plan.steps if each.problem is not None]
+    print_diagnostics(console, (*plan.refusals, *problems, *plan.warnings))
+    view = _View(console.width, glyphs(console.encoding), full)
+    for line in view.lines(plan):
+        console.print(line, soft_wrap=True)
+
+
+def diagnostics_of(plan: Plan) -> tuple[Diagnostic, ...]:
+    """Return all problems that a plan names, refusals first."""
+    return (
+        *plan.refusals,
+        *(each.problem for each in plan.steps if each.problem is not None),
+        *plan.warnings,
+    )
+
+
+def op_of(change: PlannedChange) -> Op:
+    """Return the one sign that stands for all differences of a resource."""
+    ops = {each.op for each in change.changes}
+    if change.by_hand is not None:
+        return Op.ATTENTION
+    for strongest in (Op.REPLACE, Op.ATTENTION):
+        if strongest in ops:
+            return strongest
+    return ops.pop() if len(ops) == 1 else Op.UPDATE
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    width: int
+    signs: Glyphs
+    full: bool
+
+    def lines(self, plan: Plan) -> list[Text]:
+        lines: list[Text] = []
+        for part in (
+            self.risks(plan.risks),
+            self.changes(plan.steps),
+            self.late(plan.steps),
+            self.unreached(plan.steps),
+            self.orphans(plan.orphans),
+        ):
+            if part:
+                lines += [*part, Text()]
+        return [*lines, *self.totals(plan)]
+
+    # ------------------------------------------------------------ risk
+
+    def risks(self, needs: Sequence[ConsentNeed]) -> list[Text]:
+        grouped: dict[tuple[EffectClass, Consent], list[str]] = {}
+        for need in needs:
+            if need.effect.cls in ALLOWED_BY_DEFAULT and need.consent is Consent.ALLOW:
+                continue
+            names = grouped.setdefault((need.effect.cls, need.consent), [])
+            name = hit(need)
+            if name not in names:
+                names.append(name)
+        if not grouped:
+            return []
+        rows = sorted(grouped.items(), key=lambda item: -item[0][0].rank)
+        widest = max(len(cls) for cls, _ in grouped)
+        lines = [Text("Risks", style="bold")]
+        for (cls, consent), names in rows:
+            style = "red" if consent is not Consent.ALLOW else "yellow"
+            head = Text.assemble("  ", (f"{cls:<{widest}}", f"bold {style}"), f"  {', '.join(names)}")
+            lines += [head, Text(f"  {'':<{widest}}  {MEANING[cls]}; {_answer(cls, consent)}", style="dim")]
+        return lines
+
+    # ------------------------------------------------------------ changes
+
+    def changes(self, steps: Sequence[StepPlan]) -> list[Text]:
+        by_subject: dict[str, list[StepPlan]] = {}
+        for step in steps:
+            if step.changes:
+                by_subject.setdefault(step.step.id.subject, []).append(step)
+        lines: list[Text] = []
+        for subject, parts in by_subject.items():
+            if lines:
+                lines.append(Text())
+            lines.append(Text(printable(subject), style="bold"))
+            for part in parts:
+                lines.append(Text(f"  {printable(part.step.id.role)}", style="cyan"))
+                for change in part.changes:
+                    lines += self.change(subject, change)
+            effects = merged(effect for part in parts for each in part.changes for effect in each.effects)
+            if effects:
+                body = wrap([", ".join(str(each) for each in effects)], self.width - 8)
+                lines.append(Text.assemble(("  then: ", "bold"), body[0]))
+                lines += [Text(" " * 8 + each) for each in body[1:]]
+        return lines
+
+    def change(self, subject: str, planned: PlannedChange) -> list[Text]:
+        op = op_of(planned)
+        key = planned.key
+        where = key.system.split("/")[0]
+        place = "" if where == subject else f" on {printable(where)}"
+        head = Text("    ")
+        head.append(f"{op:<3}", style=OP_STYLES[op])
+        head.append(f" {printable(key.kind)} {printable(key.name)}{place}")
+        if planned.pending:
+            owed = ", ".join(str(each) for each in planned.effects)
+            head.append(f"  owed by an earlier run: {owed}", style="dim")
+        changes = planned.changes
+        inline = self.inline(planned, self.width - len(head.plain) - 2)
+        if inline:
+            head.append(f"  {inline}")
+            lines = [head]
+        else:
+            lines = [head]
+            for each in changes:
+                lines += self.field(op, each)
+        if planned.by_hand is not None:
+            lines.append(Text("          by hand:", style="bold"))
+            lines += [Text(f"          {printable(each)}") for each in planned.by_hand.lines]
+        return lines
+
+    def inline(self, planned: PlannedChange, room: int) -> str:
+        """Return the one difference of a resource if it fits behind its name."""
+        if len(planned.changes) != 1 or self.full:
+            return ""
+        only = planned.changes[0]
+        if is_text(only.old) or is_text(only.new):
+            return ""
+        text = field_line(only, 10_000, self.signs)
+        return text if len(text) <= room else ""
+
+    def field(self, resource_op: Op, change: object) -> list[Text]:
+        from provision.resources.contracts import Change  # noqa: PLC0415 - only for the assertion
+
+        assert isinstance(change, Change)  # noqa: S101 - narrows the type
+        sign = "" if change.op is resource_op else f"{change.op} "
+        margin = " " * 10
+        if not change.secret and (is_text(change.old) or is_text(change.new)):
+            size = _size(change.old, change.new, self.signs)
+            lines = [Text.assemble(margin, (sign, OP_STYLES[change.op]), f"{printable(change.path)}: {size}")]
+            if change.old is not None or self.full:
+                for mark, line in text_diff(change, full=self.full):
+                    lines.append(
+                        Text(f"{margin}  {mark + ' ' if mark != '@' else ''}{line}", style=_DIFF_STYLES[mark])
+                    )
+            return lines
+        text = field_line(change, self.width - len(margin) - len(sign), self.signs, full=self.full)
+        return [Text.assemble(margin, (sign, OP_STYLES[change.op]), text)]
+
+    # ------------------------------------------------------------ not known, not reached, not declared
+
+    def late(self, steps: Sequence[StepPlan]) -> list[Text]:
+        grouped: dict[tuple[str, str], list[str]] = {}
+        for each in steps:
+            if each.late:
+                grouped.setdefault((each.late, each.step.id.subject), []).append(each.step.id.role)
+        if not grouped:
+            return []
+        lines = [Text("Not known yet: planned and shown when reached", style="bold")]
+        reasons: dict[str, list[str]] = {}
+        for (reason, subject), roles in grouped.items():
+            reasons.setdefault(reason, []).append(f"{subject}: {', '.join(roles)}")
+        for reason, parts in reasons.items():
+            lines.append(Text(f"  {printable(reason)}", style="yellow"))
+            lines += [
+                Text(f"    {line}") for each in parts for line in wrap([printable(each)], self.width - 4)
+            ]
+        return lines
+
+    def unreached(self, steps: Sequence[StepPlan]) -> list[Text]:
+        grouped: dict[tuple[str, bool], dict[str, int]] = {}
+        for each in steps:
+            if each.unreached:
+                subjects = grouped.setdefault((each.unreached, each.excused), {})
+                subjects[each.step.id.subject] = subjects.get(each.step.id.subject, 0) + 1
+        if not grouped:
+            return []
+        lines = [Text("Not reached", style="bold")]
+        for (reason, excused), subjects in grouped.items():
+            names = ", ".join(
+                f"{printable(name)} ({count(number, 'step')})" for name, number in subjects.items()
+            )
+            note = ", which is no fault" if excused else ""
+            lines.append(
+                Text.assemble("  ", (names, "" if excused else "red"), f": {printable(reason)}{note}")
+            )
+        return lines
+
+    def orphans(self, orphans: Sequence[str]) -> list[Text]:
+        if not orphans:
+            return []
+        head = Text("No longer in the inventory: left alone, removed with --prune", style="bold")
+        return [head, *(Text(f"  {printable(each)}") for each in orphans)]
+
+    # ------------------------------------------------------------ totals
+
+    def totals(self, plan: Plan) -> list[Text]:
+        changed = [change for step in plan.steps for change in step.changes]
+        late = sum(1 for each in plan.steps if each.late)
+        unreached = sum(1 for each in plan.steps if each.unreached)
+        same = sum(each.unchanged for each in plan.steps)
+        if plan.refusals:
+            text = f"Refused: {count(len(plan.refusals), 'problem')}, see above. Nothing was touched."
+            return [Text(text, style="bold red")]
+        if plan.empty:
+            return [Text(f"No changes. {count(same, 'resource')} as declared.", style="bold green")]
+        signs = (Op.CREATE, Op.UPDATE, Op.REPLACE, Op.DELETE, Op.ATTENTION)
+        ops = [op_of(each) for each in changed]
+        parts = ", ".join(f"{ops.count(sign)} {sign}" for sign in signs if sign in ops)
+        least = "at least " if late or unreached else ""
+        text = f"Plan: {least}{count(len(changed), 'change')}"
+        if parts:
+            text += f" ({parts})"
+        reboots = sum(1 for each in plan.risks if each.effect.cls.is_reboot)
+        if reboots:
+            text += f", {least}{count(reboots, 'reboot')}"
+        text += f"; {same} unchanged"
+        if late:
+            text += f"; {count(late, 'step')} not known yet"
+        if unreached:
+            text += f"; {count(unreached, 'step')} not reached"
+        return [Text(text + ".", style="bold")]
+
+
+def hit(need: ConsentNeed) -> str:
+    """Return whom an effect hits: its target, or the system."""
+    system = need.system.split("/")[0]
+    target = need.effect.target
+    if not target or target == system:
+        return printable(system)
+    return printable(target if target.startswith(system) else f"{target} ({system})")
+
+
+def merged(effects: Iterable[Effect]) -> list[Effect]:
+    """Return effects once each, in the order in which they run."""
+    return sorted(set(effects), key=lambda each: (each.cls.rank, each.target))
+
+
+def _answer(cls: EffectClass, consent: Consent) -> str:
+    if consent is Consent.ALLOW:
+        return "allowed"
+    if consent is Consent.NEVER:
+        return "the policy says never: it will wait"
+    return f"will wait unless you give --allow {cls}"
+
+
+def _size(old: object, new: object, signs: Glyphs) -> str:
+    def lines(value: object) -> str:
+        return "(none)" if value is None else count(len(str(value).splitlines()), "line")
+
+    return lines(new) if old is None else f"{lines(old)} {signs.arrow} {lines(new)}"

@@ -1,0 +1,395 @@
+"""What a run does right now: a live table on a terminal, dated lines elsewhere, or one JSON event a line."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import singledispatch
+from typing import TYPE_CHECKING, Protocol, Self, TextIO
+
+from provision.report.style import count, duration, glyphs, printable, roughly, shorten
+from provision.values.diagnostics import Diagnostic, Severity, Source
+from provision.values.events import (
+    ChangeMade,
+    EffectDone,
+    Event,
+    Problem,
+    RunEnded,
+    RunStarted,
+    StepEnded,
+    StepProgress,
+    StepStarted,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+HEARTBEAT = 10.0
+"""Seconds without a line after which a running step says that it still runs."""
+
+Clock = Callable[[], float]
+
+
+class Progress(Protocol):
+    """Receives all events of a run, from any thread."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        ...
+
+    def notice(self, text: str) -> None:
+        """Show a line soon; safe inside a signal handler."""
+        ...
+
+    def pause(self) -> None:
+        """Stop drawing, so that a person can be asked."""
+        ...
+
+    def resume(self) -> None:
+        """Draw again."""
+        ...
+
+
+class JsonLines:
+    """One event a line, flushed at once, nothing else on the stream."""
+
+    def __init__(self, stream: TextIO, notices: TextIO) -> None:
+        self._stream = stream
+        self._notices = notices
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stream.flush()
+
+    def __call__(self, event: Event) -> None:
+        """Write an event as JSON."""
+        line = json.dumps(event.as_json(), ensure_ascii=True, separators=(",", ":"), default=str)
+        with self._lock:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    def notice(self, text: str) -> None:
+        """Write a line to the other stream."""
+        self._notices.write(text + "\n")
+
+    def pause(self) -> None:
+        """Nothing is drawn."""
+
+    def resume(self) -> None:
+        """Nothing is drawn."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """What one subject does."""
+
+    role: str
+    since: float
+    usually: float = 0.0
+    line: str = ""
+    outcome: str = ""
+    seconds: float = 0.0
+    shown: float = field(default=0.0)
+
+
+class _Ticking:
+    """Shared by the renderers for people: rows by subject, a thread that ticks, notices."""
+
+    period = 1.0
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rows: dict[tuple[str, str], _Row] = {}
+        self._lock = threading.RLock()
+        self._notices: deque[str] = deque()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def notice(self, text: str) -> None:
+        self._notices.append(text)
+
+    def tick(self) -> None:
+        """Show notices and what time alone changes."""
+        while self._notices:
+            self._say(self._notices.popleft(), "bold yellow")
+
+    def _say(self, text: str, style: str = "") -> None:
+        raise NotImplementedError
+
+    def _start(self) -> None:
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._loop, name="progress", daemon=True)
+        self._thread.start()
+
+    def _loop(self) -> None:
+        while not self._stop.wait(self.period):
+            self.tick()
+
+    def _end(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _follow(self, event: Event) -> None:
+        """Keep the rows up to date."""
+        now = self._clock()
+        if isinstance(event, StepStarted):
+            self._rows[event.subject, event.role] = _Row(event.role, now, event.usually, shown=now)
+        elif isinstance(event, StepProgress):
+            row = self._rows.setdefault((event.subject, event.role), _Row(event.role, now, shown=now))
+            row.line = printable(event.line.strip())
+        elif isinstance(event, StepEnded):
+            self._rows.pop((event.subject, event.role), None)
+
+
+class PlainProgress(_Ticking):
+    """Dated lines for logs: what began, what changed, how it ended, and every 10 s what still runs."""
+
+    def __init__(self, console: Console, clock: Clock = time.monotonic, wall: Clock = time.time) -> None:
+        super().__init__(clock)
+        self._console = console
+        self._wall = wall
+        self._signs = glyphs(console.encoding)
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._end()
+        self.tick_notices()
+
+    def tick_notices(self) -> None:
+        """Show the notices that came after the last tick."""
+        _Ticking.tick(self)
+
+    def tick(self) -> None:
+        """Say what still runs when it has been silent for 10 s."""
+        super().tick()
+        with self._lock:
+            now = self._clock()
+            for (subject, role), row in sorted(self._rows.items()):
+                if now - row.shown >= HEARTBEAT:
+                    row.shown = now
+                    self._say(
+                        f"{subject}: {role}: still running, {duration(now - row.since)}{self._hint(row)}"
+                    )
+
+    def _hint(self, row: _Row) -> str:
+        usual = f", usually {roughly(row.usually)}" if row.usually else ""
+        return f"{usual}: {row.line}" if row.line else usual
+
+    def __call__(self, event: Event) -> None:
+        """Print what a reader of a log wants to know of an event."""
+        with self._lock:
+            self._follow(event)
+            for text, style in sentences(event):
+                self._say(text, style)
+            if isinstance(event, ChangeMade):
+                row = self._rows.get((event.subject, event.role))
+                if row is not None:
+                    row.shown = self._clock()
+
+    def pause(self) -> None:
+        """Nothing is drawn over."""
+
+    def resume(self) -> None:
+        """Nothing is drawn over."""
+
+    def _say(self, text: str, style: str = "") -> None:
+        from rich.text import Text  # noqa: PLC0415 - slow to import
+
+        stamp = time.strftime("%H:%M:%S", time.localtime(self._wall()))
+        with self._lock:
+            self._console.print(Text(f"{stamp} {text}", style=style), soft_wrap=True)
+
+
+class LiveProgress(_Ticking):
+    """A table with one row for each subject that does something; what ended scrolls away above it."""
+
+    period = 0.25
+
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+        super().__init__(clock)
+        self._console = console
+        self._signs = glyphs(console.encoding)
+        from rich.live import Live  # noqa: PLC0415 - slow to import
+
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        self._start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._end()
+        super().tick()
+        with self._lock:
+            self._rows.clear()
+        self._live.update(self.table(), refresh=True)
+        self._live.stop()
+
+    def tick(self) -> None:
+        """Draw the table again."""
+        super().tick()
+        with self._lock:
+            table = self.table()
+        self._live.update(table, refresh=True)
+
+    def __call__(self, event: Event) -> None:
+        """Take an event in; the next tick draws it."""
+        with self._lock:
+            self._follow(event)
+        for text, style in sentences(event):
+            if not isinstance(event, StepStarted):
+                self._say(text, style)
+
+    def pause(self) -> None:
+        """Take the table off the screen."""
+        self._end()
+        self._live.stop()
+
+    def resume(self) -> None:
+        """Put the table back."""
+        self._live.start()
+        self._start()
+
+    def table(self) -> Table:
+        """Return the rows as they stand."""
+        from rich.table import Table  # noqa: PLC0415 - slow to import
+
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), expand=False)
+        for _ in range(4):
+            table.add_column(no_wrap=True, overflow="crop")
+        now = self._clock()
+        running = sorted(self._rows.items(), key=lambda item: item[1].since)
+        room = max(3, self._console.height - 3)
+        used = max((len(subject) + len(role) for subject, role in self._rows), default=0)
+        for (subject, role), row in running[:room]:
+            spent = duration(now - row.since) if now - row.since >= 1 else ""
+            if row.usually:
+                spent = f"{spent or '0 s'} (usually {roughly(row.usually)})"
+            line = shorten(
+                row.line, max(10, self._console.width - used - len(spent) - 8), self._signs.ellipsis
+            )
+            table.add_row(printable(subject), printable(role), spent, line)
+        if len(running) > room:
+            table.add_row(f"and {len(running) - room} more", "", "", "")
+        return table
+
+    def _say(self, text: str, style: str = "") -> None:
+        from rich.text import Text  # noqa: PLC0415 - slow to import
+
+        self._console.print(Text(text, style=style), soft_wrap=True)
+
+
+_OUTCOME_STYLES = {
+    "changed": "yellow",
+    "failed": "bold red",
+    "blocked": "red",
+    "unreached": "red",
+    "waiting": "bold yellow",
+    "late": "yellow",
+}
+_VERDICTS = {"done": "done", "failed": "FAILED", "unknown": "outcome unknown", "not-begun": "not begun"}
+
+
+Lines = list[tuple[str, str]]
+"""Lines for people, each with its style."""
+
+
+@singledispatch
+def sentences(_event: Event) -> Lines:
+    """Return an event as lines for people; none for what only moves the table."""
+    return []
+
+
+@sentences.register
+def _(event: RunStarted) -> Lines:
+    journal = f", journal {event.journal}" if event.journal else ""
+    subjects = f", {count(len(event.subjects), 'subject')}" if event.subjects else ""
+    return [(printable(f"{event.verb} {event.inventory}: run {event.run}{subjects}{journal}"), "bold")]
+
+
+@sentences.register
+def _(event: StepStarted) -> Lines:
+    usual = f" (usually {roughly(event.usually)})" if event.usually else ""
+    return [(printable(f"{event.subject}: {event.role}: begins{usual}"), "dim")]
+
+
+@sentences.register
+def _(event: ChangeMade) -> Lines:
+    text = f"{event.subject}: {event.role}: {event.key}: {_verdict(event.verdict, event.seconds)}"
+    return [(printable(text), "bold red" if event.verdict == "failed" else "")]
+
+
+@sentences.register
+def _(event: EffectDone) -> Lines:
+    text = f"{event.system}: {event.effect}: {_verdict(event.verdict, event.seconds)}"
+    return [(printable(text), "bold red" if event.verdict == "failed" else "cyan")]
+
+
+@sentences.register
+def _(event: StepEnded) -> Lines:
+    reason = f": {event.reason}" if event.reason else ""
+    text = f"{event.subject}: {event.role}: {event.outcome}, {duration(event.seconds)}{reason}"
+    return [(printable(text), _OUTCOME_STYLES.get(event.outcome, "dim"))]
+
+
+@sentences.register
+def _(event: Problem) -> Lines:
+    found = diagnostic_of(event.diagnostic)
+    subject = f"{found.subject}: " if found.subject else ""
+    style = "bold red" if found.severity is Severity.ERROR else "yellow"
+    head = (printable(f"{subject}{found.code}: {found.summary}"), style)
+    return [head, *((f"    | {printable(line)}", "dim") for line in found.evidence[-3:])]
+
+
+@sentences.register
+def _(event: RunEnded) -> Lines:
+    parts = ", ".join(f"{number} {name}" for name, number in event.outcomes.items() if number)
+    return [(f"ended after {duration(event.seconds)}: {parts or 'nothing to do'}", "bold")]
+
+
+def _verdict(verdict: str, seconds: float) -> str:
+    spent = f", {duration(seconds)}" if seconds >= 1 else ""
+    return f"{_VERDICTS.get(verdict, verdict)}{spent}"
+
+
+def diagnostic_of(data: Mapping[str, object]) -> Diagnostic:
+    """Return the diagnostic that a Problem event carries; lenient, for it may come from an older journal."""
+    source = data.get("source")
+    evidence = data.get("evidence")
+    severity = str(data.get("severity", "error"))
+    return Diagnostic(
+        code=str(data.get("code", "PROBLEM")),
+        summary=str(data.get("summary", "")),
+        subject=str(data.get("subject", "")),
+        severity=Severity(severity) if severity in set(Severity) else Severity.ERROR,
+        evidence=tuple(str(each) for each in evidence) if isinstance(evidence, list | tuple) else (),
+        source=None if not isinstance(source, Mapping) else _source(source),
+        untouched=str(data.get("untouched", "")),
+        remedy=str(data.get("remedy", "")),
+    )
+
+
+def _source(data: Mapping[str, object]) -> Source:
+    def number(name: str) -> int:
+        value = data.get(name)
+        return value if isinstance(value, int) else 1
+
+    return Source(str(data.get("file", "")), number("line"), number("column"), str(data.get("text", "")))

@@ -125,7 +125,12 @@ def normal(text: str, form: Format) -> Mapping[str, str]:
 
     MAC addresses become upper-case, booleans 1 and 0; total: garbage stays as it is under its own key.
     """
-    found = dict(form.defaults)
+    return MappingProxyType({**form.defaults, **explicit(text, form)})
+
+
+def explicit(text: str, form: Format) -> dict[str, str]:
+    """Return the parts that a property string names, under their normal names, without defaults."""
+    found: dict[str, str] = {}
     for name, value in parse(text).items():
         key = name or form.default_key or ""
         key = form.aliases.get(key, key)
@@ -135,7 +140,7 @@ def normal(text: str, form: Format) -> Mapping[str, str]:
         if key in form.ignored:
             continue
         found[key] = _value(key, value, form)
-    return MappingProxyType(found)
+    return found
 
 
 def _value(key: str, value: str, form: Format) -> str:

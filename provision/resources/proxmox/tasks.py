@@ -1,7 +1,7 @@
 """Tasks of Proxmox VE: identifiers, ends, and the texts by which failures are told apart.
 
-Source: pve-common `PVE/RESTEnvironment.pm`; an exit status is `OK`, `WARNINGS: n`, `unexpected status`, or the
-error text.
+Source: pve-common `PVE/RESTEnvironment.pm`; an exit status is `OK`, `WARNINGS: n`, `unexpected status`, or
+the error text.
 """
 
 from __future__ import annotations

@@ -1,0 +1,237 @@
+"""A VM's power, its marker, and its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from provision.resources.contracts import (
+    ApiCall,
+    CannotTell,
+    Change,
+    Impossible,
+    Key,
+    Op,
+    Request,
+    Snapshot,
+)
+from provision.resources.proxmox.marker import Marker, write
+from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen, vm_state
+from provision.resources.proxmox.tasks import start_timeout
+from provision.values.diagnostics import Diagnostic, Source
+from provision.values.effects import Effect, EffectClass
+
+SHUTDOWN_SECONDS = 120
+MARGIN = 60.0
+"""Seconds that a task may take beyond what PVE itself allows."""
+DELETE_SECONDS = 600.0
+
+
+def _ours(state: VmState | Elsewhere | CannotTell | None, marker: Marker) -> bool:
+    """Whether a VM carries this inventory's marker for this node."""
+    if not isinstance(state, VmState) or state.marker is None:
+        return False
+    return (state.marker.inventory, state.marker.node) == (marker.inventory, marker.node)
+
+
+def _attention(path: str, state: object, wanted: str) -> tuple[Change, ...]:
+    reason = state.reason if isinstance(state, CannotTell) else "the VMID belongs to something else"
+    return (Change(Op.ATTENTION, path, old=reason, new=wanted),)
+
+
+@dataclass(frozen=True, slots=True)
+class VmPower:
+    """A VM runs, or is off.
+
+    Args:
+        system: `pve/api`.
+        node: node name in Proxmox VE.
+        vmid: its number.
+        name: node in the inventory.
+        wanted: `running` or `stopped`.
+        memory: MiB, for the time that a start may take.
+        passthrough: whether cards are passed to it.
+        console: whether one of them drives the hypervisor's monitor.
+        source: inventory line.
+    """
+
+    system: str
+    node: str
+    vmid: int
+    name: str
+    wanted: str
+    memory: int = 0
+    passthrough: bool = False
+    console: bool = False
+    source: Source | None = None
+
+    @property
+    def key(self) -> Key:
+        """Identity: the node's name."""
+        return Key(self.system, "vm-power", self.name)
+
+    def queries(self) -> tuple[VmConfig, ...]:
+        """Ask for the VM."""
+        return (VmConfig(self.vmid),)
+
+    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+        """Compare the status."""
+        state = vm_seen(seen, self.vmid)
+        if state is None:
+            return (Change(Op.UPDATE, "power", None, self.wanted),) if self.wanted == "running" else ()
+        if not isinstance(state, VmState):
+            return _attention("power", state, self.wanted)
+        now = "running" if state.running else "stopped"
+        return () if now == self.wanted else (Change(Op.UPDATE, "power", now, self.wanted),)
+
+    def fix(self, seen: Snapshot) -> ApiCall:
+        """Start it, or shut it down and pull the plug when it does not listen."""
+        state = vm_state(seen, self.vmid)
+        path = f"/nodes/{self.node}/qemu/{self.vmid}/status"
+        if self.wanted == "running":
+            risky = self.console and not (state is not None and state.running)
+            limit = start_timeout(self.memory, self.passthrough) + MARGIN
+            return ApiCall(
+                (Request("POST", f"{path}/start", {}, task=limit),),
+                risks=(Effect(EffectClass.CONSOLE_LOSS, self.name),) if risky else (),
+            )
+        data = {"timeout": SHUTDOWN_SECONDS, "forceStop": 1}
+        return ApiCall(
+            (Request("POST", f"{path}/shutdown", data, task=SHUTDOWN_SECONDS + MARGIN),),
+            risks=(Effect(EffectClass.POWER_CYCLE, self.name),),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VmMarker:
+    """The marker line of a VM that is there, and the vendor snippet in its configuration.
+
+    Two stages of one VM may follow each other in one step, so the stage is part of the key.
+
+    Args:
+        system: `pve/api`.
+        node: node name in Proxmox VE.
+        vmid: its number.
+        marker: wanted; a replace token that is there stays.
+        stage: `offered` before the final host key is installed, `settled` after it.
+        snippet: our vendor snippet's volume: taken out of the configuration once settled.
+        source: inventory line.
+    """
+
+    system: str
+    node: str
+    vmid: int
+    marker: Marker
+    stage: str = "settled"
+    snippet: str = ""
+    source: Source | None = None
+
+    @property
+    def key(self) -> Key:
+        """Identity: the node's name and the stage."""
+        name = self.marker.node if self.stage == "settled" else f"{self.marker.node}:{self.stage}"
+        return Key(self.system, "vm-marker", name)
+
+    def queries(self) -> tuple[VmConfig, ...]:
+        """Ask for the VM."""
+        return (VmConfig(self.vmid),)
+
+    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+        """Compare marker and snippet."""
+        state = vm_seen(seen, self.vmid)
+        if state is None:
+            return (Change(Op.CREATE, "host-key", None, self.marker.host_key or None),)
+        if not isinstance(state, VmState) or not _ours(state, self.marker):
+            return _attention("marker", state, self.marker.node)
+        found: list[Change] = []
+        now = state.marker or self.marker
+        pairs = {
+            "host-key": (now.host_key, self.marker.host_key),
+            "first-key": (now.first_key, self.marker.first_key),
+        }
+        for path, (old, new) in pairs.items():
+            if old != new:
+                op = Op.DELETE if not new else Op.CREATE if not old else Op.UPDATE
+                found.append(Change(op, path, old or None, new or None))
+        if self._has_snippet(state):
+            found.append(Change(Op.DELETE, "cicustom", state.wanted("cicustom"), None))
+        return tuple(found)
+
+    def fix(self, seen: Snapshot) -> ApiCall | Impossible:
+        """Write the description; the rest of it stays."""
+        state = vm_state(seen, self.vmid)
+        if state is not None and not _ours(state, self.marker):
+            summary = f"VM {self.vmid} does not carry the marker of {self.marker.node}"
+            return Impossible(Diagnostic("VMID_TAKEN_FOREIGN", summary, self.marker.node, source=self.source))
+        description = state.wanted("description") if state is not None else ""
+        token = state.marker.replace if state is not None and state.marker is not None else ""
+        marker = replace(self.marker, replace=token or self.marker.replace)
+        data: dict[str, object] = {"description": write(description, marker)}
+        if state is not None:
+            data["digest"] = state.digest
+            if self._has_snippet(state):
+                data["delete"] = "cicustom"
+        return ApiCall((Request("PUT", f"/nodes/{self.node}/qemu/{self.vmid}/config", data),))
+
+    def _has_snippet(self, state: VmState) -> bool:
+        return bool(self.snippet) and self.snippet in state.wanted("cicustom")
+
+
+@dataclass(frozen=True, slots=True)
+class VmAbsent:
+    """A VM of ours and its disks are gone; what does not carry our marker is left alone.
+
+    Args:
+        system: `pve/api`.
+        node: node name in Proxmox VE.
+        vmid: its number.
+        marker: whose it must be.
+        source: inventory line.
+    """
+
+    system: str
+    node: str
+    vmid: int
+    marker: Marker
+    source: Source | None = None
+
+    @property
+    def key(self) -> Key:
+        """Identity: the node's name, the same as the VM's."""
+        return Key(self.system, "vm", self.marker.node)
+
+    def queries(self) -> tuple[VmConfig, ...]:
+        """Ask for the VM."""
+        return (VmConfig(self.vmid),)
+
+    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+        """Return the removal, if it is there and ours."""
+        state = vm_seen(seen, self.vmid)
+        if isinstance(state, CannotTell):
+            return _attention("vm", state, "absent")
+        if not _ours(state, self.marker):
+            return ()
+        return (Change(Op.DELETE, "vm", f"VM {self.vmid} with its disks", None),)
+
+    def fix(self, seen: Snapshot) -> ApiCall | Impossible:
+        """Pull the plug and delete VM and disks."""
+        state = vm_state(seen, self.vmid)
+        if state is None or not _ours(state, self.marker):
+            summary = f"VM {self.vmid} is not ours"
+            return Impossible(Diagnostic("VMID_TAKEN_FOREIGN", summary, self.marker.node, source=self.source))
+        path = f"/nodes/{self.node}/qemu/{self.vmid}"
+        requests: list[Request] = []
+        if state.wanted("protection") == "1":
+            return Impossible(
+                Diagnostic(
+                    "VM_PROTECTED",
+                    f"VM {self.vmid} is protected: Proxmox VE refuses to remove it",
+                    self.marker.node,
+                    source=self.source,
+                    remedy=f"qm set {self.vmid} --protection 0",
+                )
+            )
+        if state.running:
+            requests.append(Request("POST", f"{path}/status/stop", {}, task=MARGIN * 2))
+        data = {"purge": 1, "destroy-unreferenced-disks": 1}
+        requests.append(Request("DELETE", path, data, task=DELETE_SECONDS))
+        return ApiCall(tuple(requests), risks=(Effect(EffectClass.DELETE, self.marker.node),))

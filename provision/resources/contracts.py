@@ -202,6 +202,7 @@ class Fix:
         blobs: large content.
         secrets: values to mask in all output (they may be inside `script`, which is never shown).
         timeout: seconds the fragment may take.
+        ops: the operations that `script` was rendered from; ModelHost interprets them by meaning.
     """
 
     script: str = field(repr=False)
@@ -210,6 +211,7 @@ class Fix:
     blobs: tuple[Blob, ...] = ()
     secrets: tuple[SecretStr, ...] = ()
     timeout: float = 300.0
+    ops: tuple[object, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,25 @@
+"""The registry of questions that a host answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from provision.resources.contracts import QueryKind
+from provision.resources.host.package import PackageStateKind
+from provision.resources.host.query_file import FileStateKind, FileTextKind, LinkTargetKind
+from provision.resources.host.service import UnitStateKind
+from provision.resources.host.shell import ShellKind
+from provision.resources.host.sysctl import SysctlValueKind
+
+_KINDS: tuple[QueryKind, ...] = (
+    FileStateKind(),
+    FileTextKind(),
+    LinkTargetKind(),
+    PackageStateKind(),
+    UnitStateKind(),
+    SysctlValueKind(),
+    ShellKind(),
+)
+
+HOST_KINDS: Mapping[str, QueryKind] = {each.query.kind: each for each in _KINDS}
+"""How each kind of question is asked and its answer read, by `Query.kind`."""

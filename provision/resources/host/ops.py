@@ -1,0 +1,455 @@
+"""What fixes are made of: operations as data. The shell is rendered from them, ModelHost interprets them.
+
+Every operation may be run again after a kill at any point: it ends in the same state.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from pydantic import SecretStr
+
+from provision.resources.contracts import Blob, Fix
+from provision.values.effects import Effect
+
+INLINE_LIMIT = 64 * 1024
+"""Content up to this many bytes goes inline; larger content is a blob."""
+
+
+@runtime_checkable
+class Operation(Protocol):
+    """One thing that a fix does; a frozen dataclass."""
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment for `set -eu`."""
+        ...
+
+
+def quote(text: str) -> str:
+    """Return a shell literal."""
+    return shlex.quote(text)
+
+
+def words(items: Iterable[str]) -> str:
+    """Return shell literals separated by spaces."""
+    return " ".join(shlex.quote(each) for each in items)
+
+
+def temporary_prefix(path: str) -> str:
+    """Return how the names of unfinished files beside `path` begin: leftovers of a killed run go by it."""
+    return f".provision-{hashlib.sha256(path.encode()).hexdigest()[:8]}."
+
+
+def _refuse(condition: str, path: str, reason: str) -> str:
+    message = quote(f"refused: {path} {reason}")
+    return f"if {condition}; then printf '%s\\n' {message} >&2; exit 1; fi"
+
+
+def _literal(content: bytes) -> str:
+    """Return a command that prints the content; no process sees it in its arguments (printf is built in)."""
+    if not content:
+        return ":"
+    if all(byte in (9, 10) or 32 <= byte < 127 for byte in content):  # noqa: PLR2004 - printable ASCII
+        return f"printf %s {quote(content.decode('ascii'))}"
+    return f"printf %s {quote(base64.b64encode(content).decode('ascii'))} | base64 -d"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """Replace a file as a whole, atomically.
+
+    Args:
+        path: absolute path.
+        content: its bytes; never shown.
+        mode: octal as typed (`0644`); empty keeps the present one, 0644 for a new file.
+        owner: user; empty keeps the present one, root for a new file.
+        group: group; likewise.
+        follow: write through a symbolic link instead of refusing it.
+    """
+
+    path: str
+    content: bytes = field(repr=False)
+    mode: str = "0644"
+    owner: str = ""
+    group: str = ""
+    follow: bool = False
+
+    @property
+    def blob(self) -> Blob | None:
+        """The content as a blob when it is too large to go inline."""
+        if len(self.content) <= INLINE_LIMIT:
+            return None
+        return Blob(hashlib.sha256(self.content).hexdigest(), self.content)
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        folder = self.path.rpartition("/")[0] or "/"
+        path = quote(self.path)
+        lines = [f"p={path}"]
+        if self.follow:
+            lines.append('if [ -L "$p" ]; then p=$(readlink -f -- "$p"); fi')
+            lines.append("d=${p%/*}; d=${d:-/}")
+        else:
+            lines.append(_refuse('[ -L "$p" ]', self.path, "is a symbolic link"))
+            lines.append(f"d={quote(folder)}")
+        lines.append(_refuse('[ -d "$p" ]', self.path, "is a directory"))
+        blob = self.blob
+        make = _literal(self.content) if blob is None else f'cat -- "$PROVISION_BLOBS"/{blob.sha256}'
+        prefix = temporary_prefix(self.path)
+        lines += [
+            '[ -d "$d" ] || ( umask 022; mkdir -p -- "$d" )',
+            f'rm -f -- "$d"/{prefix}??????',
+            f't=$(mktemp "$d"/{prefix}XXXXXX)',
+            f'{make} >"$t"',
+        ]
+        if not self.owner or not self.group:
+            lines.append('if [ -e "$p" ]; then chown "$(stat -c %u:%g -- "$p")" "$t"; fi')
+        if self.owner or self.group:
+            lines.append(f'chown {quote(_ownership(self.owner, self.group))} "$t"')
+        if self.mode:
+            lines.append(f'chmod {quote(self.mode)} "$t"')
+        else:
+            lines.append('if [ -e "$p" ]; then m=$(stat -c %a -- "$p"); else m=644; fi; chmod "$m" "$t"')
+        lines += ['sync -- "$t" 2>/dev/null || sync', 'mv -fT -- "$t" "$p"']
+        return "\n".join(lines)
+
+
+def _ownership(owner: str, group: str) -> str:
+    return f"{owner}:{group}" if group else owner
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFile:
+    """Remove a file or symbolic link, never a directory."""
+
+    path: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"rm -f -- {quote(self.path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class MakeDirectory:
+    """Make a directory and its parents (0755)."""
+
+    path: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        path = quote(self.path)
+        return f"( umask 022; mkdir -p -- {path} )"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveDirectory:
+    """Remove an empty directory; one with entries is an error."""
+
+    path: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        path = quote(self.path)
+        return f"if [ -d {path} ]; then rmdir -- {path}; fi"
+
+
+@dataclass(frozen=True, slots=True)
+class SetMode:
+    """Change permission bits (octal as typed)."""
+
+    path: str
+    mode: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"chmod {quote(self.mode)} -- {quote(self.path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetOwner:
+    """Change owner, group or both (empty leaves it)."""
+
+    path: str
+    owner: str = ""
+    group: str = ""
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"chown -h {quote(_ownership(self.owner, self.group))} -- {quote(self.path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTo:
+    """Make a symbolic link, atomically; replaces a file or link."""
+
+    path: str
+    target: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        temporary = quote(f"{self.path}.provision-new")
+        return "\n".join(
+            (
+                f"if [ ! -e {quote(self.target)} ]; then",
+                f"  printf '%s\\n' {quote(self.target + ' does not exist')} >&2; exit 1",
+                "fi",
+                f"ln -sfn -- {quote(self.target)} {temporary}",
+                f"mv -fT -- {temporary} {quote(self.path)}",
+            )
+        )
+
+
+_APT = (
+    "NEEDRESTART_MODE=l apt-get -y -q -o DPkg::Lock::Timeout=300"
+    " -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InstallPackages:
+    """Install packages by apt; lists are fetched only when the first try fails.
+
+    Args:
+        specs: names, or `name=version`.
+        downgrade: an older version may be put in place.
+    """
+
+    specs: tuple[str, ...]
+    downgrade: bool = False
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        install = f"{_APT} {'--allow-downgrades ' if self.downgrade else ''}install -- {words(self.specs)}"
+        update = "apt-get -q -o DPkg::Lock::Timeout=300 update"
+        return "\n".join(
+            (
+                "export DEBIAN_FRONTEND=noninteractive",
+                "dpkg --configure -a",
+                f"if ! {install}; then {update}; {install}; fi",
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePackages:
+    """Remove packages by apt; configuration files stay."""
+
+    names: tuple[str, ...]
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        remove = f"{_APT} remove -- {words(self.names)}"
+        return f"export DEBIAN_FRONTEND=noninteractive\ndpkg --configure -a\n{remove}"
+
+
+@dataclass(frozen=True, slots=True)
+class HoldPackages:
+    """Keep packages from being upgraded, or no longer."""
+
+    names: tuple[str, ...]
+    hold: bool = True
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"apt-mark {'hold' if self.hold else 'unhold'} -- {words(self.names)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetUnit:
+    """Start, stop, enable, disable or unmask one systemd unit.
+
+    Args:
+        name: full unit name.
+        verb: the systemctl verb.
+    """
+
+    name: str
+    verb: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"systemctl {self.verb} -- {quote(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetSysctl:
+    """Set a live kernel parameter.
+
+    Args:
+        key: dotted name; a slash stands for a dot inside a part.
+        value: its value.
+    """
+
+    key: str
+    value: str
+
+    @property
+    def file(self) -> str:
+        """Its file below /proc/sys."""
+        return sysctl_file(self.key)
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"printf '%s\\n' {quote(self.value)} >{quote(self.file)}"
+
+
+def sysctl_file(key: str) -> str:
+    """Return the file of a kernel parameter; see sysctl(8) on slashes and dots in names."""
+    return "/proc/sys/" + key.translate(str.maketrans("./", "/."))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadModule:
+    """Load a kernel module."""
+
+    name: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"modprobe -- {quote(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetHostname:
+    """Set the live host name."""
+
+    name: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"printf '%s\\n' {quote(self.name)} >/proc/sys/kernel/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class SwapOff:
+    """Switch all swap off now."""
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return "swapoff -a"
+
+
+@dataclass(frozen=True, slots=True)
+class GrowPartition:
+    """Grow a partition to the end of the free space behind it.
+
+    Args:
+        disk: device name without /dev.
+        number: partition number.
+    """
+
+    disk: str
+    number: int
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment; growpart of cloud-utils ends with 1 when nothing was to do."""
+        disk = quote(f"/dev/{self.disk}")
+        return "\n".join(
+            (
+                "if command -v growpart >/dev/null 2>&1; then",
+                f"  rc=0; out=$(growpart {disk} {self.number} 2>&1) || rc=$?",
+                "  printf '%s\\n' \"$out\"",
+                '  case "$rc:$out" in 0:*|*NOCHANGE*) ;; *) exit "$rc";; esac',
+                "else",
+                f"  printf ', +\\n' | sfdisk --no-reread --force -N {self.number} {disk}",
+                f"  partx -u --nr {self.number} {disk}",
+                "fi",
+                "if command -v udevadm >/dev/null 2>&1; then udevadm settle --timeout=30 || :; fi",
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GrowVolume:
+    """Grow an LVM physical volume to its partition, and the root's volume to all that is free.
+
+    Args:
+        pv: device path of the physical volume.
+        lv: device path of the logical volume.
+    """
+
+    pv: str
+    lv: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment; lvextend fails when nothing is free, so the free extents are asked."""
+        lv = quote(self.lv)
+        return "\n".join(
+            (
+                f"pvresize -- {quote(self.pv)}",
+                f"free=$(lvs --noheadings -o vg_free_count -- {lv})",
+                f'if [ "$((free))" -gt 0 ]; then lvextend -l +100%FREE -- {lv}; fi',
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GrowFilesystem:
+    """Grow the mounted root filesystem to its device.
+
+    Args:
+        fstype: ext2, ext3, ext4, xfs or btrfs.
+        device: device path.
+    """
+
+    fstype: str
+    device: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        if self.fstype == "xfs":
+            return "xfs_growfs /"
+        if self.fstype == "btrfs":
+            return "btrfs filesystem resize max /"
+        return f"resize2fs {quote(self.device)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommand:
+    """Run a command of the inventory.
+
+    Args:
+        text: POSIX shell text.
+        creates: file that it makes, if that is how its need is told.
+        satisfies: probe that ends with 0 afterwards, if that is how its need is told.
+    """
+
+    text: str
+    creates: str = ""
+    satisfies: str = ""
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment with the ordinary umask."""
+        return f"( umask 022\n{self.text}\n)"
+
+
+def fix(
+    ops: Iterable[Operation],
+    effects: Iterable[Effect] = (),
+    *,
+    secrets: Iterable[SecretStr] = (),
+    timeout: float = 300.0,
+) -> Fix:
+    """Return the fix that does these operations in order.
+
+    Args:
+        ops: what to do; none when only effects are owed.
+        effects: what must happen after it.
+        secrets: values to mask in output.
+        timeout: seconds.
+    """
+    done = tuple(ops)
+    blobs = [each.blob for each in done if isinstance(each, WriteFile)]
+    return Fix(
+        script="\n".join(each.shell() for each in done) or ":",
+        effects=tuple(dict.fromkeys(effects)),
+        blobs=tuple(each for each in blobs if each is not None),
+        secrets=tuple(secrets),
+        timeout=timeout,
+        ops=done,
+    )

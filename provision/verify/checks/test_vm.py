@@ -1,0 +1,116 @@
+"""VMs as Proxmox VE holds them, read through the API."""
+
+from __future__ import annotations
+
+import pytest
+
+from provision.inventory import Node
+from provision.resources.contracts import CannotTell
+from provision.resources.proxmox.queries import VmConfig, VmList, VmState
+from provision.verify.plugin import NotDeclared, Site
+
+
+@pytest.fixture
+def declared(site: Site, vm: str) -> Node:
+    """What the inventory says of it."""
+    return site.inventory.nodes[vm]
+
+
+@pytest.fixture
+def seen(site: Site, declared: Node) -> VmState:
+    """The VM's configuration and state."""
+    vmid = declared.vmid or 0
+    system = f"{declared.hypervisor}/api"
+    answer = site.answers.ask(system, (VmList(), VmConfig(vmid)))[VmConfig(vmid)]
+    if isinstance(answer, CannotTell):
+        pytest.skip(f"cannot tell: {answer.reason}")
+    assert isinstance(answer, VmState), f"there is no VM {vmid} on this node"
+    return answer
+
+
+def _machine(value: str) -> str:
+    name = value.split(",")[0].removeprefix("type=")
+    return "q35" if "q35" in name else "i440fx"
+
+
+def test_it_is_marked(site: Site, vm: str, seen: VmState) -> None:
+    """The VM carries this inventory's marker and the tag `provision`."""
+    marker = seen.marker
+    assert marker is not None, "no marker line in its description"
+    assert (marker.inventory, marker.node) == (site.inventory.name, vm), f"marked for {marker}"
+    assert "provision" in seen.config.get("tags", "").replace(",", ";").split(";")
+
+
+def test_machine(seen: VmState, declared: Node) -> None:
+    """The machine type is the declared one."""
+    if declared.machine_type is None:
+        raise NotDeclared("unmanaged")
+    value = seen.config.get("machine", "")
+    assert _machine(value) == declared.machine_type, f"machine: {value or 'unset'}"
+
+
+def test_firmware(seen: VmState, declared: Node) -> None:
+    """The firmware is the declared one; OVMF has its disk of variables without enrolled keys."""
+    if declared.firmware is None:
+        raise NotDeclared("unmanaged")
+    assert seen.config.get("bios", "seabios") == declared.firmware
+    if declared.efi_disk is not None and not declared.efi_disk.pre_enrolled_keys:
+        disk = seen.config.get("efidisk0", "")
+        assert disk, "no efidisk0"
+        assert "pre-enrolled-keys=1" not in disk, disk
+
+
+def test_balloon(seen: VmState, declared: Node) -> None:
+    """Ballooning is as declared; off with a passed-through card."""
+    if declared.balloon_memory is None:
+        raise NotDeclared("unmanaged")
+    assert int(seen.config.get("balloon", "-1")) == declared.balloon_memory, seen.config.get(
+        "balloon", "unset"
+    )
+
+
+def test_start_at_boot(seen: VmState, declared: Node) -> None:
+    """The VM starts with the hypervisor only if that is declared; never with a card."""
+    if declared.starts_at_boot is None:
+        raise NotDeclared("unmanaged")
+    assert (seen.config.get("onboot", "0") == "1") is declared.starts_at_boot
+
+
+def test_memory_and_cores(seen: VmState, declared: Node) -> None:
+    """Memory and processors are the declared ones."""
+    if declared.memory is not None:
+        memory = seen.config.get("memory", "512").split(",")[0].removeprefix("current=")
+        assert int(memory) == declared.memory, f"memory: {memory}"
+    if declared.cores is not None:
+        assert int(seen.config.get("cores", "1")) == declared.cores, seen.config.get("cores", "unset")
+
+
+def test_nothing_is_pending(seen: VmState) -> None:
+    """No change waits for a power cycle."""
+    assert not seen.pending, f"pending: {sorted(seen.pending)}"
+
+
+def test_mac(site: Site, vm: str, seen: VmState) -> None:
+    """The guest's network card has the MAC of the configuration."""
+    net0 = seen.config.get("net0", "")
+    mac = net0.split(",")[0].partition("=")[2].lower()
+    assert mac, f"no MAC in net0: {net0}"
+    host = site.host(f"{vm}/ssh")
+    macs = host.check_output("cat /sys/class/net/*/address").lower().split()
+    assert mac in macs, f"{mac} is not among {macs}"
+
+
+def test_no_snippet_is_left(seen: VmState) -> None:
+    """The configuration no longer names the snippet of the first boot."""
+    assert "cicustom" not in seen.config, seen.config.get("cicustom")
+
+
+def test_card_is_passed_through(site: Site, gpu_vm: str) -> None:
+    """Every declared card is passed through by a mapping, as PCI Express."""
+    declared = site.inventory.nodes[gpu_vm]
+    query = VmConfig(declared.vmid or 0)
+    state = site.answers.ask(f"{declared.hypervisor}/api", (VmList(), query))[query]
+    assert isinstance(state, VmState), "there is no such VM"
+    passed = [value for key, value in state.config.items() if key.startswith("hostpci")]
+    assert len(passed) == len(declared.gpus), passed
+    assert all("pcie=1" in value for value in passed), passed

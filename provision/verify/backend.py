@@ -29,7 +29,7 @@ class Answers(Protocol):
         ...
 
 
-class SessionBackend(BaseBackend):
+class SessionBackend(BaseBackend):  # type: ignore[misc]  # testinfra ships no types
     """Runs testinfra's commands as `Shell` questions to one system."""
 
     NAME = "provision"

@@ -19,11 +19,12 @@ def router(site: Site) -> Host:
 
 def _mac(host: Host, address: str) -> str:
     """Return the MAC of the interface that holds an address."""
-    return host.check_output(
+    text = host.check_output(
         "ip -o link show dev \"$(ip -o -4 addr show to %s | cut -d ' ' -f 2)\" "
         "| sed 's/.*link.ether \\([0-9a-f:]*\\).*/\\1/'",
         address,
-    ).lower()
+    )
+    return str(text).lower()
 
 
 def test_address_is_used(site: Site, node: str) -> None:

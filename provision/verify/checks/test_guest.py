@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from testinfra.host import Host
 
-from provision.inventory import Node
+from provision.inventory.models.node import Node
 from provision.verify.plugin import NotDeclared, Site
 
 SKEW = 10

@@ -28,7 +28,7 @@ def slots(site: Site, hypervisor: str) -> tuple[str, ...]:
 
 
 def _lines(host: Host, command: str, *args: str) -> list[str]:
-    return host.check_output(command, *args).splitlines()
+    return str(host.check_output(command, *args)).splitlines()
 
 
 def _drivers(host: Host, slot: str) -> dict[str, str]:

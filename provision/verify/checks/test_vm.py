@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from provision.inventory import Node
+from provision.inventory.models.node import Node
 from provision.resources.contracts import CannotTell
 from provision.resources.proxmox.queries import VmConfig, VmList, VmState
 from provision.verify.plugin import NotDeclared, Site
@@ -29,7 +29,7 @@ def seen(site: Site, declared: Node) -> VmState:
 
 
 def _machine(value: str) -> str:
-    name = value.split(",")[0].removeprefix("type=")
+    name = value.split(",", maxsplit=1)[0].removeprefix("type=")
     return "q35" if "q35" in name else "i440fx"
 
 

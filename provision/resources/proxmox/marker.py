@@ -20,7 +20,7 @@ class Marker:
     Args:
         inventory: name of the inventory that made it.
         node: name of the node.
-        host_key: fingerprint of the SSH host key that it has, or will have.
+        host_key: fingerprint of the SSH host key that it has or will have, or several joined by commas.
         first_key: fingerprint of the key it was born with, until the final one is installed.
         replace: token of `provision rebuild`, empty if it was never asked for.
     """
@@ -43,8 +43,8 @@ class Marker:
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """Host keys that the VM may show now."""
-        return tuple(each for each in (self.host_key, self.first_key) if each)
+        """Host keys that the VM may show now; while one replaces another, `host_key` names both."""
+        return tuple(each for each in f"{self.host_key},{self.first_key}".split(",") if each)
 
     def settled(self) -> Marker:
         """Return the marker of a VM whose first key is dead."""

@@ -1,0 +1,160 @@
+"""The systems of a site, and how each of them is reached by what the others answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from provision.connections.contracts import Endpoint, HttpsEndpoint, LocalEndpoint, SshEndpoint
+from provision.inventory import Inventory, Login
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node
+from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.proxmox.queries import Elsewhere, VmConfig, vm_seen
+from provision.roles import names
+from provision.roles.contracts import NotThere, SystemSpec
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import UsageError
+
+BOOT_SECONDS = 600.0
+"""How long a booting guest is waited for: emulated ones take minutes."""
+SSH_BACKENDS = frozenset({"dnsmasq"})
+"""DHCP back ends that are reached by SSH."""
+
+
+def systems(inventory: Inventory) -> dict[str, SystemSpec]:
+    """Return all systems by name, in the order in which they can be reached."""
+    found: list[SystemSpec] = []
+    for hypervisor in inventory.hypervisors.values():
+        found += [_api(inventory, hypervisor), _host(inventory, hypervisor)]
+    if router_declared(inventory):
+        found.append(_router(inventory))
+    for node in inventory.nodes.values():
+        hypervisor_of = inventory.hypervisor_of(node)
+        found.append(
+            _metal(inventory, node) if hypervisor_of is None else _guest(inventory, hypervisor_of, node)
+        )
+    return {each.name: each for each in found}
+
+
+def router_declared(inventory: Inventory) -> bool:
+    """Whether the router is a system of its own."""
+    dhcp = inventory.network.dhcp if inventory.network is not None else None
+    return dhcp is not None and dhcp.backend in SSH_BACKENDS
+
+
+def _constant(endpoint: Endpoint) -> Callable[[Mapping[str, Snapshot]], Endpoint | NotThere]:
+    def endpoint_of(_snapshots: Mapping[str, Snapshot]) -> Endpoint | NotThere:
+        return endpoint
+
+    return endpoint_of
+
+
+def _ssh(login: Login, fingerprints: tuple[str, ...] = (), wait: float = 0.0) -> SshEndpoint:
+    accepted = (login.host_key,) if login.host_key else fingerprints
+    return SshEndpoint(
+        address=login.address,
+        user=login.user,
+        port=login.port,
+        key=login.key,
+        jump=login.jump,
+        known_hosts=login.known_hosts,
+        fingerprints=accepted,
+        wait=wait,
+    )
+
+
+def _api(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
+    declared = hypervisor.api
+
+    def endpoint(_snapshots: Mapping[str, Snapshot]) -> Endpoint | NotThere:
+        values = {
+            "token_id": declared.token_id,
+            "token": declared.token,
+            "fingerprint": declared.fingerprint,
+        }
+        missing = [key for key, value in values.items() if value is None]
+        if declared.token_id is None or declared.token is None or declared.fingerprint is None:
+            raise UsageError(
+                Diagnostic(
+                    "API_CREDENTIALS_MISSING",
+                    f"{hypervisor.name} has no {', '.join(f'api.{each}' for each in missing)}",
+                    hypervisor.name,
+                    source=inventory.source(("hypervisors", hypervisor.name)),
+                    remedy=f"provision bootstrap root@{hypervisor.address}",
+                )
+            )
+        return HttpsEndpoint(
+            hypervisor.api_url, declared.token_id, declared.token.open(), declared.fingerprint
+        )
+
+    return SystemSpec(names.api(hypervisor.name), "proxmox", hypervisor.name, {}, endpoint)
+
+
+def _host(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
+    name = names.ssh(hypervisor.name)
+    if hypervisor.connection == "local":
+        return SystemSpec(name, "host", hypervisor.name, {}, _constant(LocalEndpoint()))
+    endpoint = _ssh(inventory.login(hypervisor.name))
+    return SystemSpec(name, "host", hypervisor.name, {}, _constant(endpoint))
+
+
+def _router(inventory: Inventory) -> SystemSpec:
+    network = inventory.network
+    dhcp = network.dhcp if network is not None else None
+    address = (dhcp.address if dhcp is not None else None) or (network.gateway if network else None)
+    if dhcp is None or address is None:
+        raise UsageError(
+            Diagnostic(
+                "ROUTER_ADDRESS_MISSING",
+                "the router has no address",
+                source=inventory.source(("network", "dhcp")),
+                remedy="Write network.gateway, or network.dhcp.address where they differ.",
+            )
+        )
+    own = dhcp.ssh
+    endpoint = SshEndpoint(
+        address=address,
+        user=(own.user if own else None) or "root",
+        port=own.port if own else None,
+        key=(own.key if own else None) or inventory.access.key,
+        jump=own.jump if own else None,
+        known_hosts=(own.known_hosts if own else None) or inventory.access.known_hosts,
+        fingerprints=(own.host_key,) if own and own.host_key else (),
+    )
+    return SystemSpec(names.ROUTER, "host", names.ROUTER, {}, _constant(endpoint))
+
+
+def _metal(inventory: Inventory, node: Node) -> SystemSpec:
+    endpoint = _ssh(inventory.login(node.name))
+    return SystemSpec(names.ssh(node.name), "host", node.name, {}, _constant(endpoint))
+
+
+def _guest(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> SystemSpec:
+    system = names.api(hypervisor.name)
+    questions = {system: (VmConfig(node.vmid),)} if node.vmid is not None else {}
+
+    def endpoint(snapshots: Mapping[str, Snapshot]) -> Endpoint | NotThere:
+        return guest_endpoint(inventory, node, snapshots.get(system, Snapshot(system)))
+
+    return SystemSpec(names.ssh(node.name), "host", node.name, questions, endpoint)
+
+
+def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint | NotThere:
+    """Return how a VM is reached: its host keys stand in its own marker, nothing else is accepted."""
+    state = vm_seen(seen, names.vmid(inventory, node))
+    if state is None:
+        return NotThere(f"{node.name} does not exist yet")
+    if isinstance(state, CannotTell):
+        return NotThere(f"cannot tell whether {node.name} exists: {state.reason}", late=False)
+    if isinstance(state, Elsewhere):
+        return NotThere(f"VMID {node.vmid} of {node.name} belongs to {state.name}", late=False)
+    marker = state.marker
+    if marker is None or (marker.inventory, marker.node) != (inventory.name, node.name):
+        return NotThere(f"VMID {node.vmid} of {node.name} belongs to {state.name}", late=False)
+    if not state.running:
+        if node.power_state == "stopped":
+            return NotThere(f"{node.name} is off, as declared", late=False, excused=True)
+        if node.power_state == "unmanaged" and not marker.first_key:
+            return NotThere(f"{node.name} is off by hand", late=False, excused=True)
+        return NotThere(f"{node.name} is off")
+    return _ssh(inventory.login(node.name), marker.fingerprints, BOOT_SECONDS)

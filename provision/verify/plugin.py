@@ -18,6 +18,10 @@ class NotDeclared(pytest.skip.Exception):  # type: ignore[misc,name-defined]  # 
     """The subject declares nothing for this check: there is nothing to tell, and no result."""
 
 
+NOBODY = "-"
+"""Stands for a kind of subject that the inventory does not have: such checks are dropped."""
+
+
 @dataclass(frozen=True)
 class Site:
     """What checks may look at: the inventory, and the session's answers."""
@@ -55,6 +59,7 @@ class VerifyPlugin:
         self.results: list[CheckResult] = []
         self.broken: list[str] = []
 
+    @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         """Take pytest's own reporter out: the renderers of `report` speak to the user."""
         reporter = config.pluginmanager.get_plugin("terminalreporter")
@@ -70,7 +75,11 @@ class VerifyPlugin:
         """One check per subject of the kind that its argument names."""
         for kind, names in self._subjects.items():
             if kind in metafunc.fixturenames:
-                metafunc.parametrize(kind, names)
+                metafunc.parametrize(kind, names or (NOBODY,))
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Drop checks about subjects that the inventory does not have."""
+        items[:] = [each for each in items if _subject(each, self._subjects) != NOBODY]
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:

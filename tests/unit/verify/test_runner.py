@@ -1,0 +1,97 @@
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provision.inventory import Inventory, load
+from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.host.shell import Shell, ShellResult
+from provision.values.outcomes import ExitCode
+from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
+from provision.verify.runner import run_checks
+
+INVENTORY = """
+version: 1
+name: tiny
+nodes:
+  a: { address: 198.18.0.11, hostname: a, swap: off }
+network: { cidr: 198.18.0.0/24 }
+"""
+
+
+class Host:
+    """Answers some commands, and says *cannot tell* to all others."""
+
+    def __init__(self, known: dict[str, str], away: str = "") -> None:
+        self.known = known
+        self.reason = away
+        self.asked: list[str] = []
+
+    def away(self, system: str) -> str:
+        return self.reason if system == "a/ssh" else ""
+
+    def ask(self, system: str, queries: Iterable[Any]) -> Snapshot:
+        answers: dict[Any, object] = {}
+        for each in queries:
+            assert isinstance(each, Shell)
+            self.asked.append(each.command)
+            text = next((out for part, out in self.known.items() if part in each.command), None)
+            answers[each] = CannotTell("silence") if text is None else ShellResult(0, text.encode(), b"")
+        return Snapshot(system, "boot", answers)
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Inventory:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(INVENTORY)
+    return load(path)
+
+
+def by_name(report: VerifyReport) -> dict[str, CheckResult]:
+    return {each.name: each for each in report.checks}
+
+
+def test_what_is_seen_decides_and_silence_is_not_success(inventory: Inventory) -> None:
+    host = Host(
+        {
+            "uname -n": "a",
+            "uname -s": "Linux",
+            "/etc/hostname": "b\n",
+            "systemctl list-units": "",
+            "ip -o -4": "198.18.0.11/24",
+        }
+    )
+    report = run_checks(inventory, host)
+    checks = by_name(report)
+    assert checks["The host name is the declared one"].outcome is CheckOutcome.FAILED
+    assert checks["No unit has failed"].outcome is CheckOutcome.PASSED
+    assert checks["The node holds its declared address"].outcome is CheckOutcome.PASSED
+    assert checks["No swap is in use"].outcome is CheckOutcome.CANNOT_TELL
+    assert "silence" in checks["No swap is in use"].message
+    assert report.exit_code(strict=False) is ExitCode.VERIFY_FAILED
+
+
+def test_what_is_not_declared_is_no_check(inventory: Inventory) -> None:
+    names = by_name(run_checks(inventory, Host({})))
+    assert "The clock follows a time server" not in names
+    assert "The machine type is the declared one" not in names
+
+
+def test_a_node_that_is_off_by_hand_is_excused(inventory: Inventory) -> None:
+    host = Host({}, away="a is off by hand")
+    report = run_checks(inventory, host, excused=frozenset({"a"}))
+    assert {each.outcome for each in report.checks} == {CheckOutcome.CANNOT_TELL}
+    assert all("off by hand" in each.message for each in report.checks)
+    assert report.exit_code(strict=True) is ExitCode.DONE
+    assert run_checks(inventory, host).exit_code(strict=True) is ExitCode.CANNOT_TELL
+
+
+def test_no_check_at_all_proves_nothing() -> None:
+    assert VerifyReport(()).exit_code(strict=True) is ExitCode.CANNOT_TELL
+    assert VerifyReport(()).exit_code(strict=False) is ExitCode.DONE
+
+
+def test_junit_is_written_by_pytest(inventory: Inventory, tmp_path: Path) -> None:
+    run_checks(inventory, Host({}), junit=tmp_path / "out.xml")
+    assert 'testsuite name="provision"' in (tmp_path / "out.xml").read_text()

@@ -54,10 +54,24 @@ def field_line(change: Change, width: int, signs: Glyphs, *, full: bool = False)
     if only is not None:
         text = f"{name}: {only}" if only else name
         return text if full else shorten(text, width, signs.ellipsis)
+    delta = _delta(change.old, change.new)
+    if delta and not full:
+        return shorten(f"{name}: {delta}", width, signs.ellipsis)
     if not full:
         room = max(16, (width - len(name) - len(signs.arrow) - 4) // 2)
         old, new = _apart(old, new, room, signs.ellipsis)
     return f"{name}: {old} {signs.arrow} {new}"
+
+
+def _delta(old: object, new: object) -> str:
+    """Return what a list gains and loses; empty when that does not say it all (order, repeated items)."""
+    kinds = (tuple, list, set, frozenset)
+    if not isinstance(old, kinds) or not isinstance(new, kinds):
+        return ""
+    before, after = [value_text(each) for each in old], [value_text(each) for each in new]
+    parts = [f"+{each}" for each in after if each not in before]
+    parts += [f"-{each}" for each in before if each not in after]
+    return ", ".join(parts)
 
 
 def _one_sided(change: Change, old: str, new: str) -> str | None:

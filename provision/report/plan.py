@@ -118,7 +118,9 @@ class _View:
         for (cls, consent), names in rows:
             style = "red" if consent is not Consent.ALLOW else "yellow"
             head = Text.assemble("  ", (f"{cls:<{widest}}", f"bold {style}"), f"  {', '.join(names)}")
-            lines += [head, Text(f"  {'':<{widest}}  {MEANING[cls]}; {_answer(cls, consent)}", style="dim")]
+            lines.append(head)
+            meaning = wrap([f"{MEANING[cls]}; {_answer(cls, consent)}"], self.width - widest - 4)
+            lines += [Text(" " * (widest + 4) + each, style="dim") for each in meaning]
         return lines
 
     # ------------------------------------------------------------ changes
@@ -269,7 +271,7 @@ class _View:
             text += f"; {count(late, 'step')} not known yet"
         if unreached:
             text += f"; {count(unreached, 'step')} not reached"
-        return [Text(text + ".", style="bold")]
+        return [Text(each, style="bold") for each in wrap([text + "."], self.width)]
 
 
 def hit(need: ConsentNeed) -> str:

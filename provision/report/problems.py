@@ -75,7 +75,7 @@ def render(group: Sequence[Diagnostic], width: int, signs: Glyphs = ASCII) -> li
         hidden = len(evidence) - EVIDENCE_LINES
         lines.append(Text(f"  | ({count(hidden, 'line')} more above)", style="dim"))
     lines += [Text(f"  | {each}", style="dim") for each in evidence[-EVIDENCE_LINES:]]
-    for label, value in (("left as it was", first.untouched), ("next", first.remedy)):
+    for label, value in (("left alone", first.untouched), ("next", first.remedy)):
         if value:
             lines += _labelled(label, value, width)
     return lines

@@ -278,18 +278,21 @@ class LiveProgress(_Ticking):
         now = self._clock()
         running = sorted(self._rows.items(), key=lambda item: item[1].since)
         room = max(3, self._console.height - 3)
+        spent = {key: self._spent(row, now) for key, row in running}
         used = max((len(subject) + len(role) for subject, role in self._rows), default=0)
-        for (subject, role), row in running[:room]:
-            spent = duration(now - row.since) if now - row.since >= 1 else ""
-            if row.usually:
-                spent = f"{spent or '0 s'} (usually {roughly(row.usually)})"
-            line = shorten(
-                row.line, max(10, self._console.width - used - len(spent) - 8), self._signs.ellipsis
-            )
-            table.add_row(printable(subject), printable(role), spent, line)
+        used += max((len(each) for each in spent.values()), default=0) + 8
+        for key, row in running[:room]:
+            line = shorten(row.line, max(10, self._console.width - used), self._signs.ellipsis)
+            table.add_row(*(printable(each) for each in key), spent[key], line)
         if len(running) > room:
             table.add_row(f"and {len(running) - room} more", "", "", "")
         return table
+
+    def _spent(self, row: _Row, now: float) -> str:
+        passed = now - row.since
+        if row.usually:
+            return f"{roughly(passed) if passed >= 1 else '0 s'} (usually {roughly(row.usually)})"
+        return roughly(passed) if passed >= 1 else ""
 
     def _say(self, text: str, style: str = "") -> None:
         from rich.text import Text  # noqa: PLC0415 - slow to import

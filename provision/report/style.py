@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
@@ -42,7 +43,7 @@ def make_console(stream: TextIO | None = None, *, width: int | None = None) -> C
 
     stream = sys.stdout if stream is None else stream
     console = Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
-    if width is None and not console.is_terminal:
+    if width is None and not console.is_terminal and not os.environ.get("COLUMNS"):
         console.width = PLAIN_WIDTH
     return console
 
@@ -87,7 +88,7 @@ def duration(seconds: float) -> str:
 
 def roughly(seconds: float) -> str:
     """Return a time without false precision: `6 min`, `40 s`."""
-    if seconds < 60:  # noqa: PLR2004 - a minute
+    if round(seconds) < 60:  # noqa: PLR2004 - a minute
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else duration(minutes * 60.0)  # noqa: PLR2004 - an hour

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+from provision.report.checks import print_checks
+from provision.report.junit import junit_xml
+from provision.verify.model import CheckOutcome, CheckResult
+from tests.unit.report.samples import shown
+
+CHECKS = (
+    CheckResult("the card has no host driver", "pve", CheckOutcome.PASSED, seconds=0.5),
+    CheckResult("the clock is right", "vm-1", CheckOutcome.PASSED),
+    CheckResult(
+        "root fills the disk", "vm-1", CheckOutcome.FAILED, "3.9 GiB of 8 GiB\n<&\x00 more", seconds=1.25
+    ),
+    CheckResult("the card is there", "vm-gpu", CheckOutcome.CANNOT_TELL, "off by hand", excused=True),
+)
+
+
+def test_the_table_shows_what_did_not_pass() -> None:
+    assert shown(lambda console: print_checks(console, CHECKS, seconds=4.2)).splitlines() == [
+        "pve     1 of 1 check passed",
+        "vm-1    1 of 2 checks passed",
+        "  FAILED       root fills the disk",
+        "               3.9 GiB of 8 GiB",
+        r"               <&\x00 more",
+        "vm-gpu  0 of 1 check passed",
+        "  cannot tell (no fault)  the card is there",
+        "               off by hand",
+        "",
+        "Verified in 4.2 s: 2 passed, 1 failed, 1 cannot tell",
+    ]
+
+
+def test_the_full_table_shows_everything() -> None:
+    text = shown(lambda console: print_checks(console, CHECKS, full=True))
+    assert "ok           the card has no host driver" in text
+
+
+def test_no_check_is_no_proof() -> None:
+    assert "No check applies" in shown(lambda console: print_checks(console, ()))
+
+
+def test_junit_counts_and_explains() -> None:
+    suite = ET.fromstring(junit_xml("lab", CHECKS, 4.2)).find("testsuite")  # noqa: S314 - our own document
+    assert suite is not None
+    assert {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped", "time")} == {
+        "tests": "4",
+        "failures": "1",
+        "errors": "0",
+        "skipped": "1",
+        "time": "4.200",
+    }
+    cases = suite.findall("testcase")
+    assert [(each.get("classname"), each.get("name"), each.get("time")) for each in cases] == [
+        ("lab.pve", "the card has no host driver", "0.500"),
+        ("lab.vm-1", "the clock is right", "0.000"),
+        ("lab.vm-1", "root fills the disk", "1.250"),
+        ("lab.vm-gpu", "the card is there", "0.000"),
+    ]
+    failure, skipped = cases[2].find("failure"), cases[3].find("skipped")
+    assert failure is not None
+    assert failure.get("message") == "3.9 GiB of 8 GiB"
+    assert failure.text == "3.9 GiB of 8 GiB\n<&\\x00 more"
+    assert skipped is not None
+    assert skipped.get("message") == "cannot tell: off by hand"

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from provision.engine.model import ConsentNeed, Plan, PlannedChange, StepPlan
+from provision.report.plan import hit, op_of, print_plan
+from provision.resources.contracts import ByHand, Change, Key, Op
+from provision.values.effects import Consent, Effect, EffectClass
+from tests.unit.report.samples import GUEST_STEP, HOST_STEP, PLAN, REFUSED, SAME, shown, step
+
+GOLDEN = Path(__file__).parent / "golden"
+
+CASES = {
+    "changes": (PLAN, {}, False),
+    "changes-full": (PLAN, {}, True),
+    "changes-narrow": (PLAN, {"width": 60}, False),
+    "changes-ascii": (PLAN, {"encoding": "latin-1"}, False),
+    "refused": (REFUSED, {}, False),
+    "same": (SAME, {}, False),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_plan_reads_as_the_golden_file_says(name: str) -> None:
+    plan, how, full = CASES[name]
+    text = shown(lambda console: print_plan(console, plan, full=full), **how)  # type: ignore[arg-type]
+    file = GOLDEN / f"{name}.txt"
+    if os.environ.get("GOLDEN") == "write":
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def test_no_form_of_output_shows_a_secret() -> None:
+    for full in (False, True):
+        text = shown(lambda console, full=full: print_plan(console, PLAN, full=full))  # type: ignore[misc]
+        assert "hunter" not in text
+        assert "content: (secret)" in text
+
+
+def test_other_encodings_get_ascii() -> None:
+    assert shown(lambda console: print_plan(console, PLAN), encoding="latin-1").isascii()
+
+
+def test_what_hosts_say_cannot_move_the_cursor() -> None:
+    evil = Change(Op.UPDATE, "motd", "a\x1b[2J", "b\u202e")
+    plan = Plan(
+        "lab", (StepPlan(step("vm-1", "x"), changes=(PlannedChange(Key("vm-1/ssh", "f", "n"), (evil,)),)),)
+    )
+    text = shown(lambda console: print_plan(console, plan))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert r"a\x1b[2J" in text
+
+
+def test_risk_comes_before_changes() -> None:
+    text = shown(lambda console: print_plan(console, PLAN))
+    assert text.index("reboot-hypervisor") < text.index("hypervisor_host")
+
+
+def test_what_everybody_allows_is_no_risk() -> None:
+    plan = replace(PLAN, risks=(ConsentNeed("a/ssh", Effect(EffectClass.RESTART, "x"), Consent.ALLOW),))
+    assert "Risks" not in shown(lambda console: print_plan(console, plan))
+
+
+def test_a_restart_that_the_policy_asks_about_is_a_risk() -> None:
+    plan = replace(PLAN, risks=(ConsentNeed("a/ssh", Effect(EffectClass.RESTART, "x"), Consent.ASK),))
+    assert "--allow restart" in shown(lambda console: print_plan(console, plan))
+
+
+@pytest.mark.parametrize(
+    ("ops", "by_hand", "sign"),
+    [
+        ((Op.CREATE, Op.CREATE), None, Op.CREATE),
+        ((Op.CREATE, Op.UPDATE), None, Op.UPDATE),
+        ((Op.UPDATE, Op.REPLACE), None, Op.REPLACE),
+        ((Op.UPDATE, Op.ATTENTION), None, Op.ATTENTION),
+        ((Op.DELETE,), None, Op.DELETE),
+        ((Op.CREATE,), ByHand(("do it",)), Op.ATTENTION),
+        ((), None, Op.UPDATE),
+    ],
+)
+def test_one_sign_stands_for_all_differences_of_a_resource(
+    ops: tuple[Op, ...], by_hand: ByHand | None, sign: Op
+) -> None:
+    changes = tuple(Change(each, "field") for each in ops)
+    assert op_of(PlannedChange(Key("s", "k", "n"), changes, by_hand=by_hand)) is sign
+
+
+@pytest.mark.parametrize(
+    ("system", "target", "text"),
+    [
+        ("pve/ssh", "", "pve"),
+        ("pve/api", "vm-gpu", "vm-gpu (pve)"),
+        ("vm-gpu/ssh", "vm-gpu", "vm-gpu"),
+    ],
+)
+def test_an_effect_names_whom_it_hits(system: str, target: str, text: str) -> None:
+    assert hit(ConsentNeed(system, Effect(EffectClass.POWER_CYCLE, target), Consent.ASK)) == text
+
+
+def test_totals_are_a_lower_bound_only_while_something_is_not_known() -> None:
+    known = Plan("lab", (HOST_STEP, GUEST_STEP))
+    assert "at least" not in shown(lambda console: print_plan(console, known))
+    assert "at least" in shown(lambda console: print_plan(console, PLAN))

@@ -57,6 +57,7 @@ def test_what_is_seen_decides_and_silence_is_not_success(inventory: Inventory) -
         {
             "uname -n": "a",
             "uname -s": "Linux",
+            "/etc/os-release": "ID=debian\n",
             "/etc/hostname": "b\n",
             "systemctl list-units": "",
             "ip -o -4": "198.18.0.11/24",

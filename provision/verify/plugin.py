@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from testinfra.host import Host
@@ -28,12 +28,15 @@ class Site:
 
     inventory: Inventory
     answers: Answers
+    _hosts: dict[str, Host] = field(default_factory=dict, repr=False)
 
     def host(self, system: str) -> Host:
         """Return testinfra's view of a system; the check is skipped when it is away."""
         if reason := self.answers.away(system):
             pytest.skip(f"cannot tell: {reason}")
-        return host_for(system, self.answers)
+        if system not in self._hosts:  # testinfra keeps what it learnt of a system in its Host
+            self._hosts[system] = host_for(system, self.answers)
+        return self._hosts[system]
 
 
 class VerifyPlugin:

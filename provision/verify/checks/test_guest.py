@@ -70,12 +70,16 @@ def test_swap_is_off(host: Host, declared: Node) -> None:
 
 def test_packages(host: Host, declared: Node) -> None:
     """Every declared package is installed."""
+    if not declared.packages:
+        raise NotDeclared("no packages")
     absent = [name for name in declared.packages if not host.package(name).is_installed]
     assert not absent, f"not installed: {absent}"
 
 
 def test_kernel_parameters(host: Host, declared: Node) -> None:
     """Every declared kernel parameter has its value."""
+    if not declared.sysctl:
+        raise NotDeclared("no kernel parameters")
     for name, wanted in declared.sysctl.items():
         seen = " ".join(host.check_output("sysctl -n %s", name).split())
         assert seen == " ".join(str(wanted).split()), f"{name} = {seen}"
@@ -83,9 +87,10 @@ def test_kernel_parameters(host: Host, declared: Node) -> None:
 
 def test_services(host: Host, declared: Node) -> None:
     """Every declared service runs and is enabled as declared."""
-    for each in declared.host_resources:
-        if each.kind != "service":
-            continue
+    services = [each for each in declared.host_resources if each.kind == "service"]
+    if not services:
+        raise NotDeclared("no services")
+    for each in services:
         service = host.service(each.name)
         if each.running is not None:
             assert service.is_running is each.running, f"{each.name}: running is {service.is_running}"

@@ -57,6 +57,7 @@ def test_what_is_seen_decides_and_silence_is_not_success(inventory: Inventory) -
         {
             "uname -n": "a",
             "uname -s": "Linux",
+            "uname -m": "x86_64",
             "/etc/os-release": "ID=debian\n",
             "/etc/hostname": "b\n",
             "systemctl list-units": "",

@@ -12,8 +12,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from provision.inventory.explain import explain, without
+from provision.inventory.lock import LOCK_NAME, read_lock
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.resolve import resolve
+from provision.inventory.rules import check
 from provision.inventory.tree import Tree
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
@@ -37,12 +39,13 @@ def load(path: Path, *, overlays: Sequence[Path] = (), environ: Mapping[str, str
         raise UsageError(problems)
     inventory, found = _validated(tree)
     problems += found
+    lock, found = read_lock(path.parent / LOCK_NAME)
+    problems += found
     if inventory is not None:
-        inventory._tree = tree  # noqa: SLF001 - the loader fills what the file cannot say
-        inventory._file = str(path)  # noqa: SLF001 - as above
+        problems += check(inventory, tree)
     if problems or inventory is None:
         raise UsageError(_unique(problems))
-    inventory._digest = hashlib.sha256(_canonical(tree)).hexdigest()  # noqa: SLF001 - as above
+    inventory.settle(tree, str(path), hashlib.sha256(_canonical(tree)).hexdigest(), lock)
     return inventory
 
 
@@ -52,7 +55,7 @@ def _validated(tree: Tree) -> tuple[Inventory | None, list[Diagnostic]]:
     problems: list[Diagnostic] = []
     for _ in range(_ROUNDS):
         try:
-            return Inventory.model_validate(data), problems
+            return Inventory.model_validate(data, context={}), problems
         except ValidationError as error:
             found = explain(error, tree, Inventory)
         problems += [problem for _, problem in found]

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from provision.inventory.reader import Unreadable, read_text, read_tree
+from provision.inventory.tree import Item
+from provision.values.diagnostics import Diagnostic
 
 LOCK_NAME = "provision.lock.yaml"
+_DIGEST = re.compile("[0-9a-f]{64}").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +42,41 @@ class Lock:
     images: dict[str, Pin] = field(default_factory=dict)
     binaries: dict[str, Pin] = field(default_factory=dict)
     charts: dict[str, Pin] = field(default_factory=dict)
+
+
+def read_lock(path: Path) -> tuple[Lock, list[Diagnostic]]:
+    """Return the lock file at a path, and its problems; an empty one where there is no file."""
+    if not path.exists():
+        return Lock(), []
+    try:
+        root, problems = read_tree(
+            read_text(path, str(path), "LOCK_UNREADABLE"), str(path), str(path.parent), {}
+        )
+    except Unreadable as error:
+        return Lock(), error.problems
+
+    def wrong(item: Item, summary: str) -> None:
+        remedy = "provision pin writes this file"
+        problems.append(Diagnostic("LOCK_INVALID", summary, source=item.source(), remedy=remedy))
+
+    sections: dict[str, dict[str, Pin]] = {"images": {}, "binaries": {}, "charts": {}}
+    for section, item in _entries(root):
+        if section == "version":
+            if str(item.value) != "1":
+                wrong(item, "the lock file's version is not 1")
+            continue
+        if section not in sections or not isinstance(item.value, dict):
+            wrong(item, f"unknown part {section[:80]!r} of a lock file")
+            continue
+        for name, pin in _entries(item):
+            url, sha256 = pin.child("url"), pin.child("sha256")
+            digest = str(sha256.value) if sha256 is not None else ""
+            if url is None or not isinstance(url.value, str) or _DIGEST(digest) is None:
+                wrong(pin, f"{section}.{name}: a pin is url and sha256 (64 hex digits)")
+                continue
+            sections[section][name] = Pin(str.__str__(url.value), digest)
+    return Lock(str(path), sections["images"], sections["binaries"], sections["charts"]), problems
+
+
+def _entries(item: Item) -> list[tuple[str, Item]]:
+    return list(item.value.items()) if isinstance(item.value, dict) else []

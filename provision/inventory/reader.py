@@ -29,7 +29,6 @@ _NUMERIC = frozenset("-+.0123456789")
 _VARIABLE = re.compile(r"(\$?)\$\{([^{}\n]{0,200})\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 _STR_TAG = "tag:yaml.org,2002:str"
-_PARSER: Any = getattr(yaml, "CParser", None)
 
 
 class Unreadable(Exception):  # noqa: N818 - a verdict, caught by the loader
@@ -88,6 +87,24 @@ def read_tree(text: str, name: str, folder: str, environ: Mapping[str, str]) -> 
         Unreadable: no tree can be had.
     """
     return _Reader(SourceFile(name, text, folder), environ).read()
+
+
+class _Open:
+    """A collection that has begun: `key` is a mapping's key that still lacks its value."""
+
+    __slots__ = ("anchor", "is_mapping", "item", "key", "tag")
+
+    def __init__(self, item: Item, is_mapping: bool, anchor: str | None, tag: str | None) -> None:
+        self.item = item
+        self.is_mapping = is_mapping
+        self.anchor = anchor
+        self.tag = tag
+        self.key: tuple[str, int, int] | None = None
+
+    @property
+    def wants_key(self) -> bool:
+        """Whether the next value is a key."""
+        return self.is_mapping and self.key is None
 
 
 class _Reader:
@@ -152,95 +169,87 @@ class _Reader:
                 source = self.file.source(number, indent.index("\t"))
                 self.problem("INVENTORY_TAB", "tabs cannot indent YAML: use spaces", source)
 
-    def _compose(self) -> Item | None:  # noqa: C901, PLR0912, PLR0915 - one loop over events, flat on purpose
-        parser = _PARSER(self.file.text) if _PARSER is not None else _PurePython(self.file.text)
-        event_of = parser.get_event
-        file = self.file
+    def _compose(self) -> Item | None:  # noqa: C901 - one branch an event
+        """Build the tree from events; one entry of `stack` is an open collection."""
+        next_event = _parser(self.file.text).get_event
         root: Item | None = None
-        # One frame an open collection: the item, its pending key, its tag and anchor.
-        stack: list[tuple[Item, str | None, str | None]] = []
-        item: Item | None = None
-        pending: list[tuple[str, int, int] | None] = []
+        stack: list[_Open] = []
         documents = 0
         while True:
-            event = event_of()
+            event = next_event()
             kind = type(event)
-            mark = event.start_mark
             if kind is yaml.ScalarEvent:
-                end = event.end_mark
-                if end.line != mark.line:
-                    self.spans.append((mark.line, end.line))
-                width = end.column - mark.column if end.line == mark.line else 1
-                if stack and pending[-1] is None and isinstance(stack[-1][0].value, dict):
-                    pending[-1] = (event.value, mark.line, mark.column)
-                    if event.anchor is not None:
-                        self.anchors[event.anchor] = self._scalar(event, mark, width)
+                item = self._scalar(event)
+                if stack and stack[-1].wants_key:
+                    mark = event.start_mark
+                    stack[-1].key = (event.value, mark.line, mark.column)
                     continue
-                item = self._scalar(event, mark, width)
-                if event.anchor is not None:
-                    self.anchors[event.anchor] = item
             elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
-                if stack and pending[-1] is None and isinstance(stack[-1][0].value, dict):
-                    raise self.stop(
-                        "INVENTORY_KEY", "a key is a plain word", file.source(mark.line, mark.column)
-                    )
-                opened = Item({} if kind is yaml.MappingStartEvent else [], file, mark.line, mark.column)
-                if event.anchor is not None:
-                    self.anchors[event.anchor] = None
-                stack.append((opened, event.anchor, event.tag))
-                pending.append(None)
-                if len(stack) > MAX_DEPTH:
-                    source = file.source(mark.line, mark.column)
-                    raise self.stop("INVENTORY_TOO_DEEP", f"more than {MAX_DEPTH} levels are nested", source)
-                self._weigh(1, mark)
+                stack.append(self._opened(event, stack))
                 continue
             elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
-                item, anchor, tag = stack.pop()
-                pending.pop()
-                if tag is not None:
-                    self._tagged(item, tag)
-                if anchor is not None:
-                    self.anchors[anchor] = item
+                item = self._closed(stack.pop())
             elif kind is yaml.AliasEvent:
-                item = self._alias(event.anchor, mark)
-            elif kind is yaml.DocumentStartEvent:
-                documents += 1
+                item = self._alias(event.anchor, event.start_mark)
+                if stack and stack[-1].wants_key:
+                    raise self._no_key(event)
+            elif kind is yaml.StreamEndEvent:
+                return root
+            else:
+                documents += kind is yaml.DocumentStartEvent
                 if documents > 1:
-                    source = file.source(mark.line, mark.column, 3)
+                    source = self._at(event.start_mark, 3)
                     self.problem(
                         "INVENTORY_DOCUMENTS", "an inventory is one document; `---` starts a second", source
                     )
                     return root
                 continue
-            elif kind is yaml.StreamEndEvent:
-                return root
+            if stack:
+                self._enter(stack[-1], item)
             else:
-                continue
-            if not stack:
                 root = item
-                continue
-            holder = stack[-1][0]
-            holder.weight += item.weight
-            if isinstance(holder.value, list):
-                holder.value.append(item)
-                continue
-            key = pending[-1]
-            if key is None:
-                raise self.stop("INVENTORY_KEY", "a key is a plain word", file.source(mark.line, mark.column))
-            self._enter(holder, key, item)
-            pending[-1] = None
 
-    def _enter(self, holder: Item, key: tuple[str, int, int], item: Item) -> None:
-        name, line, column = key
-        assert isinstance(holder.value, dict)  # noqa: S101 - the caller looked
+    def _at(self, mark: Any, width: int = 1) -> Source:
+        return self.file.source(mark.line, mark.column, width)
+
+    def _no_key(self, event: Any) -> Unreadable:
+        return self.stop("INVENTORY_KEY", "a key is a plain word", self._at(event.start_mark))
+
+    def _opened(self, event: Any, stack: list[_Open]) -> _Open:
+        if stack and stack[-1].wants_key:
+            raise self._no_key(event)
+        mark = event.start_mark
+        if len(stack) >= MAX_DEPTH:
+            raise self.stop("INVENTORY_TOO_DEEP", f"more than {MAX_DEPTH} levels are nested", self._at(mark))
+        self._weigh(1, mark)
+        is_mapping = type(event) is yaml.MappingStartEvent
+        if event.anchor is not None:
+            self.anchors[event.anchor] = None
+        item = Item({} if is_mapping else [], self.file, mark.line, mark.column)
+        return _Open(item, is_mapping, event.anchor, event.tag)
+
+    def _closed(self, opened: _Open) -> Item:
+        if opened.tag is not None:
+            self._tagged(opened.item, opened.tag)
+        if opened.anchor is not None:
+            self.anchors[opened.anchor] = opened.item
+        return opened.item
+
+    def _enter(self, opened: _Open, item: Item) -> None:
+        holder = opened.item
+        holder.weight += item.weight
+        if isinstance(holder.value, list):
+            holder.value.append(item)
+            return
+        assert isinstance(holder.value, dict)  # noqa: S101 - tags are looked at when it closes
+        assert opened.key is not None  # noqa: S101 - the caller takes a key first
+        name, line, column = opened.key
+        opened.key = None
         if name in holder.value:
             first = holder.keys[name][1] + 1
             source = self.file.source(line, column, len(name))
-            self.problem(
-                "INVENTORY_DUPLICATE_KEY",
-                f"the key {name[:80]!r} stands here twice, first in line {first}",
-                source,
-            )
+            summary = f"the key {name[:80]!r} stands here twice, first in line {first}"
+            self.problem("INVENTORY_DUPLICATE_KEY", summary, source)
             return
         holder.value[name] = item
         holder.keys[name] = (self.file, line, column)
@@ -261,14 +270,25 @@ class _Reader:
         self._weigh(found.weight, mark)
         return found
 
-    def _scalar(self, event: Any, mark: Any, width: int) -> Item:
+    def _scalar(self, event: Any) -> Item:
         text: str = event.value
+        mark, end = event.start_mark, event.end_mark
+        one_line = end.line == mark.line
+        if not one_line:
+            self.spans.append((mark.line, end.line))
+        width = end.column - mark.column if one_line else 1
+        item = self._made(event, text, mark, width)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = item
+        return item
+
+    def _made(self, event: Any, text: str, mark: Any, width: int) -> Item:
         weight = 1 + len(text) // _WORTH
         self._weigh(weight, mark)
         plain = not event.style
         tag = event.tag
         if tag is not None and tag not in ("!", _STR_TAG):
-            source = self.file.source(mark.line, mark.column, width)
+            source = self._at(mark, width)
             if tag == "!secret":
                 self.problem("INVENTORY_SECRET", "write !secret { env | file | command: ... }", source)
             else:
@@ -357,3 +377,12 @@ class _PurePython(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
         yaml.reader.Reader.__init__(self, text)
         yaml.scanner.Scanner.__init__(self)
         yaml.parser.Parser.__init__(self)
+
+
+def _parser(text: str) -> Any:
+    """Return libyaml's parser, else PyYAML's own; both give the same events."""
+    try:
+        from yaml._yaml import CParser  # noqa: PLC0415 - PyYAML may be built without libyaml
+    except ImportError:
+        return _PurePython(text)
+    return CParser(text)

@@ -100,4 +100,4 @@ def secret_of(value: Any) -> Secret:
         return value
     if isinstance(value, str):
         wrong("a secret is written by reference, like !secret { env: NAME } or !secret { file: NAME }")
-    wrong(f"expected !secret {{ env | file | command }}, found {shape_of(value)}")
+    return wrong(f"expected !secret {{ env | file | command }}, found {shape_of(value)}")

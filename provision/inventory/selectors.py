@@ -44,7 +44,7 @@ SELECTORS = ("hypervisors", *_NODES, "cluster")
 
 
 def select(inventory: Inventory, selector: str) -> tuple[Subject, ...]:
-    """Return the subjects that a selector names, in the inventory's order; the cluster only where k3s is declared.
+    """Return a selector's subjects in the inventory's order; the cluster only where k3s is declared.
 
     Raises:
         UsageError: there is no such selector.

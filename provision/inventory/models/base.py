@@ -1,15 +1,13 @@
 """What all models share."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema
+from pydantic import BaseModel, ConfigDict
 
-from provision.inventory.scalars import HostKey, LocalPath, Port, Text
+from provision.inventory.scalars import Check, HostKey, LocalPath, Port, Text
 from provision.inventory.secrets import Secret, secret_of
 
-SecretRef = Annotated[Secret, PlainValidator(secret_of), WithJsonSchema({"type": "object"})]
+SecretRef = Annotated[Secret, Check(secret_of, {"type": "object"})]
 """A secret by reference: `!secret {env: X}`, `{file: ...}` or `{command: [...]}`."""
 
 

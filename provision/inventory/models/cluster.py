@@ -1,15 +1,14 @@
 """The cluster: k3s, storage, GPUs, RDMA, sharing, Dynamo, and what verification expects."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
-from pydantic import PlainValidator, WithJsonSchema
+from pydantic import Field
 
 from provision.inventory.models.base import Model, SecretRef
 from provision.inventory.models.node import Driver, GpuCards
 from provision.inventory.scalars import (
     Address,
+    Check,
     Count,
     DataRate,
     Flag,
@@ -28,10 +27,10 @@ from provision.inventory.scalars import (
 
 K3sVersion = Annotated[
     str,
-    PlainValidator(
-        pattern(r"v[0-9]+\.[0-9]+\.[0-9]+(?:-[a-z0-9.]+)?\+k3s[0-9]+", "k3s release like v1.35.7+k3s1")
+    Check(
+        pattern(r"v[0-9]+\.[0-9]+\.[0-9]+(?:-[a-z0-9.]+)?\+k3s[0-9]+", "k3s release like v1.35.7+k3s1"),
+        {"type": "string"},
     ),
-    WithJsonSchema({"type": "string"}),
 ]
 
 
@@ -54,7 +53,7 @@ class K3s(Model):
     """Further names and addresses in the server's certificate."""
     binary: LocalPath | None = None
     """k3s binary on the controller, instead of the release."""
-    config: Values = {}
+    config: Values = Field(default_factory=dict)
     """Further keys of k3s's own configuration file."""
 
 
@@ -84,7 +83,7 @@ class Operator(Model):
     """Let it bring Node Feature Discovery."""
     namespace: Label | None = None
     """Namespace, where it is not the usual one."""
-    values: Values = {}
+    values: Values = Field(default_factory=dict)
     """Further chart values, checked against the chart's own."""
 
 
@@ -156,11 +155,11 @@ class Rdma(Model):
     """How pods get a port."""
     netns: Literal["shared", "exclusive"] | None = None
     """RDMA namespace mode: a kernel module option, one reboot."""
-    assume: Assume = Assume()
+    assume: Assume = Field(default_factory=Assume.model_construct)
     """What is asserted and cannot be checked."""
-    resources: dict[Label, RdmaResource] = {}
+    resources: dict[Label, RdmaResource] = Field(default_factory=dict)
     """Kubernetes resources by name."""
-    networks: dict[Label, RdmaNetwork] = {}
+    networks: dict[Label, RdmaNetwork] = Field(default_factory=dict)
     """Secondary networks by name."""
 
 
@@ -206,11 +205,11 @@ class Sharing(Model):
     """Version of the mode's chart (hami, kai)."""
     slots_per_card: Count | None = None
     """How many shares a card shows (time_slicing, mps, hami)."""
-    cards: dict[Label, tuple[Text, ...]] = {}
+    cards: dict[Label, tuple[Text, ...]] = Field(default_factory=dict)
     """Alias to slots (`node/0`), by PCI order (hami)."""
     fractions: Flag | None = None
     """Cooperative GPU fractions (kai); no memory limit is enforced."""
-    queues: dict[Label, Queue] = {}
+    queues: dict[Label, Queue] = Field(default_factory=dict)
     """Queues by name (kai, kai_fractions)."""
     default_queues: Literal["leave", "unlimited"] | None = None
     """What becomes of KAI's default queues (kai, kai_fractions)."""
@@ -222,7 +221,7 @@ class Sharing(Model):
     """GPU fractioning's chart (kai_fractions)."""
     images: Literal["registry", "import"] | None = None
     """From the registry, or pushed to the nodes (kai_fractions)."""
-    values: Values = {}
+    values: Values = Field(default_factory=dict)
     """Further chart values."""
 
 
@@ -244,9 +243,9 @@ class Dynamo(Model):
     """Chart version."""
     namespace: Label = "dynamo"
     """Namespace of the platform."""
-    values: Values = {}
+    values: Values = Field(default_factory=dict)
     """Further chart values."""
-    deployments: dict[Label, DynamoDeployment] = {}
+    deployments: dict[Label, DynamoDeployment] = Field(default_factory=dict)
     """Graph deployments by name."""
 
 
@@ -273,7 +272,7 @@ class ExpectNccl(Model):
 class Expect(Model):
     """What verification expects beyond what is declared elsewhere."""
 
-    gpu_cards: dict[Label, GpuCards] = {}
+    gpu_cards: dict[Label, GpuCards] = Field(default_factory=dict)
     """What a card shows in its guest, by alias."""
     rdma: ExpectRdma | None = None
     """RDMA figures."""
@@ -288,7 +287,5 @@ class VerifyOptions(Model):
     """*Cannot tell* counts (exit 7)."""
     skip: tuple[Text, ...] = ()
     """Checks that are left out, by name."""
-    timeout: Annotated[int, PlainValidator(whole(1, 86400)), WithJsonSchema({"type": "integer"})] | None = (
-        None
-    )
+    timeout: Annotated[int, Check(whole(1, 86400), {"type": "integer"})] | None = None
     """Seconds that one check may take."""

@@ -1,20 +1,18 @@
 """Resources that a site adds to a host: the last host step of its subject.
 
-Texts may hold `{{ names }}` of `vars:` (of the inventory, hypervisor, profile, node and of the resource itself).
+Texts may hold `{{ names }}` of `vars:` (the inventory's, the hypervisor's or node's, the resource's own).
 """
 
-from __future__ import annotations
+from typing import Annotated, Any, Literal
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
 
 from provision.inventory.models.base import Model, SecretRef
 from provision.inventory.scalars import Flag, LocalPath, Mode, TargetPath, Text, Vars
 
 
 class FileResource(Model):
-    """A file, a line in a file, or that there is none; content, template, secret and line exclude one another."""
+    """A file, or a line in it; exactly one of content, template, secret, line, or absent."""
 
     kind: Literal["file"]
     """Which kind of resource."""
@@ -28,7 +26,7 @@ class FileResource(Model):
     """Its whole content, by reference; never shown."""
     line: Text | None = None
     """One line that the file must have; the rest of it is left alone."""
-    vars: Vars = {}
+    vars: Vars = Field(default_factory=dict)
     """Further values for the template."""
     mode: Mode | None = None
     """Octal mode (`0644`); unset, 0644 for new files (0600 for secrets)."""
@@ -118,3 +116,17 @@ HostResource = Annotated[
     | CommandResource,
     Field(discriminator="kind"),
 ]
+
+
+def _shared(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    """Validate a list that nodes share through their profile once; they then share the result, too."""
+    memo = info.context
+    if memo is None or not isinstance(value, list):
+        return handler(value)
+    found = memo.get(id(value))
+    if found is None:
+        found = memo[id(value)] = (handler(value), value)  # keeps the list, so that its id stays taken
+    return found[0]
+
+
+HostResources = Annotated[tuple[HostResource, ...], WrapValidator(_shared)]

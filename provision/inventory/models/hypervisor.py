@@ -1,13 +1,11 @@
 """Hypervisors: Proxmox VE hosts, their API, storages and cards."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field
 
 from provision.inventory.models.base import Model, SecretRef, Ssh
-from provision.inventory.models.host_resources import HostResource
+from provision.inventory.models.host_resources import HostResources
 from provision.inventory.scalars import (
     Address,
     CertificateFingerprint,
@@ -55,7 +53,7 @@ class Card(Model):
     id: PciId | None = None
     """Vendor and device id of the first function."""
     drives_console: Flag = False
-    """The host's monitor hangs on this card: its loss needs consent `console-loss`, and it is never bound early."""
+    """The host's monitor hangs on it: taking it needs consent `console-loss`; it is never bound early."""
 
 
 class Hypervisor(Model):
@@ -75,27 +73,27 @@ class Hypervisor(Model):
     """MAC of its bridge for the reservation; unset, read from the host."""
     connection: Literal["ssh", "local"] = "ssh"
     """By SSH, or `local` when provision runs on the host itself."""
-    api: Api = Api()
+    api: Api = Field(default_factory=Api.model_construct)
     """Its web API."""
-    ssh: Ssh = Ssh()
+    ssh: Ssh = Field(default_factory=Ssh.model_construct)
     """How it is reached by SSH; user root unless named."""
     repositories: Literal["unmanaged", "no_subscription", "enterprise"] = "unmanaged"
     """Package repositories of the host."""
-    storage: Storage = Storage()
+    storage: Storage = Field(default_factory=Storage.model_construct)
     """Its storages, by use."""
     bridge: Text = "vmbr0"
     """Bridge of the VMs' network devices."""
     reserve_memory: Mebibytes | None = None
     """What the host and its ZFS cache keep of the memory."""
-    cards: dict[Label, Card] = {}
+    cards: dict[Label, Card] = Field(default_factory=dict)
     """PCI cards by alias."""
     blacklist_extra: tuple[Text, ...] = ()
     """Kernel modules kept off besides those derived from the cards."""
     kernel_arguments: tuple[Text, ...] = ()
     """Further kernel arguments of the host."""
-    host_resources: tuple[HostResource, ...] = ()
+    host_resources: HostResources = ()
     """Site-specific resources: the last host step."""
-    vars: Vars = {}
+    vars: Vars = Field(default_factory=dict)
     """Values for templates of `host_resources`."""
 
     @property

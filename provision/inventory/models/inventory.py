@@ -1,13 +1,11 @@
 """The root of the inventory, with what follows from it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, PrivateAttr
 
-from provision.inventory.lock import Lock
+from provision.inventory.lock import Lock, Pin
 from provision.inventory.login import Login
 from provision.inventory.models.base import Model
 from provision.inventory.models.cluster import (
@@ -23,16 +21,17 @@ from provision.inventory.models.cluster import (
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node, Profile
 from provision.inventory.models.site import Access, Image, Lab, Network, Policy, Proxy, Sources
+from provision.inventory.placeholders import find_placeholders, is_placeholder
 from provision.inventory.scalars import Label, LocalPath, Text, Vars
 from provision.inventory.tree import Tree
-from provision.values.diagnostics import Source
+from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Consent, EffectClass
 
 Key = tuple[str | int, ...]
 
 
 class Inventory(Model):
-    """Everything declared, nothing observed. After loading, nodes are resolved: profile, range and driver merged."""
+    """Everything declared, nothing observed; loaded nodes have profile, range and driver merged in."""
 
     version: Literal["1"]
     """Version of this schema: 1."""
@@ -40,29 +39,29 @@ class Inventory(Model):
     """Name of the site; part of every marker and generated MAC."""
     extends: LocalPath | None = None
     """Inventory that this one changes: mappings merge, `null` removes, all else replaces."""
-    vars: Vars = {}
+    vars: Vars = Field(default_factory=dict)
     """Values for templates of `host_resources` on all hosts."""
-    policy: Policy = Policy()
+    policy: Policy = Field(default_factory=Policy.model_construct)
     """Consent by effect class."""
-    access: Access = Access()
+    access: Access = Field(default_factory=Access.model_construct)
     """How guests and nodes are reached."""
-    proxy: Proxy = Proxy()
+    proxy: Proxy = Field(default_factory=Proxy.model_construct)
     """HTTP proxy of nodes and pods."""
-    sources: Sources = Sources()
+    sources: Sources = Field(default_factory=Sources.model_construct)
     """Where downloads come from."""
     network: Network | None = None
     """The site's network."""
-    images: dict[Text, Image] = {}
+    images: dict[Text, Image] = Field(default_factory=dict)
     """Cloud images by name."""
-    hypervisors: dict[Label, Hypervisor] = {}
+    hypervisors: dict[Label, Hypervisor] = Field(default_factory=dict)
     """Proxmox VE hosts by name."""
-    profiles: dict[Text, Profile] = {}
+    profiles: dict[Text, Profile] = Field(default_factory=dict)
     """Settings that nodes share, by name."""
-    nodes: dict[Label, Node] = {}
+    nodes: dict[Label, Node] = Field(default_factory=dict)
     """Machines by name."""
     k3s: K3s | None = None
     """The Kubernetes distribution."""
-    storage: dict[Label, SharedStorage] = {}
+    storage: dict[Label, SharedStorage] = Field(default_factory=dict)
     """Paths that nodes share, by name."""
     gpu: Gpu | None = None
     """GPU software."""
@@ -72,9 +71,9 @@ class Inventory(Model):
     """How workloads share cards."""
     dynamo: Dynamo | None = None
     """NVIDIA Dynamo."""
-    expect: Expect = Expect()
+    expect: Expect = Field(default_factory=Expect.model_construct)
     """What verification expects."""
-    verify: VerifyOptions = Field(default=VerifyOptions())
+    verify: VerifyOptions = Field(default_factory=VerifyOptions.model_construct)
     """How verification runs."""
     lab: Lab | None = None
     """A stand-in site on this machine."""
@@ -83,6 +82,10 @@ class Inventory(Model):
     _file: str = PrivateAttr(default="")
     _digest: str = PrivateAttr(default="")
     _lock: Lock = PrivateAttr(default_factory=Lock)
+
+    def settle(self, tree: Tree, file: str, digest: str, lock: Lock) -> None:
+        """Take what the loader knows and no field says."""
+        self._tree, self._file, self._digest, self._lock = tree, file, digest, lock
 
     @property
     def file(self) -> str:
@@ -123,7 +126,7 @@ class Inventory(Model):
 
     def vars_of(self, subject: str) -> dict[str, object]:
         """Return the template values of a hypervisor or node, its own over the inventory's."""
-        item = self.hypervisors.get(subject) or self.nodes.get(subject)
+        item: Hypervisor | Node | None = self.hypervisors.get(subject) or self.nodes.get(subject)
         return {**self.vars, **(item.vars if item is not None else {})}
 
     def login(self, subject: str) -> Login:
@@ -132,23 +135,31 @@ class Inventory(Model):
         Raises:
             KeyError: there is no such hypervisor or node.
         """
-        host = self.hypervisors.get(subject)
-        if host is not None:
-            own, access = host.ssh, None
-            address, user = host.address, own.user or "root"
-        else:
-            node = self.nodes[subject]
-            own, access = node.ssh, self.access
-            address, user = node.address, own.user or self.access.user or "root"
+        hypervisor = self.hypervisors.get(subject)
+        host: Hypervisor | Node = hypervisor if hypervisor is not None else self.nodes[subject]
+        access = self.access if hypervisor is None else Access()
+        own = host.ssh
         return Login(
-            address=address,
-            user=user,
-            port=own.port or (access.port if access else None),
+            address=host.address,
+            user=own.user or access.user or "root",
+            port=own.port or access.port,
             key=own.key or self.access.key,
-            jump=own.jump or (access.jump if access else None),
+            jump=own.jump or access.jump,
             known_hosts=own.known_hosts or self.access.known_hosts,
             host_key=own.host_key,
         )
+
+    def image_pin(self, name: str) -> Pin | None:
+        """Return an image's URL and digest: declared, else from the lock; None when unpinned."""
+        image = self.images[name]
+        pinned = self._lock.images.get(name)
+        if image.sha256 is not None and not is_placeholder(image.sha256):
+            return Pin(image.url, image.sha256) if image.url is not None else None
+        return pinned
+
+    def placeholders(self) -> list[Diagnostic]:
+        """Return a problem for each value that still waits for `provision pin` or `provision bootstrap`."""
+        return find_placeholders(self)
 
     @property
     def no_proxy(self) -> tuple[str, ...]:

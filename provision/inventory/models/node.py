@@ -1,15 +1,14 @@
 """Profiles and nodes: virtual machines and bare metal alike."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, WithJsonSchema
+from pydantic import Field
 
 from provision.inventory.models.base import Model, Ssh
-from provision.inventory.models.host_resources import HostResource
+from provision.inventory.models.host_resources import HostResources
 from provision.inventory.scalars import (
     Address,
+    Check,
     Count,
     Flag,
     HostName,
@@ -40,9 +39,7 @@ def _balloon(value: Any) -> int:
         wrong(f"{str(value)[:60]!r} is neither `off` nor a size like 2GiB")
 
 
-Balloon = Annotated[
-    int, PlainValidator(_balloon), WithJsonSchema({"type": "string", "examples": ["off", "2GiB"]})
-]
+Balloon = Annotated[int, Check(_balloon, {"type": "string", "examples": ["off", "2GiB"]})]
 
 
 class Nic(Model):
@@ -50,13 +47,13 @@ class Nic(Model):
 
     bridge: Text | None = None
     """Bridge; unset, the hypervisor's."""
-    vlan: Annotated[int, PlainValidator(whole(1, 4094)), WithJsonSchema({"type": "integer"})] | None = None
+    vlan: Annotated[int, Check(whole(1, 4094), {"type": "integer"})] | None = None
     """VLAN tag."""
     model: Literal["virtio", "e1000", "e1000e", "vmxnet3", "rtl8139"] = "virtio"
     """Emulated device."""
     mac: Mac | None = None
     """MAC address; unset, made by the engine once and read back from then on."""
-    mtu: Annotated[int, PlainValidator(whole(576, 65520)), WithJsonSchema({"type": "integer"})] | None = None
+    mtu: Annotated[int, Check(whole(576, 65520), {"type": "integer"})] | None = None
     """MTU."""
     firewall: Flag | None = None
     """Proxmox VE firewall on this device."""
@@ -181,9 +178,9 @@ class Rail(Model):
     """Network interface."""
     hca: Text | None = None
     """RDMA device."""
-    port: Annotated[int, PlainValidator(whole(1, 255)), WithJsonSchema({"type": "integer"})] = 1
+    port: Annotated[int, Check(whole(1, 255), {"type": "integer"})] = 1
     """Port of the RDMA device."""
-    mtu: Annotated[int, PlainValidator(whole(576, 65520)), WithJsonSchema({"type": "integer"})] | None = None
+    mtu: Annotated[int, Check(whole(576, 65520), {"type": "integer"})] | None = None
     """MTU of the interface."""
 
 
@@ -206,7 +203,7 @@ class NodeSettings(Model):
     """Size of the first disk, a whole number of GiB; it only grows."""
     disks: tuple[Disk, ...] = ()
     """Further disks."""
-    nics: tuple[Nic, ...] = (Nic(),)
+    nics: tuple[Nic, ...] = Field(default_factory=lambda: (Nic.model_construct(),))
     """Network devices; the first carries the address."""
     efi: Efi | None = None
     """Disk of OVMF's variables."""
@@ -252,17 +249,17 @@ class NodeSettings(Model):
     """Grow the root filesystem to the whole disk; unset, on VMs with an image."""
     packages: tuple[Text, ...] = ()
     """Distribution packages that are installed."""
-    sysctl: dict[Text, Text] = {}
+    sysctl: dict[Text, Text] = Field(default_factory=dict)
     """Kernel parameters, now and at boot."""
-    ssh: Ssh = Ssh()
+    ssh: Ssh = Field(default_factory=Ssh.model_construct)
     """How it is reached by SSH, where it differs from `access:`."""
     interfaces: Interfaces | None = None
     """Network interfaces by use."""
-    rails: dict[Label, Rail] = {}
+    rails: dict[Label, Rail] = Field(default_factory=dict)
     """RoCE or InfiniBand ports by rail."""
     k3s: Literal["server", "agent"] | None = None
     """Part in the cluster."""
-    labels: dict[Text, Text] = {}
+    labels: dict[Text, Text] = Field(default_factory=dict)
     """Kubernetes labels."""
     taints: tuple[Text, ...] = ()
     """Kubernetes taints (`key=value:NoSchedule`)."""
@@ -272,9 +269,9 @@ class NodeSettings(Model):
     """NIC driver stack."""
     container_runtime: ContainerRuntime | None = None
     """Container runtime that came with the node."""
-    host_resources: tuple[HostResource, ...] = ()
+    host_resources: HostResources = ()
     """Site-specific resources: the last host step."""
-    vars: Vars = {}
+    vars: Vars = Field(default_factory=dict)
     """Values for templates of `host_resources`."""
 
 
@@ -295,7 +292,7 @@ class Node(NodeSettings):
     """Its address; a range's nodes have an address range (`first-last`)."""
     kube_name: HostName | None = None
     """Node name in Kubernetes, where it is not the host name."""
-    rail_addresses: dict[Label, Interface4] = {}
+    rail_addresses: dict[Label, Interface4] = Field(default_factory=dict)
     """Address with prefix by rail; asserted, never set."""
 
     @property

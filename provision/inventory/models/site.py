@@ -1,8 +1,8 @@
 """What holds for the whole site: policy, access, proxy, sources, network, images, lab."""
 
-from __future__ import annotations
-
 from typing import Literal
+
+from pydantic import Field
 
 from provision.inventory.models.base import Model, SecretRef, Ssh
 from provision.inventory.scalars import (
@@ -22,7 +22,7 @@ from provision.values.effects import ALLOWED_BY_DEFAULT, Consent, EffectClass
 
 
 class Policy(Model):
-    """Consent by effect class; unlisted, daemon-reload, initramfs, boot-loader and restart are allowed, the rest ask."""
+    """Consent by effect class; unlisted ones ask, save daemon-reload, initramfs, boot-loader, restart."""
 
     allow: tuple[EffectClass, ...] = ()
     """Effect classes that are never asked for."""
@@ -75,7 +75,7 @@ class Sources(Model):
     """Base URL of the mirror."""
     bundle: LocalPath | None = None
     """Folder or archive of the bundle."""
-    registries: dict[Text, Url] = {}
+    registries: dict[Text, Url] = Field(default_factory=dict)
     """Container registry mirrors by registry (`docker.io: https://...`)."""
     apt: Url | None = None
     """Mirror of the distribution's package archive."""
@@ -114,7 +114,7 @@ class Dhcp(Model):
     in_range: Flag = False
     """Reserved addresses may lie inside the range."""
     order: Literal["reserve_first", "boot_first"] = "reserve_first"
-    """Whether a reservation is made before the first boot, or after (routers that list only clients they saw)."""
+    """Reserve before the first boot, or after it (for routers that list only clients they saw)."""
 
 
 class Network(Model):
@@ -166,5 +166,5 @@ class Lab(Model):
 
     driver: Literal["qemu", "container"] = "qemu"
     """How guests run: true machines, or containers in seconds."""
-    hypervisor: LabHypervisor = LabHypervisor()
+    hypervisor: LabHypervisor = Field(default_factory=LabHypervisor.model_construct)
     """The hypervisor VM."""

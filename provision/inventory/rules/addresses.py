@@ -1,0 +1,80 @@
+"""Addresses: inside their networks, unique, against the DHCP range."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+
+from provision.inventory.models.inventory import Inventory
+from provision.inventory.rules.findings import Findings, Path
+from provision.inventory.scalars import address_of
+
+_SMALLEST = 31
+
+
+def check(inventory: Inventory, findings: Findings) -> None:
+    """Find problems of addresses."""
+    network = inventory.network
+    seen: dict[str, Path] = {}
+    cidr = IPv4Network(network.cidr) if network is not None else None
+    if network is not None and cidr is not None:
+        if network.gateway is not None:
+            seen[network.gateway] = ("network", "gateway")
+            _inside(network.gateway, cidr, ("network", "gateway"), findings)
+        if network.dhcp is not None and network.dhcp.address not in (None, network.gateway):
+            seen[str(network.dhcp.address)] = ("network", "dhcp")
+        _range(inventory, cidr, findings)
+    places: list[tuple[Path, str]] = [
+        (("hypervisors", name, "address"), host.address) for name, host in inventory.hypervisors.items()
+    ]
+    places += [(("nodes", name, "address"), node.address) for name, node in inventory.nodes.items()]
+    for place, address in places:
+        findings.unique("the address", address, place, seen)
+        if cidr is not None:
+            _inside(address, cidr, place, findings)
+    rails: dict[str, Path] = {}
+    for name, node in inventory.nodes.items():
+        for rail, value in node.rail_addresses.items():
+            path = ("nodes", name, "rail_addresses", rail)
+            findings.unique("the rail address", value.partition("/")[0], path, rails)
+            if rail not in node.rails:
+                findings.reference(f"rail of {name}", rail, ("nodes", name, "rails"), path)
+
+
+def _inside(address: str, cidr: IPv4Network, path: Path, findings: Findings) -> None:
+    found = address_of(address)
+    if found not in cidr:
+        findings.add("INVENTORY_NETWORK", f"{address} is outside the network {cidr}", path)
+    elif cidr.prefixlen < _SMALLEST and found in (cidr.network_address, cidr.broadcast_address):
+        findings.add("INVENTORY_NETWORK", f"{address} is no host's address in {cidr}", path)
+
+
+def _range(inventory: Inventory, cidr: IPv4Network, findings: Findings) -> None:
+    network = inventory.network
+    dhcp = network.dhcp if network is not None else None
+    if dhcp is None or dhcp.range is None:
+        return
+    low_text, _, high_text = dhcp.range.partition("-")
+    low, high = address_of(low_text), address_of(high_text)
+    if low not in cidr or high not in cidr:
+        findings.add(
+            "INVENTORY_NETWORK",
+            f"the DHCP range {dhcp.range} is outside the network {cidr}",
+            ("network", "dhcp", "range"),
+        )
+    if dhcp.in_range:
+        return
+    reserved: list[tuple[Path, str]] = [
+        (("nodes", name, "address"), node.address)
+        for name, node in inventory.nodes.items()
+        if node.is_virtual
+    ]
+    reserved += [
+        (("hypervisors", name, "address"), item.address)
+        for name, item in inventory.hypervisors.items()
+        if item.reserve_address
+    ]
+    for path, address in reserved:
+        if low <= address_of(address) <= high:
+            remedy = "choose another, or say `in_range: true` if the router accepts it"
+            summary = f"the reserved address {address} lies inside the DHCP range {dhcp.range}"
+            findings.add("INVENTORY_NETWORK", summary, path, remedy=remedy)

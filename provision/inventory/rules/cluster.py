@@ -1,0 +1,131 @@
+"""k3s, GPU sharing, what is expected of cards."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Network
+
+from provision.inventory.models.cluster import Sharing
+from provision.inventory.models.inventory import Inventory
+from provision.inventory.rules.findings import Findings, Path
+
+_SHARING_KEYS = {
+    "none": frozenset[str](),
+    "time_slicing": frozenset({"slots_per_card"}),
+    "mps": frozenset({"slots_per_card"}),
+    "hami": frozenset({"version", "slots_per_card", "cards", "values"}),
+    "kai": frozenset({"version", "fractions", "queues", "default_queues", "values"}),
+    "kai_fractions": frozenset(
+        {"experimental", "kai", "fractioning", "images", "queues", "default_queues", "values"}
+    ),
+}
+_SHARING_NEEDS = {
+    "time_slicing": ("slots_per_card",),
+    "mps": ("slots_per_card",),
+    "hami": ("version",),
+    "kai": ("version",),
+    "kai_fractions": ("kai", "fractioning"),
+}
+_FRACTIONS_DRIVER = 615
+_SLOT = re.compile(r"([a-z0-9-]+)/([0-9]{1,3})").fullmatch
+
+
+def check(inventory: Inventory, findings: Findings) -> None:
+    """Find problems of the cluster."""
+    _k3s(inventory, findings)
+    _sharing(inventory, findings)
+    aliases = {alias for hypervisor in inventory.hypervisors.values() for alias in hypervisor.cards}
+    for alias in inventory.expect.gpu_cards:
+        if alias not in aliases and not findings.written(("nodes", alias)):
+            summary = f"there is no card {alias!r} in any hypervisor"
+            findings.add("INVENTORY_REFERENCE", summary, ("expect", "gpu_cards", alias), on_key=True)
+
+
+def _k3s(inventory: Inventory, findings: Findings) -> None:
+    servers = [name for name, node in inventory.nodes.items() if node.k3s == "server"]
+    k3s = inventory.k3s
+    if k3s is None:
+        joining = [name for name, node in inventory.nodes.items() if node.k3s is not None]
+        if joining and not findings.written(("k3s",)):
+            findings.lacks(
+                "the inventory", "k3s", ("nodes", joining[0], "k3s"), remedy="name its version there"
+            )
+        return
+    if not servers and not _any_written_server(inventory, findings):
+        findings.add("INVENTORY_REFERENCE", "no node is the k3s server", ("k3s",), on_key=True)
+    if len(servers) > 1 and k3s.datastore == "sqlite":
+        findings.conflict("sqlite serves one k3s server only", ("k3s", "datastore"))
+    routes: list[tuple[str, Path, IPv4Network]] = [
+        ("the pod network", ("k3s", "pod_cidr"), IPv4Network(k3s.pod_cidr)),
+        ("the service network", ("k3s", "service_cidr"), IPv4Network(k3s.service_cidr)),
+    ]
+    if inventory.network is not None:
+        routes.insert(0, ("the site's network", ("network", "cidr"), IPv4Network(inventory.network.cidr)))
+    for index, (what, path, cidr) in enumerate(routes):
+        for other, _, other_cidr in routes[:index]:
+            if cidr.overlaps(other_cidr):
+                findings.add("INVENTORY_NETWORK", f"{what} {cidr} meets {other} {other_cidr}", path)
+
+
+def _any_written_server(inventory: Inventory, findings: Findings) -> bool:
+    """Whether a node that was left out for its own errors says `k3s: server`."""
+    nodes = findings.tree.find(("nodes",))
+    if nodes is None or not isinstance(nodes.value, dict):
+        return False
+    lost = [item for name, item in nodes.value.items() if name not in inventory.nodes]
+    return any(str(found.value) == "server" for item in lost if (found := item.child("k3s")) is not None)
+
+
+def _sharing(inventory: Inventory, findings: Findings) -> None:
+    sharing = inventory.sharing
+    if sharing is None:
+        return
+    mode = sharing.mode
+    for key in type(sharing).model_fields:
+        if key != "mode" and getattr(sharing, key) and key not in _SHARING_KEYS[mode]:
+            findings.conflict(f"sharing mode {mode} does not use {key!r}", ("sharing", key))
+    for key in _SHARING_NEEDS.get(mode, ()):
+        if getattr(sharing, key) is None and not findings.written(("sharing", key)):
+            findings.lacks(f"sharing mode {mode}", key, ("sharing", "mode"))
+    _sharing_references(inventory, sharing, findings)
+    if mode == "kai_fractions":
+        _fractions(inventory, findings)
+
+
+def _sharing_references(inventory: Inventory, sharing: Sharing, findings: Findings) -> None:
+    for alias, slots in sharing.cards.items():
+        for index, slot in enumerate(slots):
+            _slot(inventory, slot, ("sharing", "cards", alias, index), findings)
+    for name, queue in sharing.queues.items():
+        if queue.parent is not None:
+            findings.reference(
+                "queue", queue.parent, ("sharing", "queues"), ("sharing", "queues", name, "parent")
+            )
+
+
+def _slot(inventory: Inventory, slot: str, path: Path, findings: Findings) -> None:
+    match = _SLOT(slot)
+    if match is None:
+        findings.add("INVENTORY_VALUE", f"{slot[:60]!r} is no card slot like gpu05/0", path)
+        return
+    if not findings.reference("node", match[1], ("nodes",), path):
+        return
+    node = inventory.nodes.get(match[1])
+    count = node.gpu_cards.count if node is not None and node.gpu_cards is not None else None
+    if count is not None and int(match[2]) >= count:
+        findings.add("INVENTORY_REFERENCE", f"{match[1]} has {count} cards, from slot 0 on", path)
+
+
+def _fractions(inventory: Inventory, findings: Findings) -> None:
+    """KAI fractions force driver 615 or newer, the operator's toolkit, and a word that one knows."""
+    sharing, gpu = inventory.sharing, inventory.gpu
+    if sharing is not None and not sharing.experimental:
+        findings.lacks("sharing mode kai_fractions", "experimental", ("sharing", "mode"))
+    if gpu is None or gpu.toolkit != "operator":
+        findings.conflict("sharing mode kai_fractions needs `gpu.toolkit: operator`", ("sharing", "mode"))
+    for name, node in inventory.nodes.items():
+        branch = node.driver.branch or node.driver.minimum if node.driver is not None else None
+        major = re.match(r"[0-9]+", branch or "")
+        if node.wants_gpu and (major is None or int(major[0]) < _FRACTIONS_DRIVER):
+            summary = f"sharing mode kai_fractions needs driver {_FRACTIONS_DRIVER} or newer on {name}"
+            findings.conflict(summary, ("nodes", name, "driver"))

@@ -1,0 +1,120 @@
+"""Nodes and hypervisors: names, references, VM numbers, cards, what only VMs have."""
+
+from __future__ import annotations
+
+from provision.inventory.models.inventory import Inventory
+from provision.inventory.models.node import Node, NodeSettings
+from provision.inventory.rules.findings import Findings, Path
+
+_VM_ONLY = (
+    *("vmid", "image", "cores", "sockets", "memory", "disk", "disks", "efi", "tpm", "cpu", "numa", "machine"),
+    *("bios", "balloon", "agent", "pool", "tags", "protection", "startup", "power", "start_at_boot", "gpus"),
+)
+_RESERVED = ("cluster", "router", "controller")
+_GIB = 1024
+
+
+def check(inventory: Inventory, findings: Findings) -> None:
+    """Find problems of machines."""
+    seen = _Seen()
+    _hypervisors(inventory, seen, findings)
+    for name, profile in inventory.profiles.items():
+        _references(profile, ("profiles", name), findings)
+    for name, node in inventory.nodes.items():
+        path: Path = ("nodes", name)
+        _unique(node, path, seen, findings)
+        if node.profile is not None:
+            findings.reference("profile", node.profile, ("profiles",), (*path, "profile"))
+        _references(node, path, findings)
+        if node.is_virtual:
+            _virtual(node, path, findings)
+        elif not findings.written((*path, "hypervisor")):
+            _bare_metal(node, path, findings)
+
+
+class _Seen:
+    """Where each unique value stood first, by kind."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Path] = {}
+        self.hosts: dict[str, Path] = {}
+        self.kube: dict[str, Path] = {}
+        self.vmids: dict[str, Path] = {}
+        self.macs: dict[str, Path] = {}
+        self.given: dict[str, Path] = {}
+
+
+def _hypervisors(inventory: Inventory, seen: _Seen, findings: Findings) -> None:
+    for name, hypervisor in inventory.hypervisors.items():
+        path: Path = ("hypervisors", name)
+        _name(name, path, seen.names, findings)
+        findings.unique("the node name", hypervisor.node_name, (*path, "node"), seen.hosts)
+        if hypervisor.mac is not None:
+            findings.unique("the MAC address", hypervisor.mac, (*path, "mac"), seen.macs)
+        slots: dict[str, Path] = {}
+        for alias, card in hypervisor.cards.items():
+            slot = card.address.partition(".")[0]
+            findings.unique("the card's PCI address", slot, (*path, "cards", alias, "address"), slots)
+
+
+def _unique(node: Node, path: Path, seen: _Seen, findings: Findings) -> None:
+    _name(node.name, path, seen.names, findings)
+    if node.managed_hostname is not None:
+        findings.unique("the host name", node.managed_hostname, (*path, "hostname"), seen.hosts)
+    if node.k3s is not None:
+        findings.unique("the Kubernetes name", node.kubernetes_name, (*path, "kube_name"), seen.kube)
+    if node.vmid is not None:
+        findings.unique("the VM number", str(node.vmid), (*path, "vmid"), seen.vmids)
+    for index, nic in enumerate(node.nics):
+        if nic.mac is not None:
+            findings.unique("the MAC address", nic.mac, (*path, "nics", index, "mac"), seen.macs)
+    for index, alias in enumerate(node.gpus):
+        findings.unique("the card", f"{alias} of {node.hypervisor}", (*path, "gpus", index), seen.given)
+
+
+def _name(name: str, path: Path, names: dict[str, Path], findings: Findings) -> None:
+    findings.unique("the name", name, path, names)
+    if name in _RESERVED:
+        findings.add(
+            "INVENTORY_DUPLICATE", f"the name {name} is taken by provision itself", path, on_key=True
+        )
+
+
+def _references(settings: NodeSettings, path: Path, findings: Findings) -> None:
+    if settings.image is not None:
+        findings.reference("image", settings.image, ("images",), (*path, "image"))
+    host = settings.hypervisor
+    if host is not None and findings.reference("hypervisor", host, ("hypervisors",), (*path, "hypervisor")):
+        for index, alias in enumerate(settings.gpus):
+            section = ("hypervisors", host, "cards")
+            findings.reference(f"card of {host}", alias, section, (*path, "gpus", index))
+    _whole_gib(settings.disk, (*path, "disk"), findings)
+    for index, disk in enumerate(settings.disks):
+        _whole_gib(disk.size, (*path, "disks", index, "size"), findings)
+
+
+def _whole_gib(size: int | None, path: Path, findings: Findings) -> None:
+    if size is not None and size % _GIB:
+        summary = f"a disk has a whole number of GiB: did you mean {size // _GIB + 1}GiB?"
+        findings.add("INVENTORY_VALUE", summary, path)
+
+
+def _bare_metal(node: Node, path: Path, findings: Findings) -> None:
+    for key in _VM_ONLY:
+        if getattr(node, key) not in (None, ()):
+            summary = f"{node.name} has no hypervisor, so {key!r} cannot be"
+            findings.conflict(summary, (*path, key), remedy="name its hypervisor, or drop the key")
+
+
+def _virtual(node: Node, path: Path, findings: Findings) -> None:
+    if node.vmid is None and not findings.written((*path, "vmid")):
+        findings.lacks(f"the VM {node.name}", "vmid", path)
+    if not node.nics:
+        findings.add("INVENTORY_VALUE", f"the VM {node.name} needs a network device", (*path, "nics"))
+    if not node.gpus:
+        return
+    if node.machine == "i440fx":
+        findings.conflict("passing a card through needs machine q35", (*path, "machine"))
+    if node.balloon:
+        summary = "memory of a VM with a passed-through card is pinned: no balloon"
+        findings.conflict(summary, (*path, "balloon"))

@@ -1,0 +1,128 @@
+"""RDMA networks: rails, resources, and address pools against hosts and routes."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+from provision.inventory.models.cluster import IpPool, RdmaNetwork
+from provision.inventory.models.inventory import Inventory
+from provision.inventory.rules.findings import Findings, Path
+from provision.inventory.scalars import address_of
+
+_Span = tuple[IPv4Address, IPv4Address]
+
+
+def check(inventory: Inventory, findings: Findings) -> None:
+    """Find problems of RDMA."""
+    _own_interfaces(inventory, findings)
+    rdma = inventory.rdma
+    if rdma is None:
+        return
+    rails = {rail for node in inventory.nodes.values() for rail in node.rails}
+    for kind, items in (("resources", rdma.resources), ("networks", rdma.networks)):
+        for name, item in items.items():
+            if item.rail not in rails:
+                where = ("rdma", kind, name, "rail")
+                findings.add("INVENTORY_REFERENCE", f"no node has the rail {item.rail!r}", where)
+    taken: list[tuple[str, IPv4Network]] = _routes(inventory)
+    for name, network in rdma.networks.items():
+        path = ("rdma", "networks", name)
+        if network.resource is not None:
+            findings.reference("resource", network.resource, ("rdma", "resources"), (*path, "resource"))
+        if network.pool is not None:
+            _pool(inventory, network, network.pool, (*path, "pool"), taken, findings)
+            taken.append((f"the pool of {name}", IPv4Network(network.pool.subnet)))
+
+
+def _own_interfaces(inventory: Inventory, findings: Findings) -> None:
+    for name, node in inventory.nodes.items():
+        inner = node.interfaces.node if node.interfaces is not None else None
+        for rail, port in node.rails.items():
+            if inner is not None and port.device == inner:
+                summary = f"{inner} is a rail ({rail}): the node's own traffic must not use it"
+                findings.add("INVENTORY_CONFLICT", summary, ("nodes", name, "interfaces", "node"))
+
+
+def _routes(inventory: Inventory) -> list[tuple[str, IPv4Network]]:
+    found = []
+    if inventory.network is not None:
+        found.append(("the site's network", IPv4Network(inventory.network.cidr)))
+    if inventory.k3s is not None:
+        found.append(("the pod network", IPv4Network(inventory.k3s.pod_cidr)))
+        found.append(("the service network", IPv4Network(inventory.k3s.service_cidr)))
+    return found
+
+
+def _pool(
+    inventory: Inventory,
+    network: RdmaNetwork,
+    pool: IpPool,
+    path: Path,
+    taken: list[tuple[str, IPv4Network]],
+    findings: Findings,
+) -> None:
+    subnet = IPv4Network(pool.subnet)
+    excluded = _excluded(pool, path, findings)
+    users = 0
+    for name, node in inventory.nodes.items():
+        for rail, text in node.rail_addresses.items():
+            interface = IPv4Interface(text)
+            if rail == network.rail:
+                users += 1
+                if not subnet.subnet_of(interface.network):
+                    summary = (
+                        f"the pool {subnet} is not inside {name}'s network {interface.network} of rail {rail}"
+                    )
+                    findings.add("INVENTORY_POOL", summary, (*path, "subnet"))
+            elif subnet.overlaps(interface.network):
+                summary = f"the pool {subnet} meets rail {rail}'s network {interface.network} of {name}"
+                findings.add("INVENTORY_POOL", summary, (*path, "subnet"))
+            _free(
+                interface.ip,
+                f"{name}'s address {interface.ip} of rail {rail}",
+                subnet,
+                excluded,
+                path,
+                findings,
+            )
+    gateway = [] if pool.gateway is None else [("the pool's gateway", pool.gateway)]
+    for what, address in gateway:
+        _free(address_of(address), f"{what} {address}", subnet, excluded, path, findings)
+    for what, cidr in taken:
+        if subnet.overlaps(cidr):
+            findings.add("INVENTORY_POOL", f"the pool {subnet} meets {what} {cidr}", (*path, "subnet"))
+    have = subnet.num_addresses - sum(int(high) - int(low) + 1 for low, high in excluded)
+    if pool.block * users > have:
+        summary = f"{users} nodes with {pool.block} addresses each need more than the {have} of {subnet}"
+        findings.add("INVENTORY_POOL", summary, (*path, "block"))
+
+
+def _free(
+    address: IPv4Address,
+    what: str,
+    subnet: IPv4Network,
+    excluded: list[_Span],
+    path: Path,
+    findings: Findings,
+) -> None:
+    if address in subnet and not any(low <= address <= high for low, high in excluded):
+        remedy = "choose another subnet, or exclude the address"
+        findings.add("INVENTORY_POOL", f"the pool {subnet} holds {what}", (*path, "subnet"), remedy=remedy)
+
+
+def _excluded(pool: IpPool, path: Path, findings: Findings) -> list[_Span]:
+    found: list[_Span] = []
+    subnet = IPv4Network(pool.subnet)
+    for index, text in enumerate(pool.exclude):
+        low_text, dash, high_text = text.partition("-")
+        try:
+            low = address_of(low_text.strip())
+            high = address_of(high_text.strip()) if dash else low
+        except ValueError as error:
+            findings.add("INVENTORY_VALUE", str(error), (*path, "exclude", index))
+            continue
+        if low > high or low not in subnet or high not in subnet:
+            findings.add("INVENTORY_POOL", f"{text} is no part of {subnet}", (*path, "exclude", index))
+            continue
+        found.append((low, high))
+    return found

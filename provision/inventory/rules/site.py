@@ -1,0 +1,85 @@
+"""Policy, sources, access, DHCP back ends, what a lab may leave out."""
+
+from __future__ import annotations
+
+from provision.inventory.models.inventory import Inventory
+from provision.inventory.rules.findings import Findings
+
+_ROUTER_KEYS = ("address", "ssh", "api", "file", "server")
+_USED = {
+    "manual": (),
+    "dnsmasq": ("address", "ssh", "file"),
+    "openwrt": ("address", "ssh"),
+    "kea": ("address", "ssh", "file"),
+    "opnsense": ("address", "api", "server"),
+    "opnsense_kea": ("address", "api", "server"),
+    "pfsense": ("address", "api", "server"),
+    "unifi": ("address", "api", "server"),
+}
+"""What each back end uses to reach a router."""
+
+
+def check(inventory: Inventory, findings: Findings) -> None:
+    """Find problems of the site as a whole."""
+    _policy(inventory, findings)
+    _dhcp(inventory, findings)
+    sources = inventory.sources
+    if sources.mode == "mirror" and sources.mirror is None:
+        findings.lacks("sources", "mirror", ("sources", "mode"))
+    if sources.mode == "bundle" and sources.bundle is None:
+        findings.lacks("sources", "bundle", ("sources", "mode"))
+    if inventory.hypervisors and inventory.network is None and not findings.written(("network",)):
+        findings.lacks("the inventory", "network", ("hypervisors",))
+    if inventory.lab is None:
+        _endpoints(inventory, findings)
+        return
+    seen: dict[str, tuple[str | int, ...]] = {}
+    for index, card in enumerate(inventory.lab.hypervisor.cards):
+        findings.unique("the card", card.name, ("lab", "hypervisor", "cards", index, "name"), seen)
+    if len(inventory.hypervisors) > 1:
+        findings.conflict("a lab has one hypervisor", ("hypervisors",))
+
+
+def _policy(inventory: Inventory, findings: Findings) -> None:
+    seen: dict[str, str] = {}
+    for verdict in ("allow", "ask", "never"):
+        for index, cls in enumerate(getattr(inventory.policy, verdict)):
+            first = seen.setdefault(cls, verdict)
+            if first != verdict:
+                summary = f"the policy both says {first} and {verdict} for {cls}"
+                findings.add("INVENTORY_CONFLICT", summary, ("policy", verdict, index))
+
+
+def _dhcp(inventory: Inventory, findings: Findings) -> None:
+    dhcp = inventory.network.dhcp if inventory.network is not None else None
+    if dhcp is None:
+        return
+    path = ("network", "dhcp")
+    used = _USED[dhcp.backend]
+    for key in _ROUTER_KEYS:
+        if getattr(dhcp, key) is not None and key not in used:
+            findings.conflict(f"the DHCP back end {dhcp.backend} does not use {key!r}", (*path, key))
+    for key in ("ssh", "api"):
+        if key in used and getattr(dhcp, key) is None and not findings.written((*path, key)):
+            remedy = "" if inventory.lab is None else "the lab writes it when it starts"
+            if not (inventory.lab is not None and key == "ssh"):
+                findings.lacks(f"the DHCP back end {dhcp.backend}", key, (*path, "backend"), remedy=remedy)
+
+
+def _endpoints(inventory: Inventory, findings: Findings) -> None:
+    """Without a lab that writes them, endpoints, keys and images are declared."""
+    for name, hypervisor in inventory.hypervisors.items():
+        for key in ("token_id", "token", "fingerprint"):
+            path = ("hypervisors", name, "api", key)
+            if getattr(hypervisor.api, key) is None and not findings.written(path):
+                remedy = f"provision bootstrap root@{hypervisor.address} writes it"
+                findings.lacks(f"hypervisors.{name}.api", key, path, remedy=remedy)
+    for name, image in inventory.images.items():
+        for key in ("url", "sha256"):
+            where = ("images", name, key)
+            if getattr(image, key) is None and not findings.written(where):
+                findings.lacks(f"images.{name}", key, where, remedy=f"provision image pin {name} writes it")
+    if any(node.is_virtual for node in inventory.nodes.values()):
+        for key in ("user", "key"):
+            if getattr(inventory.access, key) is None and not findings.written(("access", key)):
+                findings.lacks("access", key, ("access", key), remedy="VMs get them by cloud-init")

@@ -1,0 +1,116 @@
+"""Cloud images of a hypervisor's VMs, downloaded and checked by Proxmox itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.resources.contracts import Resource
+from provision.resources.proxmox.image import ImageFile
+from provision.resources.proxmox.queries import Permissions, StorageContent
+from provision.roles import names
+from provision.roles.contracts import Context
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import UsageError
+
+NEEDS: tuple[str, ...] = ()
+NEW_BOOT = False
+_DIGITS = 64
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether any VM of the hypervisor starts from an image."""
+    return subject.kind == "hypervisor" and bool(used(inventory, subject.name))
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask for the image storage's content."""
+    storage = inventory.hypervisors[subject.name].storage.images
+    return {names.api(subject.name): (Permissions(), StorageContent(storage))}
+
+
+def resources(context: Context) -> tuple[Resource, ...]:
+    """Return every image that a VM of this hypervisor starts from."""
+    hypervisor = context.inventory.hypervisors[context.subject.name]
+    return tuple(
+        _file(context.inventory, hypervisor, each) for each in used(context.inventory, hypervisor.name)
+    )
+
+
+def retired(context: Context) -> tuple[Resource, ...]:
+    """Return the images as absent: their names carry the digest, so nothing else can be meant."""
+    if not context.destroying:
+        return ()
+    inventory = context.inventory
+    hypervisor = inventory.hypervisors[context.subject.name]
+    return tuple(
+        ImageFile(
+            names.api(hypervisor.name),
+            hypervisor.node_name,
+            hypervisor.storage.images,
+            file_of(inventory, each),
+            absent=True,
+            source=inventory.source(("images", each)),
+        )
+        for each in used(inventory, hypervisor.name)
+        if inventory.images[each].file is None
+    )
+
+
+def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
+    """Return the names of the images that VMs of a hypervisor start from, each once."""
+    found = (each.image for each in names.nodes_of(inventory, hypervisor) if each.manage)
+    return tuple(dict.fromkeys(each for each in found if each is not None))
+
+
+def download_of(inventory: Inventory, image: str) -> tuple[str, str]:
+    """Return URL and SHA-256 of an image, from the inventory or from its lock file.
+
+    Raises:
+        UsageError: one of them is missing.
+    """
+    declared_image = inventory.images[image]
+    pin = inventory.lock.images.get(image)
+    url = declared_image.url or (pin.url if pin is not None else None)
+    digest = declared_image.sha256 or (pin.sha256 if pin is not None else None)
+    if url is None or digest is None or len(digest) != _DIGITS:
+        what = "URL" if url is None else "SHA-256"
+        raise UsageError(
+            Diagnostic(
+                "IMAGE_UNPINNED",
+                f"image {image} has no {what}: what is downloaded must be pinned",
+                source=inventory.source(("images", image)),
+                remedy=f"provision pin {inventory.file or 'INVENTORY'}",
+            )
+        )
+    return url, digest.lower()
+
+
+def file_of(inventory: Inventory, image: str) -> str:
+    """Return the file name of an image in its storage."""
+    declared_file = inventory.images[image].file
+    if declared_file is not None:
+        return declared_file
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", image)
+    return f"{name}-{download_of(inventory, image)[1][:8]}.qcow2"
+
+
+def volume_of(inventory: Inventory, hypervisor: Hypervisor, image: str) -> str:
+    """Return the volume of an image on a hypervisor."""
+    return f"{hypervisor.storage.images}:import/{file_of(inventory, image)}"
+
+
+def _file(inventory: Inventory, hypervisor: Hypervisor, image: str) -> ImageFile:
+    url, digest = download_of(inventory, image)
+    return ImageFile(
+        names.api(hypervisor.name),
+        hypervisor.node_name,
+        hypervisor.storage.images,
+        file_of(inventory, image),
+        url,
+        digest,
+        source=inventory.source(("images", image)),
+    )

@@ -214,7 +214,7 @@ class Access:
         return result
 
     def permissions(self, auth: Auth, path: str) -> dict[str, int]:
-        """Return privilege -> propagates, for a path; a separated token has what it and its user both have."""
+        """Return privilege -> propagates; a separated token has what it and its user both have."""
         own = dict.fromkeys(privileges.ALL, 1)
         if auth.user != SUPERUSER:
             own = self._granted("user", auth.user, path)

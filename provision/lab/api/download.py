@@ -64,10 +64,11 @@ def run(job: Download, log: TaskLog) -> None:
     try:
         _fetch(job, beside, log)
         if job.algorithm:
-            log.line("calculating checksum...")
             got = file_digest(beside, job.algorithm)
             if got != job.checksum.lower():
+                log.line("calculating checksum...")
                 raise TaskError(f"checksum mismatch: got '{got}' != expect '{job.checksum}'")
+            log.line("calculating checksum...OK, checksum verified")
         beside.replace(job.target)
     finally:
         beside.unlink(missing_ok=True)

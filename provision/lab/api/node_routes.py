@@ -58,6 +58,8 @@ def _status(call: Call) -> Any:
             "cores": facts["cpus"],
             "sockets": 1,
             "model": "lab",
+            "family": "0",
+            "vendor": "lab",
             "mhz": "0",
             "hvm": "",
             "flags": "",

@@ -57,10 +57,10 @@ def _reboot(call: Call) -> str:
 
 def _agent(call: Call) -> Any:
     values = call.lab.configs.load(call.vmid).values
-    if not running(call.lab, call.vmid):
-        raise failed(f"VM {call.vmid} is not running")
     if not has_agent(values):
         raise failed("No QEMU guest agent configured")
+    if not running(call.lab, call.vmid):
+        raise failed(f"VM {call.vmid} is not running")
     # The lab gives its guests no agent channel.
     raise failed("QEMU guest agent is not running")
 

@@ -128,7 +128,7 @@ def problem(spec: Field, name: str, text: str) -> str | None:
     if spec.kind == "boolean":
         return None if text in {"0", "1"} else f"type check ('boolean') failed - got '{text}'"
     if spec.kind in {"integer", "number"}:
-        return _number_problem(spec, text)
+        return _number_problem(spec, text) or _format_problem(spec, name, text)
     if spec.choices and text not in spec.choices:
         return f"value '{text}' does not have a value in the enumeration '{', '.join(spec.choices)}'"
     if spec.pattern and not re.fullmatch(spec.pattern, text):

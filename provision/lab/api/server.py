@@ -20,7 +20,7 @@ REASON_HEADER = b"x-lab-reason"
 class _Connection(h11.Connection):
     """An h11 connection that turns the private header into the reason phrase."""
 
-    def send(self, event: Any) -> Any:  # type: ignore[override]  # one body for its three overloads
+    def send(self, event: Any) -> Any:
         if isinstance(event, h11.Response):
             headers = list(event.headers)
             reason = next((value for name, value in headers if name == REASON_HEADER), event.reason)

@@ -61,6 +61,8 @@ def vm_status(lab: Lab, vmid: int, *, full: bool = False) -> dict[str, Any]:
             result["agent"] = 1
         if pid is not None:
             nics = sorted(key for key in values if key.startswith("net"))
+            kinds = (f"pressure{what}{how}" for what in ("cpu", "io", "memory") for how in ("full", "some"))
+            result |= dict.fromkeys(kinds, 0)
             result["nics"] = {
                 f"tap{vmid}i{key.removeprefix('net')}": {"netin": 0, "netout": 0} for key in nics
             }

@@ -28,7 +28,7 @@ def _vmid(text: str) -> None:
 
 def _mac(text: str) -> None:
     if not re.fullmatch(r"[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}", text):
-        raise FormatError("value does not look like a valid unicast MAC address\n")
+        raise FormatError("value does not look like a valid unicast MAC address")
 
 
 def _tags(text: str) -> None:

@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from provision.inventory.features import Feature, declared_features, features_unserved
 from provision.inventory.loader import load
 from provision.inventory.login import Login
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.secrets import Secret
 from provision.inventory.selectors import SELECTORS, Subject, select
+from provision.inventory.unproven import unproven
 
-__all__ = ["SELECTORS", "Inventory", "Login", "Secret", "Subject", "load", "select"]
+__all__ = [
+    "SELECTORS",
+    "Feature",
+    "Inventory",
+    "Login",
+    "Secret",
+    "Subject",
+    "declared_features",
+    "features_unserved",
+    "json_schema",
+    "load",
+    "reference_markdown",
+    "select",
+    "unproven",
+]
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of an inventory file."""
+    from provision.inventory.schema import json_schema as made  # noqa: PLC0415 - only `provision schema` needs it
+
+    return made()
+
+
+def reference_markdown() -> str:
+    """Return docs/inventory.md."""
+    from provision.inventory.reference import reference_markdown as made  # noqa: PLC0415 - only the docs need it
+
+    return made()

@@ -103,7 +103,7 @@ class Check:
     """
 
     def __init__(self, function: Callable[[Any], Any], schema: Mapping[str, Any]) -> None:
-        self._schema = dict(schema)
+        self.schema = dict(schema)
         self._core = core_schema.no_info_plain_validator_function(function)
 
     def __get_pydantic_core_schema__(
@@ -114,7 +114,7 @@ class Check:
     def __get_pydantic_json_schema__(
         self, _core: core_schema.CoreSchema, _handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        return dict(self._schema)
+        return dict(self.schema)
 
 
 def text(value: Any) -> str:
@@ -291,7 +291,8 @@ def _or_placeholder(expression: str, words: str, case: Callable[[str], str]) -> 
 
 
 _LABEL = r"(?!-)[a-z0-9-]{1,63}(?<!-)"
-_TEXT = {"type": "string"}
+_TEXT = {"type": ["string", "number", "boolean"]}
+_WORD = {"type": "string"}
 
 
 def near(found: str, known: Any) -> str:
@@ -313,13 +314,13 @@ Label = Annotated[
 ]
 HostName = Annotated[
     str,
-    Check(pattern(rf"{_LABEL}(?:\.{_LABEL})*", "host name (DNS labels joined by dots)"), _TEXT),
+    Check(pattern(rf"{_LABEL}(?:\.{_LABEL})*", "host name (DNS labels joined by dots)"), _WORD),
 ]
 Address = Annotated[str, Check(converted(_address), {"type": "string", "format": "ipv4"})]
-Network4 = Annotated[str, Check(converted(_network), _TEXT)]
-Interface4 = Annotated[str, Check(converted(_interface), _TEXT)]
-AddressRange = Annotated[str, Check(converted(_range), _TEXT)]
-Mac = Annotated[str, Check(converted(_mac), _TEXT)]
+Network4 = Annotated[str, Check(converted(_network), _WORD)]
+Interface4 = Annotated[str, Check(converted(_interface), _WORD)]
+AddressRange = Annotated[str, Check(converted(_range), _WORD)]
+Mac = Annotated[str, Check(converted(_mac), _WORD)]
 Port = Annotated[int, Check(whole(1, 65535), {"type": "integer"})]
 Count = Annotated[int, Check(whole(1, 100000), {"type": "integer", "minimum": 1})]
 Whole = Annotated[int, Check(whole(-(2**31), 2**31), {"type": "integer"})]
@@ -328,6 +329,15 @@ VmId = Annotated[
     int,
     Check(whole(100, 999999999), {"type": "integer", "minimum": 100, "maximum": 999999999}),
 ]
+
+
+def _version(value: Any) -> int:
+    if str(value) != "1":
+        wrong(f"{str(value)[:60]!r} is no version of this schema: 1 is")
+    return 1
+
+
+SchemaVersion = Annotated[int, Check(_version, {"const": 1})]
 
 
 def _mib(value: Any) -> int:
@@ -350,20 +360,20 @@ _SIZE_SCHEMA = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(MiB|GiB|TiB)
 Mebibytes = Annotated[int, Check(_positive_mib, _SIZE_SCHEMA)]
 """A size in MiB, written with its unit."""
 
-Share = Annotated[float, Check(converted(parse_percent), _TEXT)]
+Share = Annotated[float, Check(converted(parse_percent), _WORD)]
 """A fraction from 0 to 1, written as a percentage."""
 
-DataRate = Annotated[Rate, Check(converted(parse_rate), _TEXT)]
-LocalPath = Annotated[Path, Check(_local_path, _TEXT)]
+DataRate = Annotated[Rate, Check(converted(parse_rate), _WORD)]
+LocalPath = Annotated[Path, Check(_local_path, _WORD)]
 """A file of the controller: `~` is a home folder, relative ones start at the inventory's folder."""
 
 TargetPath = Annotated[
     str,
-    Check(pattern(r"(?:/|\{\{)[^\0\n]*", "absolute path on the host"), _TEXT),
+    Check(pattern(r"(?:/|\{\{)[^\0\n]*", "absolute path on the host"), _WORD),
 ]
 Mode = Annotated[
     str,
-    Check(pattern(r"0?[0-7]{3,4}", "file mode in octal like 0644"), _TEXT),
+    Check(pattern(r"0?[0-7]{3,4}", "file mode in octal like 0644"), _WORD),
 ]
 PciAddress = Annotated[
     str,
@@ -371,20 +381,20 @@ PciAddress = Annotated[
         pattern(
             r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?", "PCI address with its domain like 0000:02:00"
         ),
-        _TEXT,
+        _WORD,
     ),
 ]
 PciId = Annotated[
     str,
-    Check(pattern(r"[0-9a-f]{4}:[0-9a-f]{4}", "PCI vendor and device id like 10de:2204"), _TEXT),
+    Check(pattern(r"[0-9a-f]{4}:[0-9a-f]{4}", "PCI vendor and device id like 10de:2204"), _WORD),
 ]
 Url = Annotated[
     str,
-    Check(pattern(r"https?://[^\s/@]+(?:/\S*)?", "http or https URL without a login in it"), _TEXT),
+    Check(pattern(r"https?://[^\s/@]+(?:/\S*)?", "http or https URL without a login in it"), _WORD),
 ]
 Sha256 = Annotated[
     str,
-    Check(_or_placeholder(r"[0-9a-fA-F]{64}", "SHA-256 digest (64 hex digits)", str.lower), _TEXT),
+    Check(_or_placeholder(r"[0-9a-fA-F]{64}", "SHA-256 digest (64 hex digits)", str.lower), _WORD),
 ]
 CertificateFingerprint = Annotated[
     str,
@@ -394,7 +404,7 @@ CertificateFingerprint = Annotated[
             "SHA-256 fingerprint of a certificate (32 bytes in hex, joined by colons)",
             str.upper,
         ),
-        _TEXT,
+        _WORD,
     ),
 ]
 HostKey = Annotated[
@@ -403,7 +413,7 @@ HostKey = Annotated[
         _or_placeholder(
             r"SHA256:[A-Za-z0-9+/]{43}", "host key fingerprint like ssh-keygen -l prints it", str
         ),
-        _TEXT,
+        _WORD,
     ),
 ]
 Values = Annotated[

@@ -7,7 +7,19 @@ from pydantic import BaseModel, ConfigDict
 from provision.inventory.scalars import Check, HostKey, LocalPath, Port, Text
 from provision.inventory.secrets import Secret, secret_of
 
-SecretRef = Annotated[Secret, Check(secret_of, {"type": "object"})]
+_SECRET = {
+    "type": "object",
+    "description": "by the tag !secret",
+    "minProperties": 1,
+    "maxProperties": 1,
+    "additionalProperties": False,
+    "properties": {
+        "env": {"type": "string"},
+        "file": {"type": "string"},
+        "command": {"type": "array", "items": {"type": "string"}},
+    },
+}
+SecretRef = Annotated[Secret, Check(secret_of, _SECRET)]
 """A secret by reference: `!secret {env: X}`, `{file: ...}` or `{command: [...]}`."""
 
 

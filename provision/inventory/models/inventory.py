@@ -1,7 +1,6 @@
 """The root of the inventory, with what follows from it."""
 
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -22,7 +21,7 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node, Profile
 from provision.inventory.models.site import Access, Image, Lab, Network, Policy, Proxy, Sources
 from provision.inventory.placeholders import find_placeholders, is_placeholder
-from provision.inventory.scalars import Label, LocalPath, Text, Vars
+from provision.inventory.scalars import Label, LocalPath, SchemaVersion, Text, Vars
 from provision.inventory.tree import Tree
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Consent, EffectClass
@@ -33,7 +32,7 @@ Key = tuple[str | int, ...]
 class Inventory(Model):
     """Everything declared, nothing observed; loaded nodes have profile, range and driver merged in."""
 
-    version: Literal["1"]
+    version: SchemaVersion
     """Version of this schema: 1."""
     name: Label
     """Name of the site; part of every marker and generated MAC."""
@@ -135,9 +134,10 @@ class Inventory(Model):
         Raises:
             KeyError: there is no such hypervisor or node.
         """
-        hypervisor = self.hypervisors.get(subject)
-        host: Hypervisor | Node = hypervisor if hypervisor is not None else self.nodes[subject]
-        access = self.access if hypervisor is None else Access()
+        host: Hypervisor | Node | None = self.hypervisors.get(subject)
+        access = Access() if host is not None else self.access
+        if host is None:
+            host = self.nodes[subject]
         own = host.ssh
         return Login(
             address=host.address,
@@ -165,7 +165,8 @@ class Inventory(Model):
     def no_proxy(self) -> tuple[str, ...]:
         """Exceptions for NO_PROXY: loopback, nodes, pods, services, then the declared ones."""
         found = ["localhost", "127.0.0.1"]
-        found += [item.address for item in (*self.hypervisors.values(), *self.nodes.values())]
+        found += [host.address for host in self.hypervisors.values()]
+        found += [node.address for node in self.nodes.values()]
         if self.k3s is not None:
             found += [self.k3s.pod_cidr, self.k3s.service_cidr, ".svc", ".cluster.local"]
         found += self.proxy.no_proxy

@@ -1,0 +1,66 @@
+"""The JSON Schema of inventories, for editors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from provision.inventory.docstrings import field_docs
+from provision.inventory.models.inventory import Inventory
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of an inventory file, with the fields' docstrings."""
+    schema = Inventory.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "provision inventory"
+    for model in models():
+        part = schema if model is Inventory else schema["$defs"].get(model.__name__)
+        if part is not None:
+            _describe(part, model)
+    # A file that extends another one needs nothing more; keys of nodes may be ranges.
+    schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["extends"]}]
+    for section in ("nodes", "profiles", "hypervisors"):
+        found = schema["properties"][section]
+        for part in found.pop("patternProperties", {}).values():
+            found["additionalProperties"] = part
+    for name in ("Node", "Hypervisor"):
+        schema["$defs"][name].pop("required", None)
+    return schema
+
+
+def _describe(part: dict[str, Any], model: type[BaseModel]) -> None:
+    docs = field_docs(model)
+    for name, field in model.model_fields.items():
+        if field.exclude:
+            part["properties"].pop(name, None)
+        elif name in part.get("properties", {}):
+            part["properties"][name].pop("title", None)
+            part["properties"][name]["description"] = docs[name]
+            part["properties"][name].pop("default", None)
+
+
+def models() -> tuple[type[BaseModel], ...]:
+    """Return all models of the inventory, the root first, each once."""
+    found: dict[type[BaseModel], None] = {Inventory: None}
+    queue: list[type[BaseModel]] = [Inventory]
+    while queue:
+        for field in queue.pop(0).model_fields.values():
+            for model in members(field.annotation):
+                if model not in found:
+                    found[model] = None
+                    queue.append(model)
+    return tuple(found)
+
+
+def members(annotation: Any) -> tuple[type[BaseModel], ...]:
+    """Return the models that an annotation names, at any depth."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return (annotation,)
+    found: list[type[BaseModel]] = []
+    for each in getattr(annotation, "__args__", ()):
+        found += members(each)
+    if hasattr(annotation, "__origin__") and not isinstance(annotation.__origin__, type):
+        found += members(annotation.__origin__)
+    return tuple(dict.fromkeys(found))

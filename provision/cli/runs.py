@@ -13,7 +13,7 @@ import typer
 
 from provision.cli.files import InventoryName, write_file
 from provision.cli.interrupts import interrupts
-from provision.cli.place import open_site, settle
+from provision.cli.place import open_site, read, settle
 from provision.cli.state import Debug, State, on_terminal, out, state, usage
 from provision.values.cancel import Cancel
 from provision.values.effects import Consent, EffectClass
@@ -254,8 +254,6 @@ def destroy(
     debug: Debug = False,
 ) -> int:
     """Remove what apply made, and nothing else. Asks for the inventory's name."""
-    from provision.cli.place import read  # noqa: PLC0415 - keep --help fast
-
     declared = read(inventory)
     asked = on_terminal() and not json
     agreed = EffectClass.DELETE in (allow or []) or declared.consent(EffectClass.DELETE) is Consent.ALLOW

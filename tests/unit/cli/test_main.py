@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from provision.cli import files, main, state
+from provision.values.cancel import Interrupted
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent, ProvisionError, Refused, UsageError
+from provision.values.outcomes import ExitCode
+
+PROBLEM = Diagnostic("SOME_CODE", "something is wrong", remedy="mend it")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["nonsense"],
+        ["plan"],
+        ["plan", "--nonsense", "x"],
+        ["apply", "x", "--allow", "nonsense"],
+        ["validate", "does-not-exist.yaml"],
+        ["apply", "does-not-exist.yaml", "--yes"],
+        ["destroy", "does-not-exist.yaml", "--yes"],
+        ["plan", "/"],
+        ["schema", "--out", "/does/not/exist"],
+    ],
+)
+def test_wrong_usage_is_64(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(argv) == 64
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err + captured.out
+    assert captured.err
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["-h"], ["plan", "--help"], ["--version"], ["schema"]])
+def test_questions_are_answered_with_0(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(argv) == 0
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("problem", "code"),
+    [
+        (UsageError(PROBLEM), 64),
+        (Refused(PROBLEM), 4),
+        (Permanent(PROBLEM), 1),
+        (ProvisionError(PROBLEM, exit_code=ExitCode.LOCKED), 6),
+    ],
+)
+def test_errors_end_with_their_code_and_no_traceback(
+    problem: ProvisionError, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(problem, monkeypatch)
+    assert main.main(["validate", "x"]) == code
+    assert capsys.readouterr().err == "error SOME_CODE\n  something is wrong\n  next: mend it\n\n"
+
+
+def fail_with(problem: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(_name: str) -> None:
+        raise problem
+
+    monkeypatch.setattr(files, "read", read)
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), Interrupted()])
+def test_an_interrupt_is_130(
+    problem: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(problem, monkeypatch)
+    assert main.main(["validate", "x"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_defect_is_one_paragraph_without_what_it_may_have_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(ValueError("hunter2"), monkeypatch)
+    assert main.main(["validate", "x"]) == 1
+    err = capsys.readouterr().err
+    assert "INTERNAL" in err
+    assert "ValueError" in err
+    assert "--debug" in err
+    assert "Traceback" not in err
+    assert "hunter2" not in err
+
+
+@pytest.mark.parametrize("argv", [["--debug", "validate", "x"], ["validate", "x", "--debug"]])
+def test_debug_shows_the_traceback(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(ValueError("what happened"), monkeypatch)
+    assert main.main(argv) == 1
+    assert "ValueError: what happened" in capsys.readouterr().err
+
+
+def test_a_defect_names_the_journal_once_it_is_known() -> None:
+    text = main._internal(ValueError(), state.State(journal="/state/journal")).summary
+    assert "/state/journal" in text
+
+
+SCRIPT = (sys.executable, "-m", "provision.cli.main")
+
+
+def run(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), **environ}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    done = run(["bash", "-c", 'set -o pipefail; "$@" schema | true', "bash", *SCRIPT])
+    assert done.stderr == ""
+
+
+def test_an_encoding_without_the_characters_is_no_reason_to_fail(tmp_path: Path) -> None:
+    done = run(
+        [*SCRIPT, "validate", str(tmp_path / "gänsefüßchen.yaml")], PYTHONIOENCODING="ascii", PYTHONUTF8="0"
+    )
+    assert done.returncode == 64
+    assert "Traceback" not in done.stderr
+    assert r"g\xe4nsef\xfc\xdfchen" in done.stderr
+
+
+def test_help_imports_nothing_slow() -> None:
+    slow = (
+        "pydantic",
+        "rich",
+        "paramiko",
+        "yaml",
+        "kubernetes",
+        "jinja2",
+        "pytest",
+        "provision.engine",
+        "asyncio",
+    )
+    code = (
+        "import sys; from provision.cli.main import main; code = main(['--help']);"
+        f"print([name for name in {slow!r} if name in sys.modules], file=sys.stderr); sys.exit(code)"
+    )
+    done = run([sys.executable, "-c", code])
+    assert done.returncode == 0
+    assert done.stderr == "[]\n"

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from provision.api import Ask, Options
+from provision.cli import main, runs
+from provision.cli.runs import plan_code, saved_plan
+from provision.engine.model import ConsentNeed, Plan, RunReport, StepId, StepReport
+from provision.inventory import Inventory
+from provision.values import events
+from provision.values.cancel import Cancel
+from provision.values.effects import Consent, EffectClass
+from provision.values.errors import UsageError
+from provision.values.events import Emitter
+from provision.values.outcomes import ExitCode, Outcome
+from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
+from tests.unit.report.samples import GUEST_STEP, PLAN, REBOOT, REFUSED, SAME
+
+INVENTORY = Inventory.model_validate({"version": "1", "name": "lab"})
+STEP = StepId("base_os", "vm-1")
+DONE = RunReport("r1", "lab", (StepReport(STEP, Outcome.CHANGED, 2.0),), trips={"vm-1/ssh": 2}, seconds=3.0)
+
+
+@dataclass
+class FakeSite:
+    """Stands in for the engine: says what it was told to say, and remembers what it was asked."""
+
+    plan_result: Plan = PLAN
+    report: RunReport = DONE
+    checks: tuple[CheckResult, ...] = ()
+    emitted: tuple[events.Event, ...] = ()
+    options: Options | None = None
+    confirmed: bool | None = None
+    answer: bool | None = None
+    closed: bool = False
+    cancelled: bool = False
+    saved: list[Path] = field(default_factory=list)
+
+    def plan(self, options: Options, emit: Emitter, cancel: Cancel) -> Plan:
+        del emit, cancel
+        self.options = options
+        return self.plan_result
+
+    def save(self, plan: Plan, path: Path, options: Options) -> None:
+        del plan, options
+        self.saved.append(path)
+
+    def apply(
+        self,
+        plan: Plan | None,
+        options: Options,
+        emit: Emitter,
+        cancel: Cancel,
+        confirm: Callable[[Plan], bool],
+        *,
+        ask: Ask,
+        saved: Path | None = None,
+    ) -> RunReport:
+        del plan, saved
+        self.options = options
+        self.confirmed = confirm(self.plan_result)
+        self.answer = ask("Is the cable in?")
+        for event in self.emitted:
+            emit(event)
+        self.cancelled = cancel.draining
+        if not self.confirmed:
+            return replace(self.report, exit_code=ExitCode.WAITING)
+        return replace(self.report, exit_code=130, interrupted=True) if cancel.draining else self.report
+
+    def destroy(
+        self, options: Options, emit: Emitter, cancel: Cancel, confirm: Callable[[Plan], bool]
+    ) -> RunReport:
+        return self.apply(None, options, emit, cancel, confirm, ask=lambda _: None)
+
+    def verify(self, options: Options, emit: Emitter, cancel: Cancel) -> VerifyReport:
+        del emit, cancel
+        self.options = options
+        return VerifyReport(self.checks, 1.0)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> FakeSite:
+    fake = FakeSite()
+    monkeypatch.setattr(runs, "settle", lambda _name, **_how: INVENTORY)
+    monkeypatch.setattr(runs, "read", lambda _name: INVENTORY)
+    monkeypatch.setattr(runs, "open_site", lambda _inventory, _playbook=None: fake)
+    return fake
+
+
+def at_terminal(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
+    """Let a person sit there who types these lines; anything further is the end of input."""
+    left = list(answers)
+    monkeypatch.setattr(runs, "on_terminal", lambda: True)
+    monkeypatch.setattr("provision.cli.prompts._read", lambda _prompt: left.pop(0) if left else "")
+
+
+@pytest.mark.parametrize(
+    ("plan", "detailed", "code"),
+    [
+        (SAME, False, ExitCode.DONE),
+        (SAME, True, ExitCode.DONE),
+        (Plan("lab", (GUEST_STEP,)), False, ExitCode.DONE),
+        (Plan("lab", (GUEST_STEP,)), True, ExitCode.CHANGES),
+        (PLAN, True, ExitCode.ERROR),
+        (REFUSED, True, ExitCode.REFUSED),
+        (Plan("lab", PLAN.steps[-1:]), True, ExitCode.DONE),
+        (Plan("lab", PLAN.steps[4:5]), True, ExitCode.CHANGES),
+        (Plan("lab", (replace(GUEST_STEP, problem=REFUSED.refusals[0]),)), True, ExitCode.ERROR),
+    ],
+    ids=[
+        "same",
+        "same-detailed",
+        "changes",
+        "changes-detailed",
+        "unreached",
+        "refused",
+        "off",
+        "late",
+        "problem",
+    ],
+)
+def test_what_plan_ends_with(plan: Plan, detailed: bool, code: ExitCode) -> None:
+    assert plan_code(plan, detailed=detailed) is code
+
+
+def test_plan_shows_the_plan_and_closes_the_site(site: FakeSite, capsys: pytest.CaptureFixture[str]) -> None:
+    site.plan_result = Plan("lab", (GUEST_STEP,))
+    assert main.main(["plan", "lab", "--detailed-exitcode", "--target", "vm-1", "--allow", "delete"]) == 2
+    assert "/etc/chrony/chrony.conf" in capsys.readouterr().out
+    assert site.closed
+    assert site.options == Options(targets=("vm-1",), allow=frozenset({EffectClass.DELETE}))
+
+
+def test_plan_saves_what_is_not_refused(site: FakeSite, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    site.plan_result = REFUSED
+    assert main.main(["plan", "lab", "--out", str(file)]) == 4
+    assert site.saved == []
+    site.plan_result = SAME
+    assert main.main(["plan", "lab", "--out", str(file)]) == 0
+    assert site.saved == [file]
+
+
+@pytest.mark.parametrize(
+    ("argv", "flag"),
+    [
+        (["apply", "lab"], "--yes"),
+        (["apply", "lab", "--json"], "--yes"),
+        (["destroy", "lab"], "--yes --allow delete"),
+        (["destroy", "lab", "--yes"], "--yes --allow delete"),
+    ],
+)
+def test_without_a_terminal_nothing_is_assumed(
+    argv: list[str], flag: str, site: FakeSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(argv) == 64
+    assert f"give {flag}" in capsys.readouterr().err
+    assert site.confirmed is None
+
+
+def test_yes_applies_and_sums_up(site: FakeSite, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["apply", "lab", "--yes"]) == 0
+    out = capsys.readouterr().out
+    assert site.confirmed is True
+    assert site.answer is None
+    assert "Ended after 3.0 s: 1 done (1 changed) (run r1)" in out
+    assert "Next: provision verify lab" in out
+    assert "Round trips" not in out
+
+
+def test_debug_counts_round_trips(site: FakeSite, capsys: pytest.CaptureFixture[str]) -> None:
+    del site
+    assert main.main(["apply", "lab", "--yes", "--debug"]) == 0
+    assert "Round trips: vm-1/ssh 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("typed", "confirmed"),
+    [(("y\n",), True), (("maybe\n", "yes\n"), True), (("n\n",), False), (("\n",), False), ((), False)],
+)
+def test_a_person_decides(
+    typed: tuple[str, ...], confirmed: bool, site: FakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_terminal(monkeypatch, *typed)
+    assert main.main(["apply", "lab"]) == (0 if confirmed else 5)
+    assert site.confirmed is confirmed
+
+
+def test_a_gate_is_answered_by_the_person(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_terminal(monkeypatch, "y\n")
+    main.main(["apply", "lab", "--yes"])
+    assert site.answer is True
+
+
+@pytest.mark.parametrize(
+    ("typed", "confirmed"), [("lab\n", True), ("lob\n", False), ("y\n", False), ("", False)]
+)
+def test_destroy_wants_the_name_typed(
+    typed: str, confirmed: bool, site: FakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_terminal(monkeypatch, typed)
+    main.main(["destroy", "lab", "--yes"])
+    assert site.confirmed is confirmed
+
+
+def test_destroy_with_consent_asks_nothing(site: FakeSite) -> None:
+    assert main.main(["destroy", "lab", "--yes", "--allow", "delete", "--host"]) == 0
+    assert site.confirmed is True
+    assert site.options == Options(allow=frozenset({EffectClass.DELETE}), host=True)
+
+
+def test_a_policy_that_allows_delete_is_consent(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    allowing = Inventory.model_validate({"version": "1", "name": "lab", "policy": {"allow": ["delete"]}})
+    monkeypatch.setattr(runs, "read", lambda _name: allowing)
+    assert main.main(["destroy", "lab", "--yes"]) == 0
+    assert site.confirmed is True
+
+
+def ended(outcome: str) -> events.StepEnded:
+    return events.StepEnded(run="r1", subject="vm-1", role="base_os", outcome=outcome, seconds=1.0)
+
+
+def test_json_has_events_alone(site: FakeSite, capsys: pytest.CaptureFixture[str]) -> None:
+    site.emitted = (events.RunStarted(run="r1", inventory="lab", verb="apply"), ended("changed"))
+    assert main.main(["apply", "lab", "--yes", "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["type"] for line in lines] == ["run_started", "step_ended"]
+
+
+@pytest.mark.parametrize(("flags", "stopped"), [([], False), (["--fail-fast"], True)])
+def test_fail_fast_ends_the_run_at_the_first_failure(flags: list[str], stopped: bool, site: FakeSite) -> None:
+    site.emitted = (ended("changed"), ended("failed"))
+    assert main.main(["apply", "lab", "--yes", *flags]) == (1 if stopped else 0)
+    assert site.cancelled is stopped
+
+
+def test_missing_consent_leads_to_the_command_that_gives_it(
+    site: FakeSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.report = replace(
+        DONE,
+        steps=(StepReport(STEP, Outcome.WAITING, reason="reboot-hypervisor waits for consent"),),
+        consents_missing=(ConsentNeed("pve/ssh", REBOOT, Consent.ASK),),
+        exit_code=5,
+    )
+    assert main.main(["apply", "lab", "--yes"]) == 5
+    assert "Next: provision apply lab --allow reboot-hypervisor" in capsys.readouterr().out
+
+
+PASSED = CheckResult("it is so", "vm-1", CheckOutcome.PASSED)
+FAILED = CheckResult("it is so", "vm-1", CheckOutcome.FAILED, "it is not")
+UNSURE = CheckResult("it is so", "vm-1", CheckOutcome.CANNOT_TELL, "no answer")
+
+
+@pytest.mark.parametrize(
+    ("checks", "flags", "code"),
+    [
+        ((PASSED,), [], 0),
+        ((PASSED, FAILED, UNSURE), ["--strict"], 3),
+        ((PASSED, UNSURE), [], 0),
+        ((PASSED, UNSURE), ["--strict"], 7),
+    ],
+)
+def test_verify_ends_with_what_it_found(
+    checks: tuple[CheckResult, ...], flags: list[str], code: int, site: FakeSite
+) -> None:
+    site.checks = checks
+    assert main.main(["verify", "lab", *flags]) == code
+
+
+def test_verify_writes_junit(site: FakeSite, tmp_path: Path) -> None:
+    site.checks = (PASSED, FAILED)
+    file = tmp_path / "junit.xml"
+    assert main.main(["verify", "lab", "--junit", str(file)]) == 3
+    assert 'failures="1"' in file.read_text()
+
+
+def test_apply_takes_a_saved_plan_for_what_it_is(tmp_path: Path) -> None:
+    plan, flow = tmp_path / "plan", tmp_path / "flow.yaml"
+    plan.write_text('{"file": "inventories/lab.yaml"}')
+    flow.write_text("{version: '1', name: lab}")
+    assert saved_plan(str(plan)) == ("inventories/lab.yaml", plan)
+    assert saved_plan(str(flow)) == (str(flow), None)
+    assert saved_plan("lab") == ("lab", None)
+    plan.write_text("{}")
+    with pytest.raises(UsageError, match="PLAN_UNREADABLE"):
+        saved_plan(str(plan))

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from provision.resources.contracts import QueryKind
+from provision.resources.host.filesystem import RootChainKind
 from provision.resources.host.package import PackageStateKind
+from provision.resources.host.pci import IommuStateKind, ModuleCandidatesKind, PciFunctionsKind
 from provision.resources.host.query_file import FileStateKind, FileTextKind, LinkTargetKind
+from provision.resources.host.query_kernel import BootStateKind, EffectiveBlacklistKind, ModuleStateKind
+from provision.resources.host.query_system import BridgesKind, ClockStateKind, HostKeysKind
 from provision.resources.host.service import UnitStateKind
 from provision.resources.host.shell import ShellKind
 from provision.resources.host.sysctl import SysctlValueKind
@@ -18,6 +22,16 @@ _KINDS: tuple[QueryKind, ...] = (
     PackageStateKind(),
     UnitStateKind(),
     SysctlValueKind(),
+    ModuleStateKind(),
+    EffectiveBlacklistKind(),
+    BootStateKind(),
+    RootChainKind(),
+    ClockStateKind(),
+    HostKeysKind(),
+    BridgesKind(),
+    PciFunctionsKind(),
+    ModuleCandidatesKind(),
+    IommuStateKind(),
     ShellKind(),
 )
 

@@ -377,7 +377,7 @@ class GrowVolume:
     lv: str
 
     def shell(self) -> str:
-        """Return it as a POSIX fragment; lvextend fails when nothing is free, so the free extents are asked."""
+        """Return it as a POSIX fragment; lvextend fails when nothing is free, so that is asked."""
         lv = quote(self.lv)
         return "\n".join(
             (
@@ -417,11 +417,13 @@ class RunCommand:
         text: POSIX shell text.
         creates: file that it makes, if that is how its need is told.
         satisfies: probe that ends with 0 afterwards, if that is how its need is told.
+        refutes: probe that ends with another status afterwards, likewise.
     """
 
     text: str
     creates: str = ""
     satisfies: str = ""
+    refutes: str = ""
 
     def shell(self) -> str:
         """Return it as a POSIX fragment with the ordinary umask."""

@@ -24,7 +24,7 @@ from provision.resources.host.file import File
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Effect
 
-_KEY = re.compile(r"[a-z0-9_-]+(?:\.[A-Za-z0-9_/@:-]+)+")
+_KEY = re.compile(r"[a-z0-9_-]+(?:\.[A-Za-z0-9_/@-]+)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +36,18 @@ class SysctlValue:
 
 
 class SysctlValueKind:
-    """One fragment of shell builtins; reads /proc/sys."""
+    """One grep over the files of /proc/sys."""
 
     query = SysctlValue
 
     def script(self, queries: Sequence[SysctlValue]) -> str:
         """Return the fragment."""
         files = ops.words(dict.fromkeys(ops.sysctl_file(each.key) for each in queries))
+        # No `read`: it takes single bytes, and the kernel then answers with the first value of a list only.
         return (
             f"set -- {files}\n"
-            "for f do\n"
-            '  if [ ! -e "$f" ]; then printf \'a|%s\\n\' "$f"\n'
-            '  elif v=; [ -r "$f" ] && { IFS= read -r v || [ -n "$v" ]; } <"$f" 2>/dev/null; then '
-            'printf \'v|%s|%s\\n\' "$f" "$v"\n'
-            "  else printf 'x|%s\\n' \"$f\"; fi\n"
-            "done"
+            "grep -s '' /dev/null \"$@\" | sed 's/^/v|/' || :\n"
+            'for f do if [ ! -e "$f" ]; then printf \'a|%s\\n\' "$f"; fi; done'
         )
 
     def parse(self, frame: Frame, queries: Sequence[SysctlValue]) -> Mapping[SysctlValue, object]:
@@ -60,10 +57,8 @@ class SysctlValueKind:
             tag, _, rest = line.partition("|")
             if tag == "a":
                 seen[rest] = None
-            elif tag == "x":
-                seen[rest] = CannotTell("it may not be read")
-            elif tag == "v" and "|" in rest:
-                path, _, value = rest.partition("|")
+            elif tag == "v" and ":" in rest:
+                path, _, value = rest.partition(":")
                 seen[path] = " ".join(value.split())
         return {each: seen.get(ops.sysctl_file(each.key), why(frame, each.key)) for each in queries}
 

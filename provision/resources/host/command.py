@@ -1,0 +1,90 @@
+"""Guarded commands of the inventory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from provision.resources.contracts import CannotTell, Change, Key, Op, Remedy, Snapshot
+from provision.resources.host import ops
+from provision.resources.host.base import cannot_tell, checked_path, unknown
+from provision.resources.host.query_file import FileState
+from provision.resources.host.shell import Shell
+from provision.values.diagnostics import Source
+from provision.values.effects import Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that runs while its guard says that it is needed.
+
+    Args:
+        system: `vm-1/ssh`.
+        name: how it is called in plans.
+        run: POSIX shell text.
+        creates: needed while this path is missing.
+        unless: needed while this read-only shell text ends with a status other than 0.
+        onlyif: needed only while this read-only shell text ends with 0.
+        effects: what must happen after it.
+        timeout: seconds it may take.
+        source: inventory line.
+    """
+
+    system: str
+    name: str
+    run: str
+    creates: str = ""
+    unless: str = ""
+    onlyif: str = ""
+    effects: tuple[Effect, ...] = ()
+    timeout: float = 600.0
+    source: Source | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if not (self.creates or self.unless or self.onlyif):
+            raise ValueError(f"command {self.name!r} has no guard: creates, unless or onlyif")
+        if self.creates:
+            checked_path(self.creates)
+
+    @property
+    def key(self) -> Key:
+        """Identity."""
+        return Key(self.system, "command", self.name)
+
+    def queries(self) -> tuple[Any, ...]:
+        """Return the questions of its guards."""
+        found: list[Any] = []
+        if self.creates:
+            found.append(FileState(self.creates))
+        found += [Shell(each) for each in (self.unless, self.onlyif) if each]
+        return tuple(found)
+
+    def _unreadable(self, seen: Snapshot) -> CannotTell | None:
+        for query in self.queries():
+            answer = seen[query]
+            if isinstance(answer, CannotTell):
+                return answer
+        return None
+
+    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+        """Return the guard that says that it must run."""
+        unreadable = self._unreadable(seen)
+        if unreadable is not None:
+            return (unknown("guard", unreadable, "done"),)
+        if self.onlyif and seen[Shell(self.onlyif)].rc != 0:
+            return ()
+        if self.creates:
+            made = seen[FileState(self.creates)].exists
+            return () if made else (Change(Op.CREATE, self.creates, None, "made by the command"),)
+        if self.unless:
+            code = seen[Shell(self.unless)].rc
+            return (Change(Op.UPDATE, "unless", f"status {code}", "status 0"),) if code else ()
+        return (Change(Op.UPDATE, "onlyif", "status 0", "another status"),)
+
+    def fix(self, seen: Snapshot) -> Remedy:
+        """Return how it is run."""
+        unreadable = self._unreadable(seen)
+        if unreadable is not None:
+            return cannot_tell(self.key, unreadable.reason, self.source)
+        run = ops.RunCommand(self.run, self.creates, self.unless, self.onlyif)
+        return ops.fix([run], self.effects, timeout=self.timeout)

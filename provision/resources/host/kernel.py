@@ -1,0 +1,398 @@
+"""Kernel modules, blacklists and the kernel command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from provision.resources.contracts import (
+    CannotTell,
+    Change,
+    Fix,
+    Impossible,
+    Key,
+    Op,
+    Remedy,
+    Settles,
+    Snapshot,
+)
+from provision.resources.host import ops
+from provision.resources.host.base import cannot_tell, checked_name, unknown
+from provision.resources.host.file import File
+from provision.resources.host.query_file import FileText, digest_of
+from provision.resources.host.query_kernel import (
+    ModuleState,
+    missing_arguments,
+    module_name,
+    split_list,
+    united_arguments,
+    unsafe_argument,
+)
+from provision.values.diagnostics import Diagnostic, Source
+from provision.values.effects import Effect, EffectClass
+
+HEADER = "# Written by provision; changes are overwritten.\n"
+CMDLINE = FileText("/proc/cmdline")
+KERNEL_CMDLINE = "/etc/kernel/cmdline"
+GRUB_DROP_IN = "/etc/default/grub.d/50-provision.cfg"
+INITRAMFS = Effect(EffectClass.INITRAMFS)
+BOOT_LOADER = Effect(EffectClass.BOOT_LOADER)
+
+
+def part_changes(part: File, seen: Snapshot, path: str) -> tuple[Change, ...]:
+    """Return a file's changes under a name that says what the file is for."""
+    return tuple(
+        replace(each, path=path if each.path in ("content", "file") else f"{path}: {each.path}")
+        for each in part.changes(seen)
+    )
+
+
+def part_ops(part: File, seen: Snapshot) -> tuple[ops.Operation, ...] | Impossible:
+    """Return a file's operations, none when it is as desired."""
+    if not part.changes(seen):
+        return ()
+    repair = part.fix(seen)
+    if isinstance(repair, Fix):
+        return tuple(each for each in repair.ops if isinstance(each, ops.Operation))
+    if isinstance(repair, Impossible):
+        return repair
+    return cannot_tell(part.key, "it has no fix", part.source)
+
+
+def together(
+    parts: Iterable[File], seen: Snapshot, more: Iterable[ops.Operation], effects: Iterable[Effect]
+) -> Remedy:
+    """Return the fix of some files and further operations; the first file that cannot be mended ends it."""
+    done: list[ops.Operation] = []
+    for part in parts:
+        found = part_ops(part, seen)
+        if isinstance(found, Impossible):
+            return found
+        done += found
+    return ops.fix([*done, *more], effects)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelModule:
+    """A module that is loaded now and at boot, with options; or no longer at boot.
+
+    Args:
+        system: `vm-1/ssh`.
+        name: module name.
+        options: module options (`a=1 b=2`); empty is none of ours.
+        absent: our files must not be there; the module itself stays loaded until the next boot.
+        effects: what must happen after a change.
+        source: inventory line.
+    """
+
+    system: str
+    name: str
+    options: str = ""
+    absent: bool = False
+    effects: tuple[Effect, ...] = ()
+    source: Source | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        checked_name(self.name)
+        if "\n" in self.options:
+            raise ValueError(f"options of {self.name} hold a newline")
+
+    @property
+    def key(self) -> Key:
+        """Identity."""
+        return Key(self.system, "kernel-module", module_name(self.name))
+
+    @property
+    def query(self) -> ModuleState:
+        """The question about the module itself."""
+        return ModuleState(module_name(self.name))
+
+    @property
+    def files(self) -> tuple[File, File]:
+        """The files of modules-load.d(5) and modprobe.d(5)."""
+        load = f"{HEADER}{self.name}\n".encode()
+        options = f"{HEADER}options {self.name} {self.options}\n".encode()
+        no_options = self.absent or not self.options
+        return (
+            File(
+                self.system,
+                f"/etc/modules-load.d/provision-{self.name}.conf",
+                None if self.absent else load,
+                absent=self.absent,
+                source=self.source,
+            ),
+            File(
+                self.system,
+                f"/etc/modprobe.d/provision-{self.name}-options.conf",
+                None if no_options else options,
+                absent=no_options,
+                source=self.source,
+            ),
+        )
+
+    def queries(self) -> tuple[Any, ...]:
+        """Return the questions: the module, its two files."""
+        load, options = self.files
+        return self.query, load.query, options.query
+
+    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+        """Return what differs: loaded, at boot, options."""
+        load, options = self.files
+        found = [*part_changes(load, seen, "at boot"), *part_changes(options, seen, "options")]
+        state = seen[self.query]
+        if isinstance(state, CannotTell):
+            found.insert(0, unknown("loaded", state, "loaded"))
+        elif not self.absent and state == "absent":
+            found.insert(0, Change(Op.UPDATE, "loaded", "not loaded", "loaded"))
+        return tuple(found)
+
+    def fix(self, seen: Snapshot) -> Remedy:
+        """Return how files are written, then the module is loaded."""
+        load, options = self.files
+        state = seen[self.query]
+        if isinstance(state, CannotTell):
+            return cannot_tell(self.key, state.reason, self.source)
+        more = [ops.LoadModule(self.name)] if not self.absent and state == "absent" else []
+        effects = (INITRAMFS, *self.effects) if options.changes(seen) else self.effects
+        return together((options, load), seen, more, effects)
+
+
+@dataclass(frozen=True, slots=True)
+class ModprobeBlacklist:
+    """Modules that are kept off: a file in modprobe.d, in every initramfs, and none of them loaded.
+
+    Args:
+        system: `pve/ssh`.
+        name: part of the file's name.
+        modules: module names; none removes the file.
+        reboot: what gets rid of a module that is loaded; None leaves it loaded.
+        effects: what must happen besides after a change.
+        source: inventory line.
+    """
+
+    system: str
+    name: str
+    modules: tuple[str, ...]
+    reboot: Effect | None = None
+    effects: tuple[Effect, ...] = ()
+    source: Source | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        for each in (self.name, *self.modules):
+            checked_name(each)
+
+    @property
+    def key(self) -> Key:
+        """Identity."""
+        return Key(self.system, "modprobe-blacklist", self.name)
+
+    def merge(self, other: ModprobeBlacklist) -> ModprobeBlacklist | None:
+        """Return the union of two lists for one file."""
+        if self.reboot != other.reboot:
+            return None
+        modules = tuple(sorted({*self.modules, *other.modules}))
+        return replace(self, modules=modules, effects=tuple(dict.fromkeys((*self.effects, *other.effects))))
+
+    @property
+    def file(self) -> File:
+        """The file of modprobe.d(5)."""
+        content = HEADER + "".join(f"blacklist {each}\n" for each in self.modules)
+        return File(
+            self.system,
+            f"/etc/modprobe.d/provision-{self.name}.conf",
+            content.encode() if self.modules else None,
+            absent=not self.modules,
+            source=self.source,
+        )
+
+    @property
+    def _states(self) -> tuple[ModuleState, ...]:
+        if self.reboot is None:
+            return ()
+        return tuple(ModuleState(each) for each in dict.fromkeys(map(module_name, self.modules)))
+
+    def queries(self) -> tuple[Any, ...]:
+        """Return the questions: the file, and each module."""
+        return (self.file.query, *self._states)
+
+    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+        """Return what differs in the file, and each module that is loaded still."""
+        found = list(part_changes(self.file, seen, "file"))
+        for query in self._states:
+            state = seen[query]
+            if isinstance(state, CannotTell):
+                found.append(unknown(query.name, state, "not loaded"))
+            elif state == "loaded":
+                found.append(
+                    Change(Op.UPDATE, query.name, "loaded", "not loaded", settles=Settles.AFTER_EFFECT)
+                )
+        return tuple(found)
+
+    def fix(self, seen: Snapshot) -> Remedy:
+        """Return how the file is written; a module that is loaded takes an initramfs and a reboot."""
+        states = [seen[each] for each in self._states]
+        for state in states:
+            if isinstance(state, CannotTell):
+                return cannot_tell(self.key, state.reason, self.source)
+        loaded = "loaded" in states
+        reboot = (self.reboot,) if loaded and self.reboot is not None else ()
+        return together((self.file,), seen, (), (INITRAMFS, *self.effects, *reboot))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelArguments:
+    """Arguments on the kernel command line: at the next boot, and active.
+
+    Args:
+        system: `pve/ssh`.
+        arguments: like `nomodeset`, `modprobe.blacklist=a,b`; none removes our GRUB file.
+        loader: `grub` or `systemd-boot`, from the host's facts; anything else refuses.
+        reboot: what makes them active.
+        effects: what must happen besides after a change.
+        source: inventory line.
+    """
+
+    system: str
+    arguments: tuple[str, ...]
+    loader: str
+    reboot: Effect
+    effects: tuple[Effect, ...] = ()
+    source: Source | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        for each in self.arguments:
+            if unsafe_argument(each):
+                raise ValueError(f"{each!r} is no kernel argument")
+
+    @property
+    def key(self) -> Key:
+        """Identity: one for each host, because all of them share one line."""
+        return Key(self.system, "kernel-arguments", "kernel command line")
+
+    def merge(self, other: KernelArguments) -> KernelArguments | None:
+        """Return the union; comma lists of modules are united."""
+        if self.loader != other.loader or self.reboot != other.reboot:
+            return None
+        united = united_arguments(" ".join(self.arguments), other.arguments).split()
+        effects = tuple(dict.fromkeys((*self.effects, *other.effects)))
+        return replace(self, arguments=tuple(united), effects=effects)
+
+    @property
+    def file(self) -> File:
+        """The drop-in of /etc/default/grub: shell that grub-mkconfig sources; adds what is not there yet."""
+        content = (
+            f"{HEADER}for provision_argument in {' '.join(self.arguments)}; do\n"
+            '  case " $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT " in\n'
+            '    *" $provision_argument "*) ;;\n'
+            '    *) GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT $provision_argument" ;;\n'
+            "  esac\n"
+            "done\n"
+        )
+        return File(
+            self.system,
+            GRUB_DROP_IN,
+            content.encode() if self.arguments else None,
+            absent=not self.arguments,
+            source=self.source,
+        )
+
+    def queries(self) -> tuple[Any, ...]:
+        """Return the questions: the active line, and where the next boot takes its own from."""
+        if self.loader == "systemd-boot":
+            return CMDLINE, FileText(KERNEL_CMDLINE)
+        return CMDLINE, self.file.query
+
+    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+        """Return what the next boot lacks, and what the running kernel was not given."""
+        found = list(self._at_boot(seen))
+        active = seen[CMDLINE]
+        if isinstance(active, CannotTell) or active is None:
+            reason = active if active is not None else CannotTell("/proc/cmdline is missing")
+            found.append(unknown("active", reason, " ".join(self.arguments)))
+            return tuple(found)
+        line = active.decode("utf-8", "replace")
+        for argument in missing_arguments(line, self.arguments):
+            old = _like(line, argument)
+            found.append(
+                Change(
+                    Op.CREATE if old is None else Op.UPDATE,
+                    "active",
+                    old,
+                    argument,
+                    settles=Settles.AFTER_EFFECT,
+                )
+            )
+        return tuple(found)
+
+    def _at_boot(self, seen: Snapshot) -> tuple[Change, ...]:
+        if self.loader == "systemd-boot":
+            line = seen[FileText(KERNEL_CMDLINE)]
+            if isinstance(line, CannotTell):
+                return (unknown("at boot", line, " ".join(self.arguments)),)
+            text = "" if line is None else line.decode("utf-8", "replace").strip()
+            united = united_arguments(text, self.arguments)
+            if not missing_arguments(text, self.arguments):
+                return ()
+            return (Change(Op.UPDATE, "at boot", text or None, united),)
+        return tuple(
+            replace(each, path="at boot", old=each.old and "other arguments", new=" ".join(self.arguments))
+            if each.path in ("content", "file")
+            else each
+            for each in self.file.changes(seen)
+        )
+
+    def fix(self, seen: Snapshot) -> Remedy:
+        """Return how the next boot's line is written; a reboot is owed while an argument is not active."""
+        active = seen[CMDLINE]
+        if isinstance(active, CannotTell) or active is None:
+            return cannot_tell(self.key, "/proc/cmdline could not be read", self.source)
+        lacking = missing_arguments(active.decode("utf-8", "replace"), self.arguments)
+        effects = (BOOT_LOADER, *self.effects, *((self.reboot,) if lacking else ()))
+        if self.loader == "systemd-boot":
+            return self._fix_line(seen, effects)
+        if self.loader != "grub":
+            return self._refused(
+                "BOOT_LOADER_UNKNOWN",
+                "no boot loader was found that takes kernel arguments (GRUB and systemd-boot are known)",
+                "boot the host by GRUB or systemd-boot, or give the arguments by hand: " + " ".join(lacking),
+            )
+        return together((self.file,), seen, (), effects)
+
+    def _fix_line(self, seen: Snapshot, effects: tuple[Effect, ...]) -> Remedy:
+        line = seen[FileText(KERNEL_CMDLINE)]
+        if isinstance(line, CannotTell):
+            return cannot_tell(self.key, line.reason, self.source)
+        text = (line or b"").decode("utf-8", "replace").strip()
+        if not any(each.startswith("root=") for each in text.split()):
+            return self._refused(
+                "KERNEL_CMDLINE_NO_ROOT",
+                f"{KERNEL_CMDLINE} names no root=: a host that boots by it would not come up",
+                f"write the whole line, with its root=, into {KERNEL_CMDLINE} by hand, then run again",
+            )
+        if not missing_arguments(text, self.arguments):
+            return ops.fix((), effects)
+        old = line or b""
+        backup = ops.WriteFile(f"{KERNEL_CMDLINE}.provision-{digest_of(old)[:8]}", old)
+        united = united_arguments(" ".join(text.split()), self.arguments)
+        return ops.fix([backup, ops.WriteFile(KERNEL_CMDLINE, f"{united}\n".encode(), mode="")], effects)
+
+    def _refused(self, code: str, summary: str, remedy: str) -> Impossible:
+        return Impossible(
+            Diagnostic(
+                code,
+                summary,
+                subject=self.system,
+                source=self.source,
+                untouched="the kernel command line was left as it is",
+                remedy=remedy,
+            )
+        )
+
+
+def _like(line: str, argument: str) -> str | None:
+    """Return what a command line says about the same key, for the plan."""
+    pair = split_list(argument)
+    name = argument.partition("=")[0] if pair is None else pair[0]
+    same = [each for each in line.split() if each.partition("=")[0] == name]
+    return " ".join(same) or None

@@ -1,0 +1,143 @@
+"""Questions about the system as a whole: clock, host keys, bridges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from provision.resources.contracts import Frame
+from provision.resources.host.base import why
+
+
+@dataclass(frozen=True, slots=True)
+class ClockState:
+    """Whether the clock is synchronised."""
+
+    kind: ClassVar[str] = "clock"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStatus:
+    """State of the clock.
+
+    Args:
+        synchronised: the kernel's clock is disciplined by a time server.
+        container: the name of the container technology; its clock is the machine's, and empty means none.
+    """
+
+    synchronised: bool
+    container: str = ""
+
+
+class ClockStateKind:
+    """timedatectl(1) reads the kernel's flag, whoever sets it."""
+
+    query = ClockState
+
+    def script(self, queries: Sequence[ClockState]) -> str:
+        """Return the fragment."""
+        del queries
+        return (
+            "v=$(systemd-detect-virt --container 2>/dev/null) || v=\n"
+            'if [ "$v" = none ]; then v=; fi\n'
+            "s=$(timedatectl show -p NTPSynchronized --value 2>/dev/null) || s=\n"
+            'if [ -z "$s" ] && command -v chronyc >/dev/null 2>&1; then\n'
+            "  case $(chronyc -c tracking 2>/dev/null) in ''|*'Not synchronised') s=no;; *) s=yes;; esac\n"
+            "fi\n"
+            'printf \'clock|%s|%s\\n\' "$s" "$v"'
+        )
+
+    def parse(self, frame: Frame, queries: Sequence[ClockState]) -> Mapping[ClockState, object]:
+        """Return a ClockStatus."""
+        answer: object = why(frame, "the clock")
+        for line in frame.stdout.decode("utf-8", "replace").split("\n"):
+            fields = line.split("|")
+            if fields[0] == "clock" and len(fields) == 3 and fields[1] in ("yes", "no"):  # noqa: PLR2004 - format
+                answer = ClockStatus(fields[1] == "yes", fields[2])
+        return dict.fromkeys(queries, answer)
+
+
+@dataclass(frozen=True, slots=True)
+class HostKeys:
+    """The SSH host keys: public keys by file, as a tuple of (path of the private key, `TYPE BASE64`)."""
+
+    kind: ClassVar[str] = "host-keys"
+
+
+class HostKeysKind:
+    """Reads the public key files of /etc/ssh."""
+
+    query = HostKeys
+
+    def script(self, queries: Sequence[HostKeys]) -> str:
+        """Return the fragment."""
+        del queries
+        return (
+            "for f in /etc/ssh/ssh_host_*_key; do\n"
+            '  if [ -e "$f" ]; then k=; if [ -r "$f.pub" ]; then read -r k <"$f.pub" || :; fi\n'
+            '    printf \'%s|%s\\n\' "$f" "$k"; fi\n'
+            "done\n"
+            "echo 'done|'"
+        )
+
+    def parse(self, frame: Frame, queries: Sequence[HostKeys]) -> Mapping[HostKeys, object]:
+        """Return the keys, without their comments."""
+        lines = frame.stdout.decode("utf-8", "replace").split("\n")
+        if "done|" not in lines or frame.dropped:
+            return dict.fromkeys(queries, why(frame, "host keys"))
+        found = tuple(
+            (path, " ".join(key.split()[:2]))
+            for path, mark, key in (line.partition("|") for line in lines)
+            if mark and path.startswith("/")
+        )
+        return dict.fromkeys(queries, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Bridges:
+    """The network bridges."""
+
+    kind: ClassVar[str] = "bridges"
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """One bridge: name, MAC address in capitals, names of its ports."""
+
+    name: str
+    mac: str
+    ports: tuple[str, ...] = ()
+
+
+class BridgesKind:
+    """Reads /sys/class/net."""
+
+    query = Bridges
+
+    def script(self, queries: Sequence[Bridges]) -> str:
+        """Return the fragment."""
+        del queries
+        return (
+            "for b in /sys/class/net/*; do\n"
+            '  if [ -d "$b/bridge" ] && read -r m <"$b/address"; then\n'
+            '    printf \'bridge|%s|%s|\' "${b##*/}" "$m"\n'
+            '    for p in "$b"/brif/*; do if [ -e "$p" ]; then printf \'%s \' "${p##*/}"; fi; done\n'
+            "    printf '\\n'\n"
+            "  fi\n"
+            "done\n"
+            "echo 'done|'"
+        )
+
+    def parse(self, frame: Frame, queries: Sequence[Bridges]) -> Mapping[Bridges, object]:
+        """Return a tuple of Bridge, by name."""
+        lines = frame.stdout.decode("utf-8", "replace").split("\n")
+        if "done|" not in lines:
+            return dict.fromkeys(queries, why(frame, "bridges"))
+        rows = [line.split("|") for line in lines if line.startswith("bridge|")]
+        found = tuple(
+            Bridge(row[1], row[2].upper(), tuple(sorted(row[3].split())))
+            for row in rows
+            if len(row) == 4  # noqa: PLR2004 - the format's fields
+        )
+        return dict.fromkeys(queries, found)

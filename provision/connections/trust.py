@@ -1,0 +1,184 @@
+"""Which host keys are known: known_hosts files, and the keys that a person accepted for a system."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fnmatch
+import hashlib
+import hmac
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
+"""A host key's fingerprint as OpenSSH writes it."""
+
+_FIELDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """One line of a known_hosts file (sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT").
+
+    Args:
+        names: host patterns, or one hashed name.
+        kind: key type.
+        blob: the key in its wire form.
+        revoked: never to be accepted.
+    """
+
+    names: tuple[str, ...]
+    kind: str
+    blob: bytes
+    revoked: bool
+
+
+class KnownHosts:
+    """The keys of one or more known_hosts files; files that are absent count as empty."""
+
+    def __init__(self, *files: Path) -> None:
+        self._exact: dict[str, list[KnownKey]] = {}
+        self._others: list[KnownKey] = []
+        for file in files:
+            for key in _read(file):
+                self._add(key)
+
+    def _add(self, key: KnownKey) -> None:
+        if any(name[0] in "|!" or "*" in name or "?" in name for name in key.names):
+            self._others.append(key)
+            return
+        for name in key.names:
+            self._exact.setdefault(name, []).append(key)
+
+    def keys(self, name: str, port: int = 22) -> list[KnownKey]:
+        """Return the keys of a host, also the revoked ones."""
+        wanted = name.lower() if port == 22 else f"[{name.lower()}]:{port}"  # noqa: PLR2004 - SSH's own port
+        found = list(self._exact.get(wanted, ()))
+        found += [key for key in self._others if _matches(key.names, wanted)]
+        return found
+
+
+def _matches(patterns: tuple[str, ...], name: str) -> bool:
+    hit = False
+    for pattern in patterns:
+        if pattern.startswith("|1|"):
+            hit |= _hashed(pattern, name)
+            continue
+        negated = pattern.startswith("!")
+        # only * and ? are special in OpenSSH; brackets are part of names with ports
+        plain = pattern.removeprefix("!").replace("[", "[[]")
+        if fnmatch.fnmatchcase(name, plain):
+            if negated:
+                return False
+            hit = True
+    return hit
+
+
+def _hashed(pattern: str, name: str) -> bool:
+    parts = pattern.split("|")
+    try:
+        salt, wanted = (base64.b64decode(each, validate=True) for each in parts[2:4])
+    except (ValueError, binascii.Error):
+        return False
+    return hmac.compare_digest(hmac.new(salt, name.encode(), hashlib.sha1).digest(), wanted)
+
+
+def _read(file: Path) -> Iterator[KnownKey]:
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    for line in text.splitlines():
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
+            continue
+        marker = fields.pop(0) if fields[0].startswith("@") else ""
+        if marker not in {"", "@revoked"} or len(fields) < _FIELDS:
+            continue  # certificate authorities are not supported: nothing is accepted through them
+        try:
+            blob = base64.b64decode(fields[2], validate=True)
+        except (ValueError, binascii.Error):
+            continue
+        names = tuple(
+            name.lower() if not name.startswith("|") else name for name in fields[0].split(",") if name
+        )
+        if names:
+            yield KnownKey(names, fields[1], blob, marker == "@revoked")
+
+
+@lru_cache(maxsize=16)
+def _loaded(stamps: tuple[tuple[Path, int, int], ...]) -> KnownHosts:
+    return KnownHosts(*(path for path, _, _ in stamps))
+
+
+def known_hosts(*files: Path) -> KnownHosts:
+    """Return the keys of these files, read again only when one has changed."""
+    stamps = []
+    for file in files:
+        try:
+            stat = file.stat()
+        except OSError:
+            continue
+        stamps.append((file, stat.st_mtime_ns, stat.st_size))
+    return _loaded(tuple(stamps))
+
+
+class TrustStore:
+    """The fingerprints that a person accepted for a system (`provision trust`): lines `SYSTEM SHA256:...`.
+
+    Args:
+        path: the file; it and its folder are made when first needed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def fingerprints(self, system: str) -> tuple[str, ...]:
+        """Return what is accepted for a system, in the order of the file."""
+        return tuple(each for name, each in self._lines() if name == system)
+
+    def accept(self, system: str, fingerprint: str) -> None:
+        """Accept a key for a system from now on, and no other one.
+
+        Raises:
+            ValueError: no such fingerprint or a system's name with blanks.
+        """
+        if not FINGERPRINT.fullmatch(fingerprint):
+            raise ValueError(f"{fingerprint!r} is no fingerprint: it looks like SHA256: and 43 characters")
+        if not system or system.split() != [system] or system.startswith("#"):
+            raise ValueError(f"{system!r} is no name of a system")
+        with self._lock:
+            kept = [line for line in self._lines() if line[0] != system]
+            self._write([*kept, (system, fingerprint)])
+
+    def forget(self, system: str) -> None:
+        """Accept nothing more for a system."""
+        with self._lock:
+            kept = [line for line in self._lines() if line[0] != system]
+            if kept != self._lines():
+                self._write(kept)
+
+    def _lines(self) -> list[tuple[str, str]]:
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        fields = (line.split() for line in text.splitlines() if not line.startswith("#"))
+        return [(each[0], each[1]) for each in fields if len(each) == 2 and FINGERPRINT.fullmatch(each[1])]  # noqa: PLR2004 - system, key
+
+    def _write(self, lines: list[tuple[str, str]]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write("# accepted SSH host keys: system, fingerprint\n")
+            file.writelines(f"{system} {fingerprint}\n" for system, fingerprint in lines)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(self._path)

@@ -53,9 +53,9 @@ def schema(
 
         content = event_schema()
     else:
-        from provision.inventory import Inventory  # noqa: PLC0415 - keep --help fast
+        from provision.inventory import json_schema  # noqa: PLC0415 - keep --help fast
 
-        content = Inventory.model_json_schema()
+        content = json_schema()
     text = json.dumps(content, indent=2) + "\n"
     if output is None:
         print(text, end="")

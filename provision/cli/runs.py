@@ -17,13 +17,13 @@ from provision.cli.place import open_site, read, settle
 from provision.cli.state import Debug, State, on_terminal, out, state, usage
 from provision.values.cancel import Cancel
 from provision.values.effects import Consent, EffectClass
-from provision.values.events import Event, RunStarted, StepEnded
 from provision.values.outcomes import ExitCode, Outcome, worst
 
 if TYPE_CHECKING:
     from provision.api import Options
     from provision.engine.model import Plan, RunReport
     from provision.report.progress import Progress
+    from provision.values.events import Event
 
 Target = Annotated[
     list[str] | None, typer.Option("--target", metavar="SUBJECT", help="Only this subject; may be repeated.")
@@ -68,6 +68,8 @@ class _Watch:
     failed_fast: bool = field(default=False, init=False)
 
     def __call__(self, event: Event) -> None:
+        from provision.values.events import RunStarted, StepEnded  # noqa: PLC0415 - keep --help fast
+
         if isinstance(event, RunStarted):
             self.state.journal = event.journal
         self.show(event)

@@ -27,6 +27,7 @@ from provision.values.events import (
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.live import Live
     from rich.table import Table
 
 HEARTBEAT = 10.0
@@ -226,29 +227,22 @@ class LiveProgress(_Ticking):
         super().__init__(clock)
         self._console = console
         self._signs = glyphs(console.encoding)
-        from rich.live import Live  # noqa: PLC0415 - slow to import
-
-        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._live: Live | None = None
 
     def __enter__(self) -> Self:
-        self._live.start()
-        self._start()
+        self.resume()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._end()
+        self.pause()
         super().tick()
-        with self._lock:
-            self._rows.clear()
-        self._live.update(self.table(), refresh=True)
-        self._live.stop()
 
     def tick(self) -> None:
         """Draw the table again."""
         super().tick()
         with self._lock:
-            table = self.table()
-        self._live.update(table, refresh=True)
+            if self._live is not None:
+                self._live.update(self.table(), refresh=True)
 
     def __call__(self, event: Event) -> None:
         """Take an event in; the next tick draws it."""
@@ -261,29 +255,38 @@ class LiveProgress(_Ticking):
     def pause(self) -> None:
         """Take the table off the screen."""
         self._end()
-        self._live.stop()
+        with self._lock:
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
 
     def resume(self) -> None:
-        """Put the table back."""
-        self._live.start()
+        """Put the table back, below what was printed meanwhile."""
+        from rich.live import Live  # noqa: PLC0415 - slow to import
+
+        with self._lock:
+            # A new one each time: a Live that starts again wipes the lines above the cursor.
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
         self._start()
 
     def table(self) -> Table:
         """Return the rows as they stand."""
         from rich.table import Table  # noqa: PLC0415 - slow to import
 
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), expand=False)
+        # Never the whole width: the echo of ^C would begin a new line, and the table lose its place.
+        width = max(20, self._console.width - 4)
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), width=width)
         for _ in range(4):
             table.add_column(no_wrap=True, overflow="crop")
         now = self._clock()
         running = sorted(self._rows.items(), key=lambda item: item[1].since)
         room = max(3, self._console.height - 3)
         spent = {key: self._spent(row, now) for key, row in running}
-        used = max((len(subject) + len(role) for subject, role in self._rows), default=0)
-        used += max((len(each) for each in spent.values()), default=0) + 8
-        for key, row in running[:room]:
-            line = shorten(row.line, max(10, self._console.width - used), self._signs.ellipsis)
-            table.add_row(*(printable(each) for each in key), spent[key], line)
+        cells = [(printable(key[0]), printable(key[1]), spent[key]) for key, _ in running[:room]]
+        used = sum(max(map(len, column)) + 2 for column in zip(*cells, strict=True))
+        for (_, row), cell in zip(running, cells, strict=False):
+            table.add_row(*cell, shorten(row.line, max(0, width - used - 2), self._signs.ellipsis))
         if len(running) > room:
             table.add_row(f"and {len(running) - room} more", "", "", "")
         return table
@@ -297,7 +300,8 @@ class LiveProgress(_Ticking):
     def _say(self, text: str, style: str = "") -> None:
         from rich.text import Text  # noqa: PLC0415 - slow to import
 
-        self._console.print(Text(text, style=style), soft_wrap=True)
+        with self._lock:
+            self._console.print(Text(text, style=style), soft_wrap=True)
 
 
 _OUTCOME_STYLES = {

@@ -39,6 +39,11 @@ def marker(inventory: Inventory, node: Node) -> Marker:
     return Marker(inventory.name, node.name)
 
 
+def is_marked(inventory: Inventory, node: Node, found: Marker | None) -> bool:
+    """Whether a marker is this node's."""
+    return found is not None and (found.inventory, found.node) == (inventory.name, node.name)
+
+
 def snippet_file(inventory: Inventory, node: Node) -> str:
     """Return the file name of the vendor snippet with the first host key."""
     return f"provision-{inventory.name}-{node.name}.yaml"

@@ -9,7 +9,7 @@ from provision.inventory import Inventory, Login
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.resources.contracts import CannotTell, Snapshot
-from provision.resources.proxmox.queries import Elsewhere, VmConfig, vm_seen
+from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
 from provision.roles import names
 from provision.roles.contracts import NotThere, SystemSpec
 from provision.values.diagnostics import Diagnostic
@@ -146,15 +146,18 @@ def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint
         return NotThere(f"{node.name} does not exist yet")
     if isinstance(state, CannotTell):
         return NotThere(f"cannot tell whether {node.name} exists: {state.reason}", late=False)
-    if isinstance(state, Elsewhere):
-        return NotThere(f"VMID {node.vmid} of {node.name} belongs to {state.name}", late=False)
-    marker = state.marker
-    if marker is None or (marker.inventory, marker.node) != (inventory.name, node.name):
+    marker = state.marker if isinstance(state, VmState) else None
+    if marker is None or isinstance(state, Elsewhere) or not names.is_marked(inventory, node, marker):
         return NotThere(f"VMID {node.vmid} of {node.name} belongs to {state.name}", late=False)
     if not state.running:
-        if node.power_state == "stopped":
-            return NotThere(f"{node.name} is off, as declared", late=False, excused=True)
-        if node.power_state == "unmanaged" and not marker.first_key:
-            return NotThere(f"{node.name} is off by hand", late=False, excused=True)
-        return NotThere(f"{node.name} is off")
+        return _off(node, born=not marker.first_key)
     return _ssh(inventory.login(node.name), marker.fingerprints, BOOT_SECONDS)
+
+
+def _off(node: Node, *, born: bool) -> NotThere:
+    """Return why a VM that is off is not there; one that never finished its first boot is started."""
+    if node.power_state == "stopped":
+        return NotThere(f"{node.name} is off, as declared", late=False, excused=True)
+    if node.power_state == "unmanaged" and born:
+        return NotThere(f"{node.name} is off by hand", late=False, excused=True)
+    return NotThere(f"{node.name} is off")

@@ -172,8 +172,9 @@ class ProxmoxDriver:
     ) -> list[Result]:
         """Send the requests in order and wait for their tasks, then do the effects; see Driver."""
         results: list[Result] = []
+        written: set[str] = set()
         todo: list[Callable[[], None]] = [
-            *(self._doing(each, emit, cancel) for each in actions),
+            *(self._doing(each, written, emit, cancel) for each in actions),
             *(self._effecting(each, emit, cancel) for each in effects),
         ]
         for each in todo:
@@ -194,12 +195,20 @@ class ProxmoxDriver:
             results.append(replace(result, seconds=self._clock() - began))
         return results
 
-    def _doing(self, action: Action, emit: Emit, cancel: Cancel) -> Callable[[], None]:
+    @staticmethod
+    def _dated(request: Request, written: set[str]) -> Request:
+        """Return a request without its digest when we ourselves wrote to the same path since it was read."""
+        if request.path not in written or "digest" not in request.data:
+            return request
+        return replace(request, data={key: value for key, value in request.data.items() if key != "digest"})
+
+    def _doing(self, action: Action, written: set[str], emit: Emit, cancel: Cancel) -> Callable[[], None]:
         def do() -> None:
             if not isinstance(action.remedy, ApiCall):
                 raise TypeError(f"{action.label}: an API takes no script")
             for request in action.remedy.requests:
-                self._do(request, action.label, emit, cancel)
+                self._do(self._dated(request, written), action.label, emit, cancel)
+                written.add(request.path)
 
         return do
 

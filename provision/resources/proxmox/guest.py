@@ -100,7 +100,7 @@ class CloudInitDone:
 
     def fix(self, seen: Snapshot) -> Fix | Impossible:
         """Wait for it; exit status 2 says that it recovered from an error."""
-        answer = seen[Shell(STATUS)] if Shell(STATUS) in seen else None
+        answer = seen.answers.get(Shell(STATUS))
         if isinstance(answer, CannotTell):
             return cannot_tell(self.key, answer.reason, self.source)
         script = (
@@ -108,3 +108,8 @@ class CloudInitDone:
             'if [ "$rc" -ne 0 ] && [ "$rc" -ne 2 ]; then cloud-init status --long >&2 || :; exit "$rc"; fi'
         )
         return Fix(script, timeout=CLOUD_INIT_SECONDS)
+
+
+def first_boot() -> tuple[Shell, ...]:
+    """Return the question about a guest's first boot."""
+    return (Shell(STATUS),)

@@ -83,9 +83,12 @@ class VmPower:
         now = "running" if state.running else "stopped"
         return () if now == self.wanted else (Change(Op.UPDATE, "power", now, self.wanted),)
 
-    def fix(self, seen: Snapshot) -> ApiCall:
+    def fix(self, seen: Snapshot) -> ApiCall | Impossible:
         """Start it, or shut it down and pull the plug when it does not listen."""
-        state = vm_state(seen, self.vmid)
+        state = vm_seen(seen, self.vmid)
+        if state is not None and not isinstance(state, VmState):
+            summary = f"VM {self.vmid} cannot be seen or is not ours"
+            return Impossible(Diagnostic("CANNOT_TELL", summary, self.name, source=self.source))
         path = f"/nodes/{self.node}/qemu/{self.vmid}/status"
         if self.wanted == "running":
             risky = self.console and not (state is not None and state.running)
@@ -144,6 +147,10 @@ class VmMarker:
             return _attention("marker", state, self.marker.node)
         found: list[Change] = []
         now = state.marker or self.marker
+        if self.stage == "offered" and set(now.host_key.split(",")) & set(
+            self.marker.host_key.split(",")[:1]
+        ):
+            return ()
         pairs = {
             "host-key": (now.host_key, self.marker.host_key),
             "first-key": (now.first_key, self.marker.first_key),

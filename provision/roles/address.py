@@ -1,0 +1,45 @@
+"""The address that was reserved is the address that was got: on the guest, and in the router's leases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from provision.inventory import Inventory, Subject
+from provision.resources.contracts import Resource
+from provision.resources.dhcp.proof import AddressUsed, LeaseHeld
+from provision.resources.proxmox.queries import VmConfig, vm_state
+from provision.roles import dhcp_reservation, macs, names
+from provision.roles.contracts import Context
+
+NEEDS = ("virtual_machine", "first_contact")
+NEW_BOOT = False
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether the node is a VM whose address comes by DHCP."""
+    return subject.kind == "node" and dhcp_reservation.declared(inventory, subject)
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask for the VM's MAC; the guest and the router are asked by the resources."""
+    node = inventory.nodes[subject.name]
+    return {
+        names.api(str(node.hypervisor)): (VmConfig(names.vmid(inventory, node)),),
+        names.ssh(node.name): AddressUsed.QUESTIONS,
+    }
+
+
+def resources(context: Context) -> tuple[Resource, ...]:
+    """Return the proofs."""
+    inventory = context.inventory
+    node = inventory.nodes[context.subject.name]
+    state = vm_state(context.seen(names.api(str(node.hypervisor))), names.vmid(inventory, node))
+    mac = macs.of_node(inventory, node, 0, state).lower()
+    source = inventory.source(("nodes", node.name, "address"))
+    found: list[Resource] = [AddressUsed(names.ssh(node.name), node.name, mac, node.address, source=source)]
+    dhcp = inventory.network.dhcp if inventory.network is not None else None
+    if dhcp is not None and dhcp.backend == "dnsmasq":
+        router = dhcp_reservation.backend(inventory, dhcp)
+        found.append(LeaseHeld(router, node.name, mac, node.address, source=source))
+    return tuple(found)

@@ -1,0 +1,141 @@
+"""PCI mappings for the cards that VMs take: ids, subsystem and IOMMU group as the hypervisor shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.resources.contracts import CannotTell, Resource, Snapshot
+from provision.resources.host.pci import PciFunction, PciFunctions
+from provision.resources.host.query_file import FileText
+from provision.resources.proxmox.mapping import PciMapping
+from provision.resources.proxmox.queries import Mappings, Permissions
+from provision.roles import names
+from provision.roles.contracts import Context
+from provision.values.diagnostics import Diagnostic, Source
+from provision.values.errors import Permanent
+
+NEEDS = ("hypervisor_host",)
+NEW_BOOT = True
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether any VM takes a card of the hypervisor."""
+    return subject.kind == "hypervisor" and bool(used(inventory, subject.name))
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask for the mappings, and for the host's PCI functions with the cards' subsystem ids."""
+    hypervisor = inventory.hypervisors[subject.name]
+    texts = [
+        each for card in used(inventory, subject.name) for each in _subsystem(hypervisor.cards[card].address)
+    ]
+    return {
+        names.api(subject.name): (Permissions(), Mappings()),
+        names.ssh(subject.name): (PciFunctions(), *texts),
+    }
+
+
+def resources(context: Context) -> tuple[Resource, ...]:
+    """Return a mapping for each card that a VM takes; mappings of ours for other cards go.
+
+    Raises:
+        Permanent: a card is not there, or the host's PCI functions cannot be read.
+    """
+    inventory = context.inventory
+    hypervisor = inventory.hypervisors[context.subject.name]
+    seen = context.seen(names.ssh(hypervisor.name))
+    found: list[Resource] = []
+    for card in hypervisor.cards:
+        name = names.mapping(inventory, card)
+        source = inventory.source(("hypervisors", hypervisor.name, "cards", card))
+        absent = card not in used(inventory, hypervisor.name)
+        entry = () if absent else _entry(hypervisor, card, seen, source)
+        found.append(
+            PciMapping(
+                names.api(hypervisor.name), hypervisor.node_name, name, entry, absent=absent, source=source
+            )
+        )
+    return tuple(found)
+
+
+def retired(context: Context) -> tuple[Resource, ...]:
+    """Return our mappings as absent."""
+    if not context.destroying:
+        return ()
+    inventory = context.inventory
+    hypervisor = inventory.hypervisors[context.subject.name]
+    return tuple(
+        PciMapping(
+            names.api(hypervisor.name),
+            hypervisor.node_name,
+            names.mapping(inventory, card),
+            absent=True,
+            source=inventory.source(("hypervisors", hypervisor.name, "cards", card)),
+        )
+        for card in hypervisor.cards
+    )
+
+
+def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
+    """Return the aliases of the cards that VMs of a hypervisor take, each once."""
+    cards = inventory.hypervisors[hypervisor].cards
+    found = (card for node in names.nodes_of(inventory, hypervisor) if node.manage for card in node.gpus)
+    return tuple(dict.fromkeys(each for each in found if each in cards))
+
+
+def functions_of(seen: Snapshot) -> tuple[PciFunction, ...] | CannotTell:
+    """Return the PCI functions in a snapshot of a hypervisor."""
+    answer = seen.answers.get(PciFunctions(), CannotTell(f"{seen.system} was not asked"))
+    if isinstance(answer, CannotTell):
+        return answer
+    rows = answer if isinstance(answer, tuple) else ()
+    return tuple(each for each in rows if isinstance(each, PciFunction))
+
+
+def _entry(
+    hypervisor: Hypervisor, card: str, seen: Snapshot, source: Source | None
+) -> tuple[tuple[str, str], ...]:
+    address = hypervisor.cards[card].address
+    functions = functions_of(seen)
+    if isinstance(functions, CannotTell):
+        raise Permanent(
+            Diagnostic(
+                "CANNOT_TELL",
+                f"the PCI cards of {hypervisor.name} cannot be read: {functions.reason}",
+                hypervisor.name,
+                source=source,
+            )
+        )
+    first = next((each for each in functions if address in (each.slot, each.address)), None)
+    if first is None:
+        raise Permanent(
+            Diagnostic(
+                "CARD_MISSING",
+                f"{hypervisor.name} has no PCI card at {address} ({card})",
+                hypervisor.name,
+                source=source,
+                remedy="provision cards shows what is there",
+            )
+        )
+    parts = {"path": address, "id": first.id}
+    subsystem = [_hex(seen.answers.get(each)) for each in _subsystem(address)]
+    if all(subsystem):
+        parts["subsystem-id"] = ":".join(subsystem)
+    if first.group:
+        parts["iommugroup"] = first.group
+    return tuple(parts.items())
+
+
+def _subsystem(address: str) -> tuple[FileText, FileText]:
+    function = address if "." in address else f"{address}.0"
+    folder = f"/sys/bus/pci/devices/{function}"
+    return (FileText(f"{folder}/subsystem_vendor"), FileText(f"{folder}/subsystem_device"))
+
+
+def _hex(answer: object) -> str:
+    if not isinstance(answer, bytes):
+        return ""
+    return answer.decode(errors="replace").strip().removeprefix("0x")

@@ -1,0 +1,260 @@
+"""A node's VM: made with a first host key of ours, started, and kept as declared.
+
+A new VM's first key travels in a vendor snippet on the hypervisor; the role `first_contact` replaces it and
+takes the snippet away. The VM's marker names every key that the guest may show: what was cut off goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node
+from provision.resources.contracts import Resource
+from provision.resources.host.file import File
+from provision.resources.proxmox.guest import SnippetGone, vendor_data
+from provision.resources.proxmox.queries import Permissions, VmConfig, VmList, VmState, vm_state
+from provision.resources.proxmox.vm import Vm
+from provision.resources.proxmox.vm_life import VmAbsent, VmPower
+from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
+from provision.roles import macs, names, snippets
+from provision.roles.contracts import Context
+from provision.roles.image import volume_of
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import UsageError
+
+NEEDS = ("hypervisor_host", "image", "pci_mapping", "dhcp_reservation")
+NEW_BOOT = False
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether the node is a VM that we manage."""
+    node = inventory.nodes.get(subject.name) if subject.kind == "node" else None
+    return node is not None and node.is_virtual and node.manage
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask for the VM, what else is on the hypervisor, and whether the snippet lies there."""
+    node, hypervisor = pair(inventory, subject)
+    return {
+        names.api(hypervisor.name): (Permissions(), VmList(), VmConfig(names.vmid(inventory, node))),
+        names.ssh(hypervisor.name): snippets.questions(inventory, hypervisor, node),
+    }
+
+
+def resources(context: Context) -> tuple[Resource, ...]:
+    """Return the VM, with its snippet before it is made, and its power."""
+    inventory = context.inventory
+    node, hypervisor = pair(inventory, context.subject)
+    state = vm_state(context.seen(names.api(hypervisor.name)), names.vmid(inventory, node))
+    vm = _vm(context, node, hypervisor, state)
+    found: list[Resource] = []
+    if state is None and vm.cloud_init is not None:
+        first = context.generated.host_key(f"first:{node.name}")
+        final = context.generated.host_key(f"final:{node.name}")
+        keys = replace(vm.marker, host_key=final.fingerprint, first_key=first.fingerprint)
+        vm = replace(vm, marker=keys)
+        host = names.ssh(hypervisor.name)
+        path = snippets.path(inventory, hypervisor, node, context.seen(host))
+        found.append(File(host, path, vendor_data(first), mode="0600", secret=True, source=vm.source))
+    found.append(vm)
+    # A VM whose power is its owner's is started once: until its first boot has given it its own host key.
+    unborn = (state is None and vm.cloud_init is not None) or (state is not None and _first_key(state))
+    if node.power_state != "unmanaged" or unborn:
+        wanted = "stopped" if node.power_state == "stopped" else "running"
+        found.append(_power(inventory, node, hypervisor, wanted))
+    return tuple(found)
+
+
+def _first_key(state: VmState) -> bool:
+    return state.marker is not None and bool(state.marker.first_key)
+
+
+def retired(context: Context) -> tuple[Resource, ...]:
+    """Return the VM as absent, with what a run that died may have left on the hypervisor."""
+    if not context.destroying:
+        return ()
+    inventory = context.inventory
+    node, hypervisor = pair(inventory, context.subject)
+    path = snippets.path(inventory, hypervisor, node, context.seen(names.ssh(hypervisor.name)))
+    source = inventory.source(("nodes", node.name))
+    return (
+        VmAbsent(
+            names.api(hypervisor.name),
+            hypervisor.node_name,
+            names.vmid(inventory, node),
+            names.marker(inventory, node),
+            source=source,
+        ),
+        SnippetGone(names.ssh(hypervisor.name), path, source=source),
+    )
+
+
+def _power(inventory: Inventory, node: Node, hypervisor: Hypervisor, wanted: str) -> VmPower:
+    console = any(hypervisor.cards[each].drives_console for each in node.gpus if each in hypervisor.cards)
+    return VmPower(
+        names.api(hypervisor.name),
+        hypervisor.node_name,
+        names.vmid(inventory, node),
+        node.name,
+        wanted,
+        memory=node.memory or 0,
+        passthrough=bool(node.gpus),
+        console=console,
+        source=inventory.source(("nodes", node.name, "power")),
+    )
+
+
+# ---------------------------------------------------------------- the VM's parts
+
+
+def pair(inventory: Inventory, subject: Subject) -> tuple[Node, Hypervisor]:
+    """Return a VM's node and hypervisor."""
+    node = inventory.nodes[subject.name]
+    hypervisor = inventory.hypervisor_of(node)
+    if hypervisor is None:
+        raise ValueError(f"{node.name} is no VM")
+    return node, hypervisor
+
+
+def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | None) -> Vm:
+    inventory = context.inventory
+    seen = state.marker if state is not None else None
+    efi = node.efi_disk
+    disks = hypervisor.storage.disks
+    return Vm(
+        system=names.api(hypervisor.name),
+        node=hypervisor.node_name,
+        vmid=names.vmid(inventory, node),
+        name=node.name,
+        marker=seen if names.is_marked(inventory, node, seen) and seen else names.marker(inventory, node),
+        settings=_settings(node),
+        nics=tuple(
+            Nic(
+                macs.of_node(inventory, node, at, state),
+                nic.bridge or hypervisor.bridge,
+                nic.model,
+                nic.vlan,
+                nic.mtu,
+                nic.firewall,
+            )
+            for at, nic in enumerate(node.nics)
+        ),
+        drives=_drives(inventory, node, hypervisor),
+        passed=tuple(
+            Passed(names.mapping(inventory, each), hypervisor.cards[each].address)
+            for each in node.gpus
+            if each in hypervisor.cards
+        ),
+        efi=Efi(efi.storage or disks, efi.pre_enrolled_keys) if efi is not None else None,
+        tpm=Tpm(node.tpm.storage or disks, node.tpm.version) if node.tpm is not None else None,
+        tags=tuple(each.lower() for each in node.tags),
+        cloud_init=_cloud_init(inventory, node, hypervisor, state),
+        pool=node.pool or "",
+        mapping_prefix=names.mapping_prefix(inventory),
+        source=inventory.source(("nodes", node.name)),
+    )
+
+
+def _settings(node: Node) -> tuple[tuple[str, str], ...]:
+    """Return the managed keys and values as PVE takes them."""
+    found: dict[str, str | None] = {
+        "machine": None if node.machine_type is None else "q35" if node.machine_type == "q35" else "",
+        "bios": node.firmware,
+        "cpu": _cpu(node),
+        "cores": _text(node.cores),
+        "sockets": _text(node.sockets),
+        "memory": _text(node.memory),
+        "balloon": _text(node.balloon_memory),
+        "numa": _flag(node.numa),
+        "onboot": _flag(node.starts_at_boot),
+        "protection": _flag(node.protection),
+        "agent": None if node.agent is None else f"enabled={int(node.agent)}",
+        "startup": _startup(node),
+    }
+    return tuple((key, value) for key, value in found.items() if value is not None)
+
+
+def _cpu(node: Node) -> str | None:
+    parts = [f"cputype={node.cpu_type}"] if node.cpu_type else []
+    if node.cpu_flags:
+        parts.append(f"flags={';'.join(node.cpu_flags)}")
+    return ",".join(parts) or None
+
+
+def _startup(node: Node) -> str | None:
+    if node.startup is None:
+        return None
+    values = {"order": node.startup.order, "up": node.startup.up, "down": node.startup.down}
+    return ",".join(f"{key}={value:g}" for key, value in values.items() if value is not None) or None
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _flag(value: bool | None) -> str | None:
+    return None if value is None else str(int(value))
+
+
+def _drives(inventory: Inventory, node: Node, hypervisor: Hypervisor) -> tuple[Drive, ...]:
+    storage = hypervisor.storage.disks
+    found: list[Drive] = []
+    if node.disk is not None or node.image is not None:
+        image = volume_of(inventory, hypervisor, node.image) if node.image is not None else ""
+        options = (("discard", "on"), ("iothread", "1"))
+        found.append(Drive("scsi0", storage, node.disk or 0, image, options))
+    for at, disk in enumerate(node.disks, start=len(found)):
+        flags = {
+            "ssd": None if disk.ssd is None else str(int(disk.ssd)),
+            "discard": None if disk.discard is None else "on" if disk.discard else "ignore",
+        }
+        kept = tuple((key, value) for key, value in flags.items() if value is not None)
+        found.append(Drive(f"scsi{at}", disk.storage or storage, disk.size, declared=kept))
+    return tuple(found)
+
+
+def _cloud_init(
+    inventory: Inventory, node: Node, hypervisor: Hypervisor, state: VmState | None
+) -> CloudInit | None:
+    """Return what the guest is born with; nothing is read for a VM that is there."""
+    if node.image is None or state is not None:
+        return None
+    login = inventory.login(node.name)
+    return CloudInit(
+        hypervisor.storage.disks,
+        login.user,
+        _public_keys(inventory, login.key),
+        names.snippet_volume(inventory, hypervisor, node),
+    )
+
+
+def _public_keys(inventory: Inventory, key: Path | None) -> str:
+    declared_keys = list(inventory.access.authorized_keys or ())
+    if key is not None:
+        public = key.with_name(f"{key.name}.pub")
+        try:
+            declared_keys.insert(0, public.expanduser().read_text().strip())
+        except OSError as error:
+            raise UsageError(
+                Diagnostic(
+                    "PUBLIC_KEY_MISSING",
+                    f"{public} cannot be read: {error.strerror}",
+                    source=inventory.source(("access", "key")),
+                    remedy=f"ssh-keygen -y -f {key} > {public}",
+                )
+            ) from None
+    if not declared_keys:
+        raise UsageError(
+            Diagnostic(
+                "PUBLIC_KEY_MISSING",
+                "new guests have no login key",
+                source=inventory.source(("access",)),
+                remedy="Write access.key (its .pub goes into the guest), or access.authorized_keys.",
+            )
+        )
+    return "\n".join(dict.fromkeys(declared_keys))

@@ -202,6 +202,7 @@ class Fix:
         blobs: large content.
         secrets: values to mask in all output (they may be inside `script`, which is never shown).
         timeout: seconds the fragment may take.
+        quiet: seconds it may go without output, 0 for no such limit.
         ops: the operations that `script` was rendered from; ModelHost interprets them by meaning.
     """
 
@@ -211,6 +212,7 @@ class Fix:
     blobs: tuple[Blob, ...] = ()
     secrets: tuple[SecretStr, ...] = ()
     timeout: float = 300.0
+    quiet: float = 0.0
     ops: tuple[object, ...] = field(default=(), repr=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from provision.resources.contracts import (
 )
 from provision.resources.host import effects as effect_table
 from provision.resources.host.answers import Hello, last_lines, no_hello, read_hello
+from provision.resources.host.deadlines import Deadlines, Limit
 from provision.resources.host.frames import KEEP, FrameParser
 from provision.resources.host.live import Live
 from provision.resources.host.script import (
@@ -36,7 +38,6 @@ from provision.resources.host.script import (
     new_nonce,
     observe_script,
 )
-from provision.resources.host.watchdog import Limit, Watchdog
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Effect
@@ -62,19 +63,21 @@ class _Execution:
         connection: ShellConnection,
         nonce: str,
         limits: Mapping[int, Limit],
+        cancel: Cancel,
         *,
         keep: int,
         redactor: Redactor | None = None,
         live: Live | None = None,
     ) -> None:
         self._connection = connection
-        self._live = live
+        self._cancel = cancel
         self._began: dict[int, float] = {}
+        self._ended: dict[int, float] = {}
         self._over = 0.0
-        self.seconds: dict[int, float] = {}
         self.hello: Hello | None = None
         self.heard = 0.0
         self.rc: int | None = None
+        self.killed = False
         self.parser = FrameParser(
             nonce,
             keep=keep,
@@ -83,14 +86,14 @@ class _Execution:
             on_end=self._end,
             on_output=None if live is None else live.output,
         )
-        self.watchdog = Watchdog(limits, GREETING, self._expire)
+        sent = connection.executions
+        self.deadlines = Deadlines(cancel, limits, GREETING, lambda: connection.executions > sent)
 
-    def run(self, script: bytes, cancel: Cancel) -> None:
-        """Send the script and read until it ends."""
-        with self.watchdog:
-            self.rc = self._connection.execute(script, on_output=self._output, cancel=cancel)
-            if cancel.leaving and self.parser.open is not None and self.hello is not None:
-                self._kill()
+    def run(self, script: bytes) -> None:
+        """Send the script and read until it ends, or end it when its time is up or the run leaves."""
+        self.rc = self._connection.execute(script, on_output=self._output, cancel=self.deadlines)
+        if self.rc is None and (self.expired is not None or self._cancel.leaving):
+            self._kill()
         self._over = time.monotonic()
         self.parser.finish()
 
@@ -101,43 +104,37 @@ class _Execution:
     def took(self, index: int) -> float:
         """Return how many seconds a frame took, or took until nothing more was heard of it."""
         began = self._began.get(index)
-        return self.seconds.get(index, 0.0 if began is None else self._over - began)
+        return 0.0 if began is None else self._ended.get(index, self._over) - began
 
     @property
     def expired(self) -> int | None:
         """Which frame took too long (-1: the greeting), None if none did."""
-        return self.watchdog.expired
+        return self.deadlines.expired
 
     def _output(self, data: bytes, stderr: bool) -> None:
-        self.watchdog.noise()
+        self.deadlines.noise()
         self.parser.feed(data, stderr)
 
     def _begin(self, index: int) -> None:
         self._began[index] = time.monotonic()
-        self.watchdog.begin(index)
+        self.deadlines.begin(index)
 
     def _end(self, index: int) -> None:
-        self.seconds[index] = time.monotonic() - self._began[index]
-        self.watchdog.end()
+        self._ended[index] = time.monotonic()
+        self.deadlines.end()
         if index == HELLO:
             self.heard = time.time()
             frame = self.parser.frame(HELLO)
             if frame is not None:
                 self.hello = read_hello(frame)
 
-    def _expire(self) -> None:
-        """A frame's time is up (called by the watchdog's thread)."""
-        self._kill()
-        if not self.watchdog.ended.wait(5.0):
-            self._connection.close()
-
     def _kill(self) -> None:
-        if self.hello is None or self.hello.pgid <= 1:
-            self._connection.close()
-            return
-        try:
-            self._connection.kill_group(self.hello.pgid)
-        except ProvisionError:
+        """End what runs on the host, by a second channel; where that fails too, leave the connection."""
+        if self.hello is not None and self.hello.pgid > 1:
+            with contextlib.suppress(ProvisionError):
+                self._connection.kill_group(self.hello.pgid)
+                self.killed = True
+        if not self.killed:
             self._connection.close()
 
 
@@ -199,8 +196,8 @@ class HostDriver:
         nonce = new_nonce()
         script = observe_script(nonce, [kind.script(group) for kind, group in asked], state=self._state)
         limits = dict.fromkeys(range(1, len(asked) + 1), ANSWER)
-        execution = _Execution(self._connection, nonce, limits, keep=KEEP_ANSWERS)
-        execution.run(script, cancel)
+        execution = _Execution(self._connection, nonce, limits, cancel, keep=KEEP_ANSWERS)
+        execution.run(script)
         hello = self._greeted(execution, cancel)
         complete = execution.frame(len(asked) + 1) is not None
         if not complete and execution.expired is None:
@@ -280,17 +277,19 @@ class HostDriver:
         nonce = new_nonce()
         script = act_script(nonce, run, self._who, steps, state=self._state)
         live = Live(emit, FIRST_STEP)
-        execution = _Execution(self._connection, nonce, limits, keep=KEEP, redactor=self._redactor, live=live)
+        execution = _Execution(
+            self._connection, nonce, limits, cancel, keep=KEEP, redactor=self._redactor, live=live
+        )
         if cancel.leaving:
             raise Interrupted
-        execution.run(script, cancel)
+        execution.run(script)
         live.close()
         if execution.hello is None:
             error = self._no_hello(execution)
             if execution.rc is not None or execution.expired is not None:
                 raise error
             # the script was on its way: it may run
-            return self._results(execution, labels, cancel, lost=True)
+            return self._results(execution, labels, cancel)
         self._locked(execution)
         return self._results(execution, labels, cancel)
 
@@ -306,7 +305,7 @@ class HostDriver:
                 raise TypeError(f"{action.label}: a host runs fixes, no API calls")
             self._redactor.add(*fix.secrets)
             marks = tuple(dict.fromkeys((*action.effects, *fix.effects)))
-            limits[FIRST_STEP + len(steps)] = Limit(fix.timeout)
+            limits[FIRST_STEP + len(steps)] = Limit(fix.timeout, fix.quiet)
             labels.append(action.label)
             steps.append(Step(fix.script, marks=marks, blobs=tuple(blob.sha256 for blob in fix.blobs)))
         for effect in effects:
@@ -371,9 +370,7 @@ class HostDriver:
             remedy="wait until that run has ended; if it hangs, end that process group on the host",
         )
 
-    def _results(
-        self, execution: _Execution, labels: Sequence[str], cancel: Cancel, *, lost: bool = False
-    ) -> list[Result]:
+    def _results(self, execution: _Execution, labels: Sequence[str], cancel: Cancel) -> list[Result]:
         results: list[Result] = []
         stopped = False
         pgid = "" if execution.hello is None else str(execution.hello.pgid)
@@ -396,8 +393,8 @@ class HostDriver:
                 continue
             stopped = True
             if frame.rc is None:
-                if execution.expired == index and not lost:
-                    results.append(self._timed_out(label, execution.watchdog.reason, pgid, output))
+                if execution.expired == index and execution.killed:
+                    results.append(self._timed_out(label, execution, index, output))
                 else:
                     results.append(self._unknown(label, pgid, frame, cancel))
                 continue
@@ -410,18 +407,18 @@ class HostDriver:
             results.append(Result(Verdict.FAILED, seconds, failed, output))
         return results
 
-    def _timed_out(self, label: str, reason: str, pgid: str, output: tuple[str, ...]) -> Result:
+    def _timed_out(self, label: str, execution: _Execution, index: int, output: tuple[str, ...]) -> Result:
         return Result(
             Verdict.FAILED,
-            diagnostic=Diagnostic(
+            execution.took(index),
+            Diagnostic(
                 "FIX_TIMED_OUT",
-                f"{self.system}: {label} was ended: {reason}",
+                f"{self.system}: {label} was ended: {execution.deadlines.reason}",
                 self.system,
                 evidence=output,
                 remedy="run again: what it had done by then is seen and kept",
             ),
-            output=output,
-            handle=pgid,
+            output,
         )
 
     def _unknown(self, label: str, pgid: str, frame: Frame | None, cancel: Cancel) -> Result:
@@ -455,9 +452,9 @@ class HostDriver:
         fragment = "if command -v systemctl >/dev/null; then systemctl --no-block reboot; else reboot; fi"
         script = act_script(nonce, self._run, self._who, [Step(fragment, marks=(effect,))], state=self._state)
         execution = _Execution(
-            self._connection, nonce, {LOCK: Limit(60.0), FIRST_STEP: Limit(60.0)}, keep=KEEP
+            self._connection, nonce, {LOCK: Limit(60.0), FIRST_STEP: Limit(60.0)}, cancel, keep=KEEP
         )
-        execution.run(script, cancel)
+        execution.run(script)
         before = self._greeted(execution, cancel).boot_id
         self._locked(execution)
         frame = execution.frame(FIRST_STEP)

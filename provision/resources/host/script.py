@@ -64,36 +64,37 @@ cd /
 }
 provision_uid() {
 while read -r provision_k provision_v provision_r; do
-if [ "$provision_k" = Uid: ]; then printf 'uid %s\n' "$provision_v"; return; fi
+if [ "$provision_k" = Uid: ]; then return; fi
 done </proc/$$/status
-printf 'uid %s\n' "$(id -u)"
+provision_v=$(id -u)
 }
 provision_uname() {
 if [ -r /proc/sys/kernel/arch ] && read -r provision_a </proc/sys/kernel/ostype &&
-read -r provision_v </proc/sys/kernel/osrelease && read -r provision_r </proc/sys/kernel/arch
-then printf 'uname %s %s %s\n' "$provision_a" "$provision_v" "$provision_r"
-else printf 'uname %s\n' "$(uname -srm)"
+read -r provision_s </proc/sys/kernel/osrelease && read -r provision_r </proc/sys/kernel/arch
+then provision_a="$provision_a $provision_s $provision_r"
+else provision_a=$(uname -srm)
 fi
 }
 provision_hello() {
-provision_b 0
-provision_boot= provision_pgid=0
+provision_boot= provision_pgid=0 provision_owed=
 [ ! -r /proc/sys/kernel/random/boot_id ] || read -r provision_boot </proc/sys/kernel/random/boot_id
 if [ -r /proc/$$/stat ] && read -r provision_s </proc/$$/stat; then
 set -- ${provision_s##*') '}
 provision_pgid=$3
 fi
 provision_epoch=$(date +%s)
-printf 'protocol %s\npgid %s\n' @PROTOCOL@ "$provision_pgid"
-printf 'boot %s\nepoch %s\n' "$provision_boot" "$provision_epoch"
 provision_uid
 provision_uname
 for provision_f in @STATE@/pending/*; do
 if [ -f "$provision_f" ] && IFS= read -r provision_s <"$provision_f"
-then printf 'pending %s\n' "$provision_s"
+then provision_owed="${provision_owed}pending $provision_s
+"
 fi
 done
-provision_e 0 0
+printf '\n%s b 0\nprotocol %s\nuid %s\npgid %s\nboot %s\nepoch %s\nuname %s\n%s\n%s e 0 0\n' @NONCE@ \
+@PROTOCOL@ "$provision_v" "$provision_pgid" "$provision_boot" "$provision_epoch" "$provision_a" \
+"$provision_owed" @NONCE@
+printf '\n%s b 0\n\n%s e 0 0\n' @NONCE@ @NONCE@ >&2
 }
 """
 

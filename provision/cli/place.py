@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from provision.cli.names import find_inventory
@@ -62,6 +63,20 @@ def open_site(inventory: Inventory, playbook: str | None = None) -> Site:
     from provision.api import Site  # noqa: PLC0415 - keep --help fast
 
     return Site(inventory, playbook=playbook or "site")
+
+
+def state_folder() -> Path:
+    """Return the folder of caches and the journal: `$PROVISION_STATE`, else the XDG state folder."""
+    own = os.environ.get("PROVISION_STATE")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "provision"
+
+
+def journal_file() -> Path:
+    """Return the file of former runs."""
+    return state_folder() / "journal.sqlite"
 
 
 def lab_settings(inventory: Inventory) -> LabSettings:

@@ -13,6 +13,7 @@ import typer
 
 from provision.cli.files import InventoryName, write_file
 from provision.cli.interrupts import interrupts
+from provision.cli.names import complete_inventory
 from provision.cli.place import open_site, read, settle
 from provision.cli.state import Debug, State, on_terminal, out, state, usage
 from provision.values.cancel import Cancel
@@ -55,6 +56,7 @@ def register(app: typer.Typer) -> None:
     app.command()(apply)
     app.command()(verify)
     app.command()(destroy)
+    app.command()(graph)
 
 
 @dataclass(slots=True)
@@ -157,7 +159,12 @@ def plan_code(plan: Plan, *, detailed: bool) -> ExitCode:
 def apply(
     context: typer.Context,
     inventory: Annotated[
-        str, typer.Argument(metavar="INVENTORY|PLAN", help="Inventory, or a plan that `plan --out` saved.")
+        str,
+        typer.Argument(
+            metavar="INVENTORY|PLAN",
+            help="Inventory, or a plan that `plan --out` saved.",
+            autocompletion=complete_inventory,
+        ),
     ],
     yes: Yes = False,
     allow: Allow = None,
@@ -291,6 +298,23 @@ def destroy(
     if not json:
         _print_summary(report, f"provision destroy {inventory}", debug=debug or state(context).debug)
     return report.exit_code
+
+
+def graph(
+    inventory: InventoryName,
+    dot: Annotated[bool, typer.Option("--dot", help="Graphviz's language, for `dot -Tsvg`.")] = False,
+    playbook: Playbook = None,
+    target: Target = None,
+    step: Step = None,
+    debug: Debug = False,  # noqa: ARG001 - its callback does the work
+) -> int:
+    """Show the steps in their order, and what each waits for. Asks no system."""
+    from provision.report.graph import graph_dot, graph_text  # noqa: PLC0415 - keep --help fast
+
+    with closing(open_site(read(inventory), playbook)) as site:
+        steps = site.steps(_options(target, step, None))
+    print((graph_dot if dot else graph_text)(steps), end="")
+    return 0
 
 
 def saved_plan(name: str) -> tuple[str, Path | None]:

@@ -153,3 +153,7 @@ def _words(schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one return a form 
     if isinstance(kind, list):
         return " or ".join(kind)
     return str(kind or "any")
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from provision.cli.reference import PLANNED, reference
+from provision.values.outcomes import PRECEDENCE, ExitCode
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_the_page_of_commands_is_the_generated_one() -> None:
+    assert (DOCS / "cli.md").read_text(encoding="utf-8") == reference()
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_what_is_not_yet_there_is_not_there(name: str) -> None:
+    assert f"## `provision {name}" not in reference()
+
+
+def test_the_page_of_exit_codes_has_them_all_in_their_precedence() -> None:
+    page = (DOCS / "exit-codes.md").read_text(encoding="utf-8")
+    assert {int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)} == set(ExitCode)
+    order = re.search(r"first of this row wins: ([0-9, ]+)\.", page)
+    assert order is not None
+    assert [int(each) for each in order[1].split(",")] == list(PRECEDENCE)

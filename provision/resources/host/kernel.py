@@ -268,7 +268,7 @@ class KernelArguments:
     @property
     def key(self) -> Key:
         """Identity: one for each host, because all of them share one line."""
-        return Key(self.system, "kernel-arguments", "kernel command line")
+        return Key(self.system, "kernel-arguments", "cmdline")
 
     def merge(self, other: KernelArguments) -> KernelArguments | None:
         """Return the union; comma lists of modules are united."""

@@ -313,6 +313,6 @@ class CardUnbound:
                 evidence=evidence,
                 source=self.source,
                 untouched="the card was left as it is",
-                remedy="see `lspci -nnk` on the host; add the module to blacklist_extra or correct the address",
+                remedy="see `lspci -nnk` on the host; correct the address or extend blacklist_extra",
             )
         )

@@ -1,0 +1,211 @@
+"""What ModelHost answers: the same questions as real fragments, from the state."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from provision.resources.contracts import CannotTell
+from provision.resources.host.filesystem import RootChain
+from provision.resources.host.ops import INLINE_LIMIT, sysctl_file
+from provision.resources.host.package import PackageState, PackageStatus
+from provision.resources.host.pci import IommuState, ModuleCandidates, PciFunction, PciFunctions
+from provision.resources.host.query_file import ABSENT, FileState, FileStatus, FileText, LinkTarget
+from provision.resources.host.query_kernel import (
+    BootState,
+    BootStatus,
+    EffectiveBlacklist,
+    ModuleState,
+    module_name,
+    split_list,
+)
+from provision.resources.host.query_system import Bridges, ClockState, HostKeys
+from provision.resources.host.service import UnitState, UnitStatus
+from provision.resources.host.shell import Shell, ShellResult
+from provision.resources.host.sysctl import SysctlValue
+from provision.testing.model_state import HostState, ModelFile
+
+_UIDS = {"root": "0", "adm": "4", "nobody": "65534"}
+
+
+def _id(name: str) -> str:
+    return name if name.isdigit() else _UIDS.get(name, "1000")
+
+
+def resolved(state: HostState, path: str) -> str:
+    """Return the path behind symbolic links; the path itself when it is none, empty for a loop."""
+    for _ in range(8):
+        entry = state.files.get(path)
+        if entry is None or entry.type != "link":
+            return path
+        parent = path.rpartition("/")[0]
+        path = entry.target if entry.target.startswith("/") else f"{parent}/{entry.target}"
+    return ""
+
+
+def _file(state: HostState, query: FileState) -> object:
+    path = resolved(state, query.path) if query.follow else query.path
+    entry = state.files.get(path)
+    if entry is None:
+        if query.follow and query.path in state.files:
+            return CannotTell(f"{query.path} points to nothing")
+        virtual = _virtual(state, path)
+        if virtual is not None:
+            entry = ModelFile(virtual, "0444")
+        elif state.folder(path):
+            entry = ModelFile(mode="0755", type="directory")
+        else:
+            return ABSENT
+    digest, content = "", None
+    if entry.type == "file" and query.salt:
+        digest = hashlib.sha256(query.salt.encode() + entry.content).hexdigest()
+    elif entry.type == "file" and query.want:
+        digest = hashlib.sha256(entry.content).hexdigest()
+        if digest != query.want and len(entry.content) <= INLINE_LIMIT * 3 // 4:
+            content = entry.content
+    return FileStatus(
+        entry.type,
+        entry.mode,
+        entry.owner,
+        entry.group,
+        _id(entry.owner),
+        _id(entry.group),
+        len(entry.content),
+        digest,
+        content,
+    )
+
+
+def _virtual(state: HostState, path: str) -> bytes | None:
+    """Return the content of files that the kernel makes up."""
+    if path == "/proc/cmdline":
+        return f"{state.cmdline}\n".encode()
+    if path == "/proc/sys/kernel/hostname":
+        return f"{state.hostname}\n".encode()
+    if path == "/proc/swaps":
+        rows = "".join(f"{each} partition 1048572 0 -2\n" for each in state.swaps)
+        return f"Filename Type Size Used Priority\n{rows}".encode()
+    if path == "/proc/meminfo":
+        return f"MemTotal: {state.memory * 1024} kB\nMemAvailable: {state.memory * 900} kB\n".encode()
+    if path == "/sys/devices/system/cpu/online":
+        return (f"0-{state.cpus - 1}\n" if state.cpus > 1 else "0\n").encode()
+    return None
+
+
+def _text(state: HostState, query: FileText) -> object:
+    virtual = _virtual(state, query.path)
+    if virtual is not None:
+        return virtual
+    entry = state.files.get(resolved(state, query.path))
+    if entry is None:
+        return None
+    if entry.type != "file":
+        return CannotTell(f"{query.path} may not be read")
+    return entry.content[:INLINE_LIMIT]
+
+
+def _link(state: HostState, query: LinkTarget) -> object:
+    entry = state.files.get(query.path)
+    return entry.target if entry is not None and entry.type == "link" else ""
+
+
+def _package(state: HostState, query: PackageState) -> object:
+    return PackageStatus(state.packages.get(query.name, ""), query.name in state.held)
+
+
+def _unit(state: HostState, query: UnitState) -> object:
+    unit = state.units.get(query.name)
+    if unit is None:
+        return UnitStatus()
+    active, sub = ("active", "running") if unit.active else ("inactive", "dead")
+    load = "masked" if unit.file == "masked" else "loaded"
+    return UnitStatus(load, active, sub, unit.file, unit.needs_reload)
+
+
+def _sysctl(state: HostState, query: SysctlValue) -> object:
+    value = state.sysctls.get(sysctl_file(query.key))
+    return None if value is None else " ".join(value.split())
+
+
+def _module(state: HostState, query: ModuleState) -> object:
+    if query.name in state.modules:
+        return "loaded"
+    return "builtin" if query.name in state.builtin else "absent"
+
+
+def _blacklist(state: HostState, query: EffectiveBlacklist) -> object:
+    del query
+    return state.blacklisted() | blacklist_of(state.cmdline)
+
+
+def blacklist_of(line: str) -> frozenset[str]:
+    """Return the modules that a kernel command line keeps off."""
+    found: set[str] = set()
+    for each in line.split():
+        pair = split_list(each)
+        if pair is not None:
+            found.update(map(module_name, pair[1]))
+    return frozenset(found)
+
+
+def _boot(state: HostState, query: BootState) -> object:
+    del query
+    return BootStatus(state.efi, state.loader, tuple(sorted(state.kernels)), state.running, "model")
+
+
+def _pci(state: HostState, query: PciFunctions) -> object:
+    del query
+    found = [
+        PciFunction(
+            each.pci.address,
+            each.pci.vendor,
+            each.pci.device,
+            each.pci.cls,
+            each.driver,
+            each.pci.group,
+            each.pci.boot_vga,
+            each.pci.modalias,
+        )
+        for each in state.functions
+    ]
+    return tuple(sorted(found, key=lambda each: each.address))
+
+
+def _candidates(state: HostState, query: ModuleCandidates) -> object:
+    functions = [each for each in state.functions if query.slot in (each.pci.address, each.pci.slot)]
+    if not functions:
+        return CannotTell(f"there is no PCI function {query.slot}")
+    return frozenset((each.pci.cls, module_name(name)) for each in functions for name in each.modules)
+
+
+def _host_keys(state: HostState, query: HostKeys) -> object:
+    del query
+    keys = state.below("/etc/ssh/ssh_host_", "_key")
+    return tuple((each, " ".join(state.text(f"{each}.pub").split()[:2])) for each in keys)
+
+
+def _shell(state: HostState, query: Shell) -> object:
+    return ShellResult(state.probes.get(query.command, 1), b"", b"")
+
+
+ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
+    FileState: _file,
+    FileText: _text,
+    LinkTarget: _link,
+    PackageState: _package,
+    UnitState: _unit,
+    SysctlValue: _sysctl,
+    ModuleState: _module,
+    EffectiveBlacklist: _blacklist,
+    BootState: _boot,
+    PciFunctions: _pci,
+    ModuleCandidates: _candidates,
+    IommuState: lambda state, _: state.iommu,
+    RootChain: lambda state, _: state.root,
+    ClockState: lambda state, _: state.clock,
+    Bridges: lambda state, _: state.bridges,
+    HostKeys: _host_keys,
+    Shell: _shell,
+}
+"""How each question is answered from the state."""

@@ -1,0 +1,357 @@
+"""What ModelHost does: operations, effects and boots, by meaning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from provision.resources.host import ops
+from provision.resources.host.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
+from provision.resources.host.query_kernel import module_name
+from provision.testing.model_answers import blacklist_of, resolved
+from provision.testing.model_state import HostState, ModelFile, ModelUnit
+from provision.values.effects import Effect, EffectClass
+
+_ARGUMENTS = re.compile(r"(?m)^for provision_argument in (.*); do$")
+
+
+class OperationFailedError(Exception):
+    """An operation ended with an exit status other than 0, as its shell would."""
+
+
+def _write(state: HostState, op: ops.WriteFile) -> None:
+    path = resolved(state, op.path) if op.follow else op.path
+    present = state.files.get(path)
+    if present is not None and present.type == "link":
+        raise OperationFailedError(f"refused: {path} is a symbolic link")
+    if state.folder(path):
+        raise OperationFailedError(f"refused: {path} is a directory")
+    _parents(state, path)
+    keep = present or ModelFile()
+    state.files[path] = ModelFile(
+        op.content,
+        mode_of(op.mode or keep.mode),
+        op.owner or keep.owner,
+        op.group or keep.group,
+    )
+    if path.startswith("/etc/systemd/system/"):
+        _unit_file(state, path)
+
+
+def mode_of(mode: str) -> str:
+    """Return a mode as FileStatus writes it."""
+    return mode.lstrip("0").zfill(3).zfill(4)
+
+
+def _parents(state: HostState, path: str) -> None:
+    parent = path.rpartition("/")[0]
+    while parent:
+        entry = state.files.get(parent)
+        if entry is None:
+            if not state.folder(parent):
+                state.files[parent] = ModelFile(mode="0755", type="directory")
+        elif entry.type != "directory":
+            raise OperationFailedError(f"{parent} is no folder")
+        parent = parent.rpartition("/")[0]
+
+
+def _unit_file(state: HostState, path: str) -> None:
+    name, *rest = path.removeprefix("/etc/systemd/system/").split("/")
+    name = name.removesuffix(".d")
+    if rest or "." in name:
+        unit = state.units.setdefault(name, ModelUnit(active=False, file="disabled"))
+        unit.needs_reload = True
+
+
+def _remove(state: HostState, op: ops.RemoveFile) -> None:
+    if state.folder(op.path):
+        raise OperationFailedError(f"{op.path} is a directory")
+    if state.files.pop(op.path, None) is not None:
+        _keep_parent(state, op.path)
+
+
+def _keep_parent(state: HostState, path: str) -> None:
+    parent = path.rpartition("/")[0]
+    if parent and not state.folder(parent):
+        state.files[parent] = ModelFile(mode="0755", type="directory")
+
+
+def _make_directory(state: HostState, op: ops.MakeDirectory) -> None:
+    if op.path in state.files and state.files[op.path].type != "directory":
+        raise OperationFailedError(f"{op.path} exists")
+    _parents(state, f"{op.path}/x")
+
+
+def _remove_directory(state: HostState, op: ops.RemoveDirectory) -> None:
+    if not state.folder(op.path):
+        return
+    if any(each.startswith(f"{op.path}/") for each in state.files):
+        raise OperationFailedError(f"{op.path} is not empty")
+    del state.files[op.path]
+    _keep_parent(state, op.path)
+
+
+def _entry(state: HostState, path: str) -> ModelFile:
+    entry = state.files.get(path)
+    if entry is None:
+        if not state.folder(path):
+            raise OperationFailedError(f"{path}: no such file")
+        entry = state.files[path] = ModelFile(mode="0755", type="directory")
+    return entry
+
+
+def _set_mode(state: HostState, op: ops.SetMode) -> None:
+    _entry(state, op.path).mode = mode_of(op.mode)
+
+
+def _set_owner(state: HostState, op: ops.SetOwner) -> None:
+    entry = _entry(state, op.path)
+    entry.owner, entry.group = op.owner or entry.owner, op.group or entry.group
+
+
+def _link(state: HostState, op: ops.LinkTo) -> None:
+    if op.target not in state.files:
+        raise OperationFailedError(f"{op.target} does not exist")
+    state.files[op.path] = ModelFile(mode="0777", type="link", target=op.target)
+
+
+def _install(state: HostState, op: ops.InstallPackages) -> None:
+    for spec in op.specs:
+        name, _, version = spec.partition("=")
+        if name in state.missing or (version and version != state.available.get(name, version)):
+            raise OperationFailedError(f"E: Unable to locate package {spec}")
+    for spec in op.specs:
+        name, _, version = spec.partition("=")
+        state.packages[name] = version or state.packages.get(name) or state.available.get(name, "1.0")
+        for unit in state.brings.get(name, ()):
+            state.units.setdefault(unit, ModelUnit())
+            _started(state, unit)
+
+
+def _uninstall(state: HostState, op: ops.RemovePackages) -> None:
+    for name in op.names:
+        state.packages.pop(name, None)
+        state.held.discard(name)
+        for unit in state.brings.get(name, ()):
+            state.units.pop(unit, None)
+
+
+def _hold(state: HostState, op: ops.HoldPackages) -> None:
+    if op.hold:
+        state.held.update(each for each in op.names if each in state.packages)
+    else:
+        state.held.difference_update(op.names)
+
+
+def _started(state: HostState, name: str) -> None:
+    unit = state.units[name]
+    unit.active = True
+    unit.read = state.config_digest(unit)
+
+
+def _set_unit(state: HostState, op: ops.SetUnit) -> None:
+    unit = state.units.get(op.name)
+    if unit is None:
+        raise OperationFailedError(f"Unit {op.name} not found.")
+    if op.verb == "start":
+        if unit.file == "masked":
+            raise OperationFailedError(f"Unit {op.name} is masked.")
+        if not unit.active:
+            _started(state, op.name)
+    elif op.verb == "stop":
+        unit.active = False
+    elif op.verb == "unmask":
+        unit.file = "disabled" if unit.file == "masked" else unit.file
+    elif unit.file in ("enabled", "disabled"):
+        unit.file = f"{op.verb}d"
+
+
+def _set_sysctl(state: HostState, op: ops.SetSysctl) -> None:
+    if op.file not in state.sysctls:
+        raise OperationFailedError(f"{op.file}: no such file")
+    state.sysctls[op.file] = op.value
+
+
+def _load(state: HostState, op: ops.LoadModule) -> None:
+    name = module_name(op.name)
+    if name not in state.builtin:
+        state.modules.add(name)
+
+
+def _hostname(state: HostState, op: ops.SetHostname) -> None:
+    state.hostname = op.name
+
+
+def _swap_off(state: HostState, op: ops.SwapOff) -> None:
+    del op
+    state.swaps = ()
+
+
+def _grow_partition(state: HostState, op: ops.GrowPartition) -> None:
+    root = state.root
+    if (op.disk, op.number) != (root.disk, root.partition):
+        raise OperationFailedError(f"{op.disk}{op.number} is not the root's partition")
+    gained = root.behind_partition
+    if root.volume:
+        state.root = replace(root, behind_partition=0, in_partition=root.in_partition + gained)
+    else:
+        state.root = replace(root, behind_partition=0, in_device=root.in_device + gained)
+
+
+def _grow_volume(state: HostState, op: ops.GrowVolume) -> None:
+    root = state.root
+    if op.pv != root.volume:
+        raise OperationFailedError(f"{op.pv} is no physical volume")
+    gained = root.in_partition + root.in_group
+    state.root = replace(root, in_partition=0, in_group=0, in_device=root.in_device + gained)
+
+
+def _grow_filesystem(state: HostState, op: ops.GrowFilesystem) -> None:
+    del op
+    state.root = replace(state.root, size=state.root.size + state.root.in_device, in_device=0)
+
+
+def _command(state: HostState, op: ops.RunCommand) -> None:
+    for path, content in state.commands.get(op.text, {}).items():
+        _write(state, ops.WriteFile(path, content))
+    if op.creates:
+        _write(state, ops.WriteFile(op.creates, b""))
+    if op.satisfies:
+        state.probes[op.satisfies] = 0
+    if op.refutes:
+        state.probes[op.refutes] = 1
+
+
+_OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
+    ops.WriteFile: _write,
+    ops.RemoveFile: _remove,
+    ops.MakeDirectory: _make_directory,
+    ops.RemoveDirectory: _remove_directory,
+    ops.SetMode: _set_mode,
+    ops.SetOwner: _set_owner,
+    ops.LinkTo: _link,
+    ops.InstallPackages: _install,
+    ops.RemovePackages: _uninstall,
+    ops.HoldPackages: _hold,
+    ops.SetUnit: _set_unit,
+    ops.SetSysctl: _set_sysctl,
+    ops.LoadModule: _load,
+    ops.SetHostname: _hostname,
+    ops.SwapOff: _swap_off,
+    ops.GrowPartition: _grow_partition,
+    ops.GrowVolume: _grow_volume,
+    ops.GrowFilesystem: _grow_filesystem,
+    ops.RunCommand: _command,
+}
+
+
+def perform(state: HostState, op: object) -> None:
+    """Do one operation.
+
+    Raises:
+        OperationFailedError: as its shell would end.
+        KeyError: ModelHost does not know it.
+    """
+    _OPERATIONS[type(op)](state, op)
+
+
+def known(op: type[Any]) -> bool:
+    """Whether ModelHost can do an operation of this class."""
+    return op in _OPERATIONS
+
+
+# ---------------------------------------------------------------- effects
+
+
+def bring_about(state: HostState, effect: Effect) -> None:
+    """Do one effect that a host does by itself; reboots have a call of their own.
+
+    Raises:
+        OperationFailedError: as its shell would end.
+        ValueError: no host does this by itself.
+    """
+    if effect.cls == EffectClass.DAEMON_RELOAD:
+        for unit in state.units.values():
+            unit.needs_reload = False
+    elif effect.cls == EffectClass.INITRAMFS:
+        kept = state.blacklisted()
+        state.initramfs = dict.fromkeys(state.kernels, kept)
+    elif effect.cls == EffectClass.BOOT_LOADER:
+        state.boot_line = next_line(state)
+    elif effect.cls == EffectClass.RESTART:
+        _restart(state, effect.target)
+    elif effect.cls == EffectClass.RESTART_K3S:
+        for name in ("k3s.service", "k3s-agent.service"):
+            if name in state.units:
+                _started(state, name)
+    else:
+        raise ValueError(f"no host brings about {effect} by itself")
+
+
+def _restart(state: HostState, target: str) -> None:
+    name = target.removeprefix("reload:")
+    if name not in state.units:
+        raise OperationFailedError(f"Unit {name} not found.")
+    if target.startswith("reload:") and not state.units[name].active:
+        return
+    _started(state, name)
+
+
+def next_line(state: HostState) -> str:
+    """Return what the boot loader's tool would write from the files as they are.
+
+    Raises:
+        OperationFailedError: there is no boot loader.
+    """
+    if state.loader == "systemd-boot":
+        return state.text(KERNEL_CMDLINE).strip()
+    if state.loader != "grub":
+        raise OperationFailedError("no known boot loader tool is installed")
+    arguments = state.grub.split()
+    drop_in = _ARGUMENTS.search(state.text(GRUB_DROP_IN))
+    for each in drop_in[1].split() if drop_in else ():
+        if each not in arguments:
+            arguments.append(each)
+    return " ".join(("BOOT_IMAGE=/boot/vmlinuz root=/dev/vda1 ro", *arguments))
+
+
+def boot(state: HostState) -> None:
+    """Shut down and boot: what was only written becomes true, what was only set is lost."""
+    state.boots += 1
+    state.cmdline = state.boot_line
+    state.running = max(state.kernels)
+    state.modules = set(state.base_modules)
+    _probe(state)
+    for line in _lines(state, "/etc/modules-load.d/"):
+        _load(state, ops.LoadModule(line))
+    state.sysctls = dict(state.base_sysctls)
+    for line in _lines(state, "/etc/sysctl.d/"):
+        key, found, value = line.partition("=")
+        file = ops.sysctl_file(key.strip())
+        if found and file in state.sysctls:
+            state.sysctls[file] = value.strip()
+    for name, unit in state.units.items():
+        unit.needs_reload = False
+        unit.active = unit.active if unit.file == "static" else unit.file == "enabled"
+        if unit.active:
+            _started(state, name)
+    state.hostname = state.text("/etc/hostname").strip() or state.hostname
+    rows = [line.split() for line in state.text("/etc/fstab").split("\n") if not line.startswith("#")]
+    state.swaps = tuple(row[0] for row in rows if row[2:3] == ["swap"])
+
+
+def _probe(state: HostState) -> None:
+    """Load every module that finds a device and is not kept off; the first one gets the device."""
+    kept = state.initramfs.get(state.running, frozenset()) | blacklist_of(state.cmdline)
+    for function in state.functions:
+        found = [name for name in function.modules if module_name(name) not in kept]
+        function.driver = found[0] if found else ""
+        state.modules.update(module_name(name) for name in found if module_name(name) not in state.builtin)
+
+
+def _lines(state: HostState, folder: str) -> list[str]:
+    """Return what the configuration files of a folder say, without comments."""
+    lines = [line.strip() for path in state.below(folder, ".conf") for line in state.text(path).split("\n")]
+    return [line for line in lines if line and not line.startswith("#")]

@@ -1,0 +1,220 @@
+"""The state of a host in memory, and what of it cannot be."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from provision.resources.contracts import Pending
+from provision.resources.host.filesystem import RootStatus
+from provision.resources.host.pci import IommuStatus, PciFunction
+from provision.resources.host.query_kernel import module_name
+from provision.resources.host.query_system import Bridge, ClockStatus
+from provision.values.effects import Effect
+
+GIB = 1024**3
+_NO_IOMMU = IommuStatus((), 0, remapping=False, cpu="GenuineIntel")
+_WHOLE_DISK = RootStatus("/dev/vda1", "ext4", "/dev/vda1", "vda", 1, size=10 * GIB)
+_CLOCK = ClockStatus(synchronised=True)
+
+
+class ImpossibleStateError(AssertionError):
+    """A test built, or an operation led to, a state that no real host can be in."""
+
+
+@dataclass(slots=True)
+class ModelFile:
+    """A file, folder or symbolic link; `target` is a link's."""
+
+    content: bytes = b""
+    mode: str = "0644"
+    owner: str = "root"
+    group: str = "root"
+    type: str = "file"
+    target: str = ""
+
+
+@dataclass(slots=True)
+class ModelUnit:
+    """A systemd unit.
+
+    Args:
+        active: whether it runs.
+        file: systemd's word: enabled, disabled, static, masked.
+        needs_reload: its file changed since systemd read it.
+        config: path prefixes that it reads when it starts.
+        read: digest of these files as they were when it started.
+    """
+
+    active: bool = True
+    file: str = "enabled"
+    needs_reload: bool = False
+    config: tuple[str, ...] = ()
+    read: str = ""
+
+
+@dataclass(slots=True)
+class ModelFunction:
+    """A PCI function: what it is, and which modules of every kernel would drive it."""
+
+    pci: PciFunction
+    modules: tuple[str, ...] = ()
+    driver: str = ""
+
+
+@dataclass(slots=True)
+class HostState:
+    """All that ModelHost knows of a host; change it freely, then `check` it.
+
+    Args:
+        files: by absolute path; folders that hold files need no entry.
+        packages: installed version by name.
+        available: version that apt would install, by name; names not in it get `1.0`.
+        missing: packages that no archive has.
+        brings: units that a package brings, running and enabled.
+        loader: grub, systemd-boot or none.
+        grub: GRUB_CMDLINE_LINUX_DEFAULT of /etc/default/grub.
+        boot_line: what the boot loader hands to the kernel at the next boot.
+        cmdline: what the running kernel was given.
+        initramfs: modules that the initramfs of each kernel keeps off.
+        base_modules: modules that every boot loads.
+        base_sysctls: kernel parameters after a boot, without /etc/sysctl.d.
+        commands: what a command of the inventory does, where it is more than its guard says.
+    """
+
+    files: dict[str, ModelFile] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+    available: dict[str, str] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
+    brings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    units: dict[str, ModelUnit] = field(default_factory=dict)
+    kernels: tuple[str, ...] = ("6.1.0-1-amd64",)
+    running: str = "6.1.0-1-amd64"
+    modules: set[str] = field(default_factory=set)
+    base_modules: frozenset[str] = frozenset({"virtio_net"})
+    builtin: frozenset[str] = frozenset({"ext4", "pcieport"})
+    base_sysctls: dict[str, str] = field(default_factory=dict)
+    sysctls: dict[str, str] = field(default_factory=dict)
+    efi: bool = False
+    loader: str = "grub"
+    grub: str = "quiet"
+    boot_line: str = ""
+    cmdline: str = ""
+    initramfs: dict[str, frozenset[str]] = field(default_factory=dict)
+    functions: list[ModelFunction] = field(default_factory=list)
+    iommu: IommuStatus = _NO_IOMMU
+    root: RootStatus = _WHOLE_DISK
+    hostname: str = "localhost"
+    swaps: tuple[str, ...] = ()
+    clock: ClockStatus = _CLOCK
+    bridges: tuple[Bridge, ...] = ()
+    memory: int = 4096
+    cpus: int = 4
+    probes: dict[str, int] = field(default_factory=dict)
+    commands: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
+    pending: dict[Effect, Pending] = field(default_factory=dict)
+    boots: int = 1
+
+    @property
+    def boot_id(self) -> str:
+        """Identity of the present boot."""
+        return f"boot-{self.boots}"
+
+    # ------------------------------------------------------------ files
+
+    def folder(self, path: str) -> bool:
+        """Whether a folder is there: declared, or because something lies in it."""
+        entry = self.files.get(path)
+        if entry is not None:
+            return entry.type == "directory"
+        prefix = path.rstrip("/") + "/"
+        return any(each.startswith(prefix) for each in self.files)
+
+    def text(self, path: str) -> str:
+        """Return a file's text; empty when there is none."""
+        entry = self.files.get(path)
+        return entry.content.decode("utf-8", "replace") if entry is not None else ""
+
+    def below(self, prefix: str, suffix: str = "") -> list[str]:
+        """Return the paths of files below a folder, sorted."""
+        return sorted(
+            path
+            for path, entry in self.files.items()
+            if entry.type == "file" and path.startswith(prefix) and path.endswith(suffix)
+        )
+
+    def blacklisted(self) -> frozenset[str]:
+        """Return the modules that modprobe.d keeps off."""
+        found: set[str] = set()
+        for path in self.below("/etc/modprobe.d/", ".conf"):
+            for line in self.text(path).split("\n"):
+                fields = line.split()
+                if fields[:1] == ["blacklist"]:
+                    found.update(map(module_name, fields[1:]))
+        return frozenset(found)
+
+    def config_digest(self, unit: ModelUnit) -> str:
+        """Return a digest of the files that a unit reads at its start."""
+        state = hashlib.sha256()
+        for prefix in unit.config:
+            for path in self.below(prefix):
+                state.update(path.encode() + b"\0" + self.files[path].content + b"\0")
+        return state.hexdigest()[:16] if unit.config else ""
+
+    # ------------------------------------------------------------ checks and dumps
+
+    def check(self) -> None:
+        """Raise ImpossibleStateError for the first thing that cannot be."""
+        for path, entry in self.files.items():
+            self._check_file(path, entry)
+        self._check_boot()
+        for name in self.held - set(self.packages):
+            raise ImpossibleStateError(f"package {name} is held and not installed")
+        for name, unit in self.units.items():
+            if unit.active and unit.file.startswith("masked"):
+                raise ImpossibleStateError(f"unit {name} is masked and cannot have been started")
+        for each in self.functions:
+            if each.driver == "vfio-pci":
+                if not self.iommu.active:
+                    raise ImpossibleStateError(f"{each.pci.address} is with vfio-pci and there is no IOMMU")
+            elif each.driver and module_name(each.driver) not in self.modules | self.builtin:
+                raise ImpossibleStateError(f"{each.pci.address} has {each.driver}, which is not loaded")
+        root = self.root
+        if min(root.size, root.behind_partition, root.in_partition, root.in_group, root.in_device) < 0:
+            raise ImpossibleStateError("a size below the root filesystem is negative")
+
+    def _check_file(self, path: str, entry: ModelFile) -> None:
+        if not path.startswith("/") or path != "/" + path.strip("/"):
+            raise ImpossibleStateError(f"{path!r} is no plain absolute path")
+        if len(entry.mode) != 4 or set(entry.mode) - set("01234567"):  # noqa: PLR2004 - four octal digits
+            raise ImpossibleStateError(f"{path} has the mode {entry.mode!r}")
+        parent = path.rpartition("/")[0]
+        while parent:
+            above = self.files.get(parent)
+            if above is not None and above.type != "directory":
+                raise ImpossibleStateError(f"{path} lies below {parent}, which is no folder")
+            parent = parent.rpartition("/")[0]
+
+    def _check_boot(self) -> None:
+        if self.running not in self.kernels:
+            raise ImpossibleStateError(f"the running kernel {self.running} is not installed")
+        unknown = set(self.initramfs) - set(self.kernels)
+        if unknown:
+            raise ImpossibleStateError(f"there is an initramfs without its kernel: {sorted(unknown)}")
+        loaded = {module_name(each) for each in self.modules} & self.builtin
+        if loaded:
+            raise ImpossibleStateError(f"built into the kernel and loaded: {sorted(loaded)}")
+        if self.loader == "systemd-boot" and not self.efi:
+            raise ImpossibleStateError("systemd-boot needs UEFI")
+
+    def dump(self) -> dict[str, object]:
+        """Return all that must be the same after an interrupted and an uninterrupted run: no ids, no counts."""
+        found = asdict(self)
+        for name in ("boots", "available", "missing", "brings", "commands", "pending"):
+            del found[name]
+        found["pending"] = sorted(map(str, self.pending))
+        found["held"] = sorted(self.held)
+        found["modules"] = sorted(self.modules)
+        return found

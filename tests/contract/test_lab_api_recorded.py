@@ -211,7 +211,7 @@ class Replay:
         return answer
 
     def _await(self, path: str, exchange: dict[str, Any]) -> None:
-        """Wait for our task where the recorded one had ended, and before what the recorder did after a task."""
+        """Wait for our task where the recorded one had ended, and before what the recorder did after one."""
         lab = self.app.state.lab
         if exchange["method"] == "GET" and not path.endswith("/status"):
             for task in lab.tasks.newest_first()[:3]:

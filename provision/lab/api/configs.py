@@ -73,7 +73,7 @@ def parse(vmid: int, text: str) -> VmConfig:
     config = VmConfig(vmid)
     description: list[str] = []
     in_pending = False
-    for line in text.splitlines():
+    for line in text.split("\n"):  # no other character ends a line
         if line == PENDING:
             in_pending = True
         elif line.startswith("#"):
@@ -120,7 +120,7 @@ class Configs:
     def load(self, vmid: int) -> VmConfig:
         """Read a VM's configuration; 500 when there is none."""
         try:
-            text = self._path(vmid).read_text(encoding="utf-8")
+            text = self._path(vmid).read_bytes().decode()
         except FileNotFoundError:
             where = f"nodes/{self._node}/qemu-server/{vmid}.conf"
             raise failed(f"Configuration file '{where}' does not exist") from None

@@ -57,6 +57,7 @@ def make_server(
         log_config=None,
         access_log=False,
         timeout_keep_alive=30,
+        timeout_graceful_shutdown=1,
     )
     return uvicorn.Server(config)
 

@@ -90,7 +90,9 @@ class Client:
     app: Starlette
     headers: dict[str, str] = field(default_factory=dict)
 
-    def __call__(self, method: str, path: str, query: Mapping[str, Any] | None = None, **form: Any) -> Answer:
+    def __call__(
+        self, method: str, path: str, query: Mapping[str, Any] | None = None, /, **form: Any
+    ) -> Answer:
         plain = {name.replace("__", "-"): value for name, value in form.items()}
         return request(self.app, method, path, query=query, form=plain, headers=self.headers)
 
@@ -99,7 +101,7 @@ class Client:
         lab: Lab = self.app.state.lab
         return lab
 
-    def task(self, method: str, path: str, query: Mapping[str, Any] | None = None, **form: Any) -> str:
+    def task(self, method: str, path: str, query: Mapping[str, Any] | None = None, /, **form: Any) -> str:
         """Send a request that starts a task, wait for its end and return its exit status."""
         upid = self(method, path, query, **form).data
         self.lab.tasks.wait(upid, 20)

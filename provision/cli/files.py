@@ -10,7 +10,7 @@ import typer
 
 from provision.cli.names import complete_inventory
 from provision.cli.place import read
-from provision.cli.state import Debug, out
+from provision.cli.state import Debug, err, out
 
 InventoryName = Annotated[
     str,
@@ -33,12 +33,17 @@ def validate(inventory: InventoryName, debug: Debug = False) -> int:  # noqa: AR
     """Check an inventory: schema, references, formats. Opens no secret, key or network connection."""
     found = read(inventory)
     hypervisors, nodes = len(found.hypervisors), len(found.nodes)
+    from provision.inventory import unproven  # noqa: PLC0415 - keep --help fast
+    from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
     from provision.report.style import count  # noqa: PLC0415 - keep --help fast
 
     out().print(
         f"{found.file} is valid: {found.name}, {count(hypervisors, 'hypervisor')}, {count(nodes, 'node')}",
         soft_wrap=True,
     )
+    notes = unproven(found)
+    if notes:
+        print_diagnostics(err(), notes)
     return 0
 
 

@@ -35,10 +35,10 @@ def find_inventory(name: str) -> Path:
         UsageError: there is neither.
     """
     path = Path(name)
-    if path.exists():
+    if name and path.exists():
         return path
     folder = shipped_folder()
-    if folder is not None and not path.is_absolute():
+    if name and folder is not None and not path.is_absolute():
         bare = name.removeprefix("./").removeprefix("inventories/")
         for suffix in SUFFIXES:
             found = folder / (bare + suffix)

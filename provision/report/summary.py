@@ -115,7 +115,7 @@ def next_command(report: RunReport, command: str) -> str:
     if report.exit_code in {ExitCode.ERROR, ExitCode.WAITING}:
         return f"{command}   (goes on where this run ended)"
     verb, _, rest = command.removeprefix("provision ").partition(" ")
-    if report.exit_code == ExitCode.DONE and verb == "apply":
+    if report.exit_code in {ExitCode.DONE, ExitCode.VERIFY_FAILED} and verb == "apply":
         return f"provision verify {rest}"
     return ""
 

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provision.cli.names import complete_inventory, find_inventory, shipped, shipped_folder
+from provision.values.errors import UsageError
+
+
+def test_a_file_wins_over_a_shipped_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("inventories").mkdir()
+    Path("inventories/lab.yaml").write_text("")
+    assert find_inventory("inventories/lab.yaml") == Path("inventories/lab.yaml")
+
+
+@pytest.mark.parametrize("name", ["inventories/lab.yaml", "./inventories/lab.yaml", "lab.yaml", "lab"])
+def test_a_shipped_one_is_found_from_anywhere(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = shipped_folder()
+    assert folder is not None
+    assert find_inventory(name) == folder / "lab.yaml"
+
+
+@pytest.mark.parametrize(
+    "name", ["labb", "/lab.yaml", "../pyproject", "inventories/../../pyproject.toml", ""]
+)
+def test_anything_else_is_wrong_usage_that_names_what_there_is(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        find_inventory(name)
+    assert "inventories/lab.yaml" in caught.value.diagnostics[0].remedy
+
+
+def test_completion_offers_files_and_shipped_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.yaml").write_text("")
+    Path("notes.txt").write_text("")
+    assert complete_inventory("in") == ["in.yaml", *shipped()]
+    assert complete_inventory("nowhere/") == []

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from provision.engine.model import ConsentNeed, RunReport, StepId, StepReport
+from provision.report.summary import next_command, print_summary
+from provision.values.diagnostics import Diagnostic
+from provision.values.effects import Consent, Effect, EffectClass
+from provision.values.outcomes import Outcome
+from tests.unit.report.samples import REBOOT, shown
+
+COMMAND = "provision apply lab"
+
+
+def ended(role: str, subject: str, outcome: Outcome, seconds: float = 0.0, reason: str = "") -> StepReport:
+    return StepReport(StepId(role, subject), outcome, seconds, reason=reason)
+
+
+FAILED = replace(
+    ended("base_os", "vm-1", Outcome.FAILED, 42.0, "a package is missing"),
+    diagnostics=(
+        Diagnostic("PACKAGE_MISSING", "there is no package foo", "vm-1", remedy="name another one"),
+    ),
+)
+REPORT = RunReport(
+    "r1",
+    "lab",
+    (
+        ended("hypervisor_host", "pve", Outcome.CHANGED, 125.0),
+        ended("image", "pve", Outcome.UNCHANGED, 0.2),
+        FAILED,
+        ended("k3s_agent", "vm-1", Outcome.BLOCKED, reason="vm-1: base_os failed"),
+        *(ended("base_os", f"n{number}", Outcome.UNREACHED, reason="no answer") for number in range(8)),
+        ended("pci_mapping", "pve", Outcome.WAITING, reason="reboot-hypervisor waits for consent"),
+    ),
+    consents_missing=(
+        ConsentNeed("pve/ssh", REBOOT, Consent.ASK),
+        ConsentNeed("pve/api", Effect(EffectClass.DELETE, "vm-9"), Consent.NEVER),
+    ),
+    trips={"pve/ssh": 2, "pve/api": 5},
+    seconds=190.0,
+    exit_code=1,
+)
+
+
+def test_the_summary_says_what_became_of_every_step() -> None:
+    text = shown(lambda console: print_summary(console, REPORT, command=COMMAND), width=100)
+    assert text.splitlines() == [
+        "error PACKAGE_MISSING  vm-1",
+        "  there is no package foo",
+        "  next: name another one",
+        "",
+        "  failed    vm-1: base_os: a package is missing",
+        "  waiting   pve: pci_mapping: reboot-hypervisor waits for consent",
+        "  blocked   vm-1: k3s_agent: vm-1: base_os failed",
+        f"  unreached {', '.join(f'n{number}: base_os' for number in range(6))} and 2 more steps: no answer",
+        "  reboot-hypervisor of pve waits for consent: give --allow reboot-hypervisor",
+        "  delete of vm-9 (pve) waits for consent: the inventory's policy says never",
+        "",
+        "Ended after 3 min 10 s: 2 done (1 changed), 1 failed, 1 waiting, 1 blocked, 8 unreached (run r1)",
+        "Slowest: pve: hypervisor_host 2 min 05 s, vm-1: base_os 42 s",
+        "Next: provision show r1   (the whole output), then provision apply lab",
+    ]
+
+
+def test_round_trips_are_for_those_who_debug() -> None:
+    text = shown(lambda console: print_summary(console, REPORT, command=COMMAND, debug=True))
+    assert "Round trips: pve/api 5, pve/ssh 2" in text
+
+
+GOOD = RunReport("r1", "lab", (ended("image", "pve", Outcome.UNCHANGED),))
+
+
+@pytest.mark.parametrize(
+    ("report", "command", "following"),
+    [
+        (GOOD, COMMAND, "provision verify lab"),
+        (GOOD, "provision destroy lab", ""),
+        (
+            replace(GOOD, exit_code=130, interrupted=True),
+            COMMAND,
+            f"{COMMAND}   (goes on where this run ended)",
+        ),
+        (
+            replace(GOOD, exit_code=5, consents_missing=REPORT.consents_missing),
+            COMMAND,
+            f"{COMMAND} --allow reboot-hypervisor",
+        ),
+        (
+            replace(GOOD, exit_code=5, consents_missing=REPORT.consents_missing[1:]),
+            COMMAND,
+            f"{COMMAND}   (goes on where this run ended)",
+        ),
+        (replace(GOOD, exit_code=3), COMMAND, "provision verify lab"),
+    ],
+)
+def test_one_command_comes_next(report: RunReport, command: str, following: str) -> None:
+    assert next_command(report, command) == following

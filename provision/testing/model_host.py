@@ -63,6 +63,7 @@ class ModelHost:
         system: name in keys (`pve/ssh`).
         state: the host; `guest_state()` when left out.
         on_reboot: called after each boot, for tests that watch.
+        on_script: does by meaning what fixes without operations say (their shell text is given).
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class ModelHost:
         system: str,
         state: HostState | None = None,
         on_reboot: Callable[[HostState], None] | None = None,
+        on_script: Callable[[HostState, str], None] | None = None,
     ) -> None:
         self.system = system
         self.state = state if state is not None else guest_state()
@@ -80,6 +82,8 @@ class ModelHost:
         self._kill_at: int | None = None
         self._run = ""
         self._on_reboot = on_reboot
+        self._on_script = on_script
+        self.answers: dict[type[Any], Callable[[HostState, Any], object]] = dict(ANSWERS)
 
     @property
     def round_trips(self) -> int:
@@ -117,7 +121,7 @@ class ModelHost:
         state = self.state
         answers: dict[Any, object] = {}
         for query in queries:
-            how = ANSWERS.get(type(query))
+            how = self.answers.get(type(query))
             answers[query] = (
                 CannotTell(f"ModelHost knows no {query.kind}") if how is None else how(state, query)
             )
@@ -184,7 +188,8 @@ class ModelHost:
             fix = action.remedy
             if not isinstance(fix, Fix):
                 raise TypeError(f"{action.label}: a host runs fixes, no API calls")
-            if not fix.ops and fix.script != ":":
+            opaque = not fix.ops and fix.script != ":"
+            if opaque and self._on_script is None:
                 raise TypeError(f"{action.label}: this fix has no operations that ModelHost could do")
             emit(action.label)
             self._mark(tuple(dict.fromkeys((*action.effects, *fix.effects))))
@@ -192,6 +197,9 @@ class ModelHost:
             for op in fix.ops:
                 perform(self.state, op)
                 self._boundary(f"{action.label}: {type(op).__name__} done")
+            if opaque and self._on_script is not None:
+                self._on_script(self.state, fix.script)
+                self._boundary(f"{action.label}: script done")
 
         return do
 

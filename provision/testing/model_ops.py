@@ -40,6 +40,14 @@ def _write(state: HostState, op: ops.WriteFile) -> None:
         _unit_file(state, path)
 
 
+def _set_line(state: HostState, op: ops.SetLine) -> None:
+    present = state.files.get(op.path)
+    if present is not None and present.type == "link":
+        raise OperationFailedError(f"refused: {op.path} is a symbolic link or a directory")
+    content = present.content if present is not None else b""
+    _write(state, ops.WriteFile(op.path, ops.with_line(content, op.line, op.word), mode=""))
+
+
 def mode_of(mode: str) -> str:
     """Return a mode as FileStatus writes it."""
     return mode.lstrip("0").zfill(3).zfill(4)
@@ -226,6 +234,7 @@ def _command(state: HostState, op: ops.RunCommand) -> None:
 
 _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.WriteFile: _write,
+    ops.SetLine: _set_line,
     ops.RemoveFile: _remove,
     ops.MakeDirectory: _make_directory,
     ops.RemoveDirectory: _remove_directory,

@@ -210,7 +210,7 @@ class HostState:
             raise ImpossibleStateError("systemd-boot needs UEFI")
 
     def dump(self) -> dict[str, object]:
-        """Return all that must be the same after an interrupted and an uninterrupted run: no ids, no counts."""
+        """Return all that must be the same after an interrupted and an uninterrupted run."""
         found = asdict(self)
         for name in ("boots", "available", "missing", "brings", "commands", "pending"):
             del found[name]

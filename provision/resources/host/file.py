@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -208,7 +207,7 @@ class FileLine:
         system: `vm-1/ssh`.
         path: absolute path; a missing file is made.
         line: the line, without its newline.
-        match: regular expression of the lines that it replaces (the first; others go); empty appends only.
+        word: lines that begin with this word are replaced by it; empty: it is only added.
         effects: what must happen after a change.
         source: inventory line.
     """
@@ -216,7 +215,7 @@ class FileLine:
     system: str
     path: str
     line: str
-    match: str = ""
+    word: str = ""
     effects: tuple[Effect, ...] = ()
     source: Source | None = field(default=None, compare=False)
 
@@ -228,34 +227,11 @@ class FileLine:
     @property
     def key(self) -> Key:
         """Identity: the path, and the line or what it replaces."""
-        return Key(self.system, "file-line", f"{self.path}: {self.match or self.line}")
+        return Key(self.system, "file-line", f"{self.path}: {self.word or self.line}")
 
     def queries(self) -> tuple[FileText, FileState]:
         """Return the questions: its text, and whether it is a file."""
         return FileText(self.path), FileState(self.path)
-
-    def wanted(self, content: bytes) -> bytes:
-        """Return the content with the line; the same bytes when it is there."""
-        lines = content.decode("utf-8", "surrogateescape").split("\n")
-        ended = lines[-1] == ""
-        if ended:
-            lines.pop()
-        pattern = re.compile(self.match) if self.match else None
-        kept: list[str] = []
-        placed = False
-        for line in lines:
-            if line == self.line or (pattern is not None and pattern.search(line)):
-                if placed and pattern is not None:
-                    continue
-                placed = True
-                kept.append(self.line)
-            else:
-                kept.append(line)
-        if not placed:
-            kept.append(self.line)
-        if kept == lines:
-            return content
-        return ("\n".join(kept) + "\n").encode("utf-8", "surrogateescape")
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return the line as missing, or what it replaces."""
@@ -267,13 +243,11 @@ class FileLine:
             return (Change(Op.ATTENTION, "type", status.type, "file"),)
         if content is not None and len(content) >= ops.INLINE_LIMIT:
             return (Change(Op.ATTENTION, "size", f"{len(content)} bytes or more", "below 64 KiB"),)
-        if content is not None and self.wanted(content) == content:
+        if content is not None and ops.with_line(content, self.line, self.word) == content:
             return ()
-        old = None
-        if self.match and content is not None:
-            found = re.search(f"(?m)^.*{self.match}.*$", content.decode("utf-8", "replace"))
-            old = found[0] if found else None
-        return (Change(Op.CREATE if old is None else Op.UPDATE, "line", old, self.line),)
+        lines = (content or b"").decode("utf-8", "replace").split("\n")
+        old = [each for each in lines if self.word and each.split()[:1] == [self.word]]
+        return (Change(Op.UPDATE if old else Op.CREATE, "line", "\n".join(old) or None, self.line),)
 
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how the file is written with the line; mode and owner stay."""
@@ -285,7 +259,7 @@ class FileLine:
             return link_refused(self.key, self.path, self.source)
         if status.type not in ("file", "absent") or (content and len(content) >= ops.INLINE_LIMIT):
             return _wrong_type(self.key, self.path, "large or special file", self.source)
-        return ops.fix([ops.WriteFile(self.path, self.wanted(content or b""), mode="")], self.effects)
+        return ops.fix([ops.SetLine(self.path, self.line, self.word)], self.effects)
 
 
 @dataclass(frozen=True, slots=True)

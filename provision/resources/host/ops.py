@@ -123,6 +123,68 @@ def _ownership(owner: str, group: str) -> str:
     return f"{owner}:{group}" if group else owner
 
 
+_AWK = """BEGIN { line = ENVIRON["PROVISION_LINE"]; word = ENVIRON["PROVISION_WORD"] }
+$0 == line || (word != "" && $1 == word) { if (word == "" || !done) print line; done = 1; next }
+{ print }
+END { if (!done) print line }"""
+
+
+@dataclass(frozen=True, slots=True)
+class SetLine:
+    """Make a file have a line; works on the file as it is then, so that several lines of one step add up.
+
+    Args:
+        path: absolute path; mode and owner stay, a missing file is made 0644.
+        line: the line, without its newline.
+        word: lines that begin with this word are replaced by it (the first; the others go); empty: none are.
+    """
+
+    path: str
+    line: str
+    word: str = ""
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        path, folder = quote(self.path), quote(self.path.rpartition("/")[0] or "/")
+        prefix = temporary_prefix(self.path)
+        return "\n".join(
+            (
+                f"p={path}; d={folder}",
+                _refuse('[ -L "$p" ] || [ -d "$p" ]', self.path, "is a symbolic link or a directory"),
+                '[ -d "$d" ] || ( umask 022; mkdir -p -- "$d" )',
+                f'rm -f -- "$d"/{prefix}??????',
+                f't=$(mktemp "$d"/{prefix}XXXXXX)',
+                'if [ -e "$p" ]; then s=$p; chown "$(stat -c %u:%g -- "$p")" "$t"; m=$(stat -c %a -- "$p")',
+                "else s=/dev/null; m=644; fi",
+                f"PROVISION_LINE={quote(self.line)} PROVISION_WORD={quote(self.word)} \\",
+                f'  awk {quote(_AWK)} "$s" >"$t"',
+                'chmod "$m" "$t"',
+                'sync -- "$t" 2>/dev/null || sync',
+                'mv -fT -- "$t" "$p"',
+            )
+        )
+
+
+def with_line(content: bytes, line: str, word: str = "") -> bytes:
+    """Return what SetLine makes of a content; the same bytes when nothing is to do."""
+    text = content.decode("utf-8", "surrogateescape")
+    lines = text.removesuffix("\n").split("\n") if text else []
+    kept: list[str] = []
+    placed = False
+    for each in lines:
+        if each == line or (word and each.split()[:1] == [word]):
+            if not word or not placed:
+                kept.append(line)
+            placed = True
+        else:
+            kept.append(each)
+    if not placed:
+        kept.append(line)
+    if kept == lines:
+        return content
+    return ("\n".join(kept) + "\n").encode("utf-8", "surrogateescape")
+
+
 @dataclass(frozen=True, slots=True)
 class RemoveFile:
     """Remove a file or symbolic link, never a directory."""

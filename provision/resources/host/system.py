@@ -105,13 +105,8 @@ class Hostname:
             if isinstance(answer, CannotTell):
                 return cannot_tell(self.key, answer.reason, self.source)
         more: list[ops.Operation] = []
-        text = _text(hosts)
-        if not self._in_hosts(text):
-            lines = [each for each in text.split("\n") if each.split()[:1] != ["127.0.1.1"]]
-            while lines and not lines[-1]:
-                lines.pop()
-            content = "\n".join([*lines, self._line(), ""])
-            more.append(ops.WriteFile(HOSTS.path, content.encode(), mode=""))
+        if not self._in_hosts(_text(hosts)):
+            more.append(ops.SetLine(HOSTS.path, self._line(), "127.0.1.1"))
         if _text(live).strip() != self.name:
             more.append(ops.SetHostname(self.name))
         return together((self.file,), seen, more, self.effects)

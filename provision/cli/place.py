@@ -65,17 +65,10 @@ def open_site(inventory: Inventory, playbook: str | None = None) -> Site:
     return Site(inventory, playbook=playbook or "site")
 
 
-def state_folder() -> Path:
-    """Return the folder of caches and the journal: `$PROVISION_STATE`, else the XDG state folder."""
-    own = os.environ.get("PROVISION_STATE")
-    if own:
-        return Path(own)
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "provision"
-
-
 def journal_file() -> Path:
     """Return the file of former runs."""
+    from provision.api import state_folder  # noqa: PLC0415 - keep --help fast
+
     return state_folder() / "journal.sqlite"
 
 

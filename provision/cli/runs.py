@@ -185,12 +185,12 @@ def apply(
         raise usage(
             "CONFIRMATION_MISSING", "there is no terminal to ask on, and nothing was confirmed", "give --yes"
         )
-    name, saved = saved_plan(inventory)
+    name, saved, promised = saved_plan(inventory)
     found = settle(name, start_lab=True)
     options = _options(target, step, allow, prune=prune)
 
     with (
-        closing(open_site(found, playbook)) as site,
+        closing(open_site(found, promised or playbook)) as site,
         _watched(context, json=json, fail_fast=fail_fast) as (progress, emit, cancel),
     ):
 
@@ -205,7 +205,7 @@ def apply(
                 progress.resume()
 
         def ask(question: str) -> bool | None:
-            if not asked:
+            if yes or not asked:
                 return None
             progress.pause()
             try:
@@ -317,8 +317,8 @@ def graph(
     return 0
 
 
-def saved_plan(name: str) -> tuple[str, Path | None]:
-    """Return the inventory that an argument of `apply` means, and the saved plan if it is one.
+def saved_plan(name: str) -> tuple[str, Path | None, str | None]:
+    """Return what an argument of `apply` means: an inventory, its saved plan, and the playbook of that.
 
     Raises:
         UsageError: it looks like a saved plan and names no inventory.
@@ -328,21 +328,22 @@ def saved_plan(name: str) -> tuple[str, Path | None]:
         with path.open("rb") as stream:
             first = stream.read(1)
     except OSError:
-        return name, None  # a directory, or the name of a shipped inventory: not ours to judge
+        return name, None, None  # a directory, or the name of a shipped inventory: not ours to judge
     if first != b"{":
-        return name, None
+        return name, None, None
     import json  # noqa: PLC0415 - only for plans
 
     try:
         content = json.loads(path.read_bytes())
     except ValueError:
-        return name, None  # YAML may begin with a brace too
+        return name, None, None  # YAML may begin with a brace too
     file = content.get("file") if isinstance(content, dict) else None
     if not isinstance(file, str):
         raise usage(
             "PLAN_UNREADABLE", f"{name} is no plan of this version", "make it anew with provision plan --out"
         )
-    return file, path
+    playbook = content.get("playbook")
+    return file, path, playbook if isinstance(playbook, str) else None
 
 
 def _options(
@@ -379,6 +380,12 @@ def _print_plan(result: Plan, *, full: bool) -> None:
 
 
 def _print_summary(report: RunReport, command: str, *, debug: bool) -> None:
+    from provision.report.checks import print_checks  # noqa: PLC0415 - keep --help fast
     from provision.report.summary import print_summary  # noqa: PLC0415 - keep --help fast
+    from provision.verify.model import VerifyReport  # noqa: PLC0415 - keep --help fast
 
-    print_summary(out(), report, command=command, debug=debug)
+    console = out()
+    if isinstance(report.verification, VerifyReport):
+        print_checks(console, report.verification.checks, seconds=report.verification.seconds)
+        console.print()
+    print_summary(console, report, command=command, debug=debug)

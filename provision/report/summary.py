@@ -38,6 +38,9 @@ def print_summary(console: Console, report: RunReport, *, command: str, debug: b
         command: the command line that was run, without flags (`provision apply inventories/lab.yaml`).
         debug: also print round trips.
     """
+    if not report.steps and report.exit_code == ExitCode.WAITING:
+        console.print("Not confirmed: nothing was done.")
+        return
     print_diagnostics(console, (each for step in report.steps for each in step.diagnostics))
     for line in lines(report, debug=debug):
         console.print(line, soft_wrap=True)

@@ -195,9 +195,23 @@ def test_a_person_decides(
 
 
 def test_a_gate_is_answered_by_the_person(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_terminal(monkeypatch, "y\n", "y\n")
+    main.main(["apply", "lab"])
+    assert site.answer is True
+
+
+def test_with_yes_nothing_is_asked(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
     at_terminal(monkeypatch, "y\n")
     main.main(["apply", "lab", "--yes"])
-    assert site.answer is True
+    assert site.answer is None
+
+
+def test_the_verification_of_a_run_is_shown(site: FakeSite, capsys: pytest.CaptureFixture[str]) -> None:
+    site.report = replace(DONE, verification=VerifyReport((FAILED,), 1.0), exit_code=3)
+    assert main.main(["apply", "lab", "--yes"]) == 3
+    out = capsys.readouterr().out
+    assert "FAILED       it is so" in out
+    assert "Next: provision verify lab" in out
 
 
 @pytest.mark.parametrize(
@@ -285,11 +299,11 @@ def test_verify_writes_junit(site: FakeSite, tmp_path: Path) -> None:
 
 def test_apply_takes_a_saved_plan_for_what_it_is(tmp_path: Path) -> None:
     plan, flow = tmp_path / "plan", tmp_path / "flow.yaml"
-    plan.write_text('{"file": "inventories/lab.yaml"}')
+    plan.write_text('{"file": "inventories/lab.yaml", "playbook": "hosts"}')
     flow.write_text("{version: '1', name: lab}")
-    assert saved_plan(str(plan)) == ("inventories/lab.yaml", plan)
-    assert saved_plan(str(flow)) == (str(flow), None)
-    assert saved_plan("lab") == ("lab", None)
+    assert saved_plan(str(plan)) == ("inventories/lab.yaml", plan, "hosts")
+    assert saved_plan(str(flow)) == (str(flow), None, None)
+    assert saved_plan("lab") == ("lab", None, None)
     plan.write_text("{}")
     with pytest.raises(UsageError, match="PLAN_UNREADABLE"):
         saved_plan(str(plan))

@@ -14,10 +14,10 @@ from typing import Any
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import Resource
+from provision.resources.contracts import CannotTell, Resource
 from provision.resources.host.file import File
 from provision.resources.proxmox.guest import SnippetGone, vendor_data
-from provision.resources.proxmox.queries import Permissions, VmConfig, VmList, VmState, vm_state
+from provision.resources.proxmox.queries import Permissions, VmConfig, VmList, VmState, vm_seen
 from provision.resources.proxmox.vm import Vm
 from provision.resources.proxmox.vm_life import VmAbsent, VmPower
 from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
@@ -50,8 +50,11 @@ def resources(context: Context) -> tuple[Resource, ...]:
     """Return the VM, with its snippet before it is made, and its power."""
     inventory = context.inventory
     node, hypervisor = pair(inventory, context.subject)
-    state = vm_state(context.seen(names.api(hypervisor.name)), names.vmid(inventory, node))
+    answer = vm_seen(context.seen(names.api(hypervisor.name)), names.vmid(inventory, node))
+    state = answer if isinstance(answer, VmState) else None
     vm = _vm(context, node, hypervisor, state)
+    if isinstance(answer, CannotTell) or vm.foreign(answer) is not None:
+        return (vm,)  # it says what is wrong; nothing else may be done before that is mended
     found: list[Resource] = []
     if state is None and vm.cloud_init is not None:
         first = context.generated.host_key(f"first:{node.name}")

@@ -1,0 +1,243 @@
+"""Rules about hypervisors: memory, processors, storages, bridges, and where the controller itself runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from provision.preflight.model import CannotTellYet, Finding, Rule, Site, text_of
+from provision.resources.contracts import CannotTell
+from provision.resources.host.query_file import FileText
+from provision.resources.host.query_system import Bridge, Bridges
+from provision.resources.proxmox.image import ImageFile
+from provision.roles import names
+from provision.values.diagnostics import Diagnostic, Severity
+from provision.values.units import format_size
+
+MEMINFO = FileText("/proc/meminfo")
+ONLINE = FileText("/sys/devices/system/cpu/online")
+STORAGES = FileText("/etc/pve/storage.cfg")
+MACHINE = FileText("/etc/machine-id")
+
+
+def memory(site: Site) -> list[Finding]:
+    """Refuse more memory than the host has: declared VMs, others that run, and what the host keeps."""
+    found: list[Finding] = []
+    for hypervisor, nodes in site.hypervisors():
+        wanted = {node.name: node.memory for node in nodes if node.memory and node.power_state != "stopped"}
+        if not wanted:
+            continue
+        total = host_memory(text_of(site.answer(names.ssh(hypervisor.name), MEMINFO)))
+        entries = site.vm_list(hypervisor)
+        if isinstance(total, CannotTell) or isinstance(entries, CannotTell):
+            reason = total.reason if isinstance(total, CannotTell) else "no VM list"
+            found.append(CannotTellYet(f"memory of {hypervisor.name}: {reason}", hypervisor.name))
+            continue
+        own = {node.vmid for node in nodes}
+        others = {
+            each.name: each.memory
+            for each in entries
+            if each.node == hypervisor.node_name and each.status == "running" and each.vmid not in own
+        }
+        kept = hypervisor.reserve_memory or 0
+        need = sum(wanted.values()) + sum(others.values()) + kept
+        if need <= total:
+            continue
+        rows = [f"{name}: {format_size(size)}" for name, size in {**wanted, **others}.items()]
+        rows.append(f"the host keeps: {format_size(kept)}")
+        found.append(
+            Diagnostic(
+                "HOST_MEMORY_OVERCOMMIT",
+                f"{hypervisor.name} has {format_size(total)} of memory, {format_size(need)} are asked of it",
+                hypervisor.name,
+                evidence=tuple(rows),
+                source=site.inventory.source(("hypervisors", hypervisor.name)),
+                untouched="Nothing was changed.",
+                remedy="Give the VMs less memory, or stop VMs that are not needed.",
+            )
+        )
+    return found
+
+
+def host_memory(meminfo: str | CannotTell) -> int | CannotTell:
+    """Return MiB of memory from /proc/meminfo."""
+    if isinstance(meminfo, CannotTell):
+        return meminfo
+    match = re.search(r"^MemTotal:\s+([0-9]+) kB", meminfo, re.MULTILINE)
+    return int(match[1]) // 1024 if match else CannotTell("no MemTotal")
+
+
+def cores(site: Site) -> list[Finding]:
+    """Refuse VMs with more processors than the host: PVE would refuse their start."""
+    found: list[Finding] = []
+    for hypervisor, nodes in site.hypervisors():
+        have = count_of(text_of(site.answer(names.ssh(hypervisor.name), ONLINE)))
+        if isinstance(have, CannotTell):
+            continue
+        for node in nodes:
+            want = (node.cores or 1) * (node.sockets or 1)
+            if want > have:
+                found.append(
+                    Diagnostic(
+                        "CORES_EXCEED_HOST",
+                        f"{node.name} has {want} processors and {hypervisor.name} only {have}",
+                        node.name,
+                        source=site.inventory.source(("nodes", node.name, "cores")),
+                        untouched="Nothing was changed.",
+                        remedy=f"Give it at most {have}.",
+                    )
+                )
+    return found
+
+
+def count_of(ranges: str | CannotTell) -> int | CannotTell:
+    """Return how many processors a list of ranges names (`0-3,8`)."""
+    if isinstance(ranges, CannotTell):
+        return ranges
+    total = 0
+    for part in ranges.strip().split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal():
+            return CannotTell("no list of processors")
+        total += int(last or first) - int(first) + 1
+    return total
+
+
+def storages_of(text: str | CannotTell) -> Mapping[str, Mapping[str, str]] | CannotTell:
+    """Read storage.cfg: sections `TYPE: NAME` with indented keys. Source: pve-storage, storage.cfg(5)."""
+    if isinstance(text, CannotTell):
+        return text
+    found: dict[str, dict[str, str]] = {}
+    section: dict[str, str] = {}
+    for line in text.splitlines():
+        head = re.fullmatch(r"([a-z0-9]+):\s+(\S+)\s*", line)
+        if head is not None:
+            section = found.setdefault(head[2], {"type": head[1]})
+        elif line[:1] in {"\t", " "} and line.strip():
+            key, _, value = line.strip().partition(" ")
+            section[key] = value.strip()
+    return found
+
+
+def storages(site: Site) -> list[Finding]:
+    """Refuse storages without the content type that is needed now."""
+    found: list[Finding] = []
+    for hypervisor, nodes in site.hypervisors():
+        known = storages_of(text_of(site.answer(names.ssh(hypervisor.name), STORAGES)))
+        if isinstance(known, CannotTell) or not known:
+            continue
+        born = [node for node in nodes if node.image is not None and site.vm(hypervisor, node) is None]
+        downloads = [
+            each
+            for each in site.of_kind(ImageFile)
+            if each.system == names.api(hypervisor.name) and not each.absent and site.changes(each)
+        ]
+        needs = []
+        if born:
+            needs.append(("STORAGE_NO_SNIPPETS", hypervisor.storage.snippets, "snippets"))
+        if downloads:
+            needs.append(("STORAGE_NO_IMPORT", hypervisor.storage.images, "import"))
+        for code, storage, content in needs:
+            section = known.get(storage)
+            if section is not None and content in section.get("content", "").split(","):
+                continue
+            have = section.get("content", "") if section is not None else ""
+            joined = f"{have},{content}" if have else content
+            found.append(
+                Diagnostic(
+                    code,
+                    f"storage {storage} of {hypervisor.name} does not take content of type {content}"
+                    if section is not None
+                    else f"{hypervisor.name} has no storage {storage}",
+                    hypervisor.name,
+                    evidence=(f"content: {have}",) if have else (),
+                    source=site.inventory.source(("hypervisors", hypervisor.name, "storage")),
+                    untouched="Nothing was changed.",
+                    remedy=f"pvesm set {storage} --content {joined}",
+                )
+            )
+    return found
+
+
+def bridges(site: Site) -> list[Finding]:
+    """Refuse bridges that the host does not have: PVE would only notice at the VM's start."""
+    found: list[Finding] = []
+    for hypervisor, nodes in site.hypervisors():
+        answer = site.answer(names.ssh(hypervisor.name), Bridges())
+        known = (
+            {each.name for each in answer if isinstance(each, Bridge)} if isinstance(answer, tuple) else set()
+        )
+        if not known:
+            continue  # a host without any bridge runs no VM network of its own: nothing to compare with
+        for node in nodes:
+            for at, nic in enumerate(node.nics):
+                bridge = nic.bridge or hypervisor.bridge
+                if bridge not in known:
+                    found.append(
+                        Diagnostic(
+                            "BRIDGE_MISSING",
+                            f"{node.name} is connected to {bridge}, which {hypervisor.name} does not have",
+                            node.name,
+                            evidence=(f"bridges: {', '.join(sorted(known))}",),
+                            source=site.inventory.source(("nodes", node.name, "nics", at)),
+                            untouched="Nothing was changed.",
+                            remedy="Write one of its bridges.",
+                        )
+                    )
+    return found
+
+
+def controller(site: Site, own: str | None = None) -> list[Finding]:
+    """Warn when this very machine is one of those that may be rebooted."""
+    machine = own if own is not None else _machine_id()
+    if not machine:
+        return []
+    found: list[Finding] = []
+    for subject in (*site.inventory.hypervisors, *site.inventory.nodes):
+        answer = text_of(site.answer(names.ssh(subject), MACHINE))
+        if isinstance(answer, str) and answer.strip() == machine:
+            found.append(
+                Diagnostic(
+                    "CONTROLLER_ON_TARGET",
+                    f"provision runs on {subject}, which it may have to reboot",
+                    subject,
+                    severity=Severity.WARNING,
+                    remedy="Its reboot comes last; run the same command again after it.",
+                )
+            )
+    return found
+
+
+def _machine_id() -> str:
+    try:
+        return Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        return ""
+
+
+RULES = (
+    Rule(
+        ("HOST_MEMORY_OVERCOMMIT",),
+        "declared VMs, other running VMs and `reserve_memory` add up to more than the host's memory",
+        "less memory for VMs, or stop some",
+        memory,
+    ),
+    Rule(("CORES_EXCEED_HOST",), "a VM has more processors than its host", "fewer cores", cores),
+    Rule(
+        ("STORAGE_NO_SNIPPETS", "STORAGE_NO_IMPORT"),
+        "a storage lacks the content type for vendor snippets or cloud images, or does not exist",
+        "`pvesm set STORAGE --content ...`",
+        storages,
+    ),
+    Rule(
+        ("BRIDGE_MISSING",), "a network device names a bridge that the host does not have", "another", bridges
+    ),
+    Rule(
+        ("CONTROLLER_ON_TARGET",),
+        "provision runs on a machine that it may reboot",
+        "run the same command again after the reboot",
+        controller,
+        severity=Severity.WARNING,
+    ),
+)

@@ -1,0 +1,63 @@
+"""Rules about addresses: MACs and leases."""
+
+from __future__ import annotations
+
+from provision.preflight.cards import VM_FILES, devices_of
+from provision.preflight.model import Finding, Rule, Site
+from provision.resources.dhcp.dnsmasq import DnsmasqReservation
+from provision.resources.proxmox import formats
+from provision.roles import macs, names
+from provision.values.diagnostics import Diagnostic
+
+
+def mac_duplicate(site: Site) -> list[Finding]:
+    """Refuse a MAC that two devices have: PVE does not notice."""
+    holders: dict[str, dict[str, str]] = {}
+    for hypervisor, nodes in site.hypervisors():
+        own = {node.vmid: node for node in nodes}
+        for node in nodes:
+            for at in range(len(node.nics)):
+                mac = macs.of_node(site.inventory, node, at, site.vm(hypervisor, node))
+                holders.setdefault(mac, {})[f"net{at} of {node.name}"] = node.name
+        for vmid, key, text in devices_of(site.answer(names.ssh(hypervisor.name), VM_FILES)):
+            if key.startswith("net") and vmid not in own:
+                mac = formats.normal(text, formats.NET).get("macaddr", "")
+                holders.setdefault(mac, {})[f"{key} of VM {vmid}"] = ""
+    found: list[Finding] = []
+    for mac, devices in holders.items():
+        ours = [node for node in devices.values() if node]
+        if mac and ours and len(devices) > 1:
+            found.append(
+                Diagnostic(
+                    "MAC_DUPLICATE",
+                    f"{mac} belongs to {' and '.join(devices)}",
+                    ours[0],
+                    source=site.inventory.source(("nodes", ours[0], "nics")),
+                    untouched="Nothing was changed.",
+                    remedy="Give one of them another MAC.",
+                )
+            )
+    return found
+
+
+def leased_to_other(site: Site) -> list[Finding]:
+    """Refuse an address that the router has reserved for, or leased to, somebody else."""
+    found: list[Finding] = []
+    for reservation in site.of_kind(DnsmasqReservation):
+        diagnostic = site.impossible(reservation)
+        if diagnostic is not None and diagnostic.code == "IP_LEASED_TO_OTHER":
+            found.append(diagnostic)
+    return found
+
+
+RULES = (
+    Rule(
+        ("MAC_DUPLICATE",), "two network devices have one MAC", "another MAC for one of them", mac_duplicate
+    ),
+    Rule(
+        ("IP_LEASED_TO_OTHER",),
+        "the router has reserved a declared address for another MAC, or leased it to one",
+        "another address, or free it on the router",
+        leased_to_other,
+    ),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 import typing
 from collections.abc import Mapping
@@ -16,29 +17,33 @@ from provision.values.diagnostics import Diagnostic
 Path = tuple[str | int, ...]
 
 
-def explain(error: ValidationError, tree: Tree, model: type[BaseModel]) -> list[tuple[Path, Diagnostic]]:
-    """Return each problem with the path of the item that it spoils."""
+def explain(
+    error: ValidationError, tree: Tree, model: type[BaseModel]
+) -> list[tuple[Path, Diagnostic | None]]:
+    """Return each problem with the path of the item that it spoils.
+
+    None stands for a key that is only missing because it was taken away for an error of its own.
+    """
     return [_one(dict(each), tree, model) for each in error.errors(include_url=False)]
 
 
-def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Path, Diagnostic]:
-    path, written = _path(error["loc"], tree)
+def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Path, Diagnostic | None]:
+    path = _path(error["loc"], tree)
     kind: str = error["type"]
     found = error.get("input")
     subject = str(path[1]) if len(path) > 1 and path[0] in ("nodes", "hypervisors", "profiles") else ""
     where = dotted(path)
-    code, source = "INVENTORY_VALUE", tree.source(path)
+    code, source = "INVENTORY_VALUE", tree.source(path, on_key=error["loc"][-1:] == ("[key]",))
     if kind == "extra_forbidden":
         key = str(path[-1]) if path else ""
         code, source = "INVENTORY_UNKNOWN_KEY", tree.source(path, on_key=True)
         inside = dotted(path[:-1]) or "the inventory"
         summary = f"unknown key {key[:80]!r} in {inside}{near(key, _keys(model, path[:-1], tree))}"
     elif kind == "missing":
-        code = "INVENTORY_MISSING_KEY"
-        missing = str(error["loc"][-1])
-        holder = dotted(path[:-1] if written != path else path) or "the inventory"
-        source = tree.source(path[:-1], on_key=True)
-        summary = f"{holder} lacks the key {missing!r}"
+        if tree.find(path) is not None:
+            return path, None
+        code, source = "INVENTORY_MISSING_KEY", tree.source(path[:-1], on_key=True)
+        summary = f"{dotted(path[:-1]) or 'the inventory'} lacks the key {path[-1]!r}"
     elif kind in ("literal_error", "enum"):
         words = [word.strip("' ") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
         hint = near(found, words) if isinstance(found, str) else ""
@@ -57,26 +62,22 @@ def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Pat
         source = tree.source((*path, "kind"))
         summary = f"{where}: {tag[:60]!r} is no kind of resource: {', '.join(words)} are{near(tag, words)}"
     else:
+        code = "INVENTORY_SECRET" if kind == "inventory_secret" else code
         summary = f"{where}: {error['msg']}" if where else error["msg"]
     return path, Diagnostic(code, summary, subject, source=source)
 
 
-def _path(loc: tuple[str | int, ...], tree: Tree) -> tuple[Path, Path]:
-    """Return where an error lies in the tree, without pydantic's own marks, and the part that was written."""
+def _path(loc: tuple[str | int, ...], tree: Tree) -> Path:
+    """Return where an error lies in the tree, without pydantic's own marks."""
     path: list[str | int] = []
     for index, part in enumerate(loc):
         if part == "[key]":
             continue
-        if tree.find((*path, part)) is not None or index == len(loc) - 1:
+        is_last = index == len(loc) - 1
+        written = tree.find((*path, part)) is not None
+        if is_last or written or not (isinstance(part, str) and _is_tag(tuple(path), part, tree)):
             path.append(part)
-        elif isinstance(part, str) and _is_tag(tuple(path), part, tree):
-            continue
-        else:
-            path.append(part)
-    written = tuple(path)
-    while written and tree.find(written) is None:
-        written = written[:-1]
-    return tuple(path), written
+    return tuple(path)
 
 
 def _is_tag(path: Path, part: str, tree: Tree) -> bool:
@@ -138,27 +139,19 @@ def dotted(path: Path) -> str:
 
 
 def without(data: Any, path: Path) -> Any:
-    """Return a copy of plain data without what stands at a path (or at the deepest part that is there)."""
-    if not path:
+    """Return a copy without what stands at a path; of a list, all goes, so that positions stay true."""
+    keys = list(itertools.takewhile(lambda part: isinstance(part, str), path))
+    return _dropped(data, keys) if keys else data
+
+
+def _dropped(data: Any, keys: list[str | int]) -> Any:
+    head, rest = keys[0], keys[1:]
+    if not isinstance(data, Mapping) or head not in data:
         return data
-    head, rest = path[0], path[1:]
-    if isinstance(data, Mapping) and head in data:
-        made = dict(data)
-        below = without(made[head], rest) if rest else None
-        if not rest or below is made[head]:
-            del made[head]
-        else:
-            made[head] = below
-        return made
-    if isinstance(data, list) and isinstance(head, int) and head < len(data):
-        items = list(data)
-        below = without(items[head], rest) if rest else None
-        if not rest or below is items[head]:
-            items[head] = _GONE
-        else:
-            items[head] = below
-        return [each for each in items if each is not _GONE]
-    return data
-
-
-_GONE = object()
+    made = dict(data)
+    below = _dropped(made[head], rest) if rest else None
+    if not rest or below is made[head]:
+        del made[head]
+    else:
+        made[head] = below
+    return made

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
 _ROUNDS = 6
+_OWNER = re.compile(r"\b(?:nodes|profiles)\.[^.:\[ ]+")
 
 
 def load(path: Path, *, overlays: Sequence[Path] = (), environ: Mapping[str, str] | None = None) -> Inventory:
@@ -36,7 +39,7 @@ def load(path: Path, *, overlays: Sequence[Path] = (), environ: Mapping[str, str
     """
     tree, problems = resolve(path, overlays, os.environ if environ is None else environ)
     if tree is None:
-        raise UsageError(problems)
+        raise UsageError(_unique(problems))
     inventory, found = _validated(tree)
     problems += found
     lock, found = read_lock(path.parent / LOCK_NAME)
@@ -58,7 +61,7 @@ def _validated(tree: Tree) -> tuple[Inventory | None, list[Diagnostic]]:
             return Inventory.model_validate(data, context={}), problems
         except ValidationError as error:
             found = explain(error, tree, Inventory)
-        problems += [problem for _, problem in found]
+        problems += [problem for _, problem in found if problem is not None]
         for spoilt, _ in sorted(found, key=lambda each: len(each[0])):
             data = without(data, spoilt)
     return None, problems
@@ -68,10 +71,25 @@ def _unique(problems: list[Diagnostic]) -> list[Diagnostic]:
     """Drop repetitions (a profile's error shows in all of its nodes) and order by position."""
     seen: dict[tuple[object, ...], Diagnostic] = {}
     for each in problems:
-        text = each.summary.partition(": ")[2] or each.summary
-        key = (each.code, each.source, text if each.source is not None else each.summary)
-        seen.setdefault(key, each)
-    return sorted(seen.values(), key=_position)
+        summary = each.summary if each.source is None else _OWNER.sub("", each.summary)
+        seen.setdefault((each.code, each.source, summary), each)
+    return sorted(_redacted(seen.values()), key=_position)
+
+
+def _redacted(problems: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Show no line in which a secret was written in plain, whatever else is wrong with it."""
+    found = list(problems)
+    hidden = {
+        (each.source.file, each.source.line)
+        for each in found
+        if each.source is not None and each.code == "INVENTORY_SECRET"
+    }
+    return [
+        replace(each, source=replace(each.source, text=""))
+        if each.source is not None and (each.source.file, each.source.line) in hidden
+        else each
+        for each in found
+    ]
 
 
 def _position(problem: Diagnostic) -> tuple[str, int, int]:

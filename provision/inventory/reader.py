@@ -146,7 +146,10 @@ class _Reader:
             column = source.text.index("\t")
             source = Source(source.file, source.line, column + 1, source.text)
             return self.stop("INVENTORY_TAB", "tabs cannot indent YAML: use spaces", source)
-        return self.stop("INVENTORY_SYNTAX", f"this is no YAML: {error.problem or error.context}", source)
+        remedy = 'write "${NAME}" in quotes inside { } and [ ]' if source and "${" in source.text else ""
+        return self.stop(
+            "INVENTORY_SYNTAX", f"this is no YAML: {error.problem or error.context}", source, remedy
+        )
 
     def _characters(self, error: yaml.YAMLError) -> Unreadable:
         found = re.search(
@@ -296,6 +299,8 @@ class _Reader:
                     "INVENTORY_TAG", f"the tag {tag[:80]} is not known{near(tag, ['!secret'])}", source
                 )
         if "${" in text and event.style not in ("|", ">"):
+            # Quotes are only there for the braces of `{ cores: "${CORES}" }`: the value has its own type.
+            plain = plain or _VARIABLE.fullmatch(text) is not None
             text = self._expanded(text, mark, width)
         if plain and tag is None:
             core = _core(text)

@@ -22,8 +22,9 @@ chart or key file; `provision schema` prints a JSON Schema for editors.
 - **Secrets** are references: `!secret { env: NAME }`, `!secret { file: NAME }` or `!secret { command:
   [PROGRAM, ARGUMENT] }`. They are opened when a plan is made, never shown, and never part of a file of
   ours. A secret written in plain is refused.
-- **`${NAME}`** is replaced by an environment variable in plain and quoted scalars; `$${` writes `${`.
-  Block scalars (`|`, `>`) are left alone, so shell text and file content go there.
+- **`${NAME}`** is replaced by an environment variable in plain and quoted scalars (inside `{ }` it needs
+  the quotes); `$${` writes `${`. Block scalars (`|`, `>`) are left alone, so shell text and file content
+  go there.
 - **Files of the controller** may start with `~`; relative names start at the folder of the file they are
   written in.
 - **Placeholders** such as `<64 hex digits>` or `SHA256:...` are accepted here and refused by `plan`, with

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import SecretStr
+from pydantic_core import PydanticCustomError
 
 from provision.inventory.scalars import shape_of, wrong
 from provision.values.diagnostics import Diagnostic, Source
@@ -99,5 +100,8 @@ def secret_of(value: Any) -> Secret:
     if isinstance(value, Secret):
         return value
     if isinstance(value, str):
-        wrong("a secret is written by reference, like !secret { env: NAME } or !secret { file: NAME }")
+        raise PydanticCustomError(
+            "inventory_secret",
+            "a secret is written by reference, like !secret {{ env: NAME }} or !secret {{ file: NAME }}",
+        )
     return wrong(f"expected !secret {{ env | file | command }}, found {shape_of(value)}")

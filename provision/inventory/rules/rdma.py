@@ -29,7 +29,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
         path = ("rdma", "networks", name)
         if network.resource is not None:
             findings.reference("resource", network.resource, ("rdma", "resources"), (*path, "resource"))
-        if network.pool is not None:
+        if network.pool is not None and network.rail in rails:
             _pool(inventory, network, network.pool, (*path, "pool"), taken, findings)
             taken.append((f"the pool of {name}", IPv4Network(network.pool.subnet)))
 

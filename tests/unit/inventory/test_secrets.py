@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from provision.inventory import Inventory, Secret
+from provision.values.errors import UsageError
+
+from .conftest import SITE, Loads
+
+
+def token(inventory: Inventory) -> Secret:
+    found = inventory.hypervisors["pve"].api.token
+    assert found is not None
+    return found
+
+
+def with_secret(loads: Loads, reference: str) -> Secret:
+    return token(loads(SITE.replace("!secret { env: TOKEN }", f"!secret {{ {reference} }}")))
+
+
+def test_an_environment_secret_is_read_when_opened(loads: Loads, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = with_secret(loads, "env: PROVISION_TEST_TOKEN")
+    monkeypatch.setenv("PROVISION_TEST_TOKEN", "planted-value")
+    assert secret.open().get_secret_value() == "planted-value"
+    assert "planted-value" not in repr(secret) + str(secret) + repr(secret.open())
+
+
+def test_a_file_secret_starts_at_the_inventorys_folder_and_loses_its_newline(
+    loads: Loads, tmp_path: Path
+) -> None:
+    secret = with_secret(loads, "file: ./token")
+    (tmp_path / "token").write_text("planted-value\n")
+    assert secret.open().get_secret_value() == "planted-value"
+
+
+def test_a_command_secret_is_what_it_prints(loads: Loads) -> None:
+    secret = with_secret(loads, f"command: [{sys.executable}, -c, \"print('planted-value')\"]")
+    assert secret.open().get_secret_value() == "planted-value"
+
+
+@pytest.mark.parametrize(
+    ("reference", "words"),
+    [
+        ("env: PROVISION_TEST_UNSET", "is not set"),
+        ("file: ./none", "No such file"),
+        ("file: /", "Is a directory"),
+        ("file: /dev/null", "is empty"),
+        ("command: [/none/such]", "cannot be run"),
+        ("command: [sh, -c, 'echo planted-value; exit 3']", "status 3"),
+        ("command: [sh, -c, 'printf \"\\377\"']", "no UTF-8"),
+    ],
+)
+def test_a_secret_that_cannot_be_had_names_its_reference_and_place(
+    loads: Loads, reference: str, words: str
+) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        with_secret(loads, reference).open()
+    (problem,) = caught.value.diagnostics
+    assert problem.source is not None
+    assert problem.source.line == 13
+    assert "planted-value\n" not in str(caught.value)
+
+
+def test_loading_opens_no_secret(loads: Loads, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    with_secret(loads, f"command: [touch, {mark}]")
+    assert not mark.exists()

@@ -1,0 +1,111 @@
+# ruff: noqa: E501 - tables with one case a line
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provision.inventory import declared_features, features_unserved, load, unproven
+from provision.values.effects import Consent, EffectClass
+
+ROOT = Path(__file__).parents[3]
+SHIPPED = ["lab", "homelab", "h100-pair", "h100-kai", "h100-kai-fractions"]
+SERVED = (
+    "hypervisor_host", "image", "pci_mapping", "dhcp_reservation", "virtual_machine", "address", "base_os", "host_resources",
+)  # fmt: skip
+
+
+def test_exactly_these_inventories_ship() -> None:
+    assert sorted(each.stem for each in (ROOT / "inventories").glob("*.yaml")) == sorted(SHIPPED)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_inventory_is_valid_and_well_formed(name: str) -> None:
+    inventory = load(ROOT / "inventories" / f"{name}.yaml", environ={})
+    assert inventory.name == name
+    assert inventory.placeholders() == []
+
+
+@pytest.mark.parametrize("name", ["homelab", "h100-pair"])
+def test_the_designs_examples_are_valid(name: str) -> None:
+    path = ROOT.parent / "shared" / "design" / "inventories" / f"{name}.yaml"
+    if not path.exists():
+        pytest.skip("../shared is not beside the checkout")
+    assert (
+        load(path, environ={}).nodes.keys()
+        == load(ROOT / "inventories" / f"{name}.yaml", environ={}).nodes.keys()
+    )
+
+
+def test_the_lab_is_served_by_the_roles_of_the_main_job() -> None:
+    inventory = load(ROOT / "inventories" / "lab.yaml", environ={})
+    assert {feature.role for feature in declared_features(inventory)} == set(SERVED)
+    assert features_unserved(inventory, SERVED) == []
+    for cls in ("reboot-hypervisor", "reboot-guest", "power-cycle", "console-loss", "delete"):
+        assert inventory.consent(EffectClass(cls)) is Consent.ALLOW
+
+
+def test_the_lab_has_resources_of_every_kind_on_hypervisor_and_guests() -> None:
+    inventory = load(ROOT / "inventories" / "lab.yaml", environ={})
+    kinds = {"file", "package", "service", "sysctl", "kernel_module", "command"}
+    assert {each.kind for each in inventory.hypervisors["pve"].host_resources} == kinds
+    assert {each.kind for each in inventory.nodes["vm-1"].host_resources} == kinds
+
+
+def test_what_no_role_serves_is_named_with_its_place() -> None:
+    inventory = load(ROOT / "inventories" / "homelab.yaml", environ={})
+    problems = features_unserved(inventory, SERVED)
+    assert [each.summary.rpartition("(")[2].rstrip(")") for each in problems] == [
+        "k3s_server",
+        "k3s_agent",
+        "gpu_driver",
+        "gpu_operator",
+    ]
+    assert all(each.source is not None for each in problems)
+
+
+def test_the_homelab_is_the_one_of_the_facts() -> None:
+    nodes = load(ROOT / "inventories" / "homelab.yaml", environ={}).nodes
+    found = {
+        name: (node.vmid, node.address, node.cores, node.memory, node.disk) for name, node in nodes.items()
+    }
+    assert found == {
+        "vm-1": (100, "192.168.100.53", 4, 4096, 61440),
+        "vm-2": (101, "192.168.100.54", 4, 4096, 61440),
+        "vm-gpu": (102, "192.168.100.55", 8, 16384, 204800),
+    }
+    gpu = nodes["vm-gpu"]
+    assert (gpu.machine_type, gpu.firmware, gpu.cpu_type, gpu.balloon_memory, gpu.starts_at_boot) == (
+        *("q35", "ovmf", "host", 0),
+        False,
+    )
+    assert gpu.driver is not None
+    assert gpu.driver.branch == "580-server"
+    assert nodes["vm-1"].driver is None
+
+
+def test_fractions_are_unproven_and_replace_the_sharing_of_the_pair() -> None:
+    inventory = load(ROOT / "inventories" / "h100-kai-fractions.yaml", environ={})
+    assert [each.code for each in unproven(inventory)] == ["UNPROVEN"]
+    assert inventory.sharing is not None
+    assert (inventory.sharing.mode, inventory.sharing.version, inventory.sharing.cards) == (
+        "kai_fractions",
+        None,
+        {},
+    )
+    driver = inventory.nodes["gpu05"].driver
+    assert driver is not None
+    assert (driver.manage, driver.branch, driver.minimum) == (True, "615", None)
+
+
+def test_placeholders_are_accepted_and_named_with_the_command(tmp_path: Path) -> None:
+    text = (ROOT / "inventories" / "homelab.yaml").read_text()
+    lines = []
+    for line in text.splitlines():
+        key, colon, _ = line.partition(": ")
+        value = {"sha256": '"<64 hex digits>"', "fingerprint": '"AA:BB:..."'}.get(key.strip())
+        lines.append(f"{key}{colon}{value}" if value else line)
+    path = tmp_path / "homelab.yaml"
+    path.write_text("\n".join(lines))
+    problems = load(path, environ={}).placeholders()
+    assert [each.remedy.split()[1] for each in problems] == ["pin", "bootstrap"]

@@ -2,25 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import importlib
+import importlib.util
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from provision.connections.contracts import Endpoint
+from provision.connections.contracts import (
+    Endpoint,
+    HttpsEndpoint,
+    KeyPair,
+    LocalEndpoint,
+    ShellConnection,
+    SshEndpoint,
+)
+from provision.engine import asked, savedplan
+from provision.engine.expand import VERIFY, expand, parse_playbook
+from provision.engine.generated import GeneratedValues
+from provision.engine.journal import Journal, usually
+from provision.engine.lease import lease
 from provision.engine.model import Plan, RunReport, Step
-from provision.inventory import Inventory
-from provision.resources.contracts import Driver
+from provision.engine.observe import observe
+from provision.engine.perform import new_run_id, perform, who
+from provision.engine.plan import Planned, Planner
+from provision.engine.run import Ask, Run
+from provision.engine.session import AwayError, Session
+from provision.engine.world import Options, Parent, Playbook, Verification, World
+from provision.inventory import Inventory, Subject, declared_features, features_unserved, select
+from provision.inventory import load as load_inventory
+from provision.resources.contracts import Driver, Snapshot
 from provision.roles.contracts import SystemSpec
 from provision.values.cancel import Cancel
-from provision.values.effects import EffectClass
-from provision.values.events import Emitter
-from provision.verify.model import VerifyReport
+from provision.values.diagnostics import Diagnostic
+from provision.values.effects import Consent, Effect
+from provision.values.errors import Refused, UsageError
+from provision.values.events import Emitter, Event, RunEnded, RunStarted
+from provision.values.outcomes import ExitCode
+from provision.values.redaction import Redactor
+from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
+
+__all__ = [
+    "Ask",
+    "OpenDriver",
+    "Options",
+    "Plan",
+    "RunReport",
+    "Site",
+    "Verifier",
+    "load",
+    "nobody",
+    "state_folder",
+]
 
 OpenDriver = Callable[[SystemSpec, Endpoint], Driver]
 """Makes the driver of one system; nothing is sent before its first question."""
 
-Ask = Callable[[str], bool | None]
-"""Puts a question to a person; None when there is nobody to answer."""
+Verifier = Callable[["Answers", frozenset[str], Options, Callable[[CheckResult], None]], VerifyReport]
+"""Runs the checks: session, subjects away without fault, options, and whom to tell each result."""
+
+HOST_ROLES = frozenset({"hypervisor_host", "host_resources", "image"})
+"""What destroy leaves on hypervisors unless it is told `--host`."""
 
 
 def nobody(_question: str) -> bool | None:
@@ -28,54 +74,245 @@ def nobody(_question: str) -> bool | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What one call is about.
+def state_folder() -> Path:
+    """Return the folder of caches and journal: `$PROVISION_STATE`, else the XDG state folder."""
+    given = os.environ.get("PROVISION_STATE")
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "provision"
+
+
+class Answers:
+    """The session as verification sees it; what it asks is asked in advance the next time."""
+
+    def __init__(self, session: Session, cancel: Cancel) -> None:
+        self._session = session
+        self._cancel = cancel
+        self.asked: dict[str, set[Any]] = {}
+
+    def ask(self, system: str, queries: Iterable[Any]) -> Snapshot:
+        """Return answers: those at hand, the missing ones by one round trip.
+
+        Raises:
+            ProvisionError: the system gives no answers.
+        """
+        wanted = frozenset(queries)
+        self.asked.setdefault(system, set()).update(wanted)
+        return self._session.ask(system, wanted, self._cancel)
+
+    def away(self, system: str) -> str:
+        """Return why a system cannot be asked, or an empty string."""
+        found = self._session.systems.get(system)
+        if found is None:
+            return f"there is no system {system}"
+        if found.snapshot is not None or found.error is None:
+            return ""
+        return found.error.diagnostics[0].summary
+
+
+@dataclass
+class Site:
+    """One inventory with its playbook and, once asked, its open systems; close it when done.
 
     Args:
-        targets: names of subjects; empty for all.
-        steps: names of roles; empty for all.
-        allow: effect classes whose `ask` is lifted for this run; never lifts `never`.
-        prune: also remove what left the inventory.
-        host: destroy also removes the hypervisor's own files.
-        strict: verify: *cannot tell* is exit 7.
-        junit: verify: where to write JUnit XML.
+        inventory: what the user declared.
+        playbook: name of a shipped playbook, or a file.
+        state: folder of caches and the journal; `state_folder()` if None.
+        open_driver: how systems are opened; SSH and HTTPS if None.
+        verifier: how the site is verified; the checks in `provision.verify` if None.
     """
-
-    targets: tuple[str, ...] = ()
-    steps: tuple[str, ...] = ()
-    allow: frozenset[EffectClass] = frozenset()
-    prune: bool = False
-    host: bool = False
-    strict: bool = False
-    junit: Path | None = None
-
-
-@dataclass(slots=True)
-class Site:
-    """One inventory with its playbook and, once asked, its open systems; close it when done."""
 
     inventory: Inventory
     playbook: str = "site"
     state: Path | None = None
     open_driver: OpenDriver | None = None
-    _closed: bool = field(default=False, repr=False)
+    verifier: Verifier | None = None
+    redactor: Redactor = field(default_factory=Redactor)
+    _planned: Planned | None = None
+    _session: Session | None = None
 
-    def steps(self, options: Options = Options()) -> tuple[Step, ...]:  # noqa: B008 - frozen
+    # ------------------------------------------------------------ parts
+
+    @property
+    def folder(self) -> Path:
+        """Folder of this inventory's caches."""
+        return (self.state or state_folder()) / self.inventory.name
+
+    @property
+    def journal_path(self) -> Path:
+        """The journal of all runs."""
+        return (self.state or state_folder()) / "journal.sqlite"
+
+    @cached_property
+    def world(self) -> World:
+        """The site as the engine sees it.
+
+        Raises:
+            UsageError: the playbook is wrong.
+        """
+        from provision.roles.systems import systems  # noqa: PLC0415 - only when something is asked
+
+        found = read_playbook(self.playbook)
+        return World(
+            inventory=self.inventory,
+            name=self.inventory.name,
+            playbook=found,
+            roles=roles_of(found),
+            select=lambda selector: select(self.inventory, selector),
+            systems=systems(self.inventory),
+            open_driver=self._open,
+            generated=self._generated,
+            policy=self.inventory.consent,
+            parents=self._parents,
+            **_preflight(self.inventory),
+        )
+
+    @property
+    def session(self) -> Session:
+        """The open systems."""
+        if self._session is None:
+            self._session = Session(self.world.systems, self.world.open_driver)
+        return self._session
+
+    def _open(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
+        if isinstance(endpoint, HttpsEndpoint):
+            self.redactor.add(endpoint.token)
+        if self.open_driver is not None:
+            return self.open_driver(spec, endpoint)
+        return self._driver(spec, endpoint)
+
+    def _driver(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
+        # Transports are slow to import, and only some of them are needed.
+        if isinstance(endpoint, HttpsEndpoint):
+            from provision.connections.https import PveConnection  # noqa: PLC0415
+            from provision.resources.proxmox.driver import ProxmoxDriver  # noqa: PLC0415
+
+            node = self.inventory.hypervisors[spec.subject].node_name
+            return ProxmoxDriver(spec.name, PveConnection(endpoint, spec.subject), node)
+        from provision.resources.host.driver import HostDriver  # noqa: PLC0415
+        from provision.resources.host.kinds import HOST_KINDS  # noqa: PLC0415
+
+        connection: ShellConnection
+        if isinstance(endpoint, SshEndpoint):
+            from provision.connections.ssh import SshConnection  # noqa: PLC0415
+
+            connection = SshConnection(endpoint, spec.name)
+        elif isinstance(endpoint, LocalEndpoint):
+            from provision.connections.local import LocalConnection  # noqa: PLC0415
+
+            connection = LocalConnection()
+        return HostDriver(spec.name, connection, HOST_KINDS, who=who(), redactor=self.redactor)
+
+    def _generated(self) -> GeneratedValues:
+        from provision.connections.keys import new_host_key  # noqa: PLC0415 - slow
+
+        def made(pair: KeyPair) -> None:
+            self.redactor.add(pair.private)
+
+        return GeneratedValues(lambda _purpose: new_host_key(), made)
+
+    def _parents(self, subject: Subject) -> tuple[Parent, ...]:
+        if subject.kind == "cluster":
+            nodes = self.inventory.nodes.items()
+            return tuple(Parent(name, needed=node.k3s == "server") for name, node in nodes if node.k3s)
+        node = self.inventory.nodes.get(subject.name) if subject.kind == "node" else None
+        return (Parent(node.hypervisor),) if node is not None and node.hypervisor else ()
+
+    # ------------------------------------------------------------ memory of what was asked
+
+    @property
+    def _asked_file(self) -> Path:
+        return self.folder / "asked.json"
+
+    def _remembered(self, *, verify: bool) -> dict[str, frozenset[Any]]:
+        found = asked.read(self._asked_file)
+        plain = {name: queries for name, queries in found.items() if not name.endswith("#verify")}
+        if verify:
+            for name, queries in found.items():
+                if name.endswith("#verify"):
+                    system = name.removesuffix("#verify")
+                    plain[system] = plain.get(system, frozenset()) | queries
+        return plain
+
+    def _remember(self, options: Options, verified: Mapping[str, Iterable[Any]] | None = None) -> None:
+        before = asked.read(self._asked_file)
+        now: dict[str, Iterable[Any]] = dict(before)
+        late = self._planned is not None and any(each.late for each in self._planned.plan.steps)
+        partial = bool(options.targets or options.steps or late)
+        for name, system in self.session.systems.items():
+            if system.snapshot is not None and system.claimed:
+                now[name] = system.claimed | before.get(name, frozenset()) if partial else system.claimed
+        for name, queries in (verified or {}).items():
+            now[f"{name}#verify"] = queries
+        if any(set(now[name]) != set(before.get(name, ())) for name in now):
+            asked.write(self._asked_file, now)
+
+    # ------------------------------------------------------------ calls
+
+    def steps(self, options: Options | None = None) -> tuple[Step, ...]:
         """Return the steps in the order in which they would begin; asks nothing."""
-        raise NotImplementedError
+        return expand(self.world, options or Options())
 
     def plan(self, options: Options, emit: Emitter, cancel: Cancel) -> Plan:
         """Ask every system and return what apply would do; refusals are part of the plan.
 
         Raises:
-            ProvisionError: the inventory declares what no role serves, or secrets cannot be read.
+            UsageError: the inventory declares what no role serves, or is wrong otherwise.
+            Interrupted: the run was told to leave.
         """
-        raise NotImplementedError
+        run = new_run_id()
+        began = time.monotonic()
+        emit(RunStarted(run=run, inventory=self.inventory.name, verb="plan"))
+        plan = self._plan(options, cancel).plan
+        code = ExitCode.REFUSED if plan.refusals else ExitCode.DONE
+        emit(RunEnded(run=run, outcomes={}, exit_code=int(code), seconds=time.monotonic() - began))
+        return plan
+
+    def _plan(self, options: Options, cancel: Cancel, *, destroying: bool = False) -> Planned:
+        self._refuse_unserved(options)
+        if self._session is not None:
+            for name in self._session.systems:
+                self._session.reset(name, close=False)
+        world = self.world
+        if destroying and not options.host:
+            kept = tuple(entry for entry in world.playbook.entries if entry.role not in HOST_ROLES)
+            world = replace(world, playbook=replace(world.playbook, entries=kept))
+        verify = not destroying and any(entry.role == VERIFY for entry in world.playbook.entries)
+        remembered = self._remembered(verify=verify and not options.steps)
+        planner = Planner(world, self.session, options, remembered, cancel, destroying=destroying)
+        self._planned = planner.plan()
+        if not destroying:
+            self._remember(options)
+        return self._planned
+
+    def _refuse_unserved(self, options: Options) -> None:
+        problems = [*self.inventory.placeholders()]
+        served = set(self.world.roles)
+        unserved = {
+            each.role
+            for each in declared_features(self.inventory)
+            if each.role not in served
+            and (not options.steps or each.role in options.steps)
+            and (not options.targets or set(each.subjects) & set(options.targets))
+        }
+        for each in features_unserved(self.inventory, served):
+            if any(f"({role})" in each.summary for role in unserved):
+                problems.append(each)
+        if problems:
+            raise UsageError(problems)
 
     def save(self, plan: Plan, path: Path, options: Options) -> None:
-        """Write the plan of the last `plan` call, for `apply(saved=path)`."""
-        raise NotImplementedError
+        """Write the plan of the last `plan` call, for `apply(saved=path)`.
+
+        Raises:
+            UsageError: it is not the last plan of this site.
+        """
+        if self._planned is None or self._planned.plan is not plan:
+            raise UsageError(Diagnostic("PLAN_NOT_LAST", "only the last plan of a site can be saved"))
+        del options
+        data = savedplan.content(self._planned, self.inventory.digest, self.session.snapshots())
+        savedplan.save(path, data, self.inventory.file, self.playbook)
 
     def apply(
         self,
@@ -103,11 +340,113 @@ class Site:
             Refused: the plan has refusals, or the saved plan is stale.
             ProvisionError: locked (exit 6), usage (64).
         """
-        raise NotImplementedError
+        run = new_run_id()
+        promise = savedplan.read(saved) if saved is not None else None
+        if promise is not None:
+            given = savedplan.options_of(promise)
+            options = replace(given, allow=given.allow | options.allow)
+        with lease(self.folder / "lock", run, who()):
+            planned = self._planned
+            if planned is None or plan is None or planned.plan is not plan:
+                planned = self._plan(options, cancel)
+            planned.consents.allow = options.allow
+            if planned.plan.refusals:
+                raise Refused(planned.plan.refusals)
+            if promise is not None:
+                snapshots = self.session.snapshots()
+                savedplan.check(promise, savedplan.content(planned, self.inventory.digest, snapshots))
+            if _is_worth_asking(planned.plan) and not confirm(planned.plan):
+                return RunReport(run, self.inventory.name, (), exit_code=int(ExitCode.WAITING))
+            self._ask_consents(planned, ask)
+            return self._perform(run, "apply", planned, options, emit, cancel, ask)
+
+    def _ask_consents(self, planned: Planned, ask: Ask) -> None:
+        """Ask now for what the plan needs, so that nobody has to sit beside the run."""
+        consents = planned.consents
+        wanted: dict[tuple[str, Any], Effect] = {}
+        for need in planned.plan.risks:
+            if consents.of(need.system, need.effect) is Consent.ASK:
+                hit = consents.hit(need.system, need.effect) or need.system
+                wanted.setdefault((hit, need.effect.cls), need.effect)
+        for (hit, cls), effect in wanted.items():
+            answer = ask(f"{hit}: allow {effect}?")
+            if answer is not None:
+                consents.answers[hit, cls] = answer
+
+    def _perform(
+        self,
+        run_id: str,
+        verb: str,
+        planned: Planned,
+        options: Options,
+        emit: Emitter,
+        cancel: Cancel,
+        ask: Ask,
+    ) -> RunReport:
+        journal = Journal(self.journal_path, self.redactor.text)
+        told = _one_at_a_time(emit)
+        answers = Answers(self.session, cancel)
+
+        def verify(cancel: Cancel) -> Verification:
+            return _verification(self._checks(answers, options, cancel), options)
+
+        run = Run(
+            id=run_id,
+            world=self.world,
+            session=self.session,
+            planned=planned,
+            emit=told,
+            cancel=cancel,
+            journal=journal,
+            ask=ask,
+            verify=verify,
+            remembered=self._remembered(verify=verb == "apply"),
+            usual=usually(self.journal_path, self.inventory.name),
+        )
+        try:
+            report = perform(run, verb)
+        finally:
+            journal.close()
+        if verb == "apply":
+            self._remember(options, answers.asked)
+        return report
 
     def verify(self, options: Options, emit: Emitter, cancel: Cancel) -> VerifyReport:
-        """Prove the site: run all checks on fresh answers."""
-        raise NotImplementedError
+        """Prove the site: run all checks on fresh answers (after an apply of this site, on those of its end)."""
+        run = new_run_id()
+        began = time.monotonic()
+        emit(RunStarted(run=run, inventory=self.inventory.name, verb="verify"))
+        answers = Answers(self.session, cancel)
+        remembered = self._remembered(verify=True)
+        wanted = {name: () for name, system in self.session.systems.items() if system.snapshot is None}
+        observe(self.session, wanted, remembered, cancel)
+        report = self._checks(answers, options, cancel)
+        self._remember(options, answers.asked)
+        counts = {str(each): report.count(each) for each in CheckOutcome}
+        code = report.exit_code(strict=options.strict)
+        emit(RunEnded(run=run, outcomes=counts, exit_code=int(code), seconds=time.monotonic() - began))
+        return report
+
+    def _checks(self, answers: Answers, options: Options, cancel: Cancel) -> VerifyReport:
+        del cancel
+        excused = frozenset(
+            system.spec.subject
+            for system in self.session.systems.values()
+            if isinstance(system.error, AwayError) and system.error.away.excused
+        )
+        verifier = self.verifier or self._shipped_checks
+        return verifier(answers, excused, options, lambda _result: None)
+
+    def _shipped_checks(
+        self,
+        answers: Answers,
+        excused: frozenset[str],
+        options: Options,
+        on_result: Callable[[CheckResult], None],
+    ) -> VerifyReport:
+        from provision.verify.runner import run_checks  # noqa: PLC0415 - imports pytest
+
+        return run_checks(self.inventory, answers, junit=options.junit, excused=excused, on_result=on_result)
 
     def destroy(
         self,
@@ -116,12 +455,20 @@ class Site:
         cancel: Cancel,
         confirm: Callable[[Plan], bool],
     ) -> RunReport:
-        """Remove what apply made and nothing else, in reverse order."""
-        raise NotImplementedError
+        """Remove what apply made and nothing else, in reverse order; the confirmation is the consent."""
+        run = new_run_id()
+        with lease(self.folder / "lock", run, who()):
+            planned = self._plan(options, cancel, destroying=True)
+            if planned.plan.refusals:
+                raise Refused(planned.plan.refusals)
+            if not confirm(planned.plan):
+                return RunReport(run, self.inventory.name, (), exit_code=int(ExitCode.WAITING))
+            return self._perform(run, "destroy", planned, options, emit, cancel, nobody)
 
     def close(self) -> None:
         """Close all connections; safe to call twice."""
-        self._closed = True
+        if self._session is not None:
+            self._session.close()
 
 
 def load(
@@ -130,16 +477,80 @@ def load(
     playbook: str | None = None,
     state: Path | None = None,
     open_driver: OpenDriver | None = None,
+    overlays: Sequence[Path] = (),
 ) -> Site:
     """Read an inventory and its playbook; opens nothing.
 
     Args:
         path: the inventory file.
         playbook: name of a shipped playbook, or a file; `site` if None.
-        state: folder of caches and the journal; `$PROVISION_STATE`, else the XDG state folder, if None.
+        state: folder of caches and the journal; `state_folder()` if None.
         open_driver: how systems are opened; SSH and HTTPS if None.
+        overlays: files laid over the inventory, the last one wins.
 
     Raises:
         UsageError: inventory or playbook are wrong.
     """
-    raise NotImplementedError
+    inventory = load_inventory(Path(path), overlays=overlays)
+    site = Site(inventory, playbook or "site", state, open_driver)
+    read_playbook(site.playbook)
+    return site
+
+
+def read_playbook(name: str) -> Playbook:
+    """Return a playbook by the name under which it ships, or by its file.
+
+    Raises:
+        UsageError: it is not there, or it is wrong.
+    """
+    import yaml  # noqa: PLC0415 - slow
+
+    package = Path(__file__).parent
+    places = [package / "_shipped" / "playbooks", package.parent / "playbooks"]
+    named = [place / f"{name}.yaml" for place in places]
+    path = next((each for each in (*named, Path(name)) if each.is_file()), None)
+    if path is None:
+        shipped = sorted({each.stem for place in places for each in place.glob("*.yaml")})
+        remedy = f"shipped are {', '.join(shipped)}; or name a file"
+        raise UsageError(Diagnostic("PLAYBOOK_MISSING", f"there is no playbook {name!r}", remedy=remedy))
+    try:
+        # All scalars stay text: YAML 1.1 would turn the key `on` into true.
+        data = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506 - makes text, lists and mappings only
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(Diagnostic("PLAYBOOK_WRONG", f"{path}: {error}")) from None
+    return parse_playbook(data, str(path))
+
+
+def roles_of(playbook: Playbook) -> dict[str, Any]:
+    """Return the role modules that a playbook names; those that do not exist yet are left out."""
+    names = dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY)
+    return {
+        name: importlib.import_module(f"provision.roles.{name}")
+        for name in names
+        if name.isidentifier() and importlib.util.find_spec(f"provision.roles.{name}") is not None
+    }
+
+
+def _preflight(inventory: Inventory) -> dict[str, Any]:
+    del inventory
+    return {}
+
+
+def _is_worth_asking(plan: Plan) -> bool:
+    return any(each.changes or each.late or each.problem for each in plan.steps)
+
+
+def _verification(report: VerifyReport, options: Options) -> Verification:
+    counts = {each: report.count(each) for each in CheckOutcome}
+    summary = ", ".join(f"{number} {each}" for each, number in counts.items() if number) or "no checks"
+    return Verification(report.exit_code(strict=options.strict), summary, report)
+
+
+def _one_at_a_time(emit: Emitter) -> Emitter:
+    lock = threading.Lock()
+
+    def told(event: Event) -> None:
+        with lock:
+            emit(event)
+
+    return told

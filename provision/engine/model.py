@@ -144,7 +144,7 @@ class RunReport:
         trips: executions or requests by system.
         interrupted: whether the user ended it.
         seconds: wall time.
-        verification: check results by name, when the playbook verified (see provision.verify).
+        verification: the report of the playbook's verification (a provision.verify.model.VerifyReport), or None.
     """
 
     run: str
@@ -155,3 +155,4 @@ class RunReport:
     interrupted: bool = False
     seconds: float = 0.0
     exit_code: int = 0
+    verification: object = None

@@ -1,0 +1,97 @@
+"""What each system was asked last time, so that the next plan asks it all at once.
+
+A cache and nothing more: without it the first plan costs one more round trip a system.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+
+
+def pack(query: Any) -> list[Any] | None:
+    """Return a question as JSON types, or None when it has fields that JSON cannot hold."""
+    cls = type(query)
+    values = [_packed(getattr(query, each.name)) for each in fields(cls)]
+    if any(value is NotImplemented for value in values):
+        return None
+    return [f"{cls.__module__}:{cls.__qualname__}", query.kind, values]
+
+
+def _packed(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple):
+        items = [_packed(each) for each in value]
+        return NotImplemented if any(each is NotImplemented for each in items) else items
+    return NotImplemented
+
+
+def unpack(data: Any) -> Any | None:
+    """Return the question, or None when its kind is unknown by now; loads no module."""
+    try:
+        place, kind, values = data
+        module, _, name = place.partition(":")
+        cls = getattr(sys.modules.get(module), name, None)
+        if not (isinstance(cls, type) and is_dataclass(cls)) or getattr(cls, "kind", None) != kind:
+            return None
+        query = cls(**dict(zip((each.name for each in fields(cls)), map(_unpacked, values), strict=True)))
+        hash(query)
+    except (TypeError, ValueError, AttributeError):
+        return None
+    return query
+
+
+def _unpacked(value: Any) -> Any:
+    return tuple(_unpacked(each) for each in value) if isinstance(value, list) else value
+
+
+def read(path: Path) -> dict[str, frozenset[Any]]:
+    """Return the questions by system; nothing when the file is absent or damaged."""
+    try:
+        data = json.loads(path.read_bytes())
+        if data["version"] != VERSION:
+            return {}
+        table = [unpack(each) for each in data["queries"]]
+        return {
+            str(system): frozenset(
+                query for query in (table[index] for index in indexes) if query is not None
+            )
+            for system, indexes in data["systems"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return {}
+
+
+def write(path: Path, asked: Mapping[str, Iterable[Any]]) -> None:
+    """Write the questions by system, each question once; a full disk is no error."""
+    table: dict[Any, int | None] = {}
+    packed: list[list[Any]] = []
+    systems: dict[str, list[int]] = {}
+    for system, queries in asked.items():
+        indexes = systems.setdefault(system, [])
+        for query in queries:
+            if query not in table:
+                data = pack(query)
+                table[query] = None if data is None else len(packed)
+                if data is not None:
+                    packed.append(data)
+            index = table[query]
+            if index is not None:
+                indexes.append(index)
+        indexes.sort()
+    text = json.dumps({"version": VERSION, "queries": packed, "systems": systems}, separators=(",", ":"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_text(text)
+        temporary.replace(path)
+    except OSError:
+        return

@@ -1,0 +1,62 @@
+"""Who allowed what: the policy, this run's `--allow`, and what was born in this run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from provision.engine.model import ConsentNeed
+from provision.values.effects import Consent, Effect, EffectClass
+
+
+@dataclass(slots=True)
+class Consents:
+    """Decides effects of one run.
+
+    Args:
+        policy: consent by effect class, as the inventory says.
+        allow: classes whose `ask` is lifted for this run.
+        subject_of: whose system it is, by system.
+        subjects: all subjects' names: an effect's target may be one.
+        everything: destroy is its own consent.
+        born: subjects that did not exist before this run; nothing of theirs needs protection.
+        answers: what a person said in this run, by subject and class.
+    """
+
+    policy: Callable[[EffectClass], Consent]
+    allow: frozenset[EffectClass]
+    subject_of: Callable[[str], str]
+    subjects: frozenset[str]
+    everything: bool = False
+    born: set[str] = field(default_factory=set)
+    answers: dict[tuple[str, EffectClass], bool] = field(default_factory=dict)
+
+    def hit(self, system: str, effect: Effect) -> str:
+        """Return the subject that an effect hits."""
+        return effect.target if effect.target in self.subjects else self.subject_of(system)
+
+    def of(self, system: str, effect: Effect) -> Consent:
+        """Return the consent of an effect on a system."""
+        if self.everything:
+            return Consent.ALLOW
+        # Console loss hits the hypervisor's monitor, which was there before.
+        if effect.cls is not EffectClass.CONSOLE_LOSS and self.hit(system, effect) in self.born:
+            return Consent.ALLOW
+        found = self.policy(effect.cls)
+        if found is Consent.ASK and effect.cls in self.allow:
+            return Consent.ALLOW
+        return found
+
+    def missing(self, system: str, effects: Iterable[Effect]) -> tuple[ConsentNeed, ...]:
+        """Return the effects that are not allowed."""
+        needs = (ConsentNeed(system, effect, self.of(system, effect)) for effect in dict.fromkeys(effects))
+        return tuple(need for need in needs if need.consent is not Consent.ALLOW)
+
+
+def ranked(needs: Iterable[ConsentNeed]) -> tuple[ConsentNeed, ...]:
+    """Return needs without repetition, highest risk first."""
+    return tuple(
+        sorted(
+            dict.fromkeys(needs), key=lambda need: (-need.effect.cls.rank, need.system, need.effect.target)
+        )
+    )

@@ -1,0 +1,246 @@
+"""What happened, in SQLite: one writer thread, and nothing begins before its intent is on the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sqlite3
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from provision.engine.model import StepId
+from provision.resources.contracts import Change
+from provision.values.diagnostics import Diagnostic
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS runs (
+  id TEXT PRIMARY KEY, inventory TEXT NOT NULL, verb TEXT NOT NULL, started REAL NOT NULL, who TEXT NOT NULL,
+  seconds REAL, exit_code INTEGER, interrupted INTEGER, trips TEXT);
+CREATE TABLE IF NOT EXISTS steps (
+  n INTEGER PRIMARY KEY, run TEXT NOT NULL, subject TEXT NOT NULL, role TEXT NOT NULL, outcome TEXT NOT NULL,
+  seconds REAL NOT NULL, reason TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS intents (
+  n INTEGER PRIMARY KEY, run TEXT NOT NULL, subject TEXT NOT NULL, role TEXT NOT NULL, system TEXT NOT NULL,
+  what TEXT NOT NULL, at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS changes (
+  n INTEGER PRIMARY KEY, run TEXT NOT NULL, subject TEXT NOT NULL, role TEXT NOT NULL, key TEXT NOT NULL,
+  fields TEXT NOT NULL, verdict TEXT NOT NULL, seconds REAL NOT NULL, output TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS effects (
+  n INTEGER PRIMARY KEY, run TEXT NOT NULL, system TEXT NOT NULL, effect TEXT NOT NULL, verdict TEXT NOT NULL,
+  seconds REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS problems (
+  n INTEGER PRIMARY KEY, run TEXT NOT NULL, subject TEXT NOT NULL, role TEXT NOT NULL, diagnostic TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS steps_run ON steps (run);
+CREATE INDEX IF NOT EXISTS changes_run ON changes (run);
+"""
+HISTORY = 20_000
+"""How many former steps are looked at for `usually`."""
+RUNS = "SELECT id, inventory, verb, started, who, seconds, exit_code, interrupted FROM runs"
+
+
+def shown(change: Change) -> tuple[str, str, str, str]:
+    """Return a change as text: op, path, old, new; secrets as such."""
+    if change.secret:
+        return (str(change.op), change.path, "(secret)", "(secret)")
+    old, new = ("" if each is None else str(each) for each in (change.old, change.new))
+    return (str(change.op), change.path, old, new)
+
+
+@dataclass(slots=True)
+class _Entry:
+    sql: str
+    values: tuple[Any, ...]
+    written: threading.Event | None = None
+
+
+@dataclass(slots=True)
+class Journal:
+    """The journal file of one machine's runs.
+
+    Args:
+        path: the database; made with mode 0600.
+        mask: takes secrets out of text.
+    """
+
+    path: Path
+    mask: Callable[[str], str] = str
+    error: str = ""
+    _queue: queue.SimpleQueue[_Entry | None] = field(default_factory=queue.SimpleQueue)
+    _thread: threading.Thread | None = None
+
+    def begin(self, run: str, inventory: str, verb: str, who: str) -> None:
+        """Write down that a run began; on the disk before this returns."""
+        self._put(
+            "INSERT INTO runs (id, inventory, verb, started, who) VALUES (?, ?, ?, ?, ?)",
+            run, inventory, verb, time.time(), who,
+            sync=True,
+        )  # fmt: skip
+
+    def intent(self, run: str, step: StepId, system: str, what: Sequence[str]) -> None:
+        """Write down what is about to begin; on the disk before this returns."""
+        text = self.mask(json.dumps(list(what)))
+        self._put(
+            "INSERT INTO intents (run, subject, role, system, what, at) VALUES (?, ?, ?, ?, ?, ?)",
+            run, step.subject, step.role, system, text, time.time(),
+            sync=True,
+        )  # fmt: skip
+
+    def change(
+        self,
+        run: str,
+        step: StepId,
+        key: str,
+        changes: Sequence[Change],
+        verdict: str,
+        seconds: float,
+        output: Sequence[str],
+    ) -> None:
+        """Write down how one resource's fix ended."""
+        fields = self.mask(json.dumps([shown(each) for each in changes]))
+        text = self.mask("\n".join(output))
+        self._put(
+            "INSERT INTO changes (run, subject, role, key, fields, verdict, seconds, output) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            run, step.subject, step.role, key, fields, verdict, seconds, text,
+        )  # fmt: skip
+
+    def effect(self, run: str, system: str, effect: str, verdict: str, seconds: float) -> None:
+        """Write down how one effect ended."""
+        self._put(
+            "INSERT INTO effects (run, system, effect, verdict, seconds) VALUES (?, ?, ?, ?, ?)",
+            run, system, effect, verdict, seconds,
+        )  # fmt: skip
+
+    def problem(self, run: str, step: StepId, diagnostic: Diagnostic) -> None:
+        """Write down a problem."""
+        self._put(
+            "INSERT INTO problems (run, subject, role, diagnostic) VALUES (?, ?, ?, ?)",
+            run, step.subject, step.role, self.mask(json.dumps(diagnostic.as_json())),
+        )  # fmt: skip
+
+    def step(self, run: str, step: StepId, outcome: str, seconds: float, reason: str) -> None:
+        """Write down how a step ended."""
+        self._put(
+            "INSERT INTO steps (run, subject, role, outcome, seconds, reason) VALUES (?, ?, ?, ?, ?, ?)",
+            run, step.subject, step.role, outcome, seconds, self.mask(reason),
+        )  # fmt: skip
+
+    def end(
+        self, run: str, seconds: float, exit_code: int, trips: dict[str, int], *, interrupted: bool
+    ) -> None:
+        """Write down how a run ended; on the disk before this returns."""
+        self._put(
+            "UPDATE runs SET seconds = ?, exit_code = ?, interrupted = ?, trips = ? WHERE id = ?",
+            seconds, exit_code, int(interrupted), json.dumps(trips), run,
+            sync=True,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Write what is left and end the writer."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(timeout=10)
+            self._thread = None
+
+    def _put(self, sql: str, *values: Any, sync: bool = False) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
+            self._thread.start()
+        written = threading.Event() if sync else None
+        self._queue.put(_Entry(sql, values, written))
+        if written is not None:
+            written.wait(timeout=30)
+
+    def _write(self) -> None:
+        database: sqlite3.Connection | None = None
+        try:
+            database = _open(self.path)
+        except (OSError, sqlite3.Error) as error:  # a run on a full disk still converges the site
+            self.error = f"no journal: {error}"
+        ended = False
+        while not ended:
+            batch = [self._queue.get()]
+            with suppress(queue.Empty):
+                while True:
+                    batch.append(self._queue.get_nowait())
+            ended = None in batch
+            entries = [entry for entry in batch if entry is not None]
+            try:
+                if database is not None:
+                    for entry in entries:
+                        database.execute(entry.sql, entry.values)
+                    database.commit()
+            except sqlite3.Error as error:
+                self.error = f"no journal: {error}"
+            for entry in entries:
+                if entry.written is not None:
+                    entry.written.set()
+        if database is not None:
+            database.close()
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    database = sqlite3.connect(path, timeout=30)
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute("PRAGMA synchronous=FULL")
+    if database.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0] == 0:
+        database.executescript(SCHEMA)
+    return database
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _read(path: Path, sql: str, *values: Any) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    try:
+        database = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)
+        try:
+            database.row_factory = sqlite3.Row
+            return [dict(row) for row in database.execute(sql, values)]
+        finally:
+            database.close()
+    except sqlite3.Error:
+        return []
+
+
+def usually(path: Path, inventory: str) -> dict[StepId, float]:
+    """Return the median seconds of each step that changed something in former runs."""
+    rows = _read(
+        path,
+        "SELECT s.subject, s.role, s.seconds FROM steps s JOIN runs r ON r.id = s.run"
+        " WHERE r.inventory = ? AND s.outcome = 'changed' ORDER BY s.n DESC LIMIT ?",
+        inventory,
+        HISTORY,
+    )
+    times: dict[StepId, list[float]] = {}
+    for row in rows:
+        times.setdefault(StepId(row["role"], row["subject"]), []).append(row["seconds"])
+    return {step: statistics.median(values) for step, values in times.items()}
+
+
+def runs(path: Path, limit: int = 50) -> list[dict[str, Any]]:
+    """Return former runs, the latest first."""
+    return _read(path, f"{RUNS} ORDER BY started DESC LIMIT ?", limit)
+
+
+def run(path: Path, prefix: str) -> dict[str, Any] | None:
+    """Return one run with its steps, changes, effects and problems, by the beginning of its id; None if unclear."""
+    found = _read(path, f"{RUNS} WHERE substr(id, 1, ?) = ? LIMIT 2", len(prefix), prefix)
+    if len(found) != 1:
+        return None
+    name = found[0]["id"]
+    parts = ("steps", "intents", "changes", "effects", "problems")
+    return {
+        **found[0],
+        **{part: _read(path, f"SELECT * FROM {part} WHERE run = ? ORDER BY n", name) for part in parts},  # noqa: S608 - own table names
+    }

@@ -1,0 +1,87 @@
+"""One run from its first event to its exit code."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+from provision.engine.model import RunReport
+from provision.engine.run import Ending, Run
+from provision.engine.scheduler import Scheduler
+from provision.values.events import Problem, RunEnded, RunStarted
+from provision.values.outcomes import ExitCode, Outcome, worst
+
+
+def new_run_id() -> str:
+    """Return an id that sorts by time and is unlike any other."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def who() -> str:
+    """Return on whose behalf this process acts: user and machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{platform.node() or 'localhost'}"
+
+
+def exit_code(endings: Iterable[Ending], *, interrupted: bool) -> ExitCode:
+    """Return what the outcomes of all steps lead to, by precedence."""
+    codes = [ExitCode.INTERRUPTED] if interrupted else []
+    for ending in endings:
+        if ending.exit_code is not None:
+            codes.append(ending.exit_code)
+        elif ending.outcome in {Outcome.FAILED, Outcome.BLOCKED}:
+            codes.append(ExitCode.ERROR)
+        elif ending.outcome is Outcome.WAITING:
+            codes.append(ExitCode.WAITING)
+        elif ending.outcome in {Outcome.UNREACHED, Outcome.LATE} and not ending.excused:
+            codes.append(ExitCode.ERROR)
+    return worst(codes)
+
+
+def perform(run: Run, verb: str) -> RunReport:
+    """Run the plan and return how it ended.
+
+    Raises:
+        BaseException: what a worker raised that is no error of a system; the journal then has no end of the run.
+    """
+    began = time.monotonic()
+    plan = run.planned.plan
+    run.journal.begin(run.id, plan.inventory, verb, who())
+    run.emit(
+        RunStarted(
+            run=run.id,
+            inventory=plan.inventory,
+            verb=verb,
+            subjects=tuple(dict.fromkeys(step.subject for step in run.planned.works)),
+            journal=str(run.journal.path),
+        )
+    )
+    for warning in plan.warnings:
+        run.emit(Problem(run=run.id, diagnostic=warning.as_json()))
+    scheduler = Scheduler(run)
+    interrupted = scheduler.go()
+    seconds = time.monotonic() - began
+    code = exit_code(scheduler.endings.values(), interrupted=interrupted)
+    outcomes = Counter(str(ending.outcome) for ending in scheduler.endings.values())
+    trips = run.session.trips()
+    run.journal.end(run.id, seconds, int(code), trips, interrupted=interrupted)
+    run.emit(RunEnded(run=run.id, outcomes=dict(outcomes), exit_code=int(code), seconds=seconds))
+    return RunReport(
+        run.id,
+        plan.inventory,
+        scheduler.reports(),
+        tuple(run.missing),
+        trips,
+        interrupted,
+        seconds,
+        int(code),
+        run.verification,
+    )

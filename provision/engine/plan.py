@@ -1,0 +1,552 @@
+"""What would be done now: expansion of all steps, their changes, what is late, and what refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from provision.engine.consent import Consents, ranked
+from provision.engine.expand import RETIRED, VERIFY, ConflictError, Desired, expand, reversed_steps
+from provision.engine.graph import ancestors, ordered, predecessors
+from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepId, StepPlan
+from provision.engine.observe import Questions, observe
+from provision.engine.session import AwayError, Session
+from provision.engine.world import Options, World
+from provision.resources.contracts import (
+    ByHand,
+    Change,
+    Impossible,
+    Key,
+    Op,
+    Pending,
+    Remedy,
+    Resource,
+    Settles,
+    Snapshot,
+)
+from provision.roles.contracts import Context, Generated
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic, Severity
+from provision.values.effects import Effect, EffectClass
+from provision.values.errors import ProvisionError, Refused, UsageError
+
+ALREADY_BY_BOOT = frozenset({EffectClass.DAEMON_RELOAD, EffectClass.RESTART, EffectClass.RESTART_K3S})
+
+
+def owed(seen: Snapshot) -> tuple[Effect, ...]:
+    """Return the effects that earlier runs left; reboots and restarts are satisfied by any other boot."""
+
+    def is_open(pending: Pending) -> bool:
+        by_boot = pending.effect.cls.is_reboot or pending.effect.cls in ALREADY_BY_BOOT
+        return not by_boot or not pending.boot_id or pending.boot_id == seen.boot_id
+
+    return tuple(dict.fromkeys(each.effect for each in seen.pending if is_open(each)))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A resource that differs, and its remedy."""
+
+    resource: Resource
+    changes: tuple[Change, ...]
+    remedy: Remedy
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """What must happen after it."""
+        return () if isinstance(self.remedy, ByHand | Impossible) else self.remedy.effects
+
+    @property
+    def risks(self) -> tuple[Effect, ...]:
+        """What must be allowed before it."""
+        return () if isinstance(self.remedy, ByHand | Impossible) else self.remedy.risks
+
+    def planned(self) -> PlannedChange:
+        """Return it as data."""
+        by_hand = self.remedy if isinstance(self.remedy, ByHand) else None
+        return PlannedChange(self.resource.key, self.changes, self.effects, self.risks, by_hand)
+
+
+def difference(resource: Resource, seen: Snapshot) -> Difference | None:
+    """Return how a resource differs from what is seen, or None."""
+    changes = resource.changes(seen)
+    return Difference(resource, changes, resource.fix(seen)) if changes else None
+
+
+@dataclass(slots=True)
+class Work:
+    """One step on its way from plan to outcome.
+
+    Args:
+        step: what it is.
+        role: its module; None for verify and for the removal of retired things.
+        questions: facts that it needs, by system.
+        resources: desired states, once expanded.
+        plan: what it would do.
+        epochs: at which epochs of its systems it was expanded.
+        deeds: how much had been done on them then.
+    """
+
+    step: Step
+    role: Any
+    questions: Mapping[str, tuple[Any, ...]]
+    resources: tuple[Resource, ...] = ()
+    plan: StepPlan = field(init=False)
+    epochs: dict[str, int] = field(default_factory=dict)
+    deeds: int = 0
+
+    def __post_init__(self) -> None:
+        self.plan = StepPlan(self.step)
+
+    @property
+    def new_boot(self) -> bool:
+        """Whether its facts are only true after pending reboots."""
+        return bool(getattr(self.role, "NEW_BOOT", False))
+
+    @property
+    def systems(self) -> frozenset[str]:
+        """All systems that it looks at or acts on."""
+        return frozenset(self.questions).union(each.key.system for each in self.resources)
+
+
+@dataclass(slots=True)
+class Planned:
+    """A plan with what the run needs to keep it."""
+
+    plan: Plan
+    works: dict[StepId, Work]
+    desired: Desired
+    consents: Consents
+    generated: Generated
+    options: Options
+    destroying: bool = False
+
+
+class Expander:
+    """Turns a step into desired states, from the answers at hand."""
+
+    def __init__(self, world: World, session: Session, generated: Generated, *, destroying: bool) -> None:
+        self.world = world
+        self.session = session
+        self.generated = generated
+        self.destroying = destroying
+
+    def context(self, work: Work) -> Context:
+        """Return all that the step's role may look at."""
+        found = {name: self.session.snapshot(name) for name in work.questions}
+        snapshots = {name: snapshot for name, snapshot in found.items() if snapshot is not None}
+        return Context(
+            self.world.inventory, work.step.subject, snapshots, self.generated, destroying=self.destroying
+        )
+
+    def resources(self, work: Work) -> tuple[Resource, ...]:
+        """Return the desired states of a step (those that must go, when destroying).
+
+        Raises:
+            ProvisionError: the role cannot tell, with its reason.
+        """
+        return self._called(work, "retired" if self.destroying else "resources")
+
+    def retired(self, work: Work, *, prune: bool) -> tuple[Resource, ...]:
+        """Return what must go before anything of the subject comes; with `prune` also what left the inventory."""
+        found = self._called(work, "retired") if hasattr(work.role, "retired") else ()
+        return (*found, *self.orphans(work)) if prune else found
+
+    def orphans(self, work: Work) -> tuple[Resource, ...]:
+        """Return what is managed and no longer in the inventory."""
+        return self._called(work, "orphans") if hasattr(work.role, "orphans") else ()
+
+    def _called(self, work: Work, member: str) -> tuple[Resource, ...]:
+        try:
+            found: tuple[Resource, ...] = tuple(getattr(work.role, member)(self.context(work)))
+        except ProvisionError:
+            raise
+        except Exception as error:
+            raise ProvisionError(_defect(work.step, member, error)) from error
+        return found
+
+
+def _defect(step: Step, member: str, error: Exception) -> Diagnostic:
+    return Diagnostic(
+        "ROLE_DEFECT",
+        f"the role {step.id.role} failed in {member}(): {type(error).__name__}",
+        subject=step.subject.name,
+        untouched="nothing of this step was touched",
+        remedy="this is a defect of the tool: run again with --debug and report it",
+    )
+
+
+class Planner:
+    """Makes the plan of one call."""
+
+    def __init__(
+        self,
+        world: World,
+        session: Session,
+        options: Options,
+        remembered: Mapping[str, frozenset[Any]],
+        cancel: Cancel,
+        *,
+        destroying: bool = False,
+    ) -> None:
+        self.world = world
+        self.session = session
+        self.options = options
+        self.remembered = remembered
+        self.cancel = cancel
+        self.destroying = destroying
+        self.generated = world.generated()
+        self.expander = Expander(world, session, self.generated, destroying=destroying)
+        self.desired = Desired()
+        self.refusals: list[Diagnostic] = []
+        self.usage: list[Diagnostic] = []
+        self.dirty: dict[str, str] = {}
+        self.renewed: dict[str, str] = {}
+
+    def plan(self) -> Planned:
+        """Ask all systems and return what would be done.
+
+        Raises:
+            UsageError: targets, steps or desired states contradict each other.
+            Interrupted: the run must leave.
+        """
+        steps = expand(self.world, self.options)
+        if self.destroying:
+            steps = self._destroying(steps)
+        works = [self._work(step) for step in steps]
+        self._observe(works)
+        drafts = {work.step.id: self._draft(work) for work in works}
+        if self.usage:
+            raise UsageError(list(dict.fromkeys(self.usage)))
+        self._ask_missing(each for draft in drafts.values() for each in draft.all())
+        self.consents = Consents(
+            self.world.policy,
+            self.options.allow,
+            self.session.subject_of,
+            frozenset(step.subject.name for step in steps),
+            everything=self.destroying,
+        )
+        retired = self._retired(works, drafts)
+        late: set[StepId] = set()
+        while True:  # what is late wants nothing yet, and that may change what others show
+            self._unite(works, drafts, late)
+            self._compare(works, drafts)
+            now = {work.step.id for work in works if work.plan.late}
+            if now <= late:
+                break
+            late |= now
+        return self._finished([*retired, *works], drafts)
+
+    def _unite(self, works: Sequence[Work], drafts: Mapping[StepId, _Draft], late: set[StepId]) -> None:
+        self.desired = Desired()
+        for work in works:
+            draft = drafts[work.step.id]
+            if work.step.id not in late and draft.resources:
+                self.desired.unite(work.step.id, draft.resources)
+        for work in works:
+            draft = drafts[work.step.id]
+            keys = () if work.step.id in late else dict.fromkeys(each.key for each in draft.resources)
+            work.resources = self.desired.states(keys)
+            work.epochs = self.session.epochs(work.systems)
+            work.deeds = self.session.deeds(work.systems)
+        self._ask_missing(each for work in works for each in work.resources)
+
+    def _compare(self, works: Sequence[Work], drafts: Mapping[StepId, _Draft]) -> None:
+        self.dirty, self.renewed = {}, {}
+        self.consents.born.clear()
+        moved: dict[StepId, bool] = {}
+        pending_seen: set[str] = set()
+        for work in works:
+            before = any(moved.get(each, False) for each in predecessors(work.step))
+            work.plan = self._step_plan(work, drafts[work.step.id], pending_seen, moved=before)
+            moved[work.step.id] = before or bool(work.plan.changes or work.plan.late)
+            self._note_dirt(work)
+
+    # ------------------------------------------------------------ asking
+
+    def _destroying(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        able = {step.id for step in steps if hasattr(self.world.roles.get(step.id.role), "retired")}
+        kept = [
+            replace(step, after=step.after & able, needs=step.needs & able)
+            for step in steps
+            if step.id in able
+        ]
+        kept = _through(steps, kept)
+        return reversed_steps(kept)
+
+    def _work(self, step: Step) -> Work:
+        if step.id.role == VERIFY:
+            return Work(step, None, {})
+        role = self.world.roles[step.id.role]
+        return Work(step, role, role.questions(self.world.inventory, step.subject))
+
+    def _observe(self, works: Sequence[Work]) -> None:
+        questions = Questions()
+        for work in works:
+            questions.add(work.questions)
+        scope = set(questions.by_system)
+        subjects = {work.step.subject.name for work in works}
+        for name in self.remembered:
+            if self.session.subject_of(name) in subjects and not self.destroying:
+                scope.add(name)
+        questions.add(dict.fromkeys(scope, ()))
+        questions.close_over(self.session)
+        for name, queries in self.world.evidence.items():
+            if name in questions.by_system:
+                questions.add({name: queries})
+        for name, wanted in questions.by_system.items():
+            self.session.claim(name, wanted)
+        observe(
+            self.session,
+            questions.by_system,
+            {} if self.destroying else self.remembered,
+            self.cancel,
+        )
+        for name in questions.by_system:
+            system = self.session.systems.get(name)
+            if system is not None and isinstance(system.error, UsageError):
+                self.usage.extend(system.error.diagnostics)
+            if system is not None and isinstance(system.error, Refused):
+                self.refusals.extend(each for each in system.error.diagnostics if each not in self.refusals)
+
+    def _ask_missing(self, resources: Iterable[Resource]) -> None:
+        missing: dict[str, set[Any]] = {}
+        for resource in resources:
+            missing.setdefault(resource.key.system, set()).update(resource.queries())
+        for name, queries in missing.items():
+            self.session.claim(name, queries)
+        open_systems = {}
+        for name, queries in missing.items():
+            system = self.session.systems.get(name)
+            if system is None or (system.snapshot is None and system.error is not None):
+                continue
+            if system.snapshot is None or system.snapshot.missing(queries):
+                open_systems[name] = queries
+        observe(self.session, open_systems, {}, self.cancel)
+
+    # ------------------------------------------------------------ one step
+
+    def _draft(self, work: Work) -> _Draft:
+        if work.role is None or self._standing(work.questions) is not None:
+            return _Draft()
+        try:
+            return _Draft(
+                self.expander.resources(work),
+                () if self.destroying else self.expander.retired(work, prune=self.options.prune),
+                () if self.destroying else self.expander.orphans(work),
+            )
+        except UsageError as error:
+            self.usage.extend(error.diagnostics)
+            return _Draft()
+        except ProvisionError as error:
+            return _Draft(problem=error.diagnostics[0])
+
+    def _standing(self, systems: Iterable[str]) -> ProvisionError | None:
+        """Return why the first of some systems gives no answers, or None when all do."""
+        for name in systems:
+            system = self.session.systems.get(name)
+            if system is None:
+                return ProvisionError(Diagnostic("SYSTEM_UNKNOWN", f"there is no system {name!r}"))
+            if system.snapshot is None:
+                return system.error or ProvisionError(Diagnostic("SYSTEM_SILENT", f"{name} was not asked"))
+        return None
+
+    def _step_plan(self, work: Work, draft: _Draft, pending_seen: set[str], *, moved: bool) -> StepPlan:
+        step = work.step
+        if work.role is None:
+            return StepPlan(step)
+        systems = frozenset(work.questions).union(each.key.system for each in draft.resources)
+        late = self._late(work, systems)
+        if late:
+            return StepPlan(step, late=late)
+        standing = self._standing(systems)
+        if standing is not None and self.destroying and isinstance(standing, AwayError):
+            return StepPlan(step)  # what is not there needs no removal
+        if standing is not None:
+            return away(step, standing, moved=moved)
+        if draft.problem is not None:
+            return StepPlan(step, problem=draft.problem)
+        return self._compared(work, pending_seen)
+
+    def _late(self, work: Work, systems: Iterable[str]) -> str:
+        for name in systems:
+            subject = self.session.subject_of(name)
+            if subject in self.renewed:
+                return self.renewed[subject]
+            if work.new_boot and subject in self.dirty:
+                return self.dirty[subject]
+        return ""
+
+    def _compared(self, work: Work, pending_seen: set[str]) -> StepPlan:
+        changes: list[PlannedChange] = []
+        problem: Diagnostic | None = None
+        unchanged = 0
+        for resource in work.resources:
+            seen = self.session.snapshot(resource.key.system)
+            if self.desired.owner(resource.key) != work.step.id or seen is None:
+                unchanged += 1
+                continue
+            found = difference(resource, seen)
+            if found is None:
+                unchanged += 1
+                continue
+            by_itself = all(each.settles is Settles.WITHIN for each in found.changes)
+            if isinstance(found.remedy, Impossible) and not by_itself:
+                problem = problem or found.remedy.diagnostic
+            changes.append(found.planned())
+        for name in sorted(work.systems):
+            seen = self.session.snapshot(name)
+            # Who only looks at a system does not repay what it owes.
+            mine = self.session.subject_of(name) == work.step.subject.name
+            acts = any(each.key.system == name for each in work.resources)
+            if seen is None or name in pending_seen or not (mine or acts):
+                continue
+            pending_seen.add(name)
+            changes.extend(
+                PlannedChange(Key(name, "pending", str(effect)), (), (effect,), pending=True)
+                for effect in owed(seen)
+            )
+        return StepPlan(work.step, tuple(changes), unchanged, problem=problem)
+
+    def _note_dirt(self, work: Work) -> None:
+        for planned in work.plan.changes:
+            for effect in (*planned.effects, *planned.risks):
+                subject = self.consents.hit(planned.key.system, effect)
+                if effect.cls.is_reboot:
+                    self.dirty.setdefault(subject, f"after {subject} has rebooted")
+                elif effect.cls is EffectClass.POWER_CYCLE:
+                    self.dirty.setdefault(subject, f"after {subject} was power-cycled")
+                elif effect.cls is EffectClass.REPLACE:
+                    self.renewed.setdefault(subject, f"after {subject} was replaced")
+            if planned.by_hand is None and is_birth(
+                planned.key, planned.changes, self.session, self.consents.subjects
+            ):
+                self.consents.born.add(planned.key.name)
+
+    # ------------------------------------------------------------ the whole
+
+    def _retired(self, works: Sequence[Work], drafts: Mapping[StepId, _Draft]) -> list[Work]:
+        by_subject: dict[str, list[Work]] = {}
+        for work in works:
+            if drafts[work.step.id].retired:
+                by_subject.setdefault(work.step.subject.name, []).append(work)
+        found = []
+        for subject, theirs in by_subject.items():
+            resources = [each for work in reversed(theirs) for each in drafts[work.step.id].retired]
+            desired = Desired()
+            step = Step(StepId(RETIRED, subject), theirs[0].step.subject)
+            removal = Work(step, None, {}, desired.states(desired.unite(step.id, resources)))
+            changes = []
+            unchanged = 0
+            for resource in removal.resources:
+                seen = self.session.snapshot(resource.key.system)
+                gone = difference(resource, seen) if seen is not None else None
+                if gone is None:
+                    unchanged += 1
+                else:
+                    changes.append(gone.planned())
+            if not changes:
+                continue
+            removal.plan = StepPlan(step, tuple(changes), unchanged)
+            removal.epochs = self.session.epochs(removal.systems)
+            found.append(removal)
+            first = next(work for work in works if work.step.subject.name == subject)
+            first.step = replace(first.step, needs=first.step.needs | {step.id})
+            first.plan = StepPlan(first.step)
+        return found
+
+    def _finished(self, works: Sequence[Work], drafts: Mapping[StepId, _Draft]) -> Planned:
+        order = ordered([work.step for work in works])
+        by_id = {work.step.id: work for work in works}
+        resources = [each for work in works for each in work.resources]
+        warnings: list[Diagnostic] = []
+        for found in self.world.rules(self.world.inventory, self.session.snapshots(), resources):
+            (self.refusals if found.severity is Severity.ERROR else warnings).append(found)
+        orphans = dict.fromkeys(
+            str(each.key)
+            for draft in drafts.values()
+            for each in draft.orphans
+            if (seen := self.session.snapshot(each.key.system)) is not None and each.changes(seen)
+        )
+        plan = Plan(
+            self.world.name,
+            tuple(by_id[step.id].plan for step in order),
+            self._risks(works),
+            tuple(self.refusals),
+            tuple(warnings),
+            tuple(orphans),
+        )
+        return Planned(
+            plan,
+            {step.id: by_id[step.id] for step in order},
+            self.desired,
+            self.consents,
+            self.generated,
+            self.options,
+            self.destroying,
+        )
+
+    def _risks(self, works: Sequence[Work]) -> tuple[ConsentNeed, ...]:
+        return ranked(
+            ConsentNeed(planned.key.system, effect, self.consents.of(planned.key.system, effect))
+            for work in works
+            for planned in work.plan.changes
+            for effect in (*planned.effects, *planned.risks)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """What a role says before other roles were heard."""
+
+    resources: tuple[Resource, ...] = ()
+    retired: tuple[Resource, ...] = ()
+    orphans: tuple[Resource, ...] = ()
+    problem: Diagnostic | None = None
+
+    def all(self) -> tuple[Resource, ...]:
+        """Return everything that must be looked at."""
+        return (*self.resources, *self.retired, *self.orphans)
+
+
+def away(step: Step, error: ProvisionError, *, moved: bool) -> StepPlan:
+    """Return the plan of a step whose system gives no answers.
+
+    Args:
+        step: the step.
+        error: why.
+        moved: whether an earlier step of this run may change that.
+    """
+    if isinstance(error, AwayError):
+        if error.away.late and moved:
+            return StepPlan(step, late=error.away.reason)
+        return StepPlan(step, unreached=error.away.reason, excused=error.away.excused)
+    return StepPlan(step, unreached=error.diagnostics[0].summary)
+
+
+def is_birth(key: Key, changes: Sequence[Change], session: Session, subjects: frozenset[str]) -> bool:
+    """Tell whether changes bring a subject into being: all of it is new, and it could not be reached before."""
+    if key.name not in subjects or session.subject_of(key.system) == key.name:
+        return False
+    reachable = any(session.snapshot(name) is not None for name in session.of_subject(key.name))
+    return bool(changes) and not reachable and all(change.op is Op.CREATE for change in changes)
+
+
+def _through(steps: Sequence[Step], kept: Sequence[Step]) -> list[Step]:
+    """Return the kept steps with the edges that led through those left out."""
+    before = ancestors(steps)
+    ids = {step.id for step in kept}
+    return [replace(step, needs=frozenset(before[step.id] & ids), after=frozenset()) for step in kept]
+
+
+__all__ = [
+    "ConflictError",
+    "Difference",
+    "Expander",
+    "Planned",
+    "Planner",
+    "Work",
+    "difference",
+    "owed",
+]

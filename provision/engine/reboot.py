@@ -1,0 +1,105 @@
+"""Merged reboots: one boot for all that a subject's steps owe, then these steps are read back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from provision.engine.act import read_back, unreached
+from provision.engine.journal import shown
+from provision.engine.model import StepId
+from provision.engine.plan import Work
+from provision.engine.run import Ending, Run, failed
+from provision.values.diagnostics import Diagnostic
+from provision.values.effects import Effect
+from provision.values.errors import ProvisionError
+from provision.values.events import EffectDone, StepEnded, StepStarted
+from provision.values.outcomes import Outcome
+
+REBOOT = "reboot"
+
+
+def chosen(run: Run, subject: str) -> tuple[str, Effect]:
+    """Return the system and effect of one reboot that satisfies all that are owed: the subject's own system first."""
+    owed = run.owed[subject]
+    return min(
+        owed, key=lambda each: (run.session.subject_of(each[0]) != subject, -each[1].cls.rank, each[0])
+    )
+
+
+def reboot(run: Run, subject: str) -> Diagnostic | None:
+    """Reboot a subject, void what was known of it, and return what went wrong, if anything did."""
+    system, effect = chosen(run, subject)
+    step = StepId(REBOOT, subject)
+    began = time.monotonic()
+    run.emit(StepStarted(run=run.id, subject=subject, role=REBOOT))
+    run.journal.intent(run.id, step, system, [str(effect)])
+    problem: Diagnostic | None = None
+    handle = run.session.systems[system]
+    try:
+        with handle.lock:
+            driver = run.session.driver(system, run.cancel)
+            handle.acted += 1
+            driver.reboot(effect, lambda line: run.progress(step, line), run.cancel)
+    except ProvisionError as error:
+        problem = error.diagnostics[0]
+    finally:
+        run.session.void(subject, keep=system)
+    seconds = time.monotonic() - began
+    verdict = "failed" if problem else "done"
+    run.journal.effect(run.id, system, str(effect), verdict, seconds)
+    run.emit(EffectDone(run=run.id, system=system, effect=str(effect), verdict=verdict, seconds=seconds))
+    outcome = Outcome.FAILED if problem else Outcome.CHANGED
+    run.journal.step(run.id, step, str(outcome), seconds, problem.summary if problem else "")
+    run.emit(
+        StepEnded(
+            run=run.id,
+            subject=subject,
+            role=REBOOT,
+            outcome=str(outcome),
+            seconds=seconds,
+            reason=problem.summary if problem else "",
+        )
+    )
+    return problem
+
+
+def after_reboot(run: Run, works: Sequence[Work], former: Mapping[StepId, Ending]) -> dict[StepId, Ending]:
+    """Read back the steps that waited for a reboot, once a system, and return their outcomes."""
+    found: dict[StepId, Ending] = {}
+    silent: dict[str, ProvisionError] = {}
+    for system in sorted({name for work in works for name in run.touched.get(work.step.id, ())}):
+        theirs = [work for work in works if system in run.touched.get(work.step.id, ())]
+        try:
+            read_back(run, theirs[0], [system], theirs[1:])
+        except ProvisionError as error:
+            silent[system] = error
+    for work in works:
+        before = former[work.step.id]
+        away = [silent[each] for each in sorted(run.touched.get(work.step.id, ())) if each in silent]
+        if away:
+            found[work.step.id] = replace(unreached(away[0]), changed=before.changed)
+        else:
+            found[work.step.id] = _outcome(run, work, before)
+    return found
+
+
+def _outcome(run: Run, work: Work, former: Ending) -> Ending:
+    changed = {each.key for each in former.changed}
+    for resource in work.resources:
+        seen = run.session.snapshot(resource.key.system)
+        if resource.key not in changed or seen is None or former.outcome is Outcome.WAITING:
+            continue
+        changes = resource.changes(seen)
+        if changes:
+            lines = (f"{op} {path}: is {old}, should be {new}" for op, path, old, new in map(shown, changes))
+            diagnostic = Diagnostic(
+                "NOT_AS_DESIRED",
+                f"{resource.key} is not as desired after the reboot",
+                subject=work.step.subject.name,
+                evidence=tuple(lines)[:20],
+                source=resource.source,
+            )
+            return failed(diagnostic, former.changed)
+    return replace(former, deferred=False)

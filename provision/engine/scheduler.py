@@ -1,0 +1,398 @@
+"""Runs the steps of a plan: each when its predecessors have ended and its systems are free."""
+
+from __future__ import annotations
+
+import heapq
+import queue
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from provision.engine import workers
+from provision.engine.act import execute, is_stale
+from provision.engine.expand import VERIFY
+from provision.engine.graph import predecessors
+from provision.engine.model import StepId, StepReport
+from provision.engine.plan import Work
+from provision.engine.reboot import after_reboot, reboot
+from provision.engine.run import Ending, Run, failed
+from provision.values.cancel import Interrupted
+from provision.values.diagnostics import Diagnostic
+from provision.values.events import StepEnded, StepStarted
+from provision.values.outcomes import ExitCode, Outcome
+
+WORKERS = 64
+"""Steps at a time; one system is never acted on by two of them."""
+
+
+@dataclass(slots=True)
+class _Done:
+    """A message of a worker: what it did, and its endings or what it raised."""
+
+    name: StepId
+    systems: frozenset[str]
+    endings: dict[StepId, Ending] = field(default_factory=dict)
+    error: BaseException | None = None
+    rebooted: str = ""
+
+
+class Scheduler:
+    """Decides what begins when; all decisions are made on the caller's thread."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.works = run.planned.works
+        self.position = {step: index for index, step in enumerate(self.works)}
+        self.left = dict.fromkeys(self.works, 0)
+        self.followers: dict[StepId, list[StepId]] = {step: [] for step in self.works}
+        for step, work in self.works.items():
+            for each in predecessors(work.step):
+                if each in self.works:
+                    self.left[step] += 1
+                    self.followers[each].append(step)
+        self.open: dict[str, int] = {}
+        for work in self.works.values():
+            self.open[work.step.subject.name] = self.open.get(work.step.subject.name, 0) + 1
+        self.ready = [self.position[step] for step, count in self.left.items() if count == 0]
+        heapq.heapify(self.ready)
+        self.order = list(self.works)
+        self.parked: list[StepId] = []
+        self.busy: dict[str, int] = {}
+        self.running: dict[StepId, float] = {}
+        self.rebooting: set[str] = set()
+        self.endings: dict[StepId, Ending] = {}
+        self.seconds: dict[StepId, float] = {}
+        self.deferred: dict[str, list[StepId]] = {}
+        self.held: dict[StepId, list[StepId]] = {}
+        self.inbox: queue.SimpleQueue[_Done] = queue.SimpleQueue()
+
+    def go(self) -> bool:
+        """Run everything; return whether the user interrupted it.
+
+        Raises:
+            BaseException: what a worker raised that is no error of a system (a defect, a killed process).
+        """
+        try:
+            while True:
+                self._dispatch()
+                if not self.running and not self._unstick():
+                    break
+                if self.running:
+                    self._take(workers.wait(self.inbox, self.run.cancel))
+        except Interrupted:
+            self._leave()
+            return True
+        cut = any(step not in self.endings for step in self.works)
+        self._leave()
+        return cut
+
+    def reports(self) -> tuple[StepReport, ...]:
+        """Return how all steps ended, in the plan's order."""
+        return tuple(
+            StepReport(
+                step,
+                ending.outcome,
+                self.seconds.get(step, 0.0),
+                ending.changed,
+                ending.diagnostics,
+                ending.reason,
+            )
+            for step in self.works
+            if (ending := self.endings.get(step)) is not None
+        )
+
+    # ------------------------------------------------------------ what begins
+
+    def _dispatch(self) -> None:
+        if self.run.cancel.draining:
+            return
+        waiting, self.parked = self.parked, []
+        for step in waiting:
+            heapq.heappush(self.ready, self.position[step])
+        while self.ready:
+            step = self.order[heapq.heappop(self.ready)]
+            if not self._begin(self.works[step]):
+                self.parked.append(step)
+
+    def _begin(self, work: Work) -> bool:
+        """Begin a step, or end it at once when there is nothing to do; False when it must wait for a system."""
+        ending = self._without_work(work)
+        if ending is not None:
+            self._started(work)
+            self._end(work.step.id, ending, 0.0)
+            return True
+        if work.step.id.role == VERIFY:
+            self._start(work, frozenset(), self._verify)
+            return True
+        subjects = {self.run.session.subject_of(name) for name in work.systems}
+        if work.new_boot:
+            for subject in sorted(subjects & set(self.run.owed)):
+                self._reboot(subject)
+                return False
+        systems = self._exclusive(work)
+        if len(self.running) >= WORKERS or any(self.busy.get(name) for name in systems):
+            return False
+        self._start(work, systems, lambda each: {each.step.id: execute(self.run, each)})
+        return True
+
+    def _without_work(self, work: Work) -> Ending | None:
+        """Return the ending of a step that needs no worker: nothing to do, blocked, or unreached."""
+        blocked = self._blocked(work)
+        if blocked is not None:
+            return blocked
+        plan = work.plan
+        if work.step.id.role == VERIFY:
+            return None
+        if work.new_boot:
+            for name in sorted(work.systems):
+                need = self.run.withheld.get(self.run.session.subject_of(name))
+                if need is not None:
+                    return Ending(
+                        Outcome.WAITING, f"waits for consent: {need.effect} of {need.system}", stops=True
+                    )
+        if plan.unreached and not plan.late:
+            return Ending(Outcome.UNREACHED, plan.unreached, stops=True, excused=plan.excused)
+        if plan.problem is not None and not work.resources:
+            return failed(plan.problem)
+        fresh = not is_stale(self.run, work) and self.run.session.deeds(work.systems) == work.deeds
+        if fresh and not plan.changes and plan.problem is None:
+            return Ending(Outcome.UNCHANGED)
+        return None
+
+    def _blocked(self, work: Work) -> Ending | None:
+        for each in sorted(work.step.needs):
+            ending = self.endings.get(each)
+            if ending is None or not ending.stops:
+                continue
+            if ending.outcome is Outcome.UNREACHED:
+                return Ending(Outcome.UNREACHED, ending.reason, stops=True, excused=ending.excused)
+            if ending.outcome is Outcome.WAITING:
+                return Ending(Outcome.WAITING, f"waits for {each}", stops=True)
+            root = ending.reason if ending.outcome is Outcome.BLOCKED else f"{each} failed"
+            return Ending(Outcome.BLOCKED, root, stops=True)
+        return None
+
+    def _exclusive(self, work: Work) -> frozenset[str]:
+        """Return the systems that a step may act on."""
+        if work.plan.late or is_stale(self.run, work):
+            return work.systems
+        acted = {each.key.system for each in work.plan.changes}
+        return frozenset(acted) or work.systems
+
+    def _start(
+        self, work: Work, systems: frozenset[str], call: Callable[[Work], dict[StepId, Ending]]
+    ) -> None:
+        step = work.step.id
+        self._started(work)
+        self._occupy(step, systems)
+
+        def perform() -> None:
+            done = _Done(step, systems)
+            try:
+                done.endings = call(work)
+            except Exception as error:  # noqa: BLE001 - a defect ends the step, not the run
+                done.endings = {step: failed(_defect(step, error))}
+            except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
+                done.error = error
+            self.inbox.put(done)
+
+        workers.start(str(step), perform)
+
+    def _started(self, work: Work) -> None:
+        step = work.step.id
+        self.run.emit(
+            StepStarted(
+                run=self.run.id, subject=step.subject, role=step.role, usually=self.run.usual.get(step, 0.0)
+            )
+        )
+
+    def _occupy(self, name: StepId, systems: frozenset[str]) -> None:
+        self.running[name] = time.monotonic()
+        for system in systems:
+            self.busy[system] = self.busy.get(system, 0) + 1
+
+    def _verify(self, work: Work) -> dict[StepId, Ending]:
+        if self.run.verify is None:
+            return {work.step.id: Ending(Outcome.UNCHANGED, "no checks")}
+        found = self.run.verify(self.run.cancel)
+        self.run.verification = found.detail
+        good = found.exit_code is ExitCode.DONE
+        outcome = Outcome.UNCHANGED if good else Outcome.FAILED
+        return {work.step.id: Ending(outcome, found.summary, exit_code=found.exit_code)}
+
+    # ------------------------------------------------------------ reboots
+
+    def _reboot(self, subject: str) -> bool:
+        """Begin the reboot that a subject owes, once its systems are free; tell whether it began."""
+        if subject in self.rebooting or self.run.cancel.draining:
+            return False
+        systems = self._behind(subject)
+        if any(self.busy.get(name) for name in systems):
+            return False
+        self.rebooting.add(subject)
+        name = StepId("reboot", subject)
+        self._occupy(name, systems)
+        deferred = list(self.deferred.get(subject, ()))
+
+        def perform() -> None:
+            done = _Done(name, systems, rebooted=subject)
+            try:
+                problem = reboot(self.run, subject)
+                if problem:
+                    done.endings = {step: failed(problem, self.endings[step].changed) for step in deferred}
+                else:
+                    works = [self.works[step] for step in deferred]
+                    done.endings = after_reboot(self.run, works, self.endings)
+            except Exception as error:  # noqa: BLE001 - as above
+                done.endings = {step: failed(_defect(name, error)) for step in deferred}
+            except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
+                done.error = error
+            self.inbox.put(done)
+
+        workers.start(str(name), perform)
+        return True
+
+    def _behind(self, subject: str) -> frozenset[str]:
+        return self.run.session.behind(subject)
+
+    def _unstick(self) -> bool:
+        """When nothing runs: begin reboots that are owed; tell whether anything can still happen."""
+        if self.run.cancel.draining:
+            return False
+        for subject in sorted(self.run.owed):
+            if self._may_reboot(subject) and self._reboot(subject):
+                return True
+            self._give_up(subject)
+        if self.ready or self.parked:
+            before = len(self.endings)
+            self._dispatch()
+            return bool(self.running) or len(self.endings) > before
+        return bool(self.ready)
+
+    def _may_reboot(self, subject: str) -> bool:
+        """Tell whether nothing of a subject failed: a half-changed host is not rebooted."""
+        return not any(
+            ending.outcome in {Outcome.FAILED, Outcome.BLOCKED}
+            for step, ending in self.endings.items()
+            if step.subject == subject
+        )
+
+    def _give_up(self, subject: str) -> None:
+        """Leave a reboot owed because something of the subject failed."""
+        self.run.owed.pop(subject, None)
+        for step in self.deferred.pop(subject, []):
+            former = self.endings[step]
+            reason = f"the reboot of {subject} is owed: another step of it failed"
+            self._final(step, Ending(Outcome.BLOCKED, reason, former.diagnostics, former.changed, stops=True))
+
+    # ------------------------------------------------------------ what ended
+
+    def _take(self, done: _Done) -> None:
+        began = self.running.pop(done.name)
+        for system in done.systems:
+            self.busy[system] -= 1
+        if done.error is not None:
+            raise done.error
+        if done.rebooted:
+            self.rebooting.discard(done.rebooted)
+            self.run.owed.pop(done.rebooted, None)
+            self.deferred.pop(done.rebooted, None)
+            for step, ending in done.endings.items():
+                self._final(step, ending)
+            return
+        for step, ending in done.endings.items():
+            self._end(step, ending, time.monotonic() - began)
+
+    def _end(self, step: StepId, ending: Ending, seconds: float) -> None:
+        self.endings[step] = ending
+        self.seconds[step] = seconds
+        self.run.ended.add(step)
+        self.open[step.subject] -= 1
+        targets = self._awaited(step) if ending.deferred else []
+        if targets:
+            self.held[step] = []
+            for follower in self.followers[step]:
+                if follower.subject == step.subject:
+                    self._release(follower)
+                else:
+                    self.held[step].append(follower)
+            for subject in targets[:1]:
+                self.deferred.setdefault(subject, []).append(step)
+        else:
+            ending.deferred = False
+            self._tell(step, ending)
+            for follower in self.followers[step]:
+                self._release(follower)
+        for subject in list(self.run.owed):
+            if self.open.get(subject, 0) == 0 and subject not in self.rebooting:
+                if self._may_reboot(subject):
+                    self._reboot(subject)
+                else:
+                    self._give_up(subject)
+
+    def _awaited(self, step: StepId) -> list[str]:
+        """Return the subjects whose reboot a deferred step waits for."""
+        touched = self.run.touched.get(step, set()) | set(self.works[step].systems)
+        return [
+            subject
+            for subject, owed in self.run.owed.items()
+            if any(system in touched for system, _ in owed) or subject == step.subject
+        ]
+
+    def _final(self, step: StepId, ending: Ending) -> None:
+        """A step that waited for a reboot has its outcome."""
+        self.endings[step] = ending
+        self._tell(step, ending)
+        for follower in self.held.pop(step, []):
+            self._release(follower)
+
+    def _release(self, step: StepId) -> None:
+        self.left[step] -= 1
+        if self.left[step] == 0:
+            heapq.heappush(self.ready, self.position[step])
+
+    def _tell(self, step: StepId, ending: Ending) -> None:
+        seconds = self.seconds.get(step, 0.0)
+        for diagnostic in ending.diagnostics:
+            self.run.problem(step, diagnostic)
+        self.run.journal.step(self.run.id, step, str(ending.outcome), seconds, ending.reason)
+        self.run.emit(
+            StepEnded(
+                run=self.run.id,
+                subject=step.subject,
+                role=step.role,
+                outcome=str(ending.outcome),
+                seconds=seconds,
+                reason=ending.reason,
+            )
+        )
+
+    def _leave(self) -> None:
+        """Give every step without an outcome one: the run ends here."""
+        for step in self.works:
+            ending = self.endings.get(step)
+            if ending is not None and not ending.deferred:
+                continue
+            if ending is not None:
+                self._final(
+                    step, Ending(Outcome.BLOCKED, "interrupted before its reboot", changed=ending.changed)
+                )
+            elif step in self.running:
+                reason = "interrupted: what it began is looked up by the next run"
+                self.endings[step] = Ending(Outcome.FAILED, reason, stops=True)
+                self._tell(step, self.endings[step])
+            else:
+                self.endings[step] = Ending(Outcome.BLOCKED, "interrupted before it began", stops=True)
+                self._tell(step, self.endings[step])
+
+
+def _defect(step: StepId, error: Exception) -> Diagnostic:
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
+    return Diagnostic(
+        "INTERNAL",
+        f"{step}: provision itself failed: {type(error).__name__}{place}",
+        subject=step.subject,
+        remedy="this is a defect of the tool: run again with --debug and report it",
+    )

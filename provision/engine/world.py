@@ -1,0 +1,143 @@
+"""What the engine is told about a site: everything of the domain comes in through these hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from provision.connections.contracts import Endpoint
+from provision.inventory import Inventory, Subject
+from provision.resources.contracts import Driver, Resource, Snapshot
+from provision.roles.contracts import Generated, SystemSpec
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic
+from provision.values.effects import ALLOWED_BY_DEFAULT, Consent, EffectClass
+from provision.values.outcomes import ExitCode
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a playbook.
+
+    Args:
+        role: name of the role; `verify` for the verification.
+        on: selectors.
+        after: roles whose steps must have ended before.
+        serial: how many subjects at a time, 0 for all.
+        gate: a question to a person, or empty.
+    """
+
+    role: str
+    on: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    serial: int = 0
+    gate: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Playbook:
+    """Which roles, on which subjects, in which order."""
+
+    name: str
+    entries: tuple[Entry, ...]
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A subject whose steps come first.
+
+    Args:
+        name: the subject.
+        needed: whether its failure blocks; otherwise only the order counts.
+    """
+
+    name: str
+    needed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What one call is about.
+
+    Args:
+        targets: names of subjects; empty for all.
+        steps: names of roles; empty for all.
+        allow: effect classes whose `ask` is lifted for this run; never lifts `never`.
+        prune: also remove what left the inventory.
+        host: destroy also removes the hypervisor's own files.
+        strict: verify: *cannot tell* is exit 7.
+        junit: verify: where to write JUnit XML, or None.
+    """
+
+    targets: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+    allow: frozenset[EffectClass] = frozenset()
+    prune: bool = False
+    host: bool = False
+    strict: bool = False
+    junit: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How the playbook's verification ended; `detail` is the full report for the layers above."""
+
+    exit_code: ExitCode
+    summary: str
+    detail: object = None
+
+
+def no_parents(_subject: Subject) -> tuple[Parent, ...]:
+    """Answer for sites where subjects do not depend on each other."""
+    return ()
+
+
+def no_rules(
+    _inventory: Inventory, _snapshots: Mapping[str, Snapshot], _resources: Sequence[Resource]
+) -> Iterable[Diagnostic]:
+    """Answer for sites without preflight rules."""
+    return ()
+
+
+def default_policy(cls: EffectClass) -> Consent:
+    """Return the consent of an effect class that no policy lists."""
+    return Consent.ALLOW if cls in ALLOWED_BY_DEFAULT else Consent.ASK
+
+
+@dataclass(frozen=True)
+class World:
+    """A site as the engine sees it.
+
+    Args:
+        inventory: what the user declared; only handed through.
+        name: the inventory's name.
+        playbook: what to do.
+        roles: role module by name; a missing one serves nothing.
+        select: subjects of a selector.
+        systems: all systems by name.
+        open_driver: makes a driver; sends nothing before its first question.
+        generated: makes the generated values of one run.
+        policy: consent by effect class.
+        parents: which subjects come before one.
+        rules: preflight.
+        evidence: questions of preflight beyond those of roles, by system.
+    """
+
+    inventory: Inventory
+    name: str
+    playbook: Playbook
+    roles: Mapping[str, Any]
+    select: Callable[[str], Sequence[Subject]]
+    systems: Mapping[str, SystemSpec]
+    open_driver: Callable[[SystemSpec, Endpoint], Driver]
+    generated: Callable[[], Generated]
+    policy: Callable[[EffectClass], Consent] = default_policy
+    parents: Callable[[Subject], tuple[Parent, ...]] = no_parents
+    rules: Callable[[Inventory, Mapping[str, Snapshot], Sequence[Resource]], Iterable[Diagnostic]] = no_rules
+    evidence: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+Verify = Callable[[Cancel], Verification]
+"""Runs the checks; wired above the engine."""

@@ -1,0 +1,420 @@
+"""A site of small fakes: hosts are dictionaries, resources are values in them, roles are objects."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from provision.connections.contracts import Endpoint, LocalEndpoint
+from provision.engine import asked
+from provision.engine.generated import GeneratedValues
+from provision.engine.journal import Journal
+from provision.engine.model import RunReport
+from provision.engine.perform import perform
+from provision.engine.plan import Planned, Planner
+from provision.engine.run import Run
+from provision.engine.session import Session
+from provision.engine.world import (
+    Entry,
+    Options,
+    Parent,
+    Playbook,
+    Verify,
+    World,
+    default_policy,
+    no_rules,
+)
+from provision.inventory import Inventory, Subject
+from provision.resources.contracts import (
+    Action,
+    ApiCall,
+    ByHand,
+    CannotTell,
+    Change,
+    Emit,
+    Fix,
+    Impossible,
+    Key,
+    Op,
+    Pending,
+    Remedy,
+    Resource,
+    Result,
+    Settles,
+    Snapshot,
+    Verdict,
+)
+from provision.roles.contracts import Context, NotThere, SystemSpec
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic, Source
+from provision.values.effects import Consent, Effect, EffectClass
+from provision.values.errors import Transient
+from provision.values.events import Event
+
+
+class KilledError(BaseException):
+    """The controller was killed here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a name holds; `running` names hold what was there at boot or at the last restart."""
+
+    kind: ClassVar[str] = "value"
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A value on a host.
+
+    Args:
+        boots: the value counts only after a reboot of this class.
+        restarts: the unit that must restart after it.
+        risks: what its fix needs consent for.
+        creates: the subject that it brings into being.
+        by_hand: a person must do it.
+        impossible: nothing may be done.
+        within: seconds in which it comes true by itself.
+    """
+
+    system: str
+    name: str
+    want: str
+    boots: EffectClass | None = None
+    restarts: str = ""
+    risks: tuple[Effect, ...] = ()
+    creates: bool = False
+    by_hand: bool = False
+    impossible: bool = False
+    within: float = 0.0
+    merges: bool = False
+
+    @property
+    def key(self) -> Key:
+        return Key(self.system, "item", self.name)
+
+    @property
+    def source(self) -> Source | None:
+        return None
+
+    def queries(self) -> tuple[Any, ...]:
+        return (Value(self.name), Value(f"running {self.name}")) if self.boots else (Value(self.name),)
+
+    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+        now = seen[Value(self.name)]
+        found = []
+        if now != self.want:
+            op = Op.CREATE if now is None else Op.UPDATE
+            settles = Settles.WITHIN if self.within else Settles.NOW
+            found.append(Change(op, "value", now, self.want, settles, self.within))
+        if self.boots and seen[Value(f"running {self.name}")] != self.want:
+            found.append(Change(Op.UPDATE, "running", None, self.want, Settles.AFTER_EFFECT))
+        return tuple(found)
+
+    def fix(self, seen: Snapshot) -> Remedy:
+        del seen
+        if self.by_hand:
+            return ByHand((f"type {self.want} into {self.name}",))
+        if self.impossible:
+            return Impossible(Diagnostic("IMPOSSIBLE", f"{self.name} cannot be {self.want}"))
+        effects = []
+        if self.boots:
+            effects.append(Effect(self.boots))
+        if self.restarts:
+            effects.append(Effect(EffectClass.RESTART, self.restarts))
+        return Fix(f"{self.name}={self.want}", tuple(effects), self.risks)
+
+    def merge(self, other: Item) -> Item | None:
+        if not self.merges:
+            return None
+        want = ",".join(sorted({*self.want.split(","), *other.want.split(",")}))
+        return Item(self.system, self.name, want, self.boots, self.restarts, merges=True)
+
+
+@dataclass
+class Host:
+    """A machine, or an API: what it holds, which boot it is in, and what it owes."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    boot: int = 1
+    is_api: bool = False
+    pending: dict[Effect, str] = field(default_factory=dict)
+    restarted: list[str] = field(default_factory=list)
+    reboots: int = 0
+    down: bool = False
+    refuses: frozenset[str] = frozenset()
+    cuts: frozenset[str] = frozenset()
+    answers: list[frozenset[Any]] = field(default_factory=list)
+    acts: int = 0
+    by_itself: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    @property
+    def boot_id(self) -> str:
+        return "" if self.is_api else f"boot-{self.boot}"
+
+    def start(self) -> None:
+        self.boot += 1
+        self.reboots += 1
+        running = {f"running {name}": value for name, value in self.values.items() if " " not in name}
+        self.values.update(running)
+        self.pending = {each: boot for each, boot in self.pending.items() if not each.cls.is_reboot}
+
+    def dump(self) -> tuple[Any, ...]:
+        return (tuple(sorted(self.values.items())), tuple(map(str, self.pending)))
+
+
+@dataclass
+class FakeDriver:
+    """Implements Driver on a Host."""
+
+    system: str
+    host: Host
+    site: FakeSite
+    round_trips: int = 0
+
+    def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
+        del cancel
+        self.site.inside(self.system)
+        if self.host.down:
+            raise Transient(
+                Diagnostic("HOST_UNREACHABLE", f"{self.system} does not answer", self.system), 0.0
+            )
+        self.round_trips += 1
+        self.host.answers.append(queries)
+        for name, (left, value) in list(self.host.by_itself.items()):
+            self.host.by_itself[name] = (left - 1, value)
+            if left <= 1:
+                self.host.values[name] = value
+        found = {each: self.host.values.get(each.name) for each in queries}
+        pending = tuple(Pending(each, boot, "earlier") for each, boot in self.host.pending.items())
+        return Snapshot(self.system, self.host.boot_id, found, pending)
+
+    def act(
+        self, run: str, actions: Sequence[Action], effects: Sequence[Effect], emit: Emit, cancel: Cancel
+    ) -> list[Result]:
+        del run, cancel
+        self.site.inside(self.system)
+        self.round_trips += 1
+        self.host.acts += 1
+        results: list[Result] = []
+        self.site.boundary()
+        for action in actions:
+            if results and results[-1].verdict is not Verdict.DONE:
+                results.append(Result(Verdict.NOT_BEGUN))
+                continue
+            results.append(self._do(action, emit))
+        for effect in effects:
+            if results and results[-1].verdict is not Verdict.DONE:
+                results.append(Result(Verdict.NOT_BEGUN))
+                continue
+            self.host.restarted.append(str(effect))
+            self.site.boundary()
+            self.host.pending.pop(effect, None)
+            self.site.boundary()
+            results.append(Result(Verdict.DONE))
+        return results
+
+    def _do(self, action: Action, emit: Emit) -> Result:
+        assert isinstance(action.remedy, Fix)
+        for effect in action.effects:
+            self.host.pending[effect] = self.host.boot_id
+        self.site.boundary()
+        name, _, value = action.remedy.script.partition("=")
+        emit(f"setting {name}")
+        if name in self.host.refuses:
+            return Result(Verdict.FAILED, output=(f"cannot set {name}",))
+        self.host.values[name] = value
+        self.site.boundary()
+        if self.site.on_set is not None:
+            self.site.on_set(self.system, name, value)
+        if name in self.host.cuts:
+            self.host.cuts -= {name}
+            return Result(Verdict.UNKNOWN, handle="pgid 42")
+        return Result(Verdict.DONE)
+
+    def reboot(self, effect: Effect, emit: Emit, cancel: Cancel) -> str:
+        del effect, emit, cancel
+        self.site.inside(self.system)
+        self.round_trips += 1
+        self.site.boundary()
+        self.host.start()
+        self.site.boundary()
+        return self.host.boot_id
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class FakeRole:
+    """A role whose resources are a function of the context."""
+
+    name: str
+    make: Callable[[Context], Sequence[Item]]
+    asks: Callable[[str], Mapping[str, tuple[Any, ...]]]
+    NEEDS: tuple[str, ...] = ()
+    NEW_BOOT: bool = False
+    subjects: frozenset[str] | None = None
+    gone: Callable[[Context], Sequence[Item]] | None = None
+    expanded: int = 0
+
+    def declared(self, inventory: Inventory, subject: Subject) -> bool:
+        del inventory
+        return self.subjects is None or subject.name in self.subjects
+
+    def questions(self, inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+        del inventory
+        return self.asks(subject.name)
+
+    def resources(self, context: Context) -> tuple[Resource, ...]:
+        self.expanded += 1
+        return tuple(self.make(context))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "retired" and self.__dict__.get("gone") is not None:
+            gone = self.gone
+            assert gone is not None
+            return lambda context: tuple(gone(context))
+        raise AttributeError(name)
+
+
+def on_own(*asked: str) -> Callable[[str], Mapping[str, tuple[Any, ...]]]:
+    """Ask the subject's own host for these."""
+    return lambda subject: {f"{subject}/ssh": tuple(Value(each) for each in asked)}
+
+
+def own(**values: str) -> Callable[[Context], Sequence[Item]]:
+    """Want these values on the subject's own host."""
+    return lambda context: [
+        Item(f"{context.subject.name}/ssh", name, value) for name, value in values.items()
+    ]
+
+
+@dataclass
+class FakeSite:
+    """Hosts, roles and a playbook; sessions come and go, hosts stay."""
+
+    roles: list[FakeRole]
+    subjects: tuple[str, ...] = ("n1",)
+    hosts: dict[str, Host] = field(default_factory=dict)
+    specs: dict[str, SystemSpec] = field(default_factory=dict)
+    entries: tuple[Entry, ...] = ()
+    policy: dict[EffectClass, Consent] = field(default_factory=dict)
+    parents: dict[str, tuple[Parent, ...]] = field(default_factory=dict)
+    rules: Any = no_rules
+    state: Path | None = None
+    verify: Verify | None = None
+    on_set: Callable[[str, str, str], None] | None = None
+    kill_at: int = 0
+    boundaries: int = 0
+    events: list[Event] = field(default_factory=list)
+    busy: set[str] = field(default_factory=set)
+    session: Session | None = None
+    blocks: dict[str, threading.Event] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for subject in self.subjects:
+            name = f"{subject}/ssh"
+            self.hosts.setdefault(name, Host())
+            self.specs.setdefault(name, SystemSpec(name, "host", subject, {}, here))
+
+    def boundary(self) -> None:
+        self.boundaries += 1
+        if self.boundaries == self.kill_at:
+            raise KilledError
+
+    def inside(self, system: str) -> None:
+        if system in self.blocks:
+            self.blocks[system].wait()
+
+    def world(self) -> World:
+        entries = self.entries or tuple(Entry(role.name, ("all",)) for role in self.roles)
+        return World(
+            inventory=cast(Inventory, None),
+            name="fake",
+            playbook=Playbook("fake", entries),
+            roles={role.name: role for role in self.roles},
+            select=lambda selector: [
+                Subject("node", name) for name in self.subjects if selector in {"all", name}
+            ],
+            systems=self.specs,
+            open_driver=lambda spec, _: FakeDriver(spec.name, self.hosts[spec.name], self),
+            generated=lambda: GeneratedValues(cast(Any, None)),
+            policy=lambda cls: self.policy.get(cls, default_policy(cls)),
+            parents=lambda subject: self.parents.get(subject.name, ()),
+            rules=self.rules,
+        )
+
+    def plan(self, options: Options | None = None, *, destroying: bool = False) -> Planned:
+        """Plan in a new session."""
+        world = self.world()
+        self.session = Session(world.systems, world.open_driver)
+        remembered = asked.read(self.state / "asked.json") if self.state else {}
+        planned = Planner(
+            world, self.session, options or Options(), remembered, Cancel(), destroying=destroying
+        ).plan()
+        self.remember()
+        return planned
+
+    def remember(self) -> None:
+        if self.state is not None and self.session is not None:
+            asked.write(
+                self.state / "asked.json", {name: each.claimed for name, each in self.session.systems.items()}
+            )
+
+    def apply(
+        self,
+        options: Options | None = None,
+        *,
+        planned: Planned | None = None,
+        ask: Callable[[str], bool | None] = lambda _: None,
+        cancel: Cancel | None = None,
+        destroying: bool = False,
+    ) -> RunReport:
+        """Plan in a new session and apply."""
+        planned = planned or self.plan(options, destroying=destroying)
+        assert self.session is not None
+        journal = Journal((self.state or Path("/nonexistent")) / "journal.sqlite")
+        run = Run(
+            id="run-1",
+            world=self.world(),
+            session=self.session,
+            planned=planned,
+            emit=self.events.append,
+            cancel=cancel or Cancel(),
+            journal=journal,
+            ask=ask,
+            verify=self.verify,
+        )
+        try:
+            return perform(run, "apply")
+        finally:
+            journal.close()
+            self.remember()
+
+    def outcomes(self, report: RunReport) -> dict[str, str]:
+        return {str(each.id): str(each.outcome) for each in report.steps}
+
+    def dump(self) -> dict[str, tuple[Any, ...]]:
+        return {name: host.dump() for name, host in self.hosts.items()}
+
+
+def here(_seen: Mapping[str, Snapshot]) -> Endpoint | NotThere:
+    """Every fake host is here."""
+    return LocalEndpoint()
+
+
+def born_on(system: str, name: str) -> Callable[[Mapping[str, Snapshot]], Endpoint | NotThere]:
+    """A guest is there once its API holds it."""
+
+    def endpoint(seen: Mapping[str, Snapshot]) -> Endpoint | NotThere:
+        return LocalEndpoint() if seen[system][Value(name)] else NotThere(f"{name} does not exist yet")
+
+    return endpoint
+
+
+__all__ = ["ApiCall", "CannotTell"]

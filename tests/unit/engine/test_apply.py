@@ -1,0 +1,381 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provision.engine.world import Entry, Options, Parent
+from provision.resources.contracts import Key
+from provision.roles.contracts import NotThere, SystemSpec
+from provision.values.effects import Consent, Effect, EffectClass
+from provision.values.events import ChangeMade, StepEnded
+from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, born_on, on_own, own
+
+REBOOT = EffectClass.REBOOT_NODE
+
+
+def test_a_change_is_made_and_the_next_plan_is_empty(tmp_path: Path) -> None:
+    site = FakeSite([FakeRole("base", own(a="1", b="2"), on_own("os"))], state=tmp_path)
+    report = site.apply()
+    assert site.outcomes(report) == {"n1: base": "changed"}
+    assert report.exit_code == 0
+    assert site.hosts["n1/ssh"].values == {"a": "1", "b": "2"}
+    assert site.plan().plan.empty
+    made = [each.key for each in site.events if isinstance(each, ChangeMade)]
+    assert made == ["n1/ssh:item:a", "n1/ssh:item:b"]
+
+
+def test_an_unchanged_host_costs_two_executions_at_first_sight_and_one_afterwards(tmp_path: Path) -> None:
+    roles = [FakeRole(name, own(**{name: "1"}), on_own(f"fact {name}")) for name in ("r1", "r2", "r3")]
+    site = FakeSite(roles, hosts={"n1/ssh": Host({"r1": "1", "r2": "1", "r3": "1"})}, state=tmp_path)
+    assert site.apply().trips == {"n1/ssh": 2}
+    report = site.apply()
+    assert report.trips == {"n1/ssh": 1}
+    assert set(site.outcomes(report).values()) == {"unchanged"}
+
+
+def test_a_changed_host_costs_one_act_a_step_and_one_reading_back(tmp_path: Path) -> None:
+    site = FakeSite([FakeRole("base", own(a="1", b="2", c="3"), on_own("os"))], state=tmp_path)
+    site.apply()
+    site.hosts["n1/ssh"].values["b"] = "9"
+    report = site.apply()
+    assert report.trips == {"n1/ssh": 3}
+    assert [str(each.key) for each in report.steps[0].changed] == ["n1/ssh:item:b"]
+
+
+def test_a_failure_blocks_what_needs_it_and_siblings_go_on(tmp_path: Path) -> None:
+    site = FakeSite(
+        [FakeRole("r1", own(a="1"), on_own()), FakeRole("r2", own(b="1"), on_own())],
+        subjects=("n1", "n2"),
+        hosts={"n1/ssh": Host(refuses=frozenset({"a"}))},
+        state=tmp_path,
+    )
+    report = site.apply()
+    assert site.outcomes(report) == {
+        "n1: r1": "failed",
+        "n1: r2": "blocked",
+        "n2: r1": "changed",
+        "n2: r2": "changed",
+    }
+    assert report.exit_code == 1
+    assert report.steps[0].diagnostics[0].evidence == ("cannot set a",)
+
+
+def test_an_order_edge_waits_for_the_end_whatever_it_is(tmp_path: Path) -> None:
+    site = FakeSite(
+        [
+            FakeRole("r1", own(a="1"), on_own(), subjects=frozenset({"n1"})),
+            FakeRole("r2", own(b="1"), on_own(), subjects=frozenset({"n2"})),
+        ],
+        subjects=("n1", "n2"),
+        entries=(Entry("r1", ("all",)), Entry("r2", ("all",), after=("r1",))),
+        hosts={"n1/ssh": Host(refuses=frozenset({"a"}))},
+        state=tmp_path,
+    )
+    assert site.outcomes(site.apply()) == {"n1: r1": "failed", "n2: r2": "changed"}
+    ended = [each.subject for each in site.events if isinstance(each, StepEnded)]
+    assert ended == ["n1", "n2"]
+
+
+def test_serial_steps_follow_each_other(tmp_path: Path) -> None:
+    site = FakeSite(
+        [FakeRole("r", own(a="1"), on_own())],
+        subjects=("n1", "n2", "n3"),
+        entries=(Entry("r", ("all",), serial=1),),
+        state=tmp_path,
+    )
+    seen: list[str] = []
+    site.on_set = lambda system, _name, _value: seen.append(system)
+    site.apply()
+    assert seen == ["n1/ssh", "n2/ssh", "n3/ssh"]
+
+
+def boots(name: str) -> FakeRole:
+    return FakeRole(
+        name, lambda context: [Item(f"{context.subject.name}/ssh", name, "1", boots=REBOOT)], on_own()
+    )
+
+
+ALLOWED = {REBOOT: Consent.ALLOW}
+
+
+def test_reboots_of_consecutive_steps_merge_into_one_at_the_end(tmp_path: Path) -> None:
+    site = FakeSite([boots("driver"), boots("rdma"), boots("arguments")], policy=ALLOWED, state=tmp_path)
+    report = site.apply()
+    assert set(site.outcomes(report).values()) == {"changed"}
+    assert site.hosts["n1/ssh"].reboots == 1
+    assert site.plan().plan.empty
+
+
+def test_a_step_that_needs_the_new_boot_has_it_and_is_expanded_after_it(tmp_path: Path) -> None:
+    seen: list[object] = []
+
+    def after(context: object) -> list[Item]:
+        seen.append(context.seen("n1/ssh")[Value("running driver")])  # type: ignore[attr-defined]
+        return [Item("n1/ssh", "mapping", "1")]
+
+    mapping = FakeRole("mapping", after, on_own("running driver"), NEW_BOOT=True)
+    site = FakeSite([boots("driver"), mapping, boots("last")], policy=ALLOWED, state=tmp_path)
+    planned = site.plan()
+    late = {str(each.step.id): each.late for each in planned.plan.steps if each.late}
+    assert late == {"n1: mapping": "after n1 has rebooted"}
+    report = site.apply(planned=planned)
+    assert set(site.outcomes(report).values()) == {"changed"}
+    assert seen[-1] == "1"
+    assert site.hosts["n1/ssh"].reboots == 2
+    assert site.plan().plan.empty
+
+
+def test_a_reboot_without_consent_waits_and_the_rest_goes_on(tmp_path: Path) -> None:
+    needs_boot = FakeRole("mapping", own(m="1"), on_own(), NEW_BOOT=True)
+    other = FakeRole("other", own(o="1"), on_own())
+    site = FakeSite([boots("driver"), other, needs_boot], state=tmp_path)
+    report = site.apply()
+    assert site.outcomes(report) == {
+        "n1: driver": "waiting",
+        "n1: other": "changed",
+        "n1: mapping": "waiting",
+    }
+    assert report.exit_code == 5
+    assert [str(each.effect) for each in report.consents_missing] == ["reboot-node"]
+    assert site.hosts["n1/ssh"].reboots == 0
+    allowed = site.apply(Options(allow=frozenset({REBOOT})))
+    assert allowed.exit_code == 0
+    assert site.hosts["n1/ssh"].reboots == 1
+    assert site.plan().plan.empty
+
+
+def test_a_person_may_consent_when_asked(tmp_path: Path) -> None:
+    site = FakeSite([boots("driver")], state=tmp_path)
+    questions: list[str] = []
+
+    def ask(question: str) -> bool:
+        questions.append(question)
+        return True
+
+    assert site.apply(ask=ask).exit_code == 0
+    assert questions == ["n1: allow reboot-node?"]
+
+
+def test_never_is_not_lifted_by_allow(tmp_path: Path) -> None:
+    site = FakeSite([boots("driver")], policy={REBOOT: Consent.NEVER}, state=tmp_path)
+    assert site.apply(Options(allow=frozenset({REBOOT})), ask=lambda _: True).exit_code == 5
+
+
+def test_what_lacks_consent_before_its_fix_is_not_begun_and_its_dependents_wait(tmp_path: Path) -> None:
+    loss = Effect(EffectClass.CONSOLE_LOSS, "n1")
+    start = FakeRole("start", lambda _: [Item("n1/ssh", "power", "on", risks=(loss,))], on_own())
+    site = FakeSite([start, FakeRole("after", own(b="1"), on_own())], state=tmp_path)
+    report = site.apply()
+    assert site.outcomes(report) == {"n1: start": "waiting", "n1: after": "waiting"}
+    assert site.hosts["n1/ssh"].acts == 0
+    assert report.exit_code == 5
+
+
+def test_an_effect_that_an_earlier_run_owes_is_planned_and_done(tmp_path: Path) -> None:
+    restart = Effect(EffectClass.RESTART, "chrony.service")
+    host = Host({"a": "1"}, pending={restart: "boot-1"})
+    site = FakeSite([FakeRole("r", own(a="1"), on_own())], hosts={"n1/ssh": host}, state=tmp_path)
+    planned = site.plan()
+    assert [each.key for each in planned.plan.steps[0].changes] == [Key("n1/ssh", "pending", str(restart))]
+    report = site.apply(planned=planned)
+    assert site.outcomes(report) == {"n1: r": "changed"}
+    assert host.restarted == [str(restart)]
+    assert site.plan().plan.empty
+
+
+def test_a_pending_reboot_of_an_earlier_boot_is_satisfied(tmp_path: Path) -> None:
+    host = Host({"a": "1"}, boot=2, pending={Effect(REBOOT): "boot-1"})
+    site = FakeSite([FakeRole("r", own(a="1"), on_own())], hosts={"n1/ssh": host}, state=tmp_path)
+    assert site.plan().plan.empty
+
+
+def test_an_unknown_outcome_is_looked_up_and_not_repeated(tmp_path: Path) -> None:
+    host = Host(cuts=frozenset({"a"}))
+    site = FakeSite([FakeRole("r", own(a="1"), on_own())], hosts={"n1/ssh": host}, state=tmp_path)
+    report = site.apply()
+    assert site.outcomes(report) == {"n1: r": "changed"}
+    assert host.acts == 1
+
+
+def test_a_person_does_what_the_engine_cannot(tmp_path: Path) -> None:
+    role = FakeRole(
+        "dhcp", lambda _: [Item("n1/ssh", "lease", "x", by_hand=True), Item("n1/ssh", "b", "1")], on_own()
+    )
+    site = FakeSite([role], state=tmp_path)
+    report = site.apply()
+    assert report.exit_code == 5
+    assert report.steps[0].diagnostics[0].evidence == ("type x into lease",)
+
+    def ask(_question: str) -> bool:
+        site.hosts["n1/ssh"].values["lease"] = "x"
+        return True
+
+    assert site.apply(ask=ask).exit_code == 0
+    assert site.hosts["n1/ssh"].values == {"lease": "x", "b": "1"}
+
+
+def test_a_change_that_settles_within_its_deadline_is_polled(tmp_path: Path) -> None:
+    host = Host(by_itself={"lease": (4, "x")})
+    role = FakeRole(
+        "address", lambda _: [Item("n1/ssh", "lease", "x", impossible=True, within=30.0)], on_own()
+    )
+    site = FakeSite([role], hosts={"n1/ssh": host}, state=tmp_path)
+    assert site.apply().exit_code == 0
+
+
+def test_what_cannot_be_mended_fails_with_its_diagnostic(tmp_path: Path) -> None:
+    role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", impossible=True)], on_own())
+    site = FakeSite([role], state=tmp_path)
+    report = site.apply()
+    assert report.exit_code == 1
+    assert report.steps[0].diagnostics[0].code == "IMPOSSIBLE"
+
+
+def test_a_gate_holds_a_step_until_a_person_answers(tmp_path: Path) -> None:
+    site = FakeSite(
+        [FakeRole("r", own(a="1"), on_own())], entries=(Entry("r", ("all",), gate="Cabled?"),), state=tmp_path
+    )
+    assert site.apply().exit_code == 5
+    assert site.apply(ask=lambda question: question == "Cabled?").exit_code == 0
+    assert site.apply().exit_code == 0, "an unchanged step asks nothing"
+
+
+def guests(tmp_path: Path) -> FakeSite:
+    """A hypervisor `pve` with an API and a guest `vm`."""
+    create = FakeRole(
+        "create",
+        lambda _: [Item("pve/api", "vm", "there")],
+        lambda _: {"pve/api": (Value("vm"),)},
+        subjects=frozenset({"vm"}),
+    )
+    prepare = FakeRole("prepare", own(host="1"), on_own(), subjects=frozenset({"pve"}))
+    base = FakeRole("base", own(a="1"), on_own("os"), subjects=frozenset({"vm"}))
+    more = FakeRole(
+        "more",
+        lambda _: [Item("vm/ssh", "k", "1", boots=EffectClass.REBOOT_GUEST)],
+        on_own("more"),
+        subjects=frozenset({"vm"}),
+    )
+    return FakeSite(
+        [prepare, create, base, more],
+        subjects=("pve", "vm"),
+        hosts={"pve/api": Host(is_api=True)},
+        specs={
+            "pve/api": SystemSpec("pve/api", "proxmox", "pve", {}, lambda _: NotThereNever()),  # type: ignore[dict-item, return-value]
+            "vm/ssh": SystemSpec(
+                "vm/ssh", "host", "vm", {"pve/api": (Value("vm"),)}, born_on("pve/api", "vm")
+            ),
+        },
+        parents={"vm": (Parent("pve"),)},
+        state=tmp_path,
+    )
+
+
+class NotThereNever:
+    pass
+
+
+def test_steps_of_a_guest_that_is_not_there_yet_are_late_and_run_once_it_is(tmp_path: Path) -> None:
+    site = guests(tmp_path)
+    planned = site.plan()
+    late = {str(each.step.id): each.late for each in planned.plan.steps if each.late}
+    assert late == {"vm: base": "vm does not exist yet", "vm: more": "vm does not exist yet"}
+    report = site.apply(planned=planned)
+    assert set(site.outcomes(report).values()) == {"changed"}
+    assert site.hosts["vm/ssh"].reboots == 1, "a guest born in this run may be rebooted"
+    assert site.plan().plan.empty
+    assert site.apply().trips == {"pve/ssh": 1, "pve/api": 1, "vm/ssh": 1}
+
+
+def test_a_guest_that_was_there_is_not_rebooted_without_consent(tmp_path: Path) -> None:
+    site = guests(tmp_path)
+    site.apply()
+    del site.hosts["vm/ssh"].values["k"]
+    report = site.apply()
+    assert report.exit_code == 5
+    assert site.hosts["vm/ssh"].reboots == 1
+
+
+def test_a_guest_that_is_off_by_hand_is_unreached_without_raising_the_exit_code(tmp_path: Path) -> None:
+    site = guests(tmp_path)
+    site.apply()
+    site.specs["vm/ssh"] = SystemSpec(
+        "vm/ssh",
+        "host",
+        "vm",
+        {"pve/api": (Value("vm"),)},
+        lambda _: NotThere("vm is off by hand", late=False, excused=True),
+    )
+    report = site.apply()
+    assert site.outcomes(report) == {
+        "pve: prepare": "unchanged",
+        "vm: create": "unchanged",
+        "vm: base": "unreached",
+        "vm: more": "unreached",
+    }
+    assert report.exit_code == 0
+
+
+def test_a_host_that_does_not_answer_is_unreached_and_its_guests_too(tmp_path: Path) -> None:
+    site = guests(tmp_path)
+    site.hosts["pve/api"].down = True
+    report = site.apply()
+    assert site.outcomes(report)["pve: prepare"] == "changed"
+    assert site.outcomes(report)["vm: create"] == "unreached"
+    assert report.exit_code == 1
+
+
+def test_retired_things_go_first_and_in_reverse(tmp_path: Path) -> None:
+    def retire(name: str) -> FakeRole:
+        return FakeRole(
+            name, own(**{name: "new"}), on_own(), gone=lambda _: [Item("n1/ssh", f"old {name}", "gone")]
+        )
+
+    site = FakeSite([retire("r1"), retire("r2")], state=tmp_path)
+    order: list[str] = []
+    site.on_set = lambda _system, name, _value: order.append(name)
+    site.apply()
+    assert order == ["old r2", "old r1", "r1", "r2"]
+    assert site.plan().plan.empty
+
+
+def test_destroy_takes_only_what_is_retired_in_reverse_order(tmp_path: Path) -> None:
+    def removable(name: str) -> FakeRole:
+        def gone(context: object) -> list[Item]:
+            return [Item("n1/ssh", name, "gone")] if context.destroying else []  # type: ignore[attr-defined]
+
+        return FakeRole(name, own(**{name: "1"}), on_own(), gone=gone)
+
+    site = FakeSite(
+        [removable("r1"), FakeRole("kept", own(k="1"), on_own()), removable("r2")], state=tmp_path
+    )
+    site.apply()
+    order: list[str] = []
+    site.on_set = lambda _system, name, _value: order.append(name)
+    site.apply(destroying=True)
+    assert order == ["r2", "r1"]
+    assert site.hosts["n1/ssh"].values == {"r1": "gone", "k": "1", "r2": "gone"}
+
+
+@pytest.mark.parametrize("merges", [True, False])
+def test_two_roles_that_name_one_key_unite_or_conflict(tmp_path: Path, merges: bool) -> None:
+    from provision.values.errors import UsageError
+
+    def wants(value: str) -> FakeRole:
+        return FakeRole(
+            f"wants-{value}", lambda _: [Item("n1/ssh", "arguments", value, merges=merges)], on_own()
+        )
+
+    site = FakeSite([wants("x"), wants("y")], state=tmp_path)
+    if merges:
+        site.apply()
+        assert site.hosts["n1/ssh"].values == {"arguments": "x,y"}
+        assert site.plan().plan.empty
+    else:
+        with pytest.raises(UsageError) as caught:
+            site.plan()
+        assert caught.value.diagnostics[0].code == "RESOURCE_CONFLICT"
+        assert "wants-x" in caught.value.diagnostics[0].summary
+        assert "wants-y" in caught.value.diagnostics[0].summary
+        assert site.hosts["n1/ssh"].acts == 0

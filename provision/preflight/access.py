@@ -104,7 +104,7 @@ def _may_download(rights: Rights, hypervisor: Hypervisor) -> bool:
     return both or rights.may(f"/nodes/{hypervisor.node_name}", "Sys.AccessNetwork")
 
 
-def _diagnostic(site: Site, hypervisor: Hypervisor, lacking: list[Need]) -> Diagnostic:
+def _diagnostic(site: Site, hypervisor: Hypervisor, lacking: list[tuple[str, str]]) -> Diagnostic:
     by_path: dict[str, list[str]] = {}
     for path, privilege in lacking:
         by_path.setdefault(path, []).append(privilege)

@@ -98,7 +98,7 @@ def _shared(site: Site, hypervisor: Hypervisor, alias: str, strangers: list[PciF
         evidence=tuple(rows),
         source=site.inventory.source(("hypervisors", hypervisor.name, "cards", alias)),
         untouched="Nothing was changed.",
-        remedy="Put the card into another slot: a group is passed on as a whole, the host would lose the rest.",
+        remedy="Put the card into another slot: a group is passed as a whole, the host loses the rest.",
     )
 
 

@@ -1,0 +1,354 @@
+"""A Proxmox VE that lives in memory: an ApiConnection with the behaviour that was measured on a real one.
+
+It refuses impossible states (a number used twice, a disk that shrinks, a VM without its mapping), keeps
+pending keys of running VMs, checks digests and ends every task at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from provision.connections.contracts import ApiError
+from provision.connections.https import plain
+from provision.resources.proxmox.driver import ProxmoxDriver
+from provision.resources.proxmox.formats import NIC_MODELS, join, parse
+
+ALL_RIGHTS = re.findall(
+    r"\S+",
+    "Datastore.Allocate Datastore.AllocateSpace Datastore.AllocateTemplate Datastore.Audit Mapping.Audit"
+    " Mapping.Modify Mapping.Use SDN.Use Sys.AccessNetwork Sys.Audit Sys.Modify VM.Allocate VM.Audit"
+    " VM.Config.CDROM VM.Config.CPU VM.Config.Cloudinit VM.Config.Disk VM.Config.HWType VM.Config.Memory"
+    " VM.Config.Network VM.Config.Options VM.PowerMgmt",
+)
+LIVE = re.compile(
+    r"name|description|onboot|protection|startup|tags|cicustom|net\d+|scsi\d+|sshkeys|ci\w+|ipconfig\d+"
+)
+MIB = 1024 * 1024
+
+
+@dataclass
+class ModelVm:
+    """One VM of the model."""
+
+    vmid: int
+    config: dict[str, str]
+    pending: dict[str, str | None] = field(default_factory=dict)
+    running: bool = False
+
+    @property
+    def digest(self) -> str:
+        """Digest of the configuration with what is pending."""
+        text = json.dumps([self.config, self.pending], sort_keys=True)
+        return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+@dataclass
+class ModelProxmox:
+    """A hypervisor's API; an ApiConnection.
+
+    Args:
+        node: node name.
+        vms: VMs by number.
+        others: further entries of the VM list: containers, VMs of other nodes.
+        volumes: volumes by storage.
+        mappings: PCI mappings by id: their entries.
+        rights: privileges by path.
+        on_power: called with a VM and whether it runs now.
+        faults: next answers by (method, path): an exception that is raised once.
+        log: all requests, in order.
+        requests: how many there were.
+    """
+
+    node: str = "pve"
+    vms: dict[int, ModelVm] = field(default_factory=dict)
+    others: list[dict[str, Any]] = field(default_factory=list)
+    volumes: dict[str, list[str]] = field(default_factory=lambda: {"local": [], "local-lvm": []})
+    mappings: dict[str, list[str]] = field(default_factory=dict)
+    rights: dict[str, dict[str, int]] = field(default_factory=lambda: {"/": dict.fromkeys(ALL_RIGHTS, 1)})
+    on_power: Callable[[ModelVm, bool], None] | None = None
+    faults: dict[tuple[str, str], Exception] = field(default_factory=dict)
+    log: list[tuple[str, str, dict[str, object]]] = field(default_factory=list)
+    requests: int = 0
+    _tasks: dict[str, str] = field(default_factory=dict)
+
+    def driver(self, system: str = "pve/api") -> ProxmoxDriver:
+        """Return the real driver over this model."""
+        return ProxmoxDriver(system, self, self.node)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def dump(self) -> dict[str, object]:
+        """Return the whole state as plain values, to be compared."""
+        return {
+            "vms": {
+                str(vm.vmid): [dict(sorted(vm.config.items())), dict(vm.pending), vm.running]
+                for vm in self.vms.values()
+            },
+            "volumes": {storage: sorted(names) for storage, names in self.volumes.items()},
+            "mappings": {name: sorted(entries) for name, entries in self.mappings.items()},
+        }
+
+    def request(self, method: str, path: str, data: Mapping[str, object] | None = None) -> object:
+        """Answer one request; see ApiConnection."""
+        self.requests += 1
+        sent = plain(data or {})
+        self.log.append((method, path, sent))
+        fault = self.faults.pop((method, path), None)
+        if fault is not None:
+            raise fault
+        for pattern, verb, handler in _ROUTES:
+            match = re.fullmatch(pattern, path)
+            if match is not None and verb == method:
+                return handler(self, sent, *match.groups())
+        raise ApiError(501, f"Method '{method} {path}' not implemented")
+
+    # ------------------------------------------------------------ reading
+
+    def _permissions(self, _data: dict[str, object]) -> object:
+        return self.rights
+
+    def _resources(self, _data: dict[str, object]) -> object:
+        if not any("VM.Audit" in each for each in self.rights.values()):
+            return []
+        own = [
+            {
+                "vmid": vm.vmid,
+                "node": self.node,
+                "type": "qemu",
+                "name": vm.config.get("name", f"VM {vm.vmid}"),
+                "status": "running" if vm.running else "stopped",
+                "tags": vm.config.get("tags", ""),
+                "maxmem": int(vm.config.get("memory", "512")) * MIB,
+            }
+            for vm in self.vms.values()
+        ]
+        return [*own, *self.others]
+
+    def _mapping_list(self, _data: dict[str, object]) -> object:
+        return [
+            {"id": name, "map": list(entries), "checks": [], "digest": _sha(entries), "type": "pci"}
+            for name, entries in self.mappings.items()
+        ]
+
+    def _content(self, _data: dict[str, object], storage: str) -> object:
+        if storage not in self.volumes:
+            raise ApiError(500, f"storage '{storage}' does not exist")
+        return [{"volid": each, "content": "import", "size": 1} for each in self.volumes[storage]]
+
+    def _pending(self, _data: dict[str, object], vmid: str) -> object:
+        vm = self._vm(vmid)
+        rows: list[dict[str, object]] = [{"key": "digest", "value": vm.digest}]
+        for key in sorted({*vm.config, *vm.pending}):
+            row: dict[str, object] = {"key": key}
+            if key in vm.config:
+                row["value"] = vm.config[key]
+            if key in vm.pending:
+                row.update({"delete": 1} if vm.pending[key] is None else {"pending": vm.pending[key]})
+            rows.append(row)
+        return rows
+
+    def _task(self, _data: dict[str, object], upid: str) -> object:
+        return {"status": "stopped", "exitstatus": self._tasks[unquote(upid)]}
+
+    def _task_log(self, _data: dict[str, object], upid: str) -> object:
+        status = self._tasks[unquote(upid)]
+        return [{"n": 1, "t": "TASK OK" if status == "OK" else f"TASK ERROR: {status}"}]
+
+    # ------------------------------------------------------------ VMs
+
+    def _vm(self, vmid: str) -> ModelVm:
+        if int(vmid) not in self.vms:
+            raise ApiError(
+                500, f"Configuration file 'nodes/{self.node}/qemu-server/{vmid}.conf' does not exist"
+            )
+        return self.vms[int(vmid)]
+
+    def _begin(self, kind: str, about: str, error: str = "OK") -> str:
+        number = len(self._tasks) + 1
+        upid = f"UPID:{self.node}:{number:08X}:0000ABCD:6B0C2B82:{kind}:{about}:provision@pve!model:"
+        self._tasks[upid] = error
+        return upid
+
+    def _create(self, data: dict[str, object]) -> object:
+        vmid = int(str(data.pop("vmid")))
+        if vmid in self.vms or any(each["vmid"] == vmid for each in self.others):
+            raise ApiError(
+                500, f"unable to create VM {vmid} - VM {vmid} already exists on node '{self.node}'"
+            )
+        config = {key: str(value) for key, value in data.items()}
+        config.pop("pool", None)
+        for key in sorted(config):
+            try:
+                config[key] = self._stored(vmid, key, config[key])
+            except ValueError as error:
+                return self._begin("qmcreate", str(vmid), str(error))
+        self.vms[vmid] = ModelVm(vmid, config)
+        return self._begin("qmcreate", str(vmid))
+
+    def _stored(self, vmid: int, key: str, text: str) -> str:
+        """Return a value as PVE keeps it: drives get their volume, tags are sorted."""
+        if key == "tags":
+            return ";".join(sorted({each.lower() for each in re.split("[;, ]", text) if each}))
+        if re.fullmatch(r"(scsi|ide|efidisk|tpmstate)\d+", key):
+            return self._drive(vmid, key, text)
+        if key.startswith("net"):
+            parts = parse(text)
+            model = next((each for each in NIC_MODELS if each in parts), "virtio")
+            return join({model: parts.pop(model, "BC:24:11:00:00:00"), **parts})
+        return text
+
+    def _drive(self, vmid: int, key: str, text: str) -> str:
+        parts = parse(text)
+        storage, _, size = parts.get("", "").partition(":")
+        if storage not in self.volumes:
+            raise ValueError(f"storage '{storage}' does not exist")
+        if not size.isdecimal():
+            if size == "cloudinit":
+                return f"{storage}:vm-{vmid}-cloudinit,media=cdrom"
+            return text
+        image = parts.pop("import-from", "")
+        if image:
+            if image not in self.volumes.get(image.partition(":")[0], []):
+                raise ValueError(f"volume '{image}' does not exist")
+            size = "2"
+        volume = f"{storage}:vm-{vmid}-{key}"
+        self.volumes[storage].append(volume)
+        parts[""] = volume
+        return join({**parts, "size": f"{size}G"})
+
+    def _config(self, data: dict[str, object], vmid: str) -> object:
+        vm = self._vm(vmid)
+        digest = data.pop("digest", None)
+        if digest is not None and digest != vm.digest:
+            raise ApiError(500, "checksum mismatch (file change by other user?)")
+        for key in [each for each in str(data.pop("delete", "")).split(",") if each]:
+            self._set(vm, key, None)
+        for key, value in data.items():
+            self._set(vm, key, self._stored(vm.vmid, key, str(value)))
+        return None
+
+    @staticmethod
+    def _set(vm: ModelVm, key: str, value: str | None) -> None:
+        if vm.running and not LIVE.fullmatch(key):
+            if vm.config.get(key) == value:
+                vm.pending.pop(key, None)
+            else:
+                vm.pending[key] = value
+        elif value is None:
+            vm.config.pop(key, None)
+        else:
+            vm.config[key] = value
+
+    def _resize(self, data: dict[str, object], vmid: str) -> object:
+        vm = self._vm(vmid)
+        parts = parse(vm.config[str(data["disk"])])
+        old, new = int(parts["size"].rstrip("G")), int(str(data["size"]).rstrip("G"))
+        if new < old:
+            return self._begin("resize", vmid, "shrinking disks is not supported")
+        parts["size"] = f"{new}G"
+        vm.config[str(data["disk"])] = join(parts)
+        return self._begin("resize", vmid)
+
+    def _start(self, _data: dict[str, object], vmid: str) -> object:
+        vm = self._vm(vmid)
+        if vm.running:
+            return self._begin("qmstart", vmid, f"VM {vmid} already running")
+        for key, text in vm.config.items():
+            name = parse(text).get("mapping") if key.startswith("hostpci") else None
+            if name is not None and name not in self.mappings:
+                return self._begin("qmstart", vmid, f"PCI device mapping not found for '{name}'")
+        self._power(vm, on=True)
+        return self._begin("qmstart", vmid)
+
+    def _stop(self, _data: dict[str, object], vmid: str) -> object:
+        self._power(self._vm(vmid), on=False)
+        return self._begin("qmstop", vmid)
+
+    def _power(self, vm: ModelVm, *, on: bool) -> None:
+        vm.running = on
+        if not on:
+            pending, vm.pending = vm.pending, {}
+            for key, value in pending.items():
+                self._set(vm, key, value)
+        if self.on_power is not None:
+            self.on_power(vm, on)
+
+    def _delete(self, _data: dict[str, object], vmid: str) -> object:
+        vm = self._vm(vmid)
+        if vm.running:
+            raise ApiError(500, f"VM {vmid} is running - destroy failed")
+        del self.vms[vm.vmid]
+        for storage, names in self.volumes.items():
+            self.volumes[storage] = [each for each in names if f":vm-{vmid}-" not in each]
+        return self._begin("qmdestroy", vmid)
+
+    # ------------------------------------------------------------ images and mappings
+
+    def _download(self, data: dict[str, object], storage: str) -> object:
+        name = str(data["filename"])
+        if not name.endswith((".qcow2", ".raw", ".vmdk", ".ova")):
+            raise ApiError(400, "Parameter verification failed.", {"filename": "wrong file extension"})
+        volume = f"{storage}:import/{name}"
+        if volume not in self.volumes[storage]:
+            self.volumes[storage].append(volume)
+        return self._begin("download", name)
+
+    def _remove(self, _data: dict[str, object], storage: str, volume: str) -> object:
+        self.volumes[storage].remove(unquote(volume))
+        return self._begin("imgdel", unquote(volume))
+
+    def _mapping_create(self, data: dict[str, object]) -> object:
+        name = str(data["id"])
+        if name in self.mappings:
+            raise ApiError(500, f"pci ID '{name}' already defined")
+        self.mappings[name] = _entries(data["map"])
+        return None
+
+    def _mapping_update(self, data: dict[str, object], name: str) -> object:
+        if data.get("digest", _sha(self.mappings[name])) != _sha(self.mappings[name]):
+            raise ApiError(500, "detected modified configuration - file changed by other user? Try again.")
+        self.mappings[name] = _entries(data["map"])
+        return None
+
+    def _mapping_delete(self, _data: dict[str, object], name: str) -> object:
+        del self.mappings[name]
+        return None
+
+
+def _entries(value: object) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+
+
+def _sha(entries: list[str]) -> str:
+    return hashlib.sha1(json.dumps(entries).encode(), usedforsecurity=False).hexdigest()
+
+
+_VM = r"/nodes/[^/]+/qemu/(\d+)"
+_STORAGE = r"/nodes/[^/]+/storage/([^/]+)"
+_ROUTES: tuple[tuple[str, str, Callable[..., object]], ...] = (
+    (r"/access/permissions", "GET", ModelProxmox._permissions),  # noqa: SLF001 - the class's own table
+    (r"/cluster/resources", "GET", ModelProxmox._resources),  # noqa: SLF001 - the same
+    (r"/cluster/mapping/pci", "GET", ModelProxmox._mapping_list),  # noqa: SLF001 - the same
+    (r"/cluster/mapping/pci", "POST", ModelProxmox._mapping_create),  # noqa: SLF001 - the same
+    (r"/cluster/mapping/pci/([^/]+)", "PUT", ModelProxmox._mapping_update),  # noqa: SLF001 - the same
+    (r"/cluster/mapping/pci/([^/]+)", "DELETE", ModelProxmox._mapping_delete),  # noqa: SLF001 - the same
+    (_STORAGE + "/content", "GET", ModelProxmox._content),  # noqa: SLF001 - the same
+    (_STORAGE + "/content/([^/]+)", "DELETE", ModelProxmox._remove),  # noqa: SLF001 - the same
+    (_STORAGE + "/download-url", "POST", ModelProxmox._download),  # noqa: SLF001 - the same
+    (_VM + "/pending", "GET", ModelProxmox._pending),  # noqa: SLF001 - the same
+    (_VM + "/config", "PUT", ModelProxmox._config),  # noqa: SLF001 - the same
+    (_VM + "/resize", "PUT", ModelProxmox._resize),  # noqa: SLF001 - the same
+    (_VM + "/status/start", "POST", ModelProxmox._start),  # noqa: SLF001 - the same
+    (_VM + "/status/(?:stop|shutdown)", "POST", ModelProxmox._stop),  # noqa: SLF001 - the same
+    (_VM, "DELETE", ModelProxmox._delete),  # noqa: SLF001 - the same
+    (r"/nodes/[^/]+/qemu", "POST", ModelProxmox._create),  # noqa: SLF001 - the same
+    (r"/nodes/[^/]+/tasks/([^/]+)/status", "GET", ModelProxmox._task),  # noqa: SLF001 - the same
+    (r"/nodes/[^/]+/tasks/([^/]+)/log", "GET", ModelProxmox._task_log),  # noqa: SLF001 - the same
+)

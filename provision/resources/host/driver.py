@@ -55,6 +55,10 @@ ANSWER = Limit(120.0)
 """How long all questions of one kind may take."""
 
 
+BETWEEN_TRIES = 3.0
+"""Seconds between two looks at a host that reboots."""
+
+
 class _Execution:
     """One script on its way: its frames, their times, their deadlines."""
 
@@ -476,7 +480,7 @@ class HostDriver:
         deadline = time.monotonic() + self._reboot_deadline
         last: tuple[str, ...] = ("the host still answers from its old boot",)
         while time.monotonic() < deadline:
-            cancel.wait(3.0)
+            cancel.wait(BETWEEN_TRIES)
             try:
                 now = self.answer(frozenset(), cancel).boot_id
             except Refused:

@@ -113,6 +113,9 @@ class _Stream:
         keep = self._partial_mark(buffer, max(start, search - 1))
         self._data(buffer[start:keep])
         self._held = buffer[keep:]
+        if self._held and self.open is not None:
+            # it begins with a newline: whoever watches may have the line before it now
+            self._owner.output(self.open, b"\n")
 
     def finish(self) -> None:
         self._data(self._held)
@@ -176,7 +179,8 @@ class FrameParser:
         through: makes a filter for each stream of a frame (redaction), or None.
         on_begin: called when a frame begins (stdout's mark).
         on_end: called when a frame has ended (stdout's mark).
-        on_output: called with filtered bytes inside of a frame.
+        on_output: called with filtered bytes inside of a frame, for live output: a newline at the end of what
+            has come so far may come twice.
     """
 
     def __init__(

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+import threading
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from provision.values.redaction import MASK, Redactor, printable
+
+SECRET = "hunter2-It's $ecret!"
+
+
+def streamed(redactor: Redactor, data: bytes, sizes: list[int]) -> bytes:
+    stream = redactor.stream()
+    out, at = b"", 0
+    for size in sizes:
+        out += stream.feed(data[at : at + size])
+        at += size
+    return out + stream.feed(data[at:]) + stream.flush()
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        SECRET,
+        shlex.quote(SECRET),
+        json.dumps({"password": SECRET}),
+        f"https://x/?p={quote(SECRET, safe='')}",
+        base64.b64encode(SECRET.encode()).decode(),
+        base64.b64encode(b"a" + SECRET.encode()).decode(),
+        base64.b64encode(b"user:" + SECRET.encode() + b"\n").decode(),
+        base64.urlsafe_b64encode(b"ab" + SECRET.encode()).decode(),
+    ],
+)
+def test_every_form_of_a_secret_is_masked(shown: str) -> None:
+    masked = Redactor(SecretStr(SECRET)).text(f"before {shown} after")
+    assert MASK in masked
+    assert masked.startswith("before ")
+    assert masked.endswith(" after")
+    assert "unter2" not in masked
+    # what base64 leaves unmasked are single characters that it shares with its neighbours
+    assert len(masked) < len("before  after") + 40
+
+
+def test_each_line_of_a_long_secret_is_masked() -> None:
+    key = "-----BEGIN KEY-----\nAAAABBBBCCCC\nDDDDEEEEFFFF\n-----END KEY-----\n"
+    masked = Redactor(key).text("line: AAAABBBBCCCC\nand DDDDEEEEFFFF")
+    assert masked == f"line: {MASK}\nand {MASK}"
+
+
+def test_text_without_secrets_stays() -> None:
+    assert Redactor().text("nothing \udcff to hide") == "nothing \udcff to hide"
+    assert Redactor("sesame").text("nothing to hide") == "nothing to hide"
+
+
+def test_secrets_too_short_to_tell_from_words_are_not_masked() -> None:
+    assert Redactor("abc").text("abc") == "abc"
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"x", b"\n", b"s", b"se", b"sesam", b"sesame", b"sesesame", b"openopen"]),
+        max_size=12,
+    ),
+    st.lists(st.integers(1, 5), max_size=20),
+)
+def test_a_secret_split_over_reads_is_masked_as_if_it_came_at_once(
+    parts: list[bytes], sizes: list[int]
+) -> None:
+    redactor = Redactor("sesame", "openopen")
+    data = b"".join(parts)
+    assert streamed(redactor, data, sizes) == redactor.data(data)
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60), st.lists(st.integers(1, 5), max_size=60))
+def test_no_split_lets_a_secret_through(before: bytes, after: bytes, sizes: list[int]) -> None:
+    redactor = Redactor(SECRET)
+    out = streamed(redactor, before + SECRET.encode() + after, sizes)
+    assert SECRET.encode() not in out
+
+
+def test_a_stream_holds_back_nothing_that_is_no_beginning_of_a_secret() -> None:
+    stream = Redactor("sesame").stream()
+    assert stream.feed(b"progress 10%\n") == b"progress 10%\n"
+    assert stream.feed(b"ses") == b""
+    assert stream.feed(b"sion\n") == b"session\n"
+
+
+def test_a_secret_added_later_is_masked_in_open_streams() -> None:
+    redactor = Redactor()
+    stream = redactor.stream()
+    assert stream.feed(b"sesame ") == b"sesame "
+    redactor.add("sesame")
+    assert stream.feed(b"sesame ") == f"{MASK} ".encode()
+
+
+def test_secrets_can_be_added_from_many_threads() -> None:
+    redactor = Redactor()
+    threads = [threading.Thread(target=redactor.add, args=(f"secret-{n:03d}",)) for n in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert redactor.text(" ".join(f"secret-{n:03d}" for n in range(20))) == " ".join([MASK] * 20)
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain\ttext\nnext", "plain\ttext\nnext"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07shown", "shown"),
+        ("\x1b]8;;http://evil\x1b\\link", "link"),
+        ("a\x08b\x00c\x7f\x9b", "abc"),
+        ("\u202egnp.exe", "gnp.exe"),
+        ("\x1b", ""),
+        ("\x1b[999999999", "[999999999"[:0] + "999999999"),
+    ],
+)
+def test_terminals_see_no_control_bytes(raw: str, shown: str) -> None:
+    assert printable(raw) == shown
+
+
+@given(st.text(max_size=80))
+def test_nothing_printable_moves_a_cursor(text: str) -> None:
+    assert not any(ord(each) < 32 and each not in "\t\n" for each in printable(text))

@@ -28,6 +28,7 @@ from provision.resources.host.query_kernel import (
     split_list,
     united_arguments,
     unsafe_argument,
+    without_arguments,
 )
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Effect, EffectClass
@@ -247,6 +248,7 @@ class KernelArguments:
     Args:
         system: `pve/ssh`.
         arguments: like `nomodeset`, `modprobe.blacklist=a,b`; none removes our GRUB file.
+        absent: the arguments must not be there at the next boot; what is active is left alone.
         loader: `grub` or `systemd-boot`, from the host's facts; anything else refuses.
         reboot: what makes them active.
         effects: what must happen besides after a change.
@@ -257,6 +259,7 @@ class KernelArguments:
     arguments: tuple[str, ...]
     loader: str
     reboot: Effect
+    absent: bool = False
     effects: tuple[Effect, ...] = ()
     source: Source | None = field(default=None, compare=False)
 
@@ -272,7 +275,7 @@ class KernelArguments:
 
     def merge(self, other: KernelArguments) -> KernelArguments | None:
         """Return the union; comma lists of modules are united."""
-        if self.loader != other.loader or self.reboot != other.reboot:
+        if (self.loader, self.reboot, self.absent) != (other.loader, other.reboot, other.absent):
             return None
         united = united_arguments(" ".join(self.arguments), other.arguments).split()
         effects = tuple(dict.fromkeys((*self.effects, *other.effects)))
@@ -281,6 +284,7 @@ class KernelArguments:
     @property
     def file(self) -> File:
         """The drop-in of /etc/default/grub: shell that grub-mkconfig sources; adds what is not there yet."""
+        gone = self.absent or not self.arguments
         content = (
             f"{HEADER}for provision_argument in {' '.join(self.arguments)}; do\n"
             '  case " $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT " in\n'
@@ -292,8 +296,8 @@ class KernelArguments:
         return File(
             self.system,
             GRUB_DROP_IN,
-            content.encode() if self.arguments else None,
-            absent=not self.arguments,
+            None if gone else content.encode(),
+            absent=gone,
             source=self.source,
         )
 
@@ -306,6 +310,8 @@ class KernelArguments:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return what the next boot lacks, and what the running kernel was not given."""
         found = list(self._at_boot(seen))
+        if self.absent:
+            return tuple(found)
         active = seen[CMDLINE]
         if isinstance(active, CannotTell) or active is None:
             reason = active if active is not None else CannotTell("/proc/cmdline is missing")
@@ -325,18 +331,27 @@ class KernelArguments:
             )
         return tuple(found)
 
+    def _next(self, line: str) -> str:
+        """Return the line of the next boot."""
+        if self.absent:
+            return without_arguments(line, self.arguments)
+        return united_arguments(line, self.arguments)
+
     def _at_boot(self, seen: Snapshot) -> tuple[Change, ...]:
         if self.loader == "systemd-boot":
             line = seen[FileText(KERNEL_CMDLINE)]
             if isinstance(line, CannotTell):
                 return (unknown("at boot", line, " ".join(self.arguments)),)
-            text = "" if line is None else line.decode("utf-8", "replace").strip()
-            united = united_arguments(text, self.arguments)
-            if not missing_arguments(text, self.arguments):
-                return ()
-            return (Change(Op.UPDATE, "at boot", text or None, united),)
+            text = "" if line is None else " ".join(line.decode("utf-8", "replace").split())
+            wanted = self._next(text)
+            return (Change(Op.UPDATE, "at boot", text or None, wanted),) if wanted != text else ()
         return tuple(
-            replace(each, path="at boot", old=each.old and "other arguments", new=" ".join(self.arguments))
+            replace(
+                each,
+                path="at boot",
+                old=each.old and "other arguments",
+                new=None if self.file.absent else " ".join(self.arguments),
+            )
             if each.path in ("content", "file")
             else each
             for each in self.file.changes(seen)
@@ -347,7 +362,7 @@ class KernelArguments:
         active = seen[CMDLINE]
         if isinstance(active, CannotTell) or active is None:
             return cannot_tell(self.key, "/proc/cmdline could not be read", self.source)
-        lacking = missing_arguments(active.decode("utf-8", "replace"), self.arguments)
+        lacking = () if self.absent else missing_arguments(active.decode("utf-8", "replace"), self.arguments)
         effects = (BOOT_LOADER, *self.effects, *((self.reboot,) if lacking else ()))
         if self.loader == "systemd-boot":
             return self._fix_line(seen, effects)
@@ -363,19 +378,19 @@ class KernelArguments:
         line = seen[FileText(KERNEL_CMDLINE)]
         if isinstance(line, CannotTell):
             return cannot_tell(self.key, line.reason, self.source)
-        text = (line or b"").decode("utf-8", "replace").strip()
+        text = " ".join((line or b"").decode("utf-8", "replace").split())
         if not any(each.startswith("root=") for each in text.split()):
             return self._refused(
                 "KERNEL_CMDLINE_NO_ROOT",
                 f"{KERNEL_CMDLINE} names no root=: a host that boots by it would not come up",
                 f"write the whole line, with its root=, into {KERNEL_CMDLINE} by hand, then run again",
             )
-        if not missing_arguments(text, self.arguments):
+        wanted = self._next(text)
+        if wanted == text:
             return ops.fix((), effects)
         old = line or b""
         backup = ops.WriteFile(f"{KERNEL_CMDLINE}.provision-{digest_of(old)[:8]}", old)
-        united = united_arguments(" ".join(text.split()), self.arguments)
-        return ops.fix([backup, ops.WriteFile(KERNEL_CMDLINE, f"{united}\n".encode(), mode="")], effects)
+        return ops.fix([backup, ops.WriteFile(KERNEL_CMDLINE, f"{wanted}\n".encode(), mode="")], effects)
 
     def _refused(self, code: str, summary: str, remedy: str) -> Impossible:
         return Impossible(

@@ -230,3 +230,23 @@ def united_arguments(line: str, wanted: Sequence[str]) -> str:
         else:
             parts[index] += "," + argument.partition("=")[2]
     return " ".join(parts)
+
+
+def without_arguments(line: str, unwanted: Sequence[str]) -> str:
+    """Return a command line without some arguments; of comma lists only the members go."""
+    plain = {each for each in unwanted if split_list(each) is None}
+    members: dict[str, set[str]] = {}
+    for each in unwanted:
+        pair = split_list(each)
+        if pair is not None:
+            members.setdefault(pair[0], set()).update(map(module_name, pair[1]))
+    kept: list[str] = []
+    for each in line.split():
+        pair = split_list(each)
+        if pair is not None and pair[0] in members:
+            names = each.partition("=")[2].split(",")
+            rest = [name for name in names if name and module_name(name) not in members[pair[0]]]
+            kept += [f"{pair[0]}={','.join(rest)}"] if rest else []
+        elif each not in plain:
+            kept.append(each)
+    return " ".join(kept)

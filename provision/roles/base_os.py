@@ -1,0 +1,124 @@
+"""A node's operating system: name, root filesystem, packages, time, swap, kernel parameters, keys.
+
+What is unset is unmanaged. Packages come before what needs them; the clock comes after its daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.node import Node
+from provision.resources.contracts import Resource, Snapshot
+from provision.resources.host.file import authorized_keys
+from provision.resources.host.filesystem import RootFilesystem
+from provision.resources.host.package import Package, PackageState, PackageStatus
+from provision.resources.host.query_system import ClockState, ClockStatus
+from provision.resources.host.sysctl import Sysctl
+from provision.resources.host.system import Hostname, SwapIsOff, TimeSync, Timezone
+from provision.roles import names
+from provision.roles.contracts import Context
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import UsageError
+
+NEEDS = ("virtual_machine", "first_contact")
+NEW_BOOT = False
+
+_CHRONY = PackageState("chrony")
+_TIMESYNCD = PackageState("systemd-timesyncd")
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether the node declares anything of its operating system."""
+    node = inventory.nodes.get(subject.name) if subject.kind == "node" else None
+    if node is None or not node.manage:
+        return False
+    return bool(
+        node.managed_hostname
+        or node.grows_root
+        or node.timezone
+        or node.ntp is not None
+        or node.swap == "off"
+        or node.packages
+        or node.sysctl
+        or inventory.access.authorized_keys is not None
+    )
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask, where time servers are declared, which daemon there is and whose clock it is."""
+    node = inventory.nodes[subject.name]
+    asked = (ClockState(), _CHRONY, _TIMESYNCD) if node.ntp is not None else ()
+    return {names.ssh(node.name): asked}
+
+
+def resources(context: Context) -> tuple[Resource, ...]:
+    """Return what the node declares."""
+    inventory = context.inventory
+    node = inventory.nodes[context.subject.name]
+    system = names.ssh(node.name)
+    where = ("nodes", node.name)
+    found: list[Resource] = []
+    if node.managed_hostname:
+        source = inventory.source((*where, "hostname"))
+        found.append(Hostname(system, node.managed_hostname, source=source))
+    if node.grows_root:
+        found.append(RootFilesystem(system, source=inventory.source((*where, "grow_root"))))
+    daemon = _daemon(node, context.seen(system))
+    packages = dict.fromkeys(node.packages)
+    if daemon == "chrony":
+        packages["chrony"] = None
+    if node.timezone:
+        packages["tzdata"] = None
+    if packages:
+        source = inventory.source((*where, "packages"))
+        found.append(Package(system, tuple(packages), source=source))
+    if node.timezone:
+        found.append(Timezone(system, node.timezone, source=inventory.source((*where, "timezone"))))
+    if daemon:
+        source = inventory.source((*where, "ntp"))
+        found.append(TimeSync(system, daemon, node.ntp or (), source=source))
+    if node.swap == "off":
+        found.append(SwapIsOff(system, source=inventory.source((*where, "swap"))))
+    for name, value in node.sysctl.items():
+        found.append(Sysctl(system, name, value, source=inventory.source((*where, "sysctl", name))))
+    found += _keys(inventory, node, system)
+    return tuple(found)
+
+
+def _daemon(node: Node, seen: Snapshot) -> str:
+    """Return the time daemon: the one that is there, else chrony; empty where none is wanted."""
+    clock = seen.answers.get(ClockState())
+    if node.ntp is None or (isinstance(clock, ClockStatus) and clock.container):
+        return ""  # a container's clock is its machine's
+    chrony, timesyncd = seen.answers.get(_CHRONY), seen.answers.get(_TIMESYNCD)
+    if "chrony" in node.packages or (isinstance(chrony, PackageStatus) and chrony.installed):
+        return "chrony"
+    return "timesyncd" if isinstance(timesyncd, PackageStatus) and timesyncd.installed else "chrony"
+
+
+def _keys(inventory: Inventory, node: Node, system: str) -> tuple[Resource, ...]:
+    """Return the managed list of public keys; the key that provision itself uses is always in it."""
+    wanted = inventory.access.authorized_keys
+    if wanted is None:
+        return ()
+    source = inventory.source(("access", "authorized_keys"))
+    login = inventory.login(node.name)
+    own = () if login.key is None else (_public(Path(f"{login.key}.pub"), inventory),)
+    return authorized_keys(system, login.user, (*own, *wanted), source=source)
+
+
+def _public(path: Path, inventory: Inventory) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise UsageError(
+            Diagnostic(
+                "ACCESS_KEY_PUBLIC_MISSING",
+                f"{path} cannot be read: the managed list of keys would lock provision out",
+                source=inventory.source(("access", "key")),
+                remedy=f"ssh-keygen -y -f {str(path).removesuffix('.pub')} > {path}",
+            )
+        ) from None

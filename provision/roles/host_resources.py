@@ -1,0 +1,198 @@
+"""Site-specific resources of hypervisors and nodes, as the inventory declares them: the last host step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.host_resources import (
+    CommandResource,
+    FileResource,
+    HostResource,
+    KernelModuleResource,
+    PackageResource,
+    ServiceResource,
+    SysctlResource,
+)
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node
+from provision.resources.contracts import Resource
+from provision.resources.host.base import checked_unit
+from provision.resources.host.command import Command
+from provision.resources.host.file import File, FileLine
+from provision.resources.host.kernel import KernelModule, ModprobeBlacklist
+from provision.resources.host.package import Package
+from provision.resources.host.service import Service
+from provision.resources.host.sysctl import Sysctl
+from provision.roles import names
+from provision.roles.contracts import Context
+from provision.roles.hosts import effects_of_path, reboot_of, restart
+from provision.roles.templating import read_template, render
+from provision.values.diagnostics import Diagnostic, Source
+from provision.values.effects import Effect
+from provision.values.errors import UsageError
+
+NEEDS = ("virtual_machine", "first_contact")
+NEW_BOOT = False
+
+
+def _item(inventory: Inventory, subject: Subject) -> Hypervisor | Node | None:
+    if subject.kind == "hypervisor":
+        return inventory.hypervisors.get(subject.name)
+    return inventory.nodes.get(subject.name) if subject.kind == "node" else None
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether there are any, on a host that may be changed."""
+    item = _item(inventory, subject)
+    return item is not None and item.manage and bool(item.host_resources)
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask nothing: what is declared follows from the inventory alone."""
+    del inventory
+    return {names.ssh(subject.name): ()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """What all resources of one subject share."""
+
+    system: str
+    values: Mapping[str, object]
+    reboot: Effect
+
+    def text(self, text: str, what: str, source: Source | None, more: Mapping[str, object]) -> str:
+        return render(text, {**self.values, **more} if more else self.values, what, source)
+
+
+def resources(context: Context) -> tuple[Resource, ...]:
+    """Return them in the order in which they are declared.
+
+    Raises:
+        UsageError: a template, secret or value is wrong, with its position.
+    """
+    inventory, subject = context.inventory, context.subject
+    item = _item(inventory, subject)
+    if item is None:
+        return ()
+    site = _Site(names.ssh(subject.name), values_of(inventory, subject), reboot_of(inventory, subject))
+    section = "hypervisors" if subject.kind == "hypervisor" else "nodes"
+    found: list[Resource] = []
+    for index, declared_one in enumerate(item.host_resources):
+        source = inventory.source((section, subject.name, "host_resources", index))
+        try:
+            found += _made(site, declared_one, source)
+        except ValueError as error:
+            raise UsageError(
+                Diagnostic("HOST_RESOURCE_INVALID", str(error), subject=subject.name, source=source)
+            ) from None
+    return tuple(found)
+
+
+def retired(context: Context) -> tuple[Resource, ...]:
+    """Return whole files, kernel parameters and modules as absent when a hypervisor's must go.
+
+    Packages, services, lines and commands stay: others may have come to need them.
+    """
+    if not context.destroying or context.subject.kind != "hypervisor":
+        return ()
+    gone: list[Resource] = []
+    for each in resources(context):
+        if isinstance(each, File) and not each.absent and each.content is not None:
+            gone.append(File(each.system, each.path, absent=True, effects=each.effects))
+        elif isinstance(each, Sysctl):
+            gone.append(Sysctl(each.system, each.name, None))
+        elif isinstance(each, KernelModule):
+            gone.append(KernelModule(each.system, each.name, absent=True))
+        elif isinstance(each, ModprobeBlacklist):
+            gone.append(ModprobeBlacklist(each.system, each.name, ()))
+    return tuple(reversed(gone))
+
+
+def values_of(inventory: Inventory, subject: Subject) -> dict[str, object]:
+    """Return what texts of a subject may name: its name and address, the site's name, then `vars:`."""
+    item = _item(inventory, subject)
+    own = {"name": subject.name, "site": inventory.name, "address": item.address if item is not None else ""}
+    return {**own, **inventory.vars_of(subject.name)}
+
+
+def _made(site: _Site, declared_one: HostResource, source: Source | None) -> Iterator[Resource]:
+    if isinstance(declared_one, FileResource):
+        yield from _file(site, declared_one, source)
+        return
+
+    def filled(text: str | None) -> str:
+        return site.text(text or "", f"{declared_one.kind} resource", source, {})
+
+    if isinstance(declared_one, PackageResource):
+        name, hold = filled(declared_one.name), declared_one.hold
+        yield Package(site.system, (name,), absent=declared_one.absent, hold=hold, source=source)
+    elif isinstance(declared_one, ServiceResource):
+        name = filled(declared_one.name)
+        yield Service(site.system, name, declared_one.running, declared_one.enabled, source=source)
+    elif isinstance(declared_one, SysctlResource):
+        yield Sysctl(site.system, filled(declared_one.key), filled(declared_one.value), source=source)
+    elif isinstance(declared_one, KernelModuleResource):
+        yield _module(site, declared_one, filled(declared_one.name), filled(declared_one.options), source)
+    else:
+        yield _command(site, declared_one, filled, source)
+
+
+def _module(
+    site: _Site, declared_one: KernelModuleResource, name: str, options: str, source: Source | None
+) -> Resource:
+    if declared_one.blacklisted:
+        return ModprobeBlacklist(site.system, f"no-{name}", (name,), site.reboot, source=source)
+    return KernelModule(site.system, name, options, source=source)
+
+
+def _command(site: _Site, declared_one: CommandResource, filled: Any, source: Source | None) -> Command:
+    return Command(
+        site.system,
+        filled(declared_one.name),
+        filled(declared_one.run),
+        creates=filled(declared_one.creates),
+        unless=filled(declared_one.unless),
+        source=source,
+    )
+
+
+def _file(site: _Site, declared_one: FileResource, source: Source | None) -> Iterator[Resource]:
+    path = site.text(declared_one.path, "path", source, declared_one.vars)
+    owner, group = declared_one.owner or "", declared_one.group or ""
+    units = tuple(restart(checked_unit(each)) for each in declared_one.restart)
+    effects = (*effects_of_path(path, site.reboot), *units)
+    if declared_one.absent:
+        yield File(site.system, path, absent=True, effects=effects, source=source)
+        return
+    if declared_one.line is not None:
+        line = site.text(declared_one.line, f"line of {path}", source, declared_one.vars)
+        yield FileLine(site.system, path, line, effects=effects, source=source)
+        if declared_one.mode or owner or group:
+            yield File(site.system, path, None, declared_one.mode or "", owner, group, source=source)
+        return
+    secret = declared_one.sensitive or declared_one.secret is not None
+    yield File(
+        site.system,
+        path,
+        _content(site, declared_one, path, source),
+        declared_one.mode or ("0600" if secret else ""),
+        owner,
+        group,
+        secret=secret,
+        effects=effects,
+        source=source,
+    )
+
+
+def _content(site: _Site, declared_one: FileResource, path: str, source: Source | None) -> bytes:
+    if declared_one.secret is not None:
+        return declared_one.secret.open().get_secret_value().encode()
+    if declared_one.template is not None:
+        text, what = read_template(declared_one.template, source), f"template {declared_one.template}"
+    else:
+        text, what = declared_one.content or "", f"content of {path}"
+    return site.text(text, what, source, declared_one.vars).encode()

@@ -1,0 +1,170 @@
+"""The hypervisor's host: drivers kept off the cards that its VMs get, and the kernel command line.
+
+Which modules: those that the aliases of every installed kernel name for the card, their companions without an
+alias, and `blacklist_extra`. Drivers that hosts need for other devices are never kept off: PVE takes functions
+from these when a VM starts. No card is bound to vfio-pci early; PVE does it at the VM's start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from provision.facts.host import HOST_FACTS, host_facts
+from provision.facts.hypervisor import HypervisorFacts, hypervisor_facts, hypervisor_questions
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.hypervisor import Card, Hypervisor
+from provision.resources.contracts import CannotTell, Resource
+from provision.resources.host.kernel import KernelArguments, ModprobeBlacklist
+from provision.resources.host.pci import CardUnbound
+from provision.resources.host.query_kernel import module_name, split_list
+from provision.roles import names
+from provision.roles.contracts import Context
+from provision.roles.hosts import reboot_of
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent
+
+NEEDS: tuple[str, ...] = ()
+NEW_BOOT = False
+
+BLACKLIST = "cards"
+"""Part of the name of our file in /etc/modprobe.d."""
+
+COMPANIONS: Mapping[str, tuple[str, ...]] = {"10de": ("nouveau", "nova", "nova_core", "nova_drm")}
+"""Modules that drive a vendor's cards without naming them by a PCI alias, or only in newer kernels."""
+
+FOLLOWERS: Mapping[str, tuple[str, ...]] = {"nvidia": ("nvidia_drm", "nvidia_modeset", "nvidia_uvm")}
+"""Modules that sit on top of another one."""
+
+NEVER = frozenset(
+    {
+        "ahci",
+        "ehci_pci",
+        "nvme",
+        "pcieport",
+        "shpchp",
+        "snd_hda_intel",
+        "vfio_pci",
+        "xhci_hcd",
+        "xhci_pci",
+    }
+)
+"""Drivers that the host's own devices need, too."""
+
+_CARD_CLASSES = ("03", "12", "0c80")
+"""PCI classes whose drivers belong to the card alone: display, accelerator, and the USB-C port's controller."""
+
+_INTEL_IOMMU_DEFAULT = (6, 8)
+"""First kernel version whose builds for Proxmox VE switch Intel's IOMMU on by themselves."""
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether the hypervisor has cards, arguments or a blacklist, and may be changed."""
+    host = inventory.hypervisors.get(subject.name) if subject.kind == "hypervisor" else None
+    return (
+        host is not None and host.manage and bool(host.cards or host.kernel_arguments or host.blacklist_extra)
+    )
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask for the boot loader, and for cards, groups and candidate modules."""
+    host = inventory.hypervisors[subject.name]
+    return {names.ssh(host.name): (*HOST_FACTS, *hypervisor_questions(_slots(host)))}
+
+
+def _slots(host: Hypervisor) -> tuple[str, ...]:
+    return tuple(card.address for card in host.cards.values())
+
+
+def resources(context: Context) -> tuple[Resource, ...]:
+    """Return blacklist, kernel arguments, and the proof that no host driver has a card."""
+    inventory, subject = context.inventory, context.subject
+    host = inventory.hypervisors[subject.name]
+    system = names.ssh(host.name)
+    seen = context.seen(system)
+    modules, wanted = _modules(context, host), _arguments(context, host)
+    reboot = reboot_of(inventory, subject)
+    source = inventory.source(("hypervisors", host.name, "cards"))
+    found: list[Resource] = [ModprobeBlacklist(system, BLACKLIST, modules, reboot, source=source)]
+    if wanted:
+        loader = host_facts(seen).loader
+        found.append(KernelArguments(system, wanted, loader, reboot, source=source))
+    for alias, card in host.cards.items():
+        where = inventory.source(("hypervisors", host.name, "cards", alias))
+        found.append(CardUnbound(system, card.address, wanted, reboot, source=where))
+    return tuple(found)
+
+
+def retired(context: Context) -> tuple[Resource, ...]:
+    """Return our files as absent when all must go; the drivers come back with the next boot, not before."""
+    if not context.destroying:
+        return ()
+    host = context.inventory.hypervisors[context.subject.name]
+    system = names.ssh(host.name)
+    reboot = reboot_of(context.inventory, context.subject)
+    loader = host_facts(context.seen(system)).loader
+    found: list[Resource] = [ModprobeBlacklist(system, BLACKLIST, ())]
+    wanted = _arguments(context, host)
+    if wanted:
+        found.append(KernelArguments(system, wanted, loader, reboot, absent=True))
+    return tuple(found)
+
+
+def _modules(context: Context, host: Hypervisor) -> tuple[str, ...]:
+    facts = hypervisor_facts(context.seen(names.ssh(host.name)))
+    found: set[str] = set(map(module_name, host.blacklist_extra))
+    for alias, card in host.cards.items():
+        found |= modules_of_card(context, facts, alias, card)
+    return tuple(sorted(found - NEVER))
+
+
+def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: Card) -> set[str]:
+    """Return the modules that must be kept off one card.
+
+    Raises:
+        Permanent: `CARD_UNREADABLE`: the host has no such card, or could not tell its modules.
+    """
+    candidates = facts.candidates.get(card.address, CannotTell("the host was not asked"))
+    if isinstance(candidates, CannotTell):
+        raise Permanent(
+            Diagnostic(
+                "CARD_UNREADABLE",
+                f"the drivers of card {alias} ({card.address}) cannot be told: {candidates.reason}",
+                subject=context.subject.name,
+                source=context.inventory.source(
+                    ("hypervisors", context.subject.name, "cards", alias, "address")
+                ),
+                untouched="nothing of the host was changed",
+                remedy="compare with `lspci -nn` on the host, and correct the card's address",
+            )
+        )
+    found = {name for cls, name in candidates if cls.startswith(_CARD_CLASSES)}
+    vendors = {each.vendor for each in facts.card(card.address) if each.is_display}
+    for vendor in vendors:
+        found.update(COMPANIONS.get(vendor, ()))
+    for name in tuple(found):
+        found.update(FOLLOWERS.get(name, ()))
+    return found
+
+
+def _arguments(context: Context, host: Hypervisor) -> tuple[str, ...]:
+    seen = context.seen(names.ssh(host.name))
+    modules = _modules(context, host)
+    found: list[str] = []
+    if any(card.drives_console for card in host.cards.values()):
+        found.append("nomodeset")
+    if modules:
+        found.append(f"modprobe.blacklist={','.join(modules)}")
+    if host.cards and _needs_intel_iommu(hypervisor_facts(seen), host_facts(seen).kernels):
+        found.append("intel_iommu=on")
+    found += [each for each in host.kernel_arguments if split_list(each) is None and each not in found]
+    return tuple(found)
+
+
+def _needs_intel_iommu(facts: HypervisorFacts, kernels: Iterable[str]) -> bool:
+    """Whether the IOMMU must be asked for: an Intel processor, and a kernel that leaves it off by default."""
+    if facts.iommu is None or facts.iommu.cpu != "GenuineIntel":
+        return False
+    versions = [match for each in kernels if (match := re.match(r"(\d+)\.(\d+)", each)) is not None]
+    return any((int(each[1]), int(each[2])) < _INTEL_IOMMU_DEFAULT for each in versions)

@@ -1,0 +1,86 @@
+"""Texts and templates of the inventory: Jinja2, sandboxed, strict about names that are not set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from provision.values.diagnostics import Diagnostic, Source
+from provision.values.errors import UsageError
+
+_LIMIT = 1024 * 1024
+"""Bytes of a template, and of what it may become."""
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Any:
+    from jinja2 import StrictUndefined  # noqa: PLC0415 - slow, and only needed where a text has braces
+    from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415 - likewise
+
+    return ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701 - configuration files of hosts, no HTML
+        keep_trailing_newline=True,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _compiled(text: str) -> Any:
+    return _environment().from_string(text)
+
+
+def render(text: str, values: Mapping[str, object], what: str, source: Source | None = None) -> str:
+    """Return a text with its `{{ names }}` filled in; a text without braces is returned as it is.
+
+    Args:
+        text: the text.
+        values: value by name.
+        what: what the text is, for messages.
+        source: inventory line.
+
+    Raises:
+        UsageError: `TEMPLATE_ERROR`: wrong syntax, an unset name, or something that the sandbox forbids.
+    """
+    if "{{" not in text and "{%" not in text and "{#" not in text:
+        return text
+    from jinja2 import TemplateError  # noqa: PLC0415 - slow, see above
+
+    try:
+        rendered: str = _compiled(text).render(**values)
+    except TemplateError as error:
+        raise _error(f"{what}: {error.message or type(error).__name__}", source) from None
+    except (TypeError, ValueError, ArithmeticError, LookupError, OverflowError, AttributeError) as error:
+        raise _error(f"{what}: {error}", source) from None
+    if len(rendered) > _LIMIT:
+        raise _error(f"{what} became larger than 1 MiB", source)
+    return rendered
+
+
+def read_template(path: Path, source: Source | None = None) -> str:
+    """Return the text of a template file on the controller.
+
+    Raises:
+        UsageError: `TEMPLATE_UNREADABLE`.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LIMIT + 1)
+    except OSError as error:
+        raise _unreadable(path, error.strerror or "it cannot be read", source) from None
+    if len(data) > _LIMIT:
+        raise _unreadable(path, "it is larger than 1 MiB", source)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise _unreadable(path, "it is no UTF-8 text", source) from None
+
+
+def _error(summary: str, source: Source | None) -> UsageError:
+    remedy = "correct the text, or set the name under vars: of the inventory, hypervisor, profile or node"
+    return UsageError(Diagnostic("TEMPLATE_ERROR", summary, source=source, remedy=remedy))
+
+
+def _unreadable(path: Path, reason: str, source: Source | None) -> UsageError:
+    return UsageError(Diagnostic("TEMPLATE_UNREADABLE", f"the template {path}: {reason}", source=source))

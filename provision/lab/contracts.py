@@ -143,5 +143,5 @@ class Hypervisor(Protocol):
         ...
 
     def facts(self) -> dict[str, object]:
-        """Return `cpus` (int), `memory` (bytes), `kernel`, `cmdline`, `boot_mode` (efi, legacy-bios)."""
+        """Return `cpus` (int), `memory` (bytes), `kernel`, `cmdline`, `boot_mode` (efi, legacy-bios), `boot_id`."""
         ...

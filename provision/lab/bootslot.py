@@ -1,0 +1,67 @@
+"""Lets at most two virtual machines of a lab boot at the same time.
+
+`python -m provision.lab.bootslot LAB KEY NAME` runs beside a paused QEMU: it waits for a slot, lets the
+processors run, and holds the slot until the login prompt stands on the serial console or a deadline has passed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from provision.lab import qmp
+from provision.lab.contracts import GuestError
+from provision.lab.locks import take
+from provision.lab.qemu import Machine
+
+_SLOTS = 2
+_WAIT = 1800.0
+_BOOT = 300.0
+
+
+def slot_files(lab: Path) -> tuple[Path, ...]:
+    """Return the lock files of the slots."""
+    return tuple(lab / f"boot-slot-{index}" for index in range(_SLOTS))
+
+
+def hold(
+    machine: Machine, begin: Callable[[], None], booted: Callable[[], bool], deadline: float = _BOOT
+) -> bool:
+    """Wait for a slot, begin, and keep it until the machine has booted; False when it did not in time."""
+    slot = take(slot_files(machine.lab), _WAIT)
+    try:
+        begin()
+        end = time.monotonic() + deadline
+        while machine.pid() is not None and time.monotonic() < end:
+            if booted():
+                return True
+            time.sleep(0.5)
+        return False
+    finally:
+        if slot is not None:
+            os.close(slot)
+
+
+def _main() -> None:
+    lab, key, name = sys.argv[1:]
+    machine = Machine(Path(lab), key, name)
+    start = machine.console.stat().st_size
+
+    def prompt() -> bool:
+        with machine.console.open("rb") as log:
+            log.seek(start)
+            return b" login: " in log.read()
+
+    def begin() -> None:
+        qmp.command(machine.folder, "cont")
+
+    with suppress(GuestError):
+        hold(machine, begin, prompt)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,162 @@
+"""The lab's own look at its hypervisor, over ssh with the lab's key and a pinned host key."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from provision.lab import netns
+from provision.lab.contracts import GuestError, PciDevice
+
+_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+_SNIPPET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_TIMEOUT = 60.0
+_MEMINFO_KIB = 1024
+
+_PCI = r"""
+for d in /sys/bus/pci/devices/*; do
+  [ -e "$d/vendor" ] || continue
+  g=-1; [ ! -e "$d/iommu_group" ] || { g=$(readlink "$d/iommu_group"); g=${g##*/}; }
+  w=-; [ ! -e "$d/driver" ] || { w=$(readlink "$d/driver"); w=${w##*/}; }
+  b=0; [ ! -e "$d/boot_vga" ] || read -r b <"$d/boot_vga"
+  read -r c <"$d/class"; read -r v <"$d/vendor"; read -r i <"$d/device"
+  read -r sv <"$d/subsystem_vendor"; read -r sd <"$d/subsystem_device"
+  echo "${d##*/} $c $v $i $sv $sd $g $w $b"
+done
+"""
+
+# As Proxmox VE does (PVE::SysFSTools, pci_dev_bind_to_vfio): announce the ids, unbind, bind.
+_BIND = r"""
+set -e
+modprobe vfio-pci
+for a in %s; do
+  d=/sys/bus/pci/devices/$a
+  [ -e "$d" ] || { echo "no PCI device $a" >&2; exit 1; }
+  case "$(readlink "$d/driver" 2>/dev/null)" in */vfio-pci) continue ;; esac
+  read -r v <"$d/vendor"; read -r i <"$d/device"
+  echo "${v#0x} ${i#0x}" >/sys/bus/pci/drivers/vfio-pci/new_id 2>/dev/null || true
+  case "$(readlink "$d/driver" 2>/dev/null)" in */vfio-pci) continue ;; esac
+  [ ! -e "$d/driver" ] || echo "$a" >"$d/driver/unbind"
+  case "$(readlink "$d/driver" 2>/dev/null)" in
+    */vfio-pci) ;;
+    *) echo "$a" >/sys/bus/pci/drivers/vfio-pci/bind ;;
+  esac
+  case "$(readlink "$d/driver" 2>/dev/null)" in
+    */vfio-pci) ;;
+    *) echo "Cannot bind $a to vfio" >&2; exit 1 ;;
+  esac
+done
+"""
+
+_FACTS = r"""
+nproc
+sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo
+uname -r
+cat /proc/cmdline
+[ -d /sys/firmware/efi ] && echo efi || echo legacy-bios
+"""
+
+
+class SshHypervisor:
+    """Implements `Hypervisor` with the `ssh` program.
+
+    Args:
+        lab: the lab's folder, with the key and known_hosts.
+        address: the hypervisor's address.
+        space: network namespace to connect from, or None when this process is in it.
+        stand_in: it is a container: its PCI functions would be the machine's own, so it has none.
+    """
+
+    def __init__(self, lab: Path, address: str, space: str | None = None, *, stand_in: bool = False) -> None:
+        self._lab = lab
+        self._address = address
+        self._space = space
+        self._stand_in = stand_in
+
+    def pci_devices(self) -> tuple[PciDevice, ...]:
+        """Read the PCI functions from sysfs, in one execution."""
+        return () if self._stand_in else parse_pci(self._run(_PCI))
+
+    def bind_vfio(self, addresses: tuple[str, ...]) -> None:
+        """Bind functions to vfio-pci. Raises GuestError."""
+        wrong = [address for address in addresses if not _ADDRESS.fullmatch(address)]
+        if wrong:
+            raise GuestError(f"no PCI address: {wrong[0]}")
+        if addresses:
+            self._run(_BIND % " ".join(addresses))
+
+    def read_snippet(self, name: str) -> str | None:
+        """Return a snippet's text, or None."""
+        if not _SNIPPET.fullmatch(name):
+            raise GuestError(f"no snippet name: {name}")
+        text = self._run(f"f=/var/lib/vz/snippets/{name}; [ -f $f ] || exit 0; echo found; cat $f")
+        return text.removeprefix("found\n") if text.startswith("found\n") else None
+
+    def reboot(self) -> None:
+        """Ask for a clean reboot; returns before it happens."""
+        self._run("systemctl reboot")
+
+    def facts(self) -> dict[str, object]:
+        """Return `cpus`, `memory` (bytes), `kernel`, `cmdline` and `boot_mode`."""
+        cpus, memory, kernel, cmdline, mode = self._run(_FACTS).splitlines()
+        return {
+            "cpus": int(cpus),
+            "memory": int(memory) * _MEMINFO_KIB,
+            "kernel": kernel,
+            "cmdline": cmdline,
+            "boot_mode": mode,
+        }
+
+    def answers(self) -> bool:
+        """Tell whether it takes the lab's key."""
+        try:
+            return self._run("echo here").strip() == "here"
+        except GuestError:
+            return False
+
+    def _run(self, script: str) -> str:
+        argv = ssh_command(self._lab, self._address)
+        if self._space is not None:
+            argv = netns.inside(self._space, argv)
+        try:
+            done = subprocess.run(
+                argv, input=script, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise GuestError(f"hypervisor {self._address} did not answer in {_TIMEOUT:.0f} s") from error
+        if done.returncode != 0:
+            raise GuestError(f"hypervisor {self._address}: {done.stderr.strip()[-300:] or done.returncode}")
+        return done.stdout
+
+
+def ssh_command(lab: Path, address: str, user: str = "root") -> list[str]:
+    """Return the command that runs a script from standard input on a machine of the site."""
+    return [
+        "ssh", "-F", "none", "-T", "-i", str(lab / "keys/site"),
+        "-o", f"UserKnownHostsFile={lab / 'keys/known_hosts'}", "-o", "GlobalKnownHostsFile=/dev/null",
+        "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes",
+        "-o", "IdentityAgent=none", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5",
+        "-o", "LogLevel=ERROR", f"{user}@{address}", "exec /bin/sh -s",
+    ]  # fmt: skip
+
+
+def parse_pci(text: str) -> tuple[PciDevice, ...]:
+    """Read the listing of functions."""
+    found = []
+    for line in text.splitlines():
+        address, cls, vendor, device, sub_vendor, sub_device, group, driver, boot = line.split()
+        found.append(
+            PciDevice(
+                address=address,
+                cls=cls.removeprefix("0x"),
+                vendor=vendor.removeprefix("0x"),
+                device=device.removeprefix("0x"),
+                subsystem_vendor=sub_vendor.removeprefix("0x"),
+                subsystem_device=sub_device.removeprefix("0x"),
+                iommu_group=int(group),
+                driver=None if driver == "-" else driver,
+                boot_vga=boot == "1",
+            )
+        )
+    return tuple(found)

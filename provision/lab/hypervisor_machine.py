@@ -1,0 +1,170 @@
+"""Makes the hypervisor: a VM with an emulated IOMMU and display cards, or a container in its stead."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from provision.lab import keys, netns
+from provision.lab.disk import MIB, ROOT_START_MIB
+from provision.lab.nspawn import Container
+from provision.lab.qemu import FIRMWARE, VARIABLES, Machine
+from provision.lab.recipe import ASSETS, run, write_files
+from provision.lab.router import lay_ssh, mac, static_network
+from provision.lab.settings import API_PORT, BRIDGE, IMAGE, Card, LabSettings
+
+KEY = "hypervisor"
+
+
+def files(settings: LabSettings) -> dict[str, str]:
+    """Return the files of both kinds: the API's proxy, and what a Proxmox host has for roles to look at."""
+    name, address = settings.hypervisor
+    proxy = f"/lib/systemd/systemd-socket-proxyd {settings.host_address}:{API_PORT}"
+    return {
+        "etc/hostname": f"{name}\n",
+        "etc/hosts": f"127.0.0.1 localhost\n{address} {name}\n",
+        "etc/systemd/system/pveproxy.socket": (
+            "[Unit]\nDescription=API of the lab, as long as this hypervisor is up\n\n"
+            f"[Socket]\nListenStream={API_PORT}\n\n[Install]\nWantedBy=sockets.target\n"
+        ),
+        "etc/systemd/system/pveproxy.service": (
+            "[Unit]\nDescription=Hands the API's connections to the lab\nRequires=pveproxy.socket\n"
+            f"After=pveproxy.socket network.target\n\n[Service]\nExecStart={proxy}\n"
+        ),
+        "var/lib/vz/snippets/.keep": "",
+        "var/lib/vz/import/.keep": "",
+        "var/lib/vz/template/iso/.keep": "",
+        "etc/default/grub.d/.keep": "",
+        "etc/chrony/conf.d/lab-router.conf": f"server {settings.gateway} iburst\n",
+    }
+
+
+def container(settings: LabSettings, rootfs: Path) -> Container:
+    """Return the container that stands in for the hypervisor."""
+    name = settings.hypervisor[0]
+    return Container(settings.folder, KEY, name, rootfs, (mac(settings.name, KEY),))
+
+
+def prepare_container(settings: LabSettings, machine: Container) -> None:
+    """Lay the stand-in's files once."""
+    if machine.read("etc/lab-stand-in") is not None:
+        return
+    lay_ssh(settings, machine)
+    for path, text in files(settings).items():
+        machine.write(path, text)
+    machine.write("etc/systemd/network/10-lab.network", static_network(settings, settings.hypervisor[1]))
+    machine.write("etc/default/chrony", 'DAEMON_OPTS="-F 1 -x"\n')
+    machine.write("etc/default/grub", 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\nGRUB_CMDLINE_LINUX=""\n')
+    machine.write("boot/vmlinuz-stand-in", "no kernel: the lab's container hypervisor\n")
+    for name in ("update-initramfs", "update-grub"):
+        machine.write(f"usr/sbin/{name}", (ASSETS / name).read_text(), 0o755)
+    machine.enable("pveproxy.socket", "sockets.target")
+    machine.folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(ASSETS / "before-boot", machine.folder / "before-boot")
+    (machine.folder / "before-boot").chmod(0o755)
+    machine.write(
+        "etc/lab-stand-in", "This container stands in for a hypervisor; it has no kernel of its own.\n"
+    )
+
+
+def vm(settings: LabSettings) -> Machine:
+    """Return the hypervisor VM's machine."""
+    return Machine(settings.folder, KEY, settings.hypervisor[0])
+
+
+def prepare_vm(settings: LabSettings, machine: Machine, images: Path) -> None:
+    """Make the VM's disk once: the guests' image, grown, with the hypervisor's files."""
+    machine.folder.mkdir(parents=True, exist_ok=True)
+    disk = machine.folder / "disk.raw"
+    if disk.exists():
+        return
+    shutil.copyfile(VARIABLES, machine.folder / "efivars.fd")
+    fresh = machine.folder / "disk.new"
+    run(["qemu-img", "convert", "-O", "raw", str(images / f"{IMAGE}.qcow2"), str(fresh)])
+    with tempfile.TemporaryDirectory() as laid:
+        root = Path(laid)
+        _lay_vm(settings, root)
+        # In a mount namespace of its own: cut off anywhere, mount and loop device go with the process.
+        script = (
+            'set -e; mount -o "loop,offset=$1" "$2" /mnt; cp -rT --preserve=mode,links "$3" /mnt; '
+            "mkdir -p /mnt/etc/systemd/system/sockets.target.wants; "
+            "ln -sf /etc/systemd/system/pveproxy.socket /mnt/etc/systemd/system/sockets.target.wants/; "
+            "chmod 700 /mnt/root /mnt/root/.ssh; umount /mnt"
+        )
+        offset = str(ROOT_START_MIB * MIB)
+        argv = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", offset]
+        run([*argv, str(fresh), str(root)])
+    fresh.rename(disk)
+
+
+def _lay_vm(settings: LabSettings, root: Path) -> None:
+    address = settings.hypervisor[1]
+    nic = mac(settings.name, KEY)
+    folder = settings.folder / "keys"
+    host = folder / f"{KEY}-host"
+    public = keys.ensure_ssh_key(host, settings.hypervisor[0])
+    authorized = keys.ensure_ssh_key(folder / "site", "provision lab")
+    write_files(
+        root,
+        {
+            **files(settings),
+            "etc/cloud/cloud-init.disabled": "the hypervisor has no seed\n",
+            "etc/ssh/ssh_host_ed25519_key": host.read_text(),
+            "etc/ssh/ssh_host_ed25519_key.pub": public + "\n",
+            "root/.ssh/authorized_keys": authorized + "\n",
+            "etc/systemd/network/10-nic.network": (
+                f"[Match]\nMACAddress={nic}\nKind=!bridge\n\n[Network]\nBridge={BRIDGE}\n"
+            ),
+            f"etc/systemd/network/10-{BRIDGE}.netdev": (
+                f"[NetDev]\nName={BRIDGE}\nKind=bridge\nMACAddress={nic}\n\n[Bridge]\nSTP=no\nForwardDelaySec=0\n"
+            ),
+            f"etc/systemd/network/10-{BRIDGE}.network": static_network(settings, address).replace(
+                "Name=eth0", f"Name={BRIDGE}"
+            ),
+        },
+    )
+    for secret in ("etc/ssh/ssh_host_ed25519_key", "root/.ssh/authorized_keys"):
+        (root / secret).chmod(0o600)
+
+
+def vm_command(settings: LabSettings, accelerator: tuple[str, ...], tap: str) -> list[str]:
+    """Return the hypervisor VM's part of QEMU's command line.
+
+    A card behind a root port of its own is alone in its IOMMU group; behind one PCIe-to-PCI bridge with a USB
+    controller both are one group, because the bridge cannot tell its functions' requests apart.
+    """
+    argv = [
+        "-machine", "q35,kernel-irqchip=split,smm=off", *accelerator, "-smp", "2",
+        "-m", str(settings.hypervisor_memory_mib), "-device", "intel-iommu,intremap=on,caching-mode=on",
+        "-drive", f"if=pflash,unit=0,format=raw,readonly=on,file={FIRMWARE}",
+        "-drive", "if=pflash,unit=1,format=raw,file=efivars.fd",
+        "-device", "pcie-root-port,id=port1,chassis=1,slot=1",
+        "-drive", "file=disk.raw,if=none,id=disk0,format=raw,cache=unsafe,discard=unmap",
+        "-device", "virtio-blk-pci,drive=disk0,bus=port1,bootindex=100",
+        "-device", "pcie-root-port,id=port2,chassis=2,slot=2",
+        "-netdev", f"tap,id=net0,ifname={tap},script=no,downscript=no",
+        "-device", f"virtio-net-pci,netdev=net0,bus=port2,romfile=,mac={mac(settings.name, KEY)}",
+        "-device", "virtio-rng-pci",
+    ]  # fmt: skip
+    for index, card in enumerate(settings.cards, 3):
+        argv += _card(index, card)
+    return argv
+
+
+def _card(index: int, card: Card) -> list[str]:
+    port = ["-device", f"pcie-root-port,id=port{index},chassis={index},slot={index}"]
+    if not card.shares_group:
+        return [*port, "-device", f"secondary-vga,bus=port{index}"]
+    return [
+        *port,
+        "-device", f"pcie-pci-bridge,id=bridge{index},bus=port{index}",
+        "-device", f"secondary-vga,bus=bridge{index},addr=1",
+        "-device", f"usb-ehci,bus=bridge{index},addr=2",
+    ]  # fmt: skip
+
+
+def start_vm(settings: LabSettings, machine: Machine, accelerator: tuple[str, ...]) -> None:
+    """Start the hypervisor VM with its processors running. Raises GuestError."""
+    tap = netns.add_tap(settings.name, KEY, 0)
+    machine.start(vm_command(settings, accelerator, tap), paused=False)

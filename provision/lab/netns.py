@@ -1,0 +1,165 @@
+"""Network namespaces of a lab. Nothing is made in the machine's own network but the namespaces' names."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import subprocess
+import threading
+from pathlib import Path
+
+from provision.lab.settings import BRIDGE, LabError, LabSettings, namespace
+
+_RUN = Path("/run/netns")
+_CLONE_NEWNET = 0x40000000
+
+
+def path(name: str) -> Path:
+    """Return the file of a namespace."""
+    return _RUN / name
+
+
+def exists(name: str) -> bool:
+    """Tell whether a namespace of that name is really mounted (a kill can leave an empty file)."""
+    return path(name).exists() and path(name).stat().st_dev != _RUN.stat().st_dev
+
+
+def names(lab: str) -> tuple[str, ...]:
+    """Return the namespaces of a lab: its own and its containers'."""
+    if not _RUN.is_dir():
+        return ()
+    own = namespace(lab)
+    return tuple(sorted(p.name for p in _RUN.iterdir() if p.name == own or p.name.startswith(f"{own}.")))
+
+
+def ip(*words: str, check: bool = True) -> str:
+    """Run `ip` and return its output.
+
+    Raises:
+        LabError: with the command and its words.
+    """
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    if check and done.returncode != 0:
+        raise LabError(f"ip {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def ensure(settings: LabSettings) -> None:
+    """Make the lab's namespace with its bridge and the lab's own address."""
+    name = namespace(settings.name)
+    _ensure_namespace(name)
+    if f" {BRIDGE}:" not in ip("-n", name, "-o", "link"):
+        ip("-n", name, "link", "add", BRIDGE, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+    address = f"{settings.host_address}/{settings.network.prefixlen}"
+    if f" {address} " not in ip("-n", name, "-o", "-4", "addr", "show", "dev", BRIDGE):
+        ip("-n", name, "addr", "add", address, "dev", BRIDGE)
+    ip("-n", name, "link", "set", BRIDGE, "up")
+
+
+def add_veth(lab: str, guest: str, index: int, mac: str) -> None:
+    """Give a container `eth<index>` with a hardware address, and its other end to the bridge."""
+    home, inner, dev = namespace(lab), namespace(lab, guest), _port("v", guest, index)
+    _ensure_namespace(inner)
+    if f" eth{index}@" in ip("-n", inner, "-o", "link"):
+        return
+    ip("-n", home, "link", "del", dev, check=False)
+    words = ("link", "add", dev, "type", "veth", "peer", "name", f"eth{index}")
+    ip("-n", home, *words, "address", mac, "netns", inner)
+    ip("-n", home, "link", "set", dev, "master", BRIDGE, "up")
+
+
+def add_tap(lab: str, guest: str, index: int) -> str:
+    """Make a tap device on the bridge and return its name."""
+    home, dev = namespace(lab), _port("t", guest, index)
+    ip("-n", home, "link", "del", dev, check=False)
+    ip("-n", home, "tuntap", "add", "dev", dev, "mode", "tap")
+    ip("-n", home, "link", "set", dev, "master", BRIDGE, "up")
+    return dev
+
+
+def remove_ports(lab: str, guest: str) -> None:
+    """Remove a guest's devices from the bridge, and its namespace."""
+    home = namespace(lab)
+    if exists(home):
+        for line in ip("-n", home, "-o", "link", check=False).splitlines():
+            dev = line.split(":")[1].strip().split("@")[0]
+            if dev.startswith((_port("v", guest, ""), _port("t", guest, ""))):
+                ip("-n", home, "link", "del", dev, check=False)
+    remove(namespace(lab, guest))
+
+
+def remove(name: str) -> None:
+    """Remove a namespace's name; what is left of it goes with its last process."""
+    if path(name).exists():
+        ip("netns", "del", name, check=False)
+        path(name).unlink(missing_ok=True)
+
+
+def join(name: str) -> None:
+    """Move the calling thread into a namespace; mounts stay as they are.
+
+    Raises:
+        LabError: there is no such namespace, or this is not root.
+    """
+    try:
+        fd = os.open(path(name), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise LabError(f"no network namespace {name}: is the lab up?") from error
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(fd, _CLONE_NEWNET) != 0:
+            raise LabError(f"cannot enter {name}: {os.strerror(ctypes.get_errno())}")
+    finally:
+        os.close(fd)
+
+
+def connect(name: str, address: str, port: int, timeout: float) -> socket.socket:
+    """Open a TCP connection inside a namespace (a socket stays in the namespace that made it).
+
+    Raises:
+        OSError: as a connection does.
+        LabError: there is no such namespace.
+    """
+    made: list[socket.socket] = []
+    failed: list[Exception] = []
+
+    def dial() -> None:
+        # A namespace belongs to a thread, so a thread of its own is all that it takes.
+        try:
+            join(name)
+            made.append(socket.create_connection((address, port), timeout=timeout))
+        except (OSError, LabError) as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=dial, name=f"dial {address}", daemon=True)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return made[0]
+
+
+def ssh_banner(name: str, address: str, timeout: float = 3.0) -> bool:
+    """Tell whether an SSH server answers with its banner."""
+    try:
+        with connect(name, address, 22, timeout) as sock:
+            return sock.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def inside(name: str, argv: list[str]) -> list[str]:
+    """Return the command that runs `argv` in a namespace."""
+    return ["nsenter", f"--net={path(name)}", "--", *argv]
+
+
+def _ensure_namespace(name: str) -> None:
+    if not exists(name):
+        path(name).unlink(missing_ok=True)
+        ip("netns", "add", name)
+    ip("-n", name, "link", "set", "lo", "up")
+
+
+def _port(kind: str, guest: str, index: int | str) -> str:
+    """Return a device name of at most 15 characters."""
+    return f"{kind}{guest[:10]}i{index}"

@@ -1,0 +1,188 @@
+"""A systemd-nspawn container: overlay on the shared root filesystem, own network, true second boots."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from provision.lab import netns, processes
+from provision.lab.contracts import GuestError
+from provision.lab.recipe import ASSETS, link
+from provision.lab.settings import namespace
+
+_START_DEADLINE = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container of a lab.
+
+    Args:
+        lab: the lab's folder.
+        key: its short name inside the lab (`router`, `hypervisor`, a VMID).
+        hostname: the host name; also names the console log.
+        rootfs: the read-only root filesystem below the overlay.
+        macs: hardware addresses of eth0, eth1, ...
+    """
+
+    lab: Path
+    key: str
+    hostname: str
+    rootfs: Path
+    macs: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        """The container's own folder."""
+        return self.lab / "guests" / self.key
+
+    @property
+    def upper(self) -> Path:
+        """What differs from the shared root filesystem; files may be laid here before the first start."""
+        return self.folder / "upper"
+
+    @property
+    def console(self) -> Path:
+        """The console log."""
+        return self.lab / "console" / f"{self.hostname}.log"
+
+    def pid(self) -> int | None:
+        """Return the process that holds the container, or None."""
+        return processes.read_pid(self.folder / "pid")
+
+    def write(self, name: str, text: str, mode: int = 0o644, owner: int = 0) -> None:
+        """Lay a file into the container that is off (folders as the shared root filesystem has them)."""
+        path = self.upper / name
+        _make_folders(self.rootfs, self.upper, path.parent)
+        fresh = path.with_name(f".{path.name}.new")
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(fd, "w") as out:
+            out.write(text)
+        fresh.chmod(mode)
+        os.chown(fresh, owner, owner)
+        fresh.replace(path)
+
+    def enable(self, unit: str, target: str = "multi-user.target") -> None:
+        """Enable a unit of the container that is off."""
+        source = "/etc/systemd/system" if (self.upper / "etc/systemd/system" / unit).exists() else None
+        name = f"etc/systemd/system/{target}.wants/{unit}"
+        _make_folders(self.rootfs, self.upper, (self.upper / name).parent)
+        link(self.upper, name, f"{source or '/lib/systemd/system'}/{unit}")
+
+    def read(self, name: str) -> str | None:
+        """Return a file of the container as it is now, or None."""
+        for root in (self.upper, self.rootfs):
+            with contextlib.suppress(OSError):
+                return (root / name).read_text()
+        return None
+
+    def start(self, environment: Mapping[str, str] | None = None) -> None:
+        """Start the container; return when its process runs.
+
+        Raises:
+            GuestError: it is running already, or it did not come up (with the console's last lines).
+        """
+        if self.pid() is not None:
+            raise GuestError(f"container {self.key} already running")
+        name = self.lab.name
+        for index, mac in enumerate(self.macs):
+            netns.add_veth(name, self.key, index, mac)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.console.parent.mkdir(exist_ok=True)
+        with self.console.open("a") as log:
+            log.write(f"--- start of {self.hostname} (container)\n")
+        (self.folder / "pid").unlink(missing_ok=True)
+        inner = namespace(name, self.key)
+        argv = [
+            "setsid", "--fork", "unshare", "--mount", "--propagation", "private",
+            "sh", str(ASSETS / "supervise.sh"), str(self.folder), str(self.rootfs), str(netns.path(inner)),
+            f"{name}-{self.key}", f"provision-{name}/{self.key}", str(self.console),
+        ]  # fmt: skip
+        env = {
+            **processes.environment(self.lab),
+            **(environment or {}),
+            # Only the network's settings are the container's own; the rest are the machine's.
+            "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network",
+        }
+        errors = self.folder / "supervisor.log"
+        with errors.open("w") as err:
+            subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=err, stderr=err, check=True)
+        deadline = time.monotonic() + _START_DEADLINE
+        while self.pid() is None:
+            if time.monotonic() > deadline:
+                raise GuestError(f"container {self.key} did not start: {errors.read_text().strip()[-500:]}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Kill the container."""
+        pid = self.pid()
+        if pid is not None:
+            inside = self._inside()
+            processes.end({pid}, grace=0)
+            processes.end(inside, grace=0)
+        processes.remove_cgroups(self.lab.name, self.key)
+        netns.remove_ports(self.lab.name, self.key)
+
+    def shutdown(self, timeout: float) -> bool:
+        """Ask the container's init for an orderly end; False when it still runs after `timeout` seconds."""
+        pid = self.pid()
+        if pid is None:
+            return True
+        for child in _children(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)  # systemd-nspawn passes it on as its kill signal
+        deadline = time.monotonic() + timeout
+        while self.pid() == pid:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+        self.stop()
+        return True
+
+    def forget(self) -> None:
+        """Remove everything of a container that is off, but its console log."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _inside(self) -> set[int]:
+        """Return systemd-nspawn and the processes in the container's network namespace."""
+        found: set[int] = set()
+        inner = namespace(self.lab.name, self.key)
+        if netns.exists(inner):
+            inode = netns.path(inner).stat().st_ino
+            for entry in Path("/proc").iterdir():
+                with contextlib.suppress(OSError):
+                    if entry.name.isdigit() and (entry / "ns/net").stat().st_ino == inode:
+                        found.add(int(entry.name))
+        return found
+
+
+def _children(pid: int) -> set[int]:
+    try:
+        return {int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    except OSError:
+        return set()
+
+
+def _make_folders(lower: Path, upper: Path, folder: Path) -> None:
+    """Make folders in an overlay's upper side with mode and owner of the lower side's."""
+    parts = folder.relative_to(upper).parts
+    upper.mkdir(parents=True, exist_ok=True)
+    upper.chmod(0o755)
+    for index in range(1, len(parts) + 1):
+        below = Path(*parts[:index])
+        made = upper / below
+        if made.is_dir():
+            continue
+        made.mkdir()
+        made.chmod(0o755)
+        if (lower / below).is_dir():
+            shutil.copymode(lower / below, made)
+            owner = (lower / below).stat()
+            os.chown(made, owner.st_uid, owner.st_gid)

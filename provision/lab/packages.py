@@ -1,0 +1,68 @@
+"""The Debian packages that a lab needs on the machine it runs on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from provision.lab.settings import LabError
+
+# package -> a file or command that proves it
+CONTAINER = {
+    "mmdebstrap": "mmdebstrap",
+    "systemd-container": "systemd-nspawn",
+    "iproute2": "ip",
+    "openssh-client": "ssh-keygen",
+    "util-linux": "nsenter",
+    "qemu-utils": "qemu-img",
+    "debian-archive-keyring": "/usr/share/keyrings/debian-archive-keyring.gpg",
+}
+QEMU = {
+    **CONTAINER,
+    "qemu-system-x86": "qemu-system-x86_64",
+    "ovmf": "/usr/share/OVMF/OVMF_CODE_4M.fd",
+    "genisoimage": "genisoimage",
+    "dosfstools": "mkfs.vfat",
+    "mtools": "mcopy",
+    "fdisk": "sfdisk",
+    "e2fsprogs": "mkfs.ext4",
+    "mount": "mount",
+}
+
+
+def needed(driver: str) -> dict[str, str]:
+    """Return package -> proof for a driver."""
+    return QEMU if driver == "qemu" else CONTAINER
+
+
+def missing(driver: str) -> tuple[str, ...]:
+    """Return the packages whose proof is not there."""
+    return tuple(name for name, proof in needed(driver).items() if not _present(proof))
+
+
+def install(packages: tuple[str, ...], progress: Callable[[str], None]) -> None:
+    """Install packages through apt.
+
+    Raises:
+        LabError: not a Debian machine, or apt failed (with its last lines).
+    """
+    if not packages:
+        return
+    words = " ".join(packages)
+    if shutil.which("apt-get") is None:
+        raise LabError(f"the lab needs these Debian packages, and this machine has no apt: {words}")
+    progress(f"installing Debian packages: {words}")
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_MODE": "l"}
+    apt = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]
+    for argv in ([*apt, "update"], [*apt, "install", "-y", "--no-install-recommends", *packages]):
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            tail = "\n".join((done.stdout + done.stderr).splitlines()[-8:])
+            raise LabError(f"{' '.join(argv[:1] + argv[6:])} failed; install by hand: {words}\n{tail}")
+
+
+def _present(proof: str) -> bool:
+    return Path(proof).exists() if proof.startswith("/") else shutil.which(proof) is not None

@@ -1,0 +1,45 @@
+"""As much of QEMU's machine protocol as the lab needs: greeting, capabilities, one command."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from provision.lab.contracts import GuestError
+
+
+def command(folder: Path, name: str, timeout: float = 10.0) -> Any:
+    """Send one command to the monitor socket `qmp` in a folder and return its answer.
+
+    Raises:
+        GuestError: no answer, or QEMU's own error.
+    """
+    # The path of a socket may have 107 bytes at most: go through a descriptor of its folder.
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(timeout)
+            sock.connect(f"/proc/self/fd/{fd}/qmp")
+            with sock.makefile("rwb") as stream:
+                stream.readline()
+                _ask(stream, "qmp_capabilities")
+                return _ask(stream, name)
+    except (OSError, ValueError) as error:
+        raise GuestError(f"monitor: {error}") from error
+    finally:
+        os.close(fd)
+
+
+def _ask(stream: Any, name: str) -> Any:
+    stream.write(json.dumps({"execute": name}).encode() + b"\n")
+    stream.flush()
+    while line := stream.readline():
+        message = json.loads(line)
+        if "error" in message:
+            raise GuestError(f"monitor: {message['error'].get('desc')}")
+        if "return" in message:
+            return message["return"]
+    raise GuestError("monitor: connection closed")

@@ -16,13 +16,15 @@ from provision.inventory.docstrings import field_docs
 from provision.inventory.models import base
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Node, Profile
-from provision.inventory.reference_text import AFTER, BEFORE
+from provision.inventory.reference_text import AFTER, BEFORE, EFFECTS
 from provision.inventory.schema import members
 from provision.inventory.unproven import UNPROVEN
+from provision.values.effects import ALLOWED_BY_DEFAULT, EffectClass
 from provision.values.units import format_size
 
 _WORDS = {
     "Text": "text",
+    "Word": "name",
     "Flag": "true or false",
     "Label": "DNS label",
     "HostName": "host name",
@@ -153,7 +155,27 @@ def reference_markdown() -> str:
     writer = _Writer()
     writer.section(Inventory, "")
     unproven = [f"- {each.words}" for each in UNPROVEN]
-    return "\n".join([BEFORE.strip(), "", "## Keys", "", *writer.lines, AFTER.strip(), "", *unproven, ""])
+    effects = [
+        f"- `{each}`" + (" (allowed unless listed)" if each in ALLOWED_BY_DEFAULT else "")
+        for each in EffectClass
+    ]
+    return "\n".join(
+        [
+            BEFORE.strip(),
+            "",
+            "## Keys",
+            "",
+            *writer.lines,
+            EFFECTS.strip(),
+            "",
+            *effects,
+            "",
+            AFTER.strip(),
+            "",
+            *unproven,
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":

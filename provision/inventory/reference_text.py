@@ -55,6 +55,12 @@ Playbooks name subjects by `hypervisors`, `nodes`, `nodes.virtual` (those with a
   `sha256`, and VMs `access.user` and `access.key`; with `lab`, the lab gives them.
 """
 
+EFFECTS = """
+## Effect classes
+
+What a change may cost, in rising order of risk; the words of `policy` and `--allow`:
+"""
+
 AFTER = """
 ## Unproven
 

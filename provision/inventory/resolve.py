@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from provision.inventory.reader import Unreadable, read_text, read_tree
@@ -206,34 +206,58 @@ def _expanded(pattern: str, item: Item, nodes: Item, problems: list[Diagnostic])
     names = [f"{match[1]}{number:0{len(match[2])}d}{match[4]}" for number in range(first, last + 1)]
     if not isinstance(item.value, dict):
         return [(name, item) for name in names]
-    addresses = _addresses(item, count, problem)
+    spread: dict[str, list[str]] = {
+        "address": _addresses(_scalar(item, "address"), count, problem, "address")
+    }
     vmid = _scalar(item, "vmid")
-    vmids = [] if vmid is None or vmid.core != "int" else [to_int(vmid) + index for index in range(count)]
+    if vmid is not None and vmid.core == "int":
+        spread["vmid"] = [str(to_int(vmid) + index) for index in range(count)]
+    rails = item.child("rail_addresses")
+    rail_items = rails.value.items() if rails is not None and isinstance(rails.value, dict) else ()
+    by_rail = {rail: _rail(each, count, problem) for rail, each in rail_items}
     made = []
     for index, name in enumerate(names):
-        own = item.copy()
-        if addresses:
-            _replace(own, "address", addresses[index])
-        if vmids:
-            _replace(own, "vmid", str(vmids[index]), "int")
+        own = _one_of_range(item, spread, index)
+        if rails is not None and by_rail:
+            own.put("rail_addresses", _one_of_range(rails, by_rail, index), item.keys["rail_addresses"])
         made.append((name, own))
     return made
 
 
-def _addresses(item: Item, count: int, problem: object) -> list[str]:
-    found = _scalar(item, "address")
-    if found is None or not callable(problem):
+def _one_of_range(item: Item, spread: Mapping[str, list[str]], index: int) -> Item:
+    """Return a mapping with the values that node number `index` has of a range."""
+    own = item.copy()
+    for key, texts in spread.items():
+        if texts:
+            _replace(own, key, texts[index], "int" if key == "vmid" else "str")
+    return own
+
+
+Problem = Callable[[str, str], None]
+
+
+def _rail(item: Item, count: int, problem: Problem) -> list[str]:
+    """Return the addresses with prefix of `first-last/prefix`, one a node."""
+    if not isinstance(item.value, Scalar):
+        return []
+    spread, slash, prefix = item.value.partition("/")
+    return [address + slash + prefix for address in _addresses(spread, count, problem, "rail_addresses")]
+
+
+def _addresses(found: str | None, count: int, problem: Problem, key: str) -> list[str]:
+    """Return the addresses of `first-last`, one a node; none where that is impossible."""
+    if found is None:
         return []
     low_text, dash, high_text = found.partition("-")
     try:
         low = ipaddress.IPv4Address(low_text.strip())
         high = ipaddress.IPv4Address(high_text.strip()) if dash else low
     except ValueError:
-        problem("a range of nodes needs a range of addresses like 10.0.0.1-10.0.0.16", "address")
+        problem("a range of nodes needs a range of addresses like 10.0.0.1-10.0.0.16", key)
         return []
     have = int(high) - int(low) + 1
     if have != count:
-        problem(f"the range names {count} nodes, but {max(0, have)} addresses", "address")
+        problem(f"the range names {count} nodes, but {max(0, have)} addresses", key)
         return []
     return [str(low + index) for index in range(count)]
 

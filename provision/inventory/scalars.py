@@ -304,6 +304,14 @@ def near(found: str, known: Any) -> str:
 
 
 Text = Annotated[str, Check(text, _TEXT)]
+Word = Annotated[
+    str,
+    Check(
+        pattern(r"(?!-)[^\s\x00-\x1f\x7f]+|[^\n\0]*\{\{[^\n\0]*\}\}[^\n\0]*", "name without spaces"), _WORD
+    ),
+]
+"""A name that goes to commands of hosts: no spaces, no dash at its start; or a template."""
+
 Flag = Annotated[bool, Check(flag, {"type": "boolean"})]
 Label = Annotated[
     str,

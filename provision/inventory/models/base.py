@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict
 
-from provision.inventory.scalars import Check, HostKey, LocalPath, Port, Text
+from provision.inventory.scalars import Check, HostKey, LocalPath, Port, Word
 from provision.inventory.secrets import Secret, secret_of
 
 _SECRET = {
@@ -32,7 +32,7 @@ class Model(BaseModel):
 class Ssh(Model):
     """How one host is reached by SSH, where it differs from `access:`."""
 
-    user: Text | None = None
+    user: Word | None = None
     """Login; other users than root need sudo without a password."""
     key: LocalPath | None = None
     """Private key file on the controller."""
@@ -40,7 +40,7 @@ class Ssh(Model):
     """Fingerprint of the host key (`SHA256:...`); nothing else is accepted then."""
     port: Port | None = None
     """TCP port of sshd."""
-    jump: Text | None = None
+    jump: Word | None = None
     """Jump host, as for `ssh -J`."""
     known_hosts: LocalPath | None = None
     """File with known host keys."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
 
 from provision.inventory.models.base import Model, SecretRef
-from provision.inventory.scalars import Flag, LocalPath, Mode, TargetPath, Text, Vars
+from provision.inventory.scalars import Flag, LocalPath, Mode, TargetPath, Text, Vars, Word
 
 
 class FileResource(Model):
@@ -30,15 +30,15 @@ class FileResource(Model):
     """Further values for the template."""
     mode: Mode | None = None
     """Octal mode (`0644`); unset, 0644 for new files (0600 for secrets)."""
-    owner: Text | None = None
+    owner: Word | None = None
     """Owning user."""
-    group: Text | None = None
+    group: Word | None = None
     """Owning group."""
     sensitive: Flag = False
     """Never show the content in plans and logs."""
     absent: Flag = False
     """The file must not be there."""
-    restart: tuple[Text, ...] = ()
+    restart: tuple[Word, ...] = ()
     """Units that are restarted when it changes."""
 
 
@@ -47,7 +47,7 @@ class PackageResource(Model):
 
     kind: Literal["package"]
     """Which kind of resource."""
-    name: Text
+    name: Word
     """Package name."""
     absent: Flag = False
     """The package must not be installed."""
@@ -60,7 +60,7 @@ class ServiceResource(Model):
 
     kind: Literal["service"]
     """Which kind of resource."""
-    name: Text
+    name: Word
     """Unit name; `.service` may be left out."""
     running: Flag | None = None
     """Whether it runs now; unset, unmanaged."""
@@ -73,7 +73,7 @@ class SysctlResource(Model):
 
     kind: Literal["sysctl"]
     """Which kind of resource."""
-    key: Text
+    key: Word
     """Its dotted name."""
     value: Text
     """Its value."""
@@ -84,7 +84,7 @@ class KernelModuleResource(Model):
 
     kind: Literal["kernel_module"]
     """Which kind of resource."""
-    name: Text
+    name: Word
     """Module name."""
     blacklisted: Flag = False
     """Keep it from being loaded; otherwise it is loaded now and at boot."""

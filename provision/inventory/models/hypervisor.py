@@ -18,6 +18,7 @@ from provision.inventory.scalars import (
     Text,
     Url,
     Vars,
+    Word,
 )
 
 
@@ -37,11 +38,11 @@ class Api(Model):
 class Storage(Model):
     """Names of Proxmox VE storages, by use."""
 
-    images: Text = "local"
+    images: Word = "local"
     """Storage for cloud images (content type import or iso)."""
-    disks: Text = "local-lvm"
+    disks: Word = "local-lvm"
     """Storage for VM disks."""
-    snippets: Text = "local"
+    snippets: Word = "local"
     """Storage for cloud-init snippets."""
 
 
@@ -81,15 +82,15 @@ class Hypervisor(Model):
     """Package repositories of the host."""
     storage: Storage = Field(default_factory=Storage.model_construct)
     """Its storages, by use."""
-    bridge: Text = "vmbr0"
+    bridge: Word = "vmbr0"
     """Bridge of the VMs' network devices."""
     reserve_memory: Mebibytes | None = None
     """What the host and its ZFS cache keep of the memory."""
     cards: dict[Label, Card] = Field(default_factory=dict)
     """PCI cards by alias."""
-    blacklist_extra: tuple[Text, ...] = ()
+    blacklist_extra: tuple[Word, ...] = ()
     """Kernel modules kept off besides those derived from the cards."""
-    kernel_arguments: tuple[Text, ...] = ()
+    kernel_arguments: tuple[Word, ...] = ()
     """Further kernel arguments of the host."""
     host_resources: HostResources = ()
     """Site-specific resources: the last host step."""

@@ -21,6 +21,7 @@ from provision.inventory.scalars import (
     Vars,
     VmId,
     Whole,
+    Word,
     text,
     whole,
     wrong,
@@ -45,7 +46,7 @@ Balloon = Annotated[int, Check(_balloon, {"type": "string", "examples": ["off", 
 class Nic(Model):
     """A network device of a VM."""
 
-    bridge: Text | None = None
+    bridge: Word | None = None
     """Bridge; unset, the hypervisor's."""
     vlan: Annotated[int, Check(whole(1, 4094), {"type": "integer"})] | None = None
     """VLAN tag."""
@@ -64,7 +65,7 @@ class Disk(Model):
 
     size: Mebibytes
     """Size, a whole number of GiB."""
-    storage: Text | None = None
+    storage: Word | None = None
     """Storage; unset, the hypervisor's `storage.disks`."""
     ssd: Flag | None = None
     """Show it to the guest as an SSD."""
@@ -75,7 +76,7 @@ class Disk(Model):
 class Efi(Model):
     """The disk of OVMF's variables."""
 
-    storage: Text | None = None
+    storage: Word | None = None
     """Storage; unset, the hypervisor's `storage.disks`."""
     pre_enrolled_keys: Flag = False
     """Secure Boot keys; with them, unsigned kernel modules do not load."""
@@ -84,7 +85,7 @@ class Efi(Model):
 class Tpm(Model):
     """An emulated TPM."""
 
-    storage: Text | None = None
+    storage: Word | None = None
     """Storage; unset, the hypervisor's `storage.disks`."""
     version: Literal["v1.2", "v2.0"] = "v2.0"
     """TPM version; it cannot be changed later."""
@@ -221,7 +222,7 @@ class NodeSettings(Model):
     """Least memory in MiB after ballooning, or `off` (0)."""
     agent: Flag | None = None
     """QEMU guest agent."""
-    pool: Text | None = None
+    pool: Word | None = None
     """Proxmox VE pool."""
     tags: tuple[Label, ...] = ()
     """Further Proxmox VE tags."""
@@ -239,17 +240,17 @@ class NodeSettings(Model):
     """What it must show of its GPUs."""
     hostname: HostName | None = None
     """Host name, or `unmanaged`; unset, a VM's is its name and bare metal's is left alone."""
-    timezone: Text | None = None
+    timezone: Word | None = None
     """Time zone (`Etc/UTC`)."""
-    ntp: tuple[Text, ...] | None = None
+    ntp: tuple[Word, ...] | None = None
     """Time servers."""
     swap: Literal["off", "unmanaged"] | None = None
     """Whether swap is switched off for good."""
     grow_root: Flag | None = None
     """Grow the root filesystem to the whole disk; unset, on VMs with an image."""
-    packages: tuple[Text, ...] = ()
+    packages: tuple[Word, ...] = ()
     """Distribution packages that are installed."""
-    sysctl: dict[Text, Text] = Field(default_factory=dict)
+    sysctl: dict[Word, Text] = Field(default_factory=dict)
     """Kernel parameters, now and at boot."""
     ssh: Ssh = Field(default_factory=Ssh.model_construct)
     """How it is reached by SSH, where it differs from `access:`."""

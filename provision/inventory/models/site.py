@@ -15,8 +15,10 @@ from provision.inventory.scalars import (
     Network4,
     Port,
     Sha256,
+    TargetPath,
     Text,
     Url,
+    Word,
 )
 from provision.values.effects import ALLOWED_BY_DEFAULT, Consent, EffectClass
 
@@ -43,11 +45,11 @@ class Policy(Model):
 class Access(Model):
     """How guests and nodes are reached by SSH."""
 
-    user: Text | None = None
+    user: Word | None = None
     """Guest login."""
     key: LocalPath | None = None
     """Private key file on the controller; the public key beside it (`.pub`) goes into cloud-init."""
-    jump: Text | None = None
+    jump: Word | None = None
     """Jump host, as for `ssh -J`."""
     known_hosts: LocalPath | None = None
     """File with known host keys; without it, the user's own."""
@@ -105,9 +107,9 @@ class Dhcp(Model):
     """How the router is reached by SSH."""
     api: DhcpApi | None = None
     """How the router's web API is reached."""
-    file: Text | None = None
+    file: TargetPath | None = None
     """File on the router that holds our reservations (dnsmasq, kea)."""
-    server: Text | None = None
+    server: Word | None = None
     """Name of the DHCP server or interface on the router (opnsense, pfsense, unifi)."""
     range: AddressRange | None = None
     """Addresses that are handed out freely (`first-last`)."""
@@ -139,14 +141,14 @@ class Image(Model):
     """Where it is downloaded from."""
     sha256: Sha256 | None = None
     """Its digest, checked at download."""
-    file: Text | None = None
+    file: Word | None = None
     """File name in the image storage; unset, the URL's last part."""
 
 
 class LabCard(Model):
     """One emulated display card of the lab's hypervisor VM."""
 
-    name: Text
+    name: Word
     """Name in output of `provision lab status`."""
     shares_group: Flag = False
     """Another device shares its IOMMU group."""

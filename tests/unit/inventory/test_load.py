@@ -97,6 +97,15 @@ def test_a_range_makes_nodes_with_addresses_and_vm_numbers(loads: Loads) -> None
     assert where(inventory, "nodes", "w-10", "address") == ("site.yaml", 21, "10.0.0.20-10.0.0.23")
 
 
+def test_a_range_spreads_rail_addresses_too(loads: Loads) -> None:
+    inventory = loads(
+        SITE + '  "g[1-2]": { address: 10.0.0.20-10.0.0.21, rails: { r0: { device: a } }, '
+        "rail_addresses: { r0: 10.224.7.9-10.224.7.10/12 } }\n"
+    )
+    assert inventory.nodes["g1"].rail_addresses == {"r0": "10.224.7.9/12"}
+    assert inventory.nodes["g2"].rail_addresses == {"r0": "10.224.7.10/12"}
+
+
 @pytest.mark.parametrize(
     ("key", "address", "words"),
     [

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from provision.inventory import Inventory, Secret
+from provision.inventory import Inventory, Secret, secrets_of, unreadable_files
 from provision.values.errors import UsageError
 
-from .conftest import SITE, Loads
+from .conftest import SITE, Loads, marked
 
 
 def token(inventory: Inventory) -> Secret:
@@ -68,3 +68,26 @@ def test_loading_opens_no_secret(loads: Loads, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     with_secret(loads, f"command: [touch, {mark}]")
     assert not mark.exists()
+
+
+def test_every_secret_is_found_by_walking_the_models(loads: Loads) -> None:
+    text = SITE.replace(
+        "cores: 2,", "cores: 2, host_resources: [{ kind: file, path: /x, secret: !secret { env: B } }],"
+    )
+    text = text.replace("vmid: 101,", "vmid: 101, k3s: server,")
+    inventory = loads(text + "k3s: { version: v1.35.7+k3s1, token: !secret { env: C } }\n")
+    assert sorted(each.reference[0] for each in secrets_of(inventory)) == ["B", "C", "TOKEN"]
+
+
+def test_files_that_plan_would_open_are_looked_for_only_when_asked(loads: Loads, tmp_path: Path) -> None:
+    (tmp_path / "there.j2").write_text("x")
+    resources = (
+        "{ kind: file, path: /x, template: ./there.j2 }, { kind: file, path: /y, template: ./gone.j2 }"
+    )
+    text = SITE.replace("key: ~/.ssh/id", "key: ./no-key, known_hosts: ./later")
+    inventory = loads(text.replace("cores: 2,", f"cores: 2, host_resources: [{resources}],"))
+    problems = unreadable_files(inventory)
+    assert [(each.code, marked(each)) for each in problems] == [
+        ("FILE_UNREADABLE", "./no-key"),
+        ("FILE_UNREADABLE", "./gone.j2"),
+    ]

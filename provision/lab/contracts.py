@@ -143,5 +143,8 @@ class Hypervisor(Protocol):
         ...
 
     def facts(self) -> dict[str, object]:
-        """Return `cpus` (int), `memory` (bytes), `kernel`, `cmdline`, `boot_mode` (efi, legacy-bios), `boot_id`."""
+        """Return `cpus` (int), `memory` (bytes), `kernel`, `cmdline`, `boot_mode` (efi, legacy-bios).
+
+        And `boot_id`, by which a reboot is seen to be over.
+        """
         ...

@@ -48,7 +48,7 @@ class Auth:
 
 
 def _hash(password: str, salt: bytes) -> str:
-    return hashlib.scrypt(password.encode(), salt=salt, n=2**12, r=8, p=1).hex()
+    return hashlib.scrypt(password.encode(), salt=salt, n=2**10, r=8, p=1).hex()
 
 
 def _fingerprint(secret: str) -> str:
@@ -66,9 +66,9 @@ class Access:
         self._path = folder / "access.json"
         self._lock = threading.RLock()
         self._key_path = folder / "authkey"
-        self._state: dict[str, Any] = read_json(
-            self._path, {"users": {}, "tokens": {}, "roles": {}, "acl": []}
-        )
+        self._seen: tuple[int, int] | None = None
+        self._state: dict[str, Any] = {"users": {}, "tokens": {}, "roles": {}, "acl": []}
+        self._reload()
         if not self._key_path.exists():
             write_text(self._key_path, secrets.token_hex(32), 0o600)
         self._key = self._key_path.read_text(encoding="utf-8").encode()
@@ -78,8 +78,21 @@ class Access:
             write_text(folder / "root-password", password + "\n", 0o600)
             self.add_user(SUPERUSER, password)
 
+    def _reload(self) -> None:
+        """Read the file when another process has replaced it (`bootstrap_token` beside a running API)."""
+        with self._lock:
+            try:
+                status = self._path.stat()
+            except FileNotFoundError:
+                return
+            if self._seen != (status.st_ino, status.st_mtime_ns):
+                self._state = read_json(self._path, self._state)
+                self._seen = (status.st_ino, status.st_mtime_ns)
+
     def _save(self) -> None:
         write_json(self._path, self._state, 0o600)
+        status = self._path.stat()
+        self._seen = (status.st_ino, status.st_mtime_ns)
 
     # Users and tokens
 
@@ -252,6 +265,7 @@ class Access:
 
     def login(self, user: str, password: str) -> dict[str, Any]:
         """Return ticket, CSRF token and capabilities; the password may be a ticket, which is renewed."""
+        self._reload()
         entry = self._state["users"].get(user)
         known = entry is not None and (
             self._ticket_user(password) == user
@@ -297,6 +311,7 @@ class Access:
         Raises:
             ApiError: 401 without a body, with the real reason phrases.
         """
+        self._reload()
         if authorization is not None and authorization.startswith("PVEAPIToken="):
             return self._token_auth(authorization.removeprefix("PVEAPIToken="))
         if cookie is None:
@@ -331,8 +346,7 @@ def bootstrap_token(
 ) -> str:
     """Make a user with a privilege-separated token that both have `role` on `/`; return the token's secret.
 
-    Repeating it replaces the token, so call it before the API runs on `folder`, or use the running
-    application's `access`.
+    Repeating it replaces the token. It may run beside an API that serves `folder`.
     """
     return grant_token(Access(folder), user, tokenid, role=role, privs=privs)
 

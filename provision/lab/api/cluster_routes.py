@@ -10,7 +10,7 @@ from provision.lab.api.core import Call, Need, Route
 from provision.lab.api.errors import bad_parameter
 from provision.lab.api.node_routes import node_summary
 from provision.lab.api.schema import Field, Params
-from provision.lab.api.status import vm_status
+from provision.lab.api.status import vm_list
 
 _FIRST_ID = 100
 
@@ -25,13 +25,11 @@ def _next_id(call: Call) -> str:
 
 
 def _vms(call: Call) -> Iterator[dict[str, Any]]:
-    for vmid in call.lab.configs.ids():
-        if call.may(f"/vms/{vmid}", "VM.Audit"):
-            status = vm_status(call.lab, vmid)
-            status["maxcpu"] = status.pop("cpus")
-            status.pop("pid", None)
-            extra = {"id": f"qemu/{vmid}", "type": "qemu", "node": call.lab.node, "template": 0}
-            yield status | extra | {"diskread": 0, "diskwrite": 0}
+    for status in vm_list(call):
+        status["maxcpu"] = status.pop("cpus")
+        status.pop("pid", None)
+        extra = {"id": f"qemu/{status['vmid']}", "type": "qemu", "node": call.lab.node, "template": 0}
+        yield status | extra | {"diskread": 0, "diskwrite": 0}
 
 
 def _storages(call: Call) -> Iterator[dict[str, Any]]:

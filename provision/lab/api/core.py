@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,6 +21,8 @@ from provision.lab.api.tasks import Tasks, Work
 from provision.lab.contracts import GuestError, Guests, Hypervisor, PciDevice
 
 NODE = Field(required=True)
+# Seconds until lists ask an unreachable hypervisor again.
+_ASK_AGAIN = 30.0
 
 
 class Lab:
@@ -61,6 +64,7 @@ class Lab:
         self.card_lock = threading.Lock()
         self.reserved: dict[str, int] = {}  # PCI functions of VMs that are being started
         self._cpus: int | None = None
+        self._asked_cpus = -_ASK_AGAIN
 
     def facts(self) -> dict[str, Any]:
         """Return the hypervisor's facts; 595 while it cannot be reached."""
@@ -73,7 +77,8 @@ class Lab:
 
     def cpus(self) -> int | None:
         """Return the hypervisor's processors, or None as long as it was never reached."""
-        if self._cpus is None:
+        if self._cpus is None and time.monotonic() - self._asked_cpus >= _ASK_AGAIN:
+            self._asked_cpus = time.monotonic()
             try:
                 self.facts()
             except ApiError:

@@ -8,7 +8,7 @@ from provision.lab.api.core import NODE, Call, Need, Route
 from provision.lab.api.disks import drive_parts, is_cdrom
 from provision.lab.api.errors import TaskError, bad_parameter, failed
 from provision.lab.api.schema import Field, Params, print_parts
-from provision.lab.api.storages import format_size, parse_size
+from provision.lab.api.storages import Volume, format_size, parse_size
 from provision.lab.api.tasks import TaskLog
 from provision.lab.api.vmschema import VMID, is_disk
 
@@ -39,17 +39,23 @@ def _resize(call: Call) -> str:
             volume = lab.storages.find(parts["file"])
             if volume is None:
                 raise TaskError(f"volume '{parts['file']}' does not exist")
-            size = volume.size + parse_size(text[1:]) if text.startswith("+") else parse_size(text)
-            if size < volume.size:
-                raise TaskError("shrinking disks is not supported")
-            if size > volume.size:
-                lab.guests.grow_disk(volume.path, -(-size // _GIB))
-                grown = lab.storages.find(parts["file"])
-                parts["size"] = format_size(size if grown is None else grown.size)
+            _grow(call, volume, text)
+            grown = lab.storages.find(parts["file"]) or volume
+            parts["size"] = format_size(grown.size)
             found.values[disk] = print_parts(parts, "file")
             lab.configs.save(found)
 
     return call.start("resize", str(call.vmid), work)
+
+
+def _grow(call: Call, volume: Volume, text: str) -> None:
+    size = volume.size + parse_size(text[1:]) if text.startswith("+") else parse_size(text)
+    if size < volume.size:
+        raise TaskError("shrinking disks is not supported")
+    if size > volume.size:
+        if running(call.lab, call.vmid):
+            raise TaskError("the lab grows disks only of VMs that are off")
+        call.lab.guests.grow_disk(volume.path, -(-size // _GIB))
 
 
 def _unlink(call: Call) -> None:

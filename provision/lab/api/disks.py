@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from provision.lab.api.core import Call, Lab
 from provision.lab.api.errors import ApiError, TaskError, bad_parameter, failed
 from provision.lab.api.schema import parse_parts, print_parts
-from provision.lab.api.storages import Storage, format_size
+from provision.lab.api.storages import Storage, format_size, virtual_size
 from provision.lab.api.tasks import TaskLog
 from provision.lab.api.vmschema import DISK, EFI_DISK, is_disk
 
@@ -157,7 +157,8 @@ class Allocation:
                 raise TaskError(f"could not get size of {source}")
             self.log.line(f"create full clone of drive ({source})")
             self.log.line(f"allocated target volume '{self.made[-1]}'")
-            self.lab.guests.import_disk(found.path, self.lab.storages.image_path(storage, name), 0)
+            gib = -(-virtual_size(found.path) // _GIB)  # guest drivers know whole GiB only
+            self.lab.guests.import_disk(found.path, self.lab.storages.image_path(storage, name), gib)
         else:
             gib = max(1, -(-int(size * _GIB) // _GIB))
             self.lab.guests.create_disk(self.lab.storages.image_path(storage, name), gib)
@@ -173,6 +174,8 @@ class Allocation:
 def remove_volume(lab: Lab, volid: str) -> None:
     """Remove a disk image if it is there."""
     storage, _, name = volid.partition(":")
+    if storage not in lab.storages.all:
+        return
     for suffix in (".qcow2", ".raw"):
         lab.storages.image_path(lab.storages.get(storage), name, suffix).unlink(missing_ok=True)
 
@@ -180,7 +183,7 @@ def remove_volume(lab: Lab, volid: str) -> None:
 def owned_volume(vmid: int, key: str, value: str) -> str | None:
     """Return the volume of a drive if it belongs to the VM."""
     file = value if key.startswith("unused") else drive_parts(key, value)["file"]
-    return file if re.fullmatch(rf"[^:]+:vm-{vmid}-\S+", file) else None
+    return file if re.fullmatch(rf"[\w.-]+:vm-{vmid}-[\w.-]+", file) else None
 
 
 def boot_disk(values: dict[str, str]) -> str | None:

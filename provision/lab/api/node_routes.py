@@ -83,7 +83,7 @@ def _command(call: Call) -> None:
     if call.text("command") != "reboot":
         raise failed("the lab's node can be rebooted, not shut down")
     lab = call.lab
-    lab.tasks.start(Auth(SUPERUSER), "srvreload", "reboot", lambda log: reboot_node(lab, log))
+    lab.tasks.start(Auth(SUPERUSER), "stopall", "", lambda log: reboot_node(lab, log))
 
 
 def _bridge(lab: Lab, index: int) -> dict[str, Any]:

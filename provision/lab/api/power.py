@@ -17,9 +17,10 @@ from provision.lab.api.status import cores_of, memory_of
 from provision.lab.api.store import write_json
 from provision.lab.api.tasks import TaskLog
 from provision.lab.api.vmschema import NET
-from provision.lab.contracts import GuestSpec, Nic
+from provision.lab.contracts import GuestError, GuestSpec, Nic
 
 STOP_SECONDS = 60
+BOOT_SECONDS = 900.0
 
 
 def start_guest(lab: Lab, vmid: int, log: TaskLog, *, skiplock: bool = False) -> None:
@@ -66,6 +67,11 @@ def _image(lab: Lab, key: str, value: str) -> Path:
     return volume.path
 
 
+def temporary_efivars(lab: Lab, vmid: int) -> Path:
+    """Return the file of firmware variables of a VM without a disk for them."""
+    return lab.folder / "run" / f"{vmid}-efivars.raw"
+
+
 def guest_spec(lab: Lab, vmid: int, values: dict[str, str], log: TaskLog, *, cards: int) -> GuestSpec:
     """Return what the guest driver has to run for a configuration."""
     firmware = values.get("bios", "seabios")
@@ -74,7 +80,7 @@ def guest_spec(lab: Lab, vmid: int, values: dict[str, str], log: TaskLog, *, car
         efivars = _image(lab, "efidisk0", values["efidisk0"])
     elif firmware == "ovmf":
         log.add_warning("no efidisk configured! Using temporary efivars disk.")
-        efivars = lab.folder / "run" / f"{vmid}-efivars.raw"
+        efivars = temporary_efivars(lab, vmid)
         efivars.parent.mkdir(parents=True, exist_ok=True)
         lab.guests.create_efivars(efivars)
     nics = []
@@ -132,13 +138,33 @@ def reboot_guest(lab: Lab, vmid: int, log: TaskLog, timeout: float) -> None:
         start_guest(lab, vmid, log)
 
 
+def boot_id(lab: Lab) -> str | None:
+    """Return the hypervisor's boot id, None while it cannot be reached, empty when it tells none."""
+    try:
+        return str(lab.hypervisor.facts().get("boot_id", ""))
+    except (GuestError, OSError):
+        return None
+
+
+def _wait_for_boot(lab: Lab, before: str | None) -> None:
+    if before == "":  # it tells no boot id: there is nothing to wait for
+        return
+    deadline = time.monotonic() + BOOT_SECONDS
+    while boot_id(lab) in {before, None}:
+        if time.monotonic() > deadline:
+            raise TaskError("the hypervisor did not come back")
+        time.sleep(1)
+
+
 def reboot_node(lab: Lab, log: TaskLog) -> None:
     """Stop all guests, reboot the hypervisor VM, and start what starts at boot."""
     for vmid in lab.configs.ids():
         if running(lab, vmid):
             log.line(f"Stopping VM {vmid}")
             shut_down_guest(lab, vmid, log, STOP_SECONDS, force=True)
+    before = boot_id(lab)
     lab.hypervisor.reboot()
+    _wait_for_boot(lab, before)
     for vmid in lab.configs.ids():
         if lab.configs.load(vmid).values.get("onboot") == "1":
             log.line(f"Starting VM {vmid}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
-from provision.lab.api.core import Lab
+from provision.lab.api.core import Call, Lab
 from provision.lab.api.disks import boot_disk, drive_size
+from provision.lab.api.errors import ApiError
 from provision.lab.api.schema import parse_parts
 from provision.lab.api.store import read_json
 from provision.lab.api.vmschema import VM
@@ -33,6 +35,16 @@ def cores_of(values: dict[str, str]) -> int:
 def has_agent(values: dict[str, str]) -> bool:
     """Say whether a VM is configured with a guest agent."""
     return parts_of("agent", values).get("enabled", "0") == "1"
+
+
+def vm_list(call: Call) -> list[dict[str, Any]]:
+    """Return the VMs that the caller may see; one that vanishes meanwhile is left out."""
+    result = []
+    for vmid in call.lab.configs.ids():
+        if call.may(f"/vms/{vmid}", "VM.Audit"):
+            with contextlib.suppress(ApiError):
+                result.append(vm_status(call.lab, vmid))
+    return result
 
 
 def vm_status(lab: Lab, vmid: int, *, full: bool = False) -> dict[str, Any]:

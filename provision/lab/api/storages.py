@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from collections.abc import Iterator
@@ -125,27 +126,33 @@ class Storages:
         return found.total, found.total - found.free, found.free
 
     def volumes(self, storage: Storage) -> Iterator[Volume]:
-        """Walk the volumes of a storage."""
+        """Walk the volumes of a storage; one that vanishes meanwhile is left out."""
+        for name, path, content in self._paths(storage):
+            with contextlib.suppress(FileNotFoundError):
+                yield self._volume(storage, name, path, content)
+
+    def _paths(self, storage: Storage) -> Iterator[tuple[str, Path, str]]:
         for content in ("import", "iso"):
             if content in storage.content:
                 for path in sorted(self.files(storage, content).iterdir()):
                     if path.is_file() and not path.name.startswith(".") and ".tmp_dwnl." not in path.name:
-                        yield self._volume(storage, f"{content}/{path.name}", path, content)
+                        yield f"{content}/{path.name}", path, content
         if "images" in storage.content:
             for path in sorted(self._root(storage).glob("vm-*")):
                 if path.suffix in {".qcow2", ".raw"}:
-                    yield self._volume(storage, path.stem, path, "images")
+                    yield path.stem, path, "images"
 
     def _volume(self, storage: Storage, name: str, path: Path, content: str) -> Volume:
         owner = re.match(r"vm-(\d+)-", name)
-        size = path.stat().st_size if content != "images" else self.size(storage, path)
+        status = path.stat()
+        size = status.st_size if content != "images" else self.size(storage, path)
         kind = "raw" if content == "images" else path.suffix.removeprefix(".")
         return Volume(
             volid=f"{storage.name}:{name}",
             content=content,
             format="iso" if content == "iso" else kind,
             size=size,
-            ctime=int(path.stat().st_mtime),
+            ctime=int(status.st_mtime),
             vmid=int(owner[1]) if owner else None,
             path=path,
         )

@@ -28,9 +28,9 @@ from provision.lab.api.disks import (
     remove_volume,
 )
 from provision.lab.api.errors import ApiError, TaskError, bad_parameter, failed, forbidden
-from provision.lab.api.power import start_guest
+from provision.lab.api.power import start_guest, temporary_efivars
 from provision.lab.api.schema import Field, Params
-from provision.lab.api.status import vm_status
+from provision.lab.api.status import vm_list, vm_status
 from provision.lab.api.tasks import TaskLog
 from provision.lab.api.vmschema import CREATE, UPDATE, VMID, is_disk, typed
 from provision.lab.contracts import GuestError
@@ -50,8 +50,7 @@ _QEMU_VERSION = "11.0.0"
 
 
 def _list(call: Call) -> Any:
-    lab = call.lab
-    return [vm_status(lab, vmid) for vmid in lab.configs.ids() if call.may(f"/vms/{vmid}", "VM.Audit")]
+    return vm_list(call)
 
 
 def _create(call: Call) -> str:
@@ -188,7 +187,8 @@ def _destroy(lab: Lab, config: VmConfig, *, unreferenced: bool) -> None:
         for each in lab.storages.owned(vmid):
             each.path.unlink(missing_ok=True)
     lab.guests.forget(vmid)
-    lab.run_file(vmid).unlink(missing_ok=True)
+    for path in (lab.run_file(vmid), temporary_efivars(lab, vmid)):
+        path.unlink(missing_ok=True)
     lab.configs.remove(vmid)
 
 

@@ -298,7 +298,7 @@ _NUMBERED: Mapping[str, tuple[str, int, Field]] = {
     "sata": ("VM.Config.Disk", 6, DISK),
     "scsi": ("VM.Config.Disk", 31, DISK),
     "serial": ("VM.Config.HWType", 4, Field(pattern=r"/dev/.+|socket")),
-    "unused": ("VM.Config.Disk", 256, TEXT),
+    "unused": ("VM.Config.Disk", 256, Field(pattern=r"[\w.-]+:vm-\d+-[\w.-]+")),
     "virtio": ("VM.Config.Disk", 16, DISK),
 }
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -32,6 +34,14 @@ class Answer:
     @property
     def errors(self) -> dict[str, str]:
         return dict((self.body or {}).get("errors", {}))
+
+
+@cache
+def _runner() -> asyncio.Runner:
+    """Return one event loop for all requests: a loop and its worker threads cost more than a request."""
+    runner = asyncio.Runner()
+    atexit.register(runner.close)
+    return runner
 
 
 async def _call(app: Starlette, scope: dict[str, Any], body: bytes) -> tuple[int, str, bytes]:
@@ -79,7 +89,7 @@ def request(
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 8006),
     }
-    status, reason, text = asyncio.run(_call(app, scope, body))
+    status, reason, text = _runner().run(_call(app, scope, body))
     return Answer(status, reason, json.loads(text) if text else None)
 
 

@@ -41,7 +41,8 @@ class FakeGuests:
     next_pid: int = 5000
 
     def import_disk(self, source: Path, target: Path, size: int) -> None:
-        make_raw(target, max(virtual(source), size * GIB))
+        assert size * GIB >= virtual(source)
+        make_raw(target, size * GIB)
         if self.import_gate is not None:
             self.import_gate.wait(10)
 
@@ -147,4 +148,5 @@ class FakeHypervisor:
             "kernel": "6.1.0-lab",
             "cmdline": "quiet",
             "boot_mode": self.boot_mode,
+            "boot_id": str(self.reboots),
         }

@@ -83,6 +83,13 @@ def test_bootstrap_makes_a_token_that_works_and_can_be_repeated(tmp_path: Path) 
     assert not access.may(Auth("provision@pve", "lab"), "/access", "Permissions.Modify")
 
 
+def test_a_token_made_beside_a_running_api_works_at_once(site: Site) -> None:
+    secret = bootstrap_token(site.folder, "other@pve", "t1")
+    assert token_client(site.app, "other@pve!t1", secret)("GET", "/version").status == 200
+    site.root("POST", "/access/users", userid="third@pve")
+    assert {"other@pve", "third@pve"} < set(Access(site.folder).users())
+
+
 @pytest.mark.parametrize(
     ("headers", "reason"),
     [

@@ -214,6 +214,25 @@ def test_disks_grow_and_never_shrink(site: Site) -> None:
     assert config(site)["scsi0"].endswith("size=5G")
 
 
+def test_a_disk_of_a_running_vm_does_not_grow(site: Site) -> None:
+    create(site, scsi0="local-disks:2")
+    site.token.task("POST", f"{QEMU}/100/status/start")
+    status = site.token.task("PUT", f"{QEMU}/100/resize", disk="scsi0", size="+1G")
+    assert status == "the lab grows disks only of VMs that are off"
+    assert config(site)["scsi0"].endswith("size=2G")
+
+
+def test_no_key_can_make_a_delete_reach_other_files(site: Site) -> None:
+    outside = site.folder / "storage" / "victim.raw"
+    outside.write_bytes(b"x")
+    create(site)
+    for value in ("local-disks:vm-100-/../../victim", "local-disks:../victim", "/etc/passwd"):
+        assert site.token("PUT", f"{QEMU}/100/config", unused0=value).status == 400
+        assert site.token("PUT", f"{QEMU}/100/config", scsi0=value).status in {400, 500}
+    assert site.token.task("DELETE", f"{QEMU}/100", {"destroy-unreferenced-disks": "1"}) == "OK"
+    assert outside.exists()
+
+
 def test_a_missing_vm_is_500_with_its_file_name(site: Site) -> None:
     for method, path in (("GET", "config"), ("GET", "status/current"), ("PUT", "config"), ("GET", "pending")):
         answer = site.root(method, f"{QEMU}/999/{path}")

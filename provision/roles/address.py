@@ -12,7 +12,7 @@ from provision.resources.proxmox.queries import VmConfig, vm_state
 from provision.roles import dhcp_reservation, macs, names
 from provision.roles.contracts import Context
 
-NEEDS = ("virtual_machine", "first_contact")
+NEEDS = ("virtual_machine",)
 NEW_BOOT = False
 
 

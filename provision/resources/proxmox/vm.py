@@ -396,9 +396,10 @@ def _same(key: str, wanted: str, seen: str, state: VmState) -> bool:
 def _merged(key: str, wanted: str, seen: str) -> str:
     """Return the value to write: what is wanted over what is there, so that unmanaged parts stay."""
     form = _FORMATS.get(key)
-    if form is None or not seen:
+    if form is None:
         return wanted
-    return join({**formats.explicit(seen, form), **formats.explicit(wanted, form)})
+    old, new = formats.explicit(seen, form), formats.explicit(wanted, form)
+    return join({**old, **new}) if set(old) - set(new) else wanted
 
 
 def _nic(key: str, nic: Nic, state: VmState) -> list[_Difference]:

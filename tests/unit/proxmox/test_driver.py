@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from provision.connections.contracts import ApiError
+from provision.resources.contracts import Action, ApiCall, CannotTell, Key, Request, Result, Verdict
+from provision.resources.proxmox.driver import ProxmoxDriver
+from provision.resources.proxmox.queries import (
+    Elsewhere,
+    Mappings,
+    Permissions,
+    Rights,
+    StorageContent,
+    VmConfig,
+    VmList,
+    VmState,
+)
+from provision.resources.proxmox.tasks import is_success, start_timeout, upid_of
+from provision.testing.model_proxmox import ModelProxmox, ModelVm
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic
+from provision.values.effects import Effect, EffectClass
+from provision.values.errors import Transient, UnknownOutcome
+
+VM = {"name": "vm-1", "tags": "provision", "memory": "1024", "cores": "2"}
+
+
+def model(*vmids: int, running: bool = False) -> ModelProxmox:
+    return ModelProxmox(vms={each: ModelVm(each, dict(VM), running=running) for each in vmids})
+
+
+def act(
+    pve: ModelProxmox | ProxmoxDriver, *requests: Request, effects: tuple[Effect, ...] = ()
+) -> list[Result]:
+    driver = pve.driver() if isinstance(pve, ModelProxmox) else pve
+    actions = [
+        Action(Key("pve/api", "vm", str(at)), f"do {at}", ApiCall((each,)))
+        for at, each in enumerate(requests)
+    ]
+    return driver.act("run", actions, effects, lambda _: None, Cancel())
+
+
+def start(vmid: int) -> Request:
+    return Request("POST", f"/nodes/pve/qemu/{vmid}/status/start", {}, task=60)
+
+
+def test_knowing_a_hypervisor_costs_four_requests_and_one_a_vm() -> None:
+    pve = model(101, 102)
+    driver = pve.driver()
+    queries = {
+        Permissions(),
+        VmList(),
+        Mappings(),
+        StorageContent("local"),
+        *(VmConfig(each) for each in (101, 102, 103)),
+    }
+    seen = driver.answer(frozenset(queries), Cancel())
+    assert driver.round_trips == 4 + 2
+    assert seen[VmConfig(103)] is None
+    assert seen[VmConfig(101)].config["cores"] == "2"
+    assert seen.missing(queries) == frozenset()
+
+
+def test_one_vm_is_found_without_being_asked_for_the_list() -> None:
+    pve = model(101)
+    assert isinstance(pve.driver().answer(frozenset({VmConfig(101)}), Cancel())[VmConfig(101)], VmState)
+    assert pve.requests == 3
+
+
+def test_a_token_without_rights_cannot_tell_absence() -> None:
+    pve = model(101)
+    pve.rights = {}
+    answer = pve.driver().answer(frozenset({VmConfig(101)}), Cancel())[VmConfig(101)]
+    assert isinstance(answer, CannotTell)
+    assert "VM.Audit" in answer.reason
+
+
+def test_a_number_on_another_node_is_elsewhere() -> None:
+    pve = model()
+    pve.others = [{"vmid": 300, "node": "pve2", "type": "qemu", "name": "x", "status": "running"}]
+    assert pve.driver().answer(frozenset({VmConfig(300)}), Cancel())[VmConfig(300)] == Elsewhere(
+        "pve2", "qemu", "x"
+    )
+
+
+def test_a_storage_that_is_missing_is_told_and_the_rest_is_answered() -> None:
+    seen = model(101).driver().answer(frozenset({StorageContent("nope"), VmConfig(101)}), Cancel())
+    assert isinstance(seen[StorageContent("nope")], CannotTell)
+    assert isinstance(seen[VmConfig(101)], VmState)
+
+
+def test_an_api_that_is_away_is_an_error_and_no_answer() -> None:
+    pve = model()
+    pve.faults["GET", "/cluster/resources"] = Transient(Diagnostic("API_UNREACHABLE", "x"))
+    with pytest.raises(Transient):
+        pve.driver().answer(frozenset({VmList()}), Cancel())
+
+
+@pytest.mark.parametrize(
+    ("path", "granted"),
+    [("/vms/101", True), ("/vms", True), ("/storage/local", False), ("/", False), ("/pool/x", False)],
+)
+def test_rights_come_from_the_nearest_entry(path: str, granted: bool) -> None:
+    rights = Rights({"/": {"VM.Audit": 0}, "/vms": {"VM.Audit": 1}, "/storage": {"VM.Audit": 0}, "/pool": {}})
+    assert rights.may(path, "VM.Audit") is (granted or path == "/")
+
+
+def test_actions_are_done_in_order_and_stop_at_the_first_failure() -> None:
+    pve = model(101)
+    results = act(pve, start(101), start(999), start(101))
+    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.FAILED, Verdict.NOT_BEGUN]
+    assert results[1].diagnostic is not None
+    assert "does not exist" in results[1].diagnostic.summary
+
+
+def test_a_vm_that_already_runs_is_started() -> None:
+    assert act(model(101, running=True), start(101))[0].verdict is Verdict.DONE
+
+
+def test_a_task_that_fails_brings_its_log() -> None:
+    pve = model(101)
+    pve.vms[101].config["hostpci0"] = "mapping=gone,pcie=1"
+    (result,) = act(pve, start(101))
+    assert result.verdict is Verdict.FAILED
+    assert result.diagnostic is not None
+    assert result.diagnostic.code == "TASK_FAILED"
+    assert result.output == ("TASK ERROR: PCI device mapping not found for 'gone'",)
+    assert result.handle.startswith("UPID:pve:")
+
+
+def test_a_lost_answer_is_unknown_and_nothing_follows() -> None:
+    pve = model(101, 102)
+    pve.faults["POST", start(101).path] = UnknownOutcome(Diagnostic("API_ANSWER_LOST", "x"))
+    results = act(pve, start(101), start(102))
+    assert [each.verdict for each in results] == [Verdict.UNKNOWN, Verdict.NOT_BEGUN]
+    assert not pve.vms[102].running
+
+
+def test_a_changed_configuration_is_not_overwritten() -> None:
+    pve = model(101)
+    path = "/nodes/pve/qemu/101/config"
+    (result,) = act(pve, Request("PUT", path, {"cores": 4, "digest": "old"}))
+    assert result.diagnostic is not None
+    assert result.diagnostic.code == "CONFIG_CHANGED_MEANWHILE"
+
+
+def test_two_writes_to_one_configuration_follow_each_other() -> None:
+    pve = model(101)
+    digest = pve.vms[101].digest
+    path = "/nodes/pve/qemu/101/config"
+    results = act(
+        pve, *(Request("PUT", path, {key: "x", "digest": digest}) for key in ("tags", "description"))
+    )
+    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.DONE]
+
+
+def test_a_power_cycle_applies_what_is_pending() -> None:
+    pve = model(101, running=True)
+    effect = Effect(EffectClass.POWER_CYCLE, "vm-1")
+    results = act(pve, Request("PUT", "/nodes/pve/qemu/101/config", {"cores": 4}), effects=(effect,))
+    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.DONE]
+    vm = pve.vms[101]
+    assert (vm.running, vm.config["cores"], vm.pending) == (True, "4", {})
+
+
+def test_only_a_vm_of_ours_is_power_cycled() -> None:
+    pve = model(101, running=True)
+    pve.vms[101].config["tags"] = "theirs"
+    (result,) = act(pve, effects=(Effect(EffectClass.POWER_CYCLE, "vm-1"),))
+    assert result.diagnostic is not None
+    assert result.diagnostic.code == "VM_NOT_FOUND"
+
+
+class Scripted:
+    """An API that answers a fixed sequence."""
+
+    def __init__(self, *answers: object) -> None:
+        self.requests = 0
+        self._answers = list(answers)
+
+    def request(self, _method: str, _path: str, _data: Mapping[str, object] | None = None) -> object:
+        self.requests += 1
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        pass
+
+
+class Impatient(Cancel):
+    """Counts instead of sleeping."""
+
+    waited = 0.0
+
+    def wait(self, seconds: float) -> None:
+        self.waited += seconds
+
+
+UPID = "UPID:pve:0000022D:0004EF62:6B0C2BC5:qmstart:102:prov@pve!tt:"
+
+
+def run(api: Scripted, cancel: Impatient) -> Result:
+    driver = ProxmoxDriver("pve/api", api, "pve", clock=lambda: cancel.waited)
+    action = Action(Key("pve/api", "vm", "x"), "start", ApiCall((start(102),)))
+    return driver.act("run", [action], (), lambda _: None, cancel)[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        ("OK", Verdict.DONE),
+        ("WARNINGS: 1", Verdict.DONE),
+        ("unexpected status", Verdict.UNKNOWN),
+        ("q35 machine model is not enabled", Verdict.FAILED),
+    ],
+)
+def test_a_task_ends_by_its_exit_status(status: str, verdict: Verdict) -> None:
+    stopped = {"status": "stopped", "exitstatus": status}
+    api = Scripted(UPID, {"status": "running"}, stopped, [{"n": 1, "t": "line"}])
+    assert run(api, Impatient()).verdict is verdict
+
+
+def test_a_task_that_outlives_its_deadline_is_unknown_with_its_handle() -> None:
+    result = run(Scripted(UPID, *([{"status": "running"}] * 200)), Impatient())
+    assert (result.verdict, result.handle) == (Verdict.UNKNOWN, UPID)
+
+
+def test_an_api_that_is_away_while_a_task_runs_is_asked_again() -> None:
+    away = Transient(Diagnostic("API_UNREACHABLE", "x"))
+    assert (
+        run(Scripted(UPID, away, {"status": "stopped", "exitstatus": "OK"}), Impatient()).verdict
+        is Verdict.DONE
+    )
+
+
+def test_locks_are_waited_for() -> None:
+    text = "can't lock file '/var/lock/qemu-server/lock-102.conf' - got timeout"
+    cancel = Impatient()
+    stopped = {"status": "stopped", "exitstatus": "VM is locked (backup)"}
+    api = Scripted(ApiError(500, text), UPID, stopped, UPID, {"status": "stopped", "exitstatus": "OK"})
+    assert run(api, cancel).verdict is Verdict.DONE
+    assert cancel.waited > 0
+
+
+def test_a_lock_that_stays_is_named() -> None:
+    api = Scripted(*([ApiError(500, "VM is locked (migrate)")] * 100))
+    result = run(api, Impatient())
+    assert result.diagnostic is not None
+    assert (result.verdict, result.diagnostic.code) == (Verdict.FAILED, "VM_LOCKED")
+
+
+@pytest.mark.parametrize(
+    ("memory", "passthrough", "seconds"), [(4096, False, 35), (16384, True, 125), (524288, True, 2053)]
+)
+def test_a_start_is_given_the_time_that_pve_gives_it(memory: int, passthrough: bool, seconds: float) -> None:
+    assert start_timeout(memory, passthrough) == seconds
+
+
+def test_only_whole_identifiers_are_tasks() -> None:
+    found = upid_of(UPID)
+    assert found is not None
+    assert found.node == "pve"
+    for text in (None, "", 5, UPID[:-1], f"x{UPID}", "UPID:pve"):
+        assert upid_of(text) is None
+    assert not is_success("OKAY")

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provision.resources.proxmox import formats
+from provision.resources.proxmox.formats import Format, explicit, join, normal, parse, size_gib
+
+WORDS = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=12)
+VALUES = st.text("abcdefgh0123456789:/.;+-_", min_size=1, max_size=20)
+
+
+@given(st.dictionaries(WORDS, VALUES, min_size=1, max_size=8))
+def test_a_property_string_comes_back_as_it_was_written(parts: dict[str, str]) -> None:
+    assert parse(join(parts)) == parts
+
+
+@given(st.dictionaries(WORDS, VALUES, max_size=6), VALUES)
+def test_the_part_without_a_name_comes_first(parts: dict[str, str], first: str) -> None:
+    text = join({**parts, "": first})
+    assert text.split(",")[0] == first
+    assert parse(text)[""] == first
+
+
+@given(st.text(max_size=80))
+def test_reading_is_total(text: str) -> None:
+    for form in (formats.DRIVE, formats.NET, formats.HOSTPCI, formats.CPU, formats.AGENT, formats.MACHINE):
+        found = normal(text, form)
+        assert set(form.defaults) <= set(found)
+
+
+SAME = [
+    (formats.AGENT, "1", "enabled=1"),
+    (formats.AGENT, "enabled=1", "enabled=1,freeze-fs=1,type=virtio"),
+    (formats.AGENT, "1,guest-fsfreeze=0", "enabled=1,freeze-fs=0"),
+    (formats.MEMORY, "2048", "current=2048"),
+    (formats.CPU, "host", "cputype=host,hidden=0"),
+    (formats.HOSTPCI, "0000:02:00,pcie=1", "host=0000:02:00,pcie=on,rombar=1"),
+    (
+        formats.NET,
+        "virtio=bc:24:11:7e:fc:1c,bridge=vmbr0",
+        "model=virtio,macaddr=BC:24:11:7E:FC:1C,bridge=vmbr0",
+    ),
+    (formats.NET, "virtio=BC:24:11:7E:FC:1C,bridge=b,firewall=0", "virtio=BC:24:11:7E:FC:1C,bridge=b"),
+    (formats.EFIDISK, "local:vm-1,efitype=4m,size=1M", "local:vm-1,efitype=4m,pre-enrolled-keys=0,size=528K"),
+    (formats.DRIVE, "file=local:a,iothread=1,size=4G", "local:a,iothread=on,size=4G,media=disk"),
+]
+
+
+@pytest.mark.parametrize(("form", "one", "other"), SAME)
+def test_two_ways_to_write_it_mean_the_same(form: Format, one: str, other: str) -> None:
+    assert normal(one, form) == normal(other, form)
+
+
+@pytest.mark.parametrize(
+    ("form", "one", "other"),
+    [
+        (formats.AGENT, "0", "1"),
+        (formats.HOSTPCI, "0000:02:00", "0000:02:00,pcie=1"),
+        (formats.NET, "e1000=BC:24:11:7E:FC:1C,bridge=b", "virtio=BC:24:11:7E:FC:1C,bridge=b"),
+        (formats.EFIDISK, "local:vm-1,efitype=4m", "local:vm-1"),
+    ],
+)
+def test_what_means_something_else_differs(form: Format, one: str, other: str) -> None:
+    assert normal(one, form) != normal(other, form)
+
+
+def test_defaults_are_not_taken_for_what_was_said() -> None:
+    assert explicit("virtio=BC:24:11:7e:fc:1c", formats.NET) == {
+        "model": "virtio",
+        "macaddr": "BC:24:11:7E:FC:1C",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "gib"),
+    [("60G", 60), ("2252M", 2252 / 1024), ("528K", 528 / 1024 / 1024), ("1T", 1024), ("x", 0)],
+)
+def test_sizes_are_read_as_pve_writes_them(text: str, gib: float) -> None:
+    assert size_gib(text) == pytest.approx(gib)

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provision.resources.proxmox.marker import Marker, read, write
+
+FULL = Marker("lab", "vm-1", "SHA256:aa", "SHA256:bb", "tok")
+WORD = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789:+/-", min_size=1, max_size=20)
+
+
+@given(WORD, WORD, st.one_of(st.just(""), WORD), st.one_of(st.just(""), WORD))
+def test_a_marker_comes_back_as_it_was_written(inventory: str, node: str, key: str, token: str) -> None:
+    marker = Marker(inventory, node, key, "", token)
+    assert read(str(marker)) == marker
+
+
+@given(st.text(max_size=200).filter(lambda text: read(text) is None))
+def test_what_the_user_wrote_is_kept(text: str) -> None:
+    assert text.strip() in write(text, FULL)
+    assert read(write(text, FULL)) == FULL
+
+
+def test_a_marker_is_replaced_in_its_place() -> None:
+    text = f"first line\n{FULL}\nlast line"
+    assert write(text, FULL.settled()) == f"first line\n{FULL.settled()}\nlast line"
+
+
+def test_unknown_and_damaged_fields_are_passed_over() -> None:
+    found = read("notes\nprovision:  node=vm-1 junk inventory=lab later=field host-key=SHA256:x\r\nmore")
+    assert found == Marker("lab", "vm-1", "SHA256:x")
+
+
+def test_text_that_only_names_us_is_no_marker() -> None:
+    assert read("made with provision: see the wiki") is None
+    assert read("provision: inventory=lab") is None
+
+
+def test_the_guest_may_show_every_key_that_the_marker_names() -> None:
+    marker = Marker("lab", "vm-1", "SHA256:new,SHA256:old", "SHA256:first")
+    assert marker.fingerprints == ("SHA256:new", "SHA256:old", "SHA256:first")

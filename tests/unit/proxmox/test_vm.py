@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from provision.resources.contracts import ApiCall, CannotTell, Impossible, Op, Settles, Snapshot
+from provision.resources.proxmox.marker import Marker
+from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState
+from provision.resources.proxmox.vm import Vm
+from provision.resources.proxmox.vm_life import VmAbsent, VmMarker, VmPower
+from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Passed
+from provision.values.effects import Effect, EffectClass
+
+MARK = Marker("lab", "vm-gpu", "SHA256:b")
+MAC = "BC:24:11:7E:FC:1C"
+VM = Vm(
+    "pve/api",
+    "pve",
+    102,
+    "vm-gpu",
+    MARK,
+    settings=(
+        ("machine", "q35"),
+        ("bios", "ovmf"),
+        ("cpu", "cputype=host"),
+        ("cores", "8"),
+        ("memory", "16384"),
+        ("balloon", "0"),
+        ("onboot", "0"),
+    ),
+    nics=(Nic(MAC, "vmbr0"),),
+    drives=(Drive("scsi0", "local-zfs", 200 * 1024, "local:import/x.qcow2", (("discard", "on"),)),),
+    passed=(Passed("provision-lab-gpu", "0000:02:00"),),
+    efi=Efi("local-zfs"),
+    cloud_init=CloudInit("local-zfs", "ubuntu", "ssh-ed25519 AAAA a b\n", "local:snippets/s.yaml"),
+    mapping_prefix="provision-lab-",
+)
+CONFIG = {
+    "name": "vm-gpu",
+    "description": f"mine\n{MARK}",
+    "tags": "gpu;provision",
+    "machine": "pc-q35-10.1",
+    "bios": "ovmf",
+    "cpu": "host,hidden=0",
+    "cores": "8",
+    "memory": "current=16384",
+    "balloon": "0",
+    "net0": f"virtio={MAC.lower()},bridge=vmbr0,firewall=1",
+    "scsi0": "local-zfs:vm-102-disk-1,discard=on,size=200G",
+    "efidisk0": "local-zfs:vm-102-disk-0,efitype=4m,pre-enrolled-keys=0,size=1M",
+    "hostpci0": "mapping=provision-lab-gpu,pcie=1,rombar=1",
+}
+
+
+def seen(
+    status: str = "running", pending: dict[str, str | None] | None = None, /, **config: str | None
+) -> Snapshot:
+    merged = {key: value for key, value in {**CONFIG, **config}.items() if value is not None}
+    state = VmState(102, "vm-gpu", status, merged, pending or {}, "d1")
+    return Snapshot("pve/api", answers={VmConfig(102): state})
+
+
+def calls(vm: Vm | VmMarker | VmPower | VmAbsent, at: Snapshot) -> ApiCall:
+    found = vm.fix(at)
+    assert isinstance(found, ApiCall)
+    return found
+
+
+def test_a_vm_that_means_the_same_is_unchanged() -> None:
+    assert VM.changes(seen()) == ()
+    assert VM.changes(seen(onboot="0", sockets="1", hostpci0="host=02:00,pcie=1")) == ()
+    assert VM.changes(seen(net0=f"virtio={MAC},bridge=vmbr0", tags="provision")) == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "path", "old", "new", "sent", "cold"),
+    [
+        ({"cores": "4"}, "cores", "4", "8", {"cores": "8"}, True),
+        ({"memory": "8192"}, "memory", "8192", "16384", {"memory": "16384"}, True),
+        ({"machine": None}, "machine", None, "q35", {"machine": "q35"}, True),
+        ({"balloon": None}, "balloon", None, "0", {"balloon": "0"}, True),
+        (
+            {"cpu": "x86-64-v2-AES,flags=+aes"},
+            "cpu",
+            "x86-64-v2-AES,flags=+aes",
+            "cputype=host",
+            {"cpu": "cputype=host,flags=+aes"},
+            True,
+        ),
+        ({"onboot": "1"}, "onboot", "1", "0", {"onboot": "0"}, False),
+        ({"tags": "gpu"}, "tags", "gpu", "gpu;provision", {"tags": "gpu;provision"}, False),
+        (
+            {"net0": f"virtio={MAC},bridge=vmbr1,firewall=1"},
+            "net0.bridge",
+            "vmbr1",
+            "vmbr0",
+            {"net0": f"virtio={MAC},bridge=vmbr0,firewall=1"},
+            False,
+        ),
+        (
+            {"hostpci0": None},
+            "hostpci0",
+            None,
+            "mapping=provision-lab-gpu,pcie=1",
+            {"hostpci0": "mapping=provision-lab-gpu,pcie=1"},
+            True,
+        ),
+        (
+            {"hostpci0": "mapping=provision-lab-gpu"},
+            "hostpci0",
+            "mapping=provision-lab-gpu",
+            "mapping=provision-lab-gpu,pcie=1",
+            {"hostpci0": "mapping=provision-lab-gpu,pcie=1"},
+            True,
+        ),
+        (
+            {"efidisk0": None},
+            "efidisk0",
+            None,
+            "local-zfs:1,efitype=4m,pre-enrolled-keys=0",
+            {"efidisk0": "local-zfs:1,efitype=4m,pre-enrolled-keys=0"},
+            True,
+        ),
+        (
+            {"hostpci1": "mapping=provision-lab-old"},
+            "hostpci1",
+            "mapping=provision-lab-old",
+            None,
+            {"delete": "hostpci1"},
+            True,
+        ),
+    ],
+)
+def test_one_field_that_differs_is_one_change(
+    config: dict[str, str | None],
+    path: str,
+    old: str | None,
+    new: str | None,
+    sent: dict[str, str],
+    cold: bool,
+) -> None:
+    at = seen(**config)
+    (change,) = VM.changes(at)
+    assert (change.path, change.old, change.new) == (path, old, new)
+    assert change.settles is (Settles.AFTER_EFFECT if cold else Settles.NOW)
+    call = calls(VM, at)
+    assert dict(call.requests[0].data) == {**sent, "digest": "d1"}
+    assert call.effects == ((Effect(EffectClass.POWER_CYCLE, "vm-gpu"),) if cold else ())
+    assert calls(VM, seen("stopped", **config)).effects == ()
+
+
+def test_what_waits_for_a_power_cycle_is_owed_and_not_sent_again() -> None:
+    at = seen("running", {"cores": "8"}, cores="4")
+    (change,) = VM.changes(at)
+    assert (change.old, change.new, change.settles) == ("4", "8", Settles.AFTER_EFFECT)
+    call = calls(VM, at)
+    assert call.requests == ()
+    assert call.effects == (Effect(EffectClass.POWER_CYCLE, "vm-gpu"),)
+
+
+def test_a_foreign_pending_value_is_replaced() -> None:
+    call = calls(VM, seen("running", {"cores": "2"}))
+    assert call.requests[0].data["cores"] == "8"
+
+
+def test_disks_only_grow() -> None:
+    small = seen(scsi0="local-zfs:vm-102-disk-1,size=3G")
+    assert [(each.path, each.old, each.new) for each in VM.changes(small)] == [
+        ("scsi0.size", "3GiB", "200GiB")
+    ]
+    (request,) = calls(VM, small).requests
+    assert (request.method, request.path) == ("PUT", "/nodes/pve/qemu/102/resize")
+    assert request.data == {"disk": "scsi0", "size": "200G"}
+    refused = VM.fix(seen(scsi0="local-zfs:vm-102-disk-1,size=300G"))
+    assert isinstance(refused, Impossible)
+    assert refused.diagnostic.code == "DISK_SHRINK"
+
+
+def test_secure_boot_keys_cannot_be_changed_in_place() -> None:
+    refused = VM.fix(seen(efidisk0="local-zfs:vm-102-disk-0,efitype=4m,pre-enrolled-keys=1"))
+    assert isinstance(refused, Impossible)
+    assert refused.diagnostic.code == "DISK_FIXED"
+
+
+def test_unset_is_unmanaged() -> None:
+    bare = replace(VM, settings=(), nics=(), drives=(), passed=(), efi=None)
+    theirs = {"cores": "3", "net0": "e1000=00:00:00:00:00:01,bridge=x", "onboot": "1", "agent": "1"}
+    assert bare.changes(seen(**theirs, machine=None, hostpci0="0000:03:00")) == ()
+
+
+def test_creation_sends_everything_in_one_request_and_grows_the_disk() -> None:
+    at = Snapshot("pve/api", answers={VmConfig(102): None})
+    assert all(each.op is Op.CREATE for each in VM.changes(at))
+    create, grow = calls(VM, at).requests
+    assert create.path == "/nodes/pve/qemu"
+    assert create.task > 0
+    data = create.data
+    assert data["scsi0"] == "local-zfs:0,import-from=local:import/x.qcow2,discard=on"
+    assert data["efidisk0"] == "local-zfs:1,efitype=4m,pre-enrolled-keys=0"
+    assert data["net0"] == f"virtio={MAC},bridge=vmbr0"
+    assert data["hostpci0"] == "mapping=provision-lab-gpu,pcie=1"
+    assert data["sshkeys"] == "ssh-ed25519%20AAAA%20a%20b"
+    assert data["cicustom"] == "vendor=local:snippets/s.yaml"
+    assert (data["ciupgrade"], data["ipconfig0"], data["tags"]) == (0, "ip=dhcp", "provision")
+    assert data["description"] == str(MARK)
+    assert grow.data == {"disk": "scsi0", "size": "200G"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        VmState(102, "win", "running", {"name": "win"}),
+        VmState(102, "other", "stopped", {"description": "provision: inventory=lab node=vm-9"}),
+        VmState(102, "other", "stopped", {"description": "provision: inventory=home node=vm-gpu"}),
+        Elsewhere("pve2", "qemu", "x"),
+        Elsewhere("pve", "lxc", "ct"),
+    ],
+)
+def test_what_is_not_ours_is_never_touched(answer: object) -> None:
+    at = Snapshot("pve/api", answers={VmConfig(102): answer})
+    assert [each.op for each in VM.changes(at)] == [Op.ATTENTION]
+    refused = VM.fix(at)
+    assert isinstance(refused, Impossible)
+    assert refused.diagnostic.code == "VMID_TAKEN_FOREIGN"
+    assert "provision import" in refused.diagnostic.remedy
+    gone = VmAbsent("pve/api", "pve", 102, MARK)
+    assert gone.changes(at) == ()
+
+
+def test_an_unanswered_question_is_not_absence() -> None:
+    at = Snapshot("pve/api", answers={VmConfig(102): CannotTell("no rights")})
+    assert [each.op for each in VM.changes(at)] == [Op.ATTENTION]
+    assert isinstance(VM.fix(at), Impossible)
+
+
+def test_the_start_of_the_console_vm_risks_the_console_unless_it_runs() -> None:
+    power = VmPower("pve/api", "pve", 102, "vm-gpu", "running", 16384, passthrough=True, console=True)
+    assert power.changes(seen("running")) == ()
+    call = calls(power, seen("stopped"))
+    assert call.risks == (Effect(EffectClass.CONSOLE_LOSS, "vm-gpu"),)
+    assert call.requests[0].path.endswith("/102/status/start")
+    assert call.requests[0].task == 30 * 4 + 5 + 60
+    assert calls(replace(power, console=False), seen("stopped")).risks == ()
+
+
+def test_the_marker_forgets_the_first_key_and_the_snippet() -> None:
+    born = replace(MARK, first_key="SHA256:a", replace="tok")
+    at = seen(description=f"my notes\n{born}", cicustom="vendor=local:snippets/s.yaml")
+    marker = VmMarker("pve/api", "pve", 102, MARK, snippet="local:snippets/s.yaml")
+    assert [each.path for each in marker.changes(at)] == ["first-key", "cicustom"]
+    (request,) = calls(marker, at).requests
+    assert request.data == {
+        "description": f"my notes\n{replace(MARK, replace='tok')}",
+        "delete": "cicustom",
+        "digest": "d1",
+    }
+    assert marker.changes(seen()) == ()
+    assert marker.changes(seen(cicustom="user=local:snippets/theirs.yaml")) == ()
+
+
+def test_an_offered_key_stays_offered_after_it_was_settled() -> None:
+    offered = VmMarker(
+        "pve/api", "pve", 102, replace(MARK, host_key="SHA256:c,SHA256:b", first_key="SHA256:a"), "offered"
+    )
+    assert offered.changes(seen())
+    assert offered.changes(seen(description=str(replace(MARK, host_key="SHA256:c")))) == ()
+
+
+def test_the_end_of_a_vm_pulls_the_plug_first_and_takes_its_disks() -> None:
+    gone = VmAbsent("pve/api", "pve", 102, MARK)
+    call = calls(gone, seen())
+    assert [(each.method, each.path.rsplit("/", 1)[1]) for each in call.requests] == [
+        ("POST", "stop"),
+        ("DELETE", "102"),
+    ]
+    assert call.requests[-1].data == {"purge": 1, "destroy-unreferenced-disks": 1}
+    assert call.risks == (Effect(EffectClass.DELETE, "vm-gpu"),)
+    assert [each.method for each in calls(gone, seen("stopped")).requests] == ["DELETE"]

@@ -15,6 +15,8 @@ from provision.inventory.tree import Tree
 from provision.values.diagnostics import Diagnostic
 
 Path = tuple[str | int, ...]
+MOST = 500
+"""Problems that are shown at most; nobody reads more."""
 
 
 def explain(
@@ -24,7 +26,8 @@ def explain(
 
     None stands for a key that is only missing because it was taken away for an error of its own.
     """
-    return [_one(dict(each), tree, model) for each in error.errors(include_url=False)]
+    found = error.errors(include_url=False, include_context=True)[:MOST]
+    return [_one(dict(each), tree, model) for each in found]
 
 
 def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Path, Diagnostic | None]:

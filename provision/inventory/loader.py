@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from provision.inventory.explain import explain, without
+from provision.inventory.explain import MOST, explain, without
 from provision.inventory.lock import LOCK_NAME, read_lock
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.resolve import resolve
@@ -62,6 +62,8 @@ def _validated(tree: Tree) -> tuple[Inventory | None, list[Diagnostic]]:
         except ValidationError as error:
             found = explain(error, tree, Inventory)
         problems += [problem for _, problem in found if problem is not None]
+        if len(found) >= MOST:
+            break
         for spoilt, _ in sorted(found, key=lambda each: len(each[0])):
             data = without(data, spoilt)
     return None, problems
@@ -73,7 +75,10 @@ def _unique(problems: list[Diagnostic]) -> list[Diagnostic]:
     for each in problems:
         summary = each.summary if each.source is None else _OWNER.sub("", each.summary)
         seen.setdefault((each.code, each.source, summary), each)
-    return sorted(_redacted(seen.values()), key=_position)
+    found = sorted(_redacted(seen.values()), key=_position)
+    if len(found) > MOST:
+        found[MOST:] = [Diagnostic("INVENTORY_MORE", f"and {len(found) - MOST} more problems, not shown")]
+    return found
 
 
 def _redacted(problems: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -15,6 +15,8 @@ from pydantic_core import PydanticCustomError, core_schema
 from provision.values.units import Rate, parse_percent, parse_rate, parse_size
 
 T = TypeVar("T")
+_LONGEST = 1024
+_COMPARED = 400
 
 
 class Scalar(str):
@@ -175,7 +177,7 @@ def pattern(expression: str, words: str) -> Callable[[Any], str]:
 
     def check(value: Any) -> str:
         found = text(value)
-        if match(found) is None:
+        if len(found) > _LONGEST or match(found) is None:
             wrong(f"{found[:80]!r} is no {words}")
         return found
 
@@ -299,7 +301,10 @@ def near(found: str, known: Any) -> str:
     """Return `: did you mean X?` for the nearest known word, or nothing."""
     import difflib  # noqa: PLC0415 - only needed when something is wrong
 
-    close = difflib.get_close_matches(found[:60], list(known), n=1, cutoff=0.6)
+    words = list(known)
+    if len(words) > _COMPARED:
+        return ""
+    close = difflib.get_close_matches(found[:60], words, n=1, cutoff=0.6)
     return f": did you mean {close[0]}?" if close else ""
 
 

@@ -222,3 +222,9 @@ def test_a_carriage_return_ends_a_line(write: Write) -> None:
     (problem,) = caught.value.diagnostics
     assert problem.source is not None
     assert (problem.source.line, problem.source.text) == (3, "nmae: b")
+
+
+def test_nobody_is_shown_more_than_500_problems(fails: Fails) -> None:
+    problems = fails(SITE + "name: again\n" * 600)
+    assert len(problems) == 501
+    assert problems[-1].summary == "and 100 more problems, not shown"

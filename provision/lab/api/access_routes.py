@@ -70,16 +70,25 @@ def _list_users(call: Call) -> Any:
     ]
 
 
+def _check_user_rights(call: Call) -> None:
+    call.check(f"/access/realm/{call.text('userid').rpartition('@')[2]}", "Realm.AllocateUser")
+    call.check("/access/groups", "User.Modify")
+
+
 def _add_user(call: Call) -> None:
+    _check_user_rights(call)
     call.lab.access.add_user(call.text("userid"), call.text("password") or None)
 
 
 def _get_user(call: Call) -> Any:
+    if call.text("userid") != call.auth.user:
+        call.check("/access/groups", "User.Modify", "Sys.Audit", some=True)
     call.lab.access.require_user(call.text("userid"))
     return {"enable": 1, "expire": 0, "groups": [], "tokens": call.lab.access.tokens(call.text("userid"))}
 
 
 def _delete_user(call: Call) -> None:
+    _check_user_rights(call)
     if call.text("userid") == SUPERUSER:
         raise failed("cannot delete the superuser")
     call.lab.access.delete_user(call.text("userid"))
@@ -179,7 +188,6 @@ def _delete_role(call: Call) -> None:
 
 
 _ROLES_NEED = Need("/access", ("Sys.Modify",))
-_USERS_NEED = Need("/access/groups", ("User.Modify",))
 _ONE_USER = {"userid": USER}
 _ONE_TOKEN = {"userid": USER, "tokenid": TOKEN}
 _PRIVS = Field(check=_privileges)
@@ -208,10 +216,9 @@ ROUTES: tuple[Route, ...] = (
         "/access/users",
         _add_user,
         Params({**_ONE_USER, "password": TEXT, "comment": TEXT, "enable": BOOL}),
-        _USERS_NEED,
     ),
-    Route("GET", "/access/users/{userid}", _get_user, Params(_ONE_USER), _USERS_NEED),
-    Route("DELETE", "/access/users/{userid}", _delete_user, Params(_ONE_USER), _USERS_NEED),
+    Route("GET", "/access/users/{userid}", _get_user, Params(_ONE_USER)),
+    Route("DELETE", "/access/users/{userid}", _delete_user, Params(_ONE_USER)),
     Route("GET", "/access/users/{userid}/token", _list_tokens, Params(_ONE_USER)),
     Route("GET", "/access/users/{userid}/token/{tokenid}", _get_token, Params(_ONE_TOKEN)),
     Route(

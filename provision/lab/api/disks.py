@@ -10,7 +10,7 @@ from provision.lab.api.errors import ApiError, TaskError, bad_parameter, failed
 from provision.lab.api.schema import parse_parts, print_parts
 from provision.lab.api.storages import Storage, format_size, virtual_size
 from provision.lab.api.tasks import TaskLog
-from provision.lab.api.vmschema import DISK, EFI_DISK, is_disk
+from provision.lab.api.vmschema import DISKS, EFI_DISK, base_name, is_disk
 
 _NEW = re.compile(r"([A-Za-z][\w.-]*):(\d+(?:\.\d+)?)")
 _CLOUD = re.compile(r"([A-Za-z][\w.-]*):cloudinit")
@@ -22,7 +22,7 @@ NO_MEDIUM = frozenset({"none", "cdrom"})
 
 def drive_parts(key: str, value: str) -> dict[str, str]:
     """Take a drive's property string apart."""
-    return parse_parts(EFI_DISK if key == "efidisk0" else DISK, value)
+    return parse_parts(EFI_DISK if key == "efidisk0" else DISKS[base_name(key)], value)
 
 
 def is_cdrom(key: str, value: str) -> bool:

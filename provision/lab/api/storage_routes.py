@@ -115,6 +115,10 @@ def _find(call: Call) -> Volume:
 
 def _volume(call: Call) -> Any:
     volume = _find(call)
+    if volume.vmid is None:
+        call.check(f"/storage/{call.text('storage')}", *_READ, some=True)
+    elif not _may_see(call, volume):
+        call.check(f"/vms/{volume.vmid}", "VM.Config.Disk")
     return {"path": str(volume.path), "size": volume.size, "used": volume.size, "format": volume.format}
 
 
@@ -163,7 +167,7 @@ def _metadata(call: Call) -> Any:
 
 
 _CONTENT = "/nodes/{node}/storage/{storage}/content"
-_ONE_VOLUME = Params({**_STORAGE, "volume": Field(required=True), "delay": Field("integer", minimum=1)})
+_ONE_VOLUME = {**_STORAGE, "volume": Field(required=True)}
 
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/storage", _definitions, Params({"type": TEXT})),
@@ -183,8 +187,13 @@ ROUTES: tuple[Route, ...] = (
         Params({**_STORAGE, "content": TEXT, "vmid": Field("integer", minimum=100)}),
         _READ_NEED,
     ),
-    Route("GET", f"{_CONTENT}/{{volume*}}", _volume, _ONE_VOLUME, _READ_NEED),
-    Route("DELETE", f"{_CONTENT}/{{volume*}}", _delete, _ONE_VOLUME),
+    Route("GET", f"{_CONTENT}/{{volume*}}", _volume, Params(_ONE_VOLUME)),
+    Route(
+        "DELETE",
+        f"{_CONTENT}/{{volume*}}",
+        _delete,
+        Params({**_ONE_VOLUME, "delay": Field("integer", minimum=1)}),
+    ),
     Route(
         "POST",
         "/nodes/{node}/storage/{storage}/download-url",

@@ -32,7 +32,7 @@ from provision.lab.api.power import start_guest, temporary_efivars
 from provision.lab.api.schema import Field, Params
 from provision.lab.api.status import vm_list, vm_status
 from provision.lab.api.tasks import TaskLog
-from provision.lab.api.vmschema import CREATE, UPDATE, VMID, is_disk, typed
+from provision.lab.api.vmschema import CREATE, UPDATE, UPDATE_TASK, VMID, is_disk, typed
 from provision.lab.contracts import GuestError
 
 BOOL = Field("boolean")
@@ -220,7 +220,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("GET", "/nodes/{node}/qemu/{vmid}/config", _get_config, Params({**_VM, "current": BOOL}), _AUDIT),
     Route("PUT", "/nodes/{node}/qemu/{vmid}/config", _put_config, UPDATE, _CONFIG),
-    Route("POST", "/nodes/{node}/qemu/{vmid}/config", _post_config, UPDATE, _CONFIG),
+    Route("POST", "/nodes/{node}/qemu/{vmid}/config", _post_config, UPDATE_TASK, _CONFIG),
     Route("GET", "/nodes/{node}/qemu/{vmid}/pending", _pending, Params(_VM), _AUDIT),
     Route("GET", "/nodes/{node}/qemu/{vmid}/snapshot", _snapshots, Params(_VM), _AUDIT),
     Route("GET", "/nodes/{node}/qemu/{vmid}/status/current", _current, Params(_VM), _AUDIT),

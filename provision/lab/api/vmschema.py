@@ -64,27 +64,34 @@ NET = Field(
 
 _ON = Field(choices=("on", "off"))
 _SIZE = Field(pattern=r"\d+(\.\d+)?[KMGT]?")
-DISK = Field(
-    parts={
-        "file": Field(required=True),
-        "media": Field(choices=("cdrom", "disk")),
-        "size": _SIZE,
-        "import-from": Field(pattern=r"\S+"),
-        "format": Field(choices=("raw", "qcow2", "vmdk")),
-        "aio": Field(choices=("native", "threads", "io_uring")),
-        "backup": BOOL,
-        "cache": Field(choices=("none", "writethrough", "writeback", "unsafe", "directsync")),
-        "detect_zeroes": BOOL,
-        "discard": Field(choices=("ignore", "on")),
-        "iothread": BOOL,
-        "replicate": BOOL,
-        "ro": BOOL,
-        "serial": TEXT,
-        "ssd": BOOL,
-        "queues": Field("integer", minimum=2),
-    },
-    default_part="file",
-)
+_DRIVE_PARTS = {
+    "file": Field(required=True),
+    "media": Field(choices=("cdrom", "disk")),
+    "size": _SIZE,
+    "import-from": Field(pattern=r"\S+"),
+    "format": Field(choices=("raw", "qcow2", "vmdk")),
+    "aio": Field(choices=("native", "threads", "io_uring")),
+    "backup": BOOL,
+    "cache": Field(choices=("none", "writethrough", "writeback", "unsafe", "directsync")),
+    "detect_zeroes": BOOL,
+    "discard": Field(choices=("ignore", "on")),
+    "replicate": BOOL,
+    "serial": TEXT,
+}
+_MORE_PARTS = {"ssd": BOOL, "iothread": BOOL, "ro": BOOL, "queues": Field("integer", minimum=2)}
+
+
+def _drive(*more: str) -> Field:
+    parts = _DRIVE_PARTS | {name: _MORE_PARTS[name] for name in more}
+    return Field(parts=parts, default_part="file")
+
+
+DISKS = {
+    "ide": _drive("ssd"),
+    "sata": _drive("ssd"),
+    "scsi": _drive("ssd", "iothread", "ro", "queues"),
+    "virtio": _drive("iothread", "ro"),
+}
 EFI_DISK = Field(
     parts={
         "file": Field(required=True),
@@ -280,7 +287,7 @@ _BY_PRIVILEGE: Mapping[str, Mapping[str, Field]] = {
 
 _NUMBERED: Mapping[str, tuple[str, int, Field]] = {
     "hostpci": ("VM.Config.HWType", 16, HOSTPCI),
-    "ide": ("VM.Config.Disk", 4, DISK),
+    "ide": ("VM.Config.Disk", 4, DISKS["ide"]),
     "ipconfig": (
         "VM.Config.Cloudinit",
         32,
@@ -295,11 +302,11 @@ _NUMBERED: Mapping[str, tuple[str, int, Field]] = {
     ),
     "net": ("VM.Config.Network", 32, NET),
     "numa": ("VM.Config.CPU", 8, TEXT),
-    "sata": ("VM.Config.Disk", 6, DISK),
-    "scsi": ("VM.Config.Disk", 31, DISK),
+    "sata": ("VM.Config.Disk", 6, DISKS["sata"]),
+    "scsi": ("VM.Config.Disk", 31, DISKS["scsi"]),
     "serial": ("VM.Config.HWType", 4, Field(pattern=r"/dev/.+|socket")),
     "unused": ("VM.Config.Disk", 256, Field(pattern=r"[\w.-]+:vm-\d+-[\w.-]+")),
-    "virtio": ("VM.Config.Disk", 16, DISK),
+    "virtio": ("VM.Config.Disk", 16, DISKS["virtio"]),
 }
 
 VM = Params(
@@ -331,8 +338,11 @@ UPDATE = Params(
         "digest": Field(max_length=64),
         "force": BOOL,
         "skiplock": BOOL,
-        "background_delay": Field("integer", minimum=1, maximum=30),
     },
+    numbered=VM.numbered,
+)
+UPDATE_TASK = Params(
+    fields={**UPDATE.fields, "background_delay": Field("integer", minimum=1, maximum=30)},
     numbered=VM.numbered,
 )
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from provision.lab.api.errors import ApiError
 from provision.lab.api.schema import UNKNOWN, Field, Params, parse_parts, print_parts, validate
-from provision.lab.api.vmschema import CREATE, DISK, NET
+from provision.lab.api.vmschema import CREATE, DISKS, NET
 
 REQUIRED = {"node": ["pve"], "vmid": ["100"]}
 
@@ -82,5 +82,5 @@ def test_a_network_device_may_name_its_model_as_key_or_value() -> None:
 
 
 def test_a_drive_is_printed_file_first_and_the_rest_by_name() -> None:
-    parts = parse_parts(DISK, "size=1G,ssd=1,file=a:b,discard=on")
+    parts = parse_parts(DISKS["scsi"], "size=1G,ssd=1,file=a:b,discard=on")
     assert print_parts(parts, "file") == "a:b,discard=on,size=1G,ssd=1"

@@ -1,8 +1,8 @@
 """The hypervisor's host: drivers kept off the cards that its VMs get, and the kernel command line.
 
 Which modules: those that the aliases of every installed kernel name for the card, their companions without an
-alias, and `blacklist_extra`. Drivers that hosts need for other devices are never kept off: PVE takes functions
-from these when a VM starts. No card is bound to vfio-pci early; PVE does it at the VM's start.
+alias, and `blacklist_extra`. Drivers that hosts need for other devices are never kept off: PVE takes the
+functions from these when a VM starts. No card is bound to vfio-pci early; PVE does it at the VM's start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from provision.inventory.models.hypervisor import Card, Hypervisor
 from provision.resources.contracts import CannotTell, Resource
 from provision.resources.host.kernel import KernelArguments, ModprobeBlacklist
 from provision.resources.host.pci import CardUnbound
-from provision.resources.host.query_kernel import module_name, split_list
+from provision.resources.host.query_kernel import module_name, united_arguments
 from provision.roles import names
 from provision.roles.contracts import Context
 from provision.roles.hosts import reboot_of
@@ -53,7 +53,7 @@ NEVER = frozenset(
 """Drivers that the host's own devices need, too."""
 
 _CARD_CLASSES = ("03", "12", "0c80")
-"""PCI classes whose drivers belong to the card alone: display, accelerator, and the USB-C port's controller."""
+"""PCI classes whose drivers belong to the card alone: display, accelerator, the USB-C port's controller."""
 
 _INTEL_IOMMU_DEFAULT = (6, 8)
 """First kernel version whose builds for Proxmox VE switch Intel's IOMMU on by themselves."""
@@ -62,9 +62,9 @@ _INTEL_IOMMU_DEFAULT = (6, 8)
 def declared(inventory: Inventory, subject: Subject) -> bool:
     """Whether the hypervisor has cards, arguments or a blacklist, and may be changed."""
     host = inventory.hypervisors.get(subject.name) if subject.kind == "hypervisor" else None
-    return (
-        host is not None and host.manage and bool(host.cards or host.kernel_arguments or host.blacklist_extra)
-    )
+    if host is None or not host.manage:
+        return False
+    return bool(host.cards or host.kernel_arguments or host.blacklist_extra)
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
@@ -158,8 +158,7 @@ def _arguments(context: Context, host: Hypervisor) -> tuple[str, ...]:
         found.append(f"modprobe.blacklist={','.join(modules)}")
     if host.cards and _needs_intel_iommu(hypervisor_facts(seen), host_facts(seen).kernels):
         found.append("intel_iommu=on")
-    found += [each for each in host.kernel_arguments if split_list(each) is None and each not in found]
-    return tuple(found)
+    return tuple(united_arguments(" ".join(found), host.kernel_arguments).split())
 
 
 def _needs_intel_iommu(facts: HypervisorFacts, kernels: Iterable[str]) -> bool:

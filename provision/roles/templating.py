@@ -21,7 +21,7 @@ def _environment() -> Any:
 
     return ImmutableSandboxedEnvironment(
         undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701 - configuration files of hosts, no HTML
+        autoescape=False,  # configuration files of hosts, no HTML
         keep_trailing_newline=True,
     )
 

@@ -6,7 +6,7 @@ that fixes are rendered from. The same case tables run through real shells, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from provision.resources.contracts import (
@@ -95,6 +95,7 @@ class ModelHost:
 
     def dump(self) -> dict[str, object]:
         """Return the state as plain data, without what may differ between two runs to one end."""
+        self._prune()
         return self.state.dump()
 
     def kill_after(self, boundaries: int | None) -> None:
@@ -136,8 +137,7 @@ class ModelHost:
         self._trips += 1
         self._run = run
         self._boundary("before the script")
-        for effect in [each for each, owed in self.state.pending.items() if self._satisfied(owed)]:
-            del self.state.pending[effect]
+        self._prune()
         results: list[Result] = []
         for label, step in [
             *((action.label, self._action(action, emit)) for action in actions),
@@ -178,6 +178,10 @@ class ModelHost:
             return False
         rebuild = any(each.cls in _REBUILDS for each in self.state.pending)
         return not (owed.effect.cls.is_reboot and rebuild)
+
+    def _prune(self) -> None:
+        for effect in [each for each, owed in self.state.pending.items() if self._satisfied(owed)]:
+            del self.state.pending[effect]
 
     def _mark(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -292,17 +296,15 @@ def guest_state(name: str = "localhost", *, lvm: bool = False, disk_gib: int = 1
 def hypervisor_state(
     name: str = "pve",
     *,
-    functions: Sequence[ModelFunction] | None = None,
+    cards: Mapping[str, str] | None = None,
     loader: str = "grub",
-    lab: bool = False,
 ) -> HostState:
     """Return a booted Proxmox VE host with a display card that its host driver has.
 
     Args:
         name: host name.
-        functions: PCI functions; left out, a GeForce RTX 3090 at 0000:02:00 (in the lab the emulated card).
+        cards: display cards, id by slot (`{"0000:01:00": "1234:1111"}`); else an RTX 3090 at 0000:02:00.
         loader: `grub` or `systemd-boot` (ZFS root).
-        lab: the lab's emulated card at 0000:02:00 instead of the GeForce.
     """
     state = guest_state(name)
     state.efi = loader == "systemd-boot"
@@ -322,28 +324,27 @@ def hypervisor_state(
     state.iommu = IommuStatus(("dmar0",), 16, remapping=True, cpu="GenuineIntel")
     state.bridges = (Bridge("vmbr0", "BC:24:11:00:00:05", ("eno1",)),)
     state.memory, state.cpus = 31 * 1024, 20
-    state.functions = list(functions) if functions is not None else _cards(lab)
+    state.functions = _functions({"0000:02:00": "10de:2204"} if cards is None else cards)
     state.boot_line = next_line(state)
     boot(state)
     state.check()
     return state
 
 
-def _cards(lab: bool) -> list[ModelFunction]:
-    bridge = ModelFunction(PciFunction("0000:00:01.0", "8086", "1901", "060400", group="1"), ("pcieport",))
-    if lab:
-        card = PciFunction(
-            "0000:02:00.0", "1234", "1111", "038000", group="13", modalias="pci:v00001234d00001111"
-        )
-        return [bridge, ModelFunction(card, ("bochs_drm",))]
-    vga = PciFunction(
-        "0000:02:00.0", "10de", "2204", "030000", group="13", boot_vga=True, modalias="pci:v000010DEd00002204"
-    )
-    audio = PciFunction(
-        "0000:02:00.1", "10de", "1aef", "040300", group="13", modalias="pci:v000010DEd00001AEF"
-    )
-    return [
-        bridge,
-        ModelFunction(vga, ("nouveau", "nvidiafb", "nova_core")),
-        ModelFunction(audio, ("snd_hda_intel",)),
-    ]
+_MODULES = {"10de": ("nouveau", "nvidiafb", "nova_core"), "1234": ("bochs_drm",)}
+"""Which modules find a display card, by vendor."""
+
+
+def _functions(cards: Mapping[str, str]) -> list[ModelFunction]:
+    """Return a bridge, and for each card a display function (NVIDIA's also have an audio function)."""
+    bridge = PciFunction("0000:00:01.0", "8086", "1901", "060400", group="1")
+    found = [ModelFunction(bridge, ("pcieport",))]
+    for group, (slot, ids) in enumerate(cards.items(), 13):
+        vendor, _, device = ids.partition(":")
+        base = slot.partition(".")[0]
+        display = PciFunction(f"{base}.0", vendor, device, "030000", group=str(group), boot_vga=group == 13)  # noqa: PLR2004 - the first
+        found.append(ModelFunction(display, _MODULES.get(vendor, ())))
+        if vendor == "10de":
+            audio = PciFunction(f"{base}.1", vendor, "1aef", "040300", group=str(group))
+            found.append(ModelFunction(audio, ("snd_hda_intel",)))
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 
 from provision.resources.contracts import Pending
 from provision.resources.host.filesystem import RootStatus
@@ -211,10 +211,22 @@ class HostState:
 
     def dump(self) -> dict[str, object]:
         """Return all that must be the same after an interrupted and an uninterrupted run."""
-        found = asdict(self)
-        for name in ("boots", "available", "missing", "brings", "commands", "pending"):
-            del found[name]
+        left_out = ("boots", "available", "missing", "brings", "commands", "pending")
+        found = {
+            each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name not in left_out
+        }
         found["pending"] = sorted(map(str, self.pending))
-        found["held"] = sorted(self.held)
-        found["modules"] = sorted(self.modules)
         return found
+
+
+def _plain(value: object) -> object:
+    """Return a copy of a field that can be compared and printed."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return value

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from provision.resources.contracts import CannotTell, Change, Frame, Impossible, Key, Op, Remedy, Snapshot
+from provision.resources.contracts import CannotTell, Change, Frame, Key, Op, Remedy, Snapshot
 from provision.resources.host import ops
 from provision.resources.host.base import cannot_tell, checked_unit, unknown, why
 from provision.resources.host.ops import words
-from provision.values.diagnostics import Diagnostic, Source
+from provision.values.diagnostics import Source
 from provision.values.effects import Effect
 
 
@@ -130,7 +130,8 @@ class Service:
             # A unit that does not exist neither runs nor starts at boot.
             if not self.running and not self.enabled:
                 return ()
-            return (Change(Op.ATTENTION, "unit", "not found", self._wanted()),)
+            # A package or file of the same step may bring it: only the fix can tell.
+            return (Change(Op.CREATE, "unit", "not found", self._wanted()),)
         found: list[Change] = []
         if self.enabled is not None and not (status.enabled if self.enabled else status.disabled):
             found.append(Change(Op.UPDATE, "enabled", status.file or "disabled", _enabled(self.enabled)))
@@ -150,24 +151,14 @@ class Service:
         status = seen[UnitState(self.unit)]
         if isinstance(status, CannotTell):
             return cannot_tell(self.key, status.reason, self.source)
-        if status.load == "not-found":
-            return Impossible(
-                Diagnostic(
-                    "UNIT_NOT_FOUND",
-                    f"there is no unit {self.unit}",
-                    subject=self.system,
-                    source=self.source,
-                    untouched="no unit was changed",
-                    remedy="declare the package or file that brings it, before the service",
-                )
-            )
         done: list[ops.Operation] = []
         masked = status.file.startswith("masked")
         if masked and (self.running or self.enabled):
             done.append(ops.SetUnit(self.unit, "unmask"))
-        if self.enabled is not None and not (status.enabled if self.enabled else status.disabled):
+        unborn = status.load == "not-found"
+        if self.enabled is not None and (unborn or not (status.enabled if self.enabled else status.disabled)):
             done.append(ops.SetUnit(self.unit, "enable" if self.enabled else "disable"))
-        if self.running is not None and status.running != self.running:
+        if self.running is not None and (unborn or status.running != self.running):
             done.append(ops.SetUnit(self.unit, "start" if self.running else "stop"))
         return ops.fix(done, self.effects)
 

@@ -12,7 +12,6 @@ from provision.resources.contracts import (
     Change,
     Fix,
     Frame,
-    Impossible,
     Key,
     Op,
     Remedy,
@@ -21,7 +20,7 @@ from provision.resources.contracts import (
 from provision.resources.host import ops
 from provision.resources.host.base import cannot_tell, unknown, why
 from provision.resources.host.file import File
-from provision.values.diagnostics import Diagnostic, Source
+from provision.values.diagnostics import Source
 from provision.values.effects import Effect
 
 _KEY = re.compile(r"[a-z0-9_-]+(?:\.[A-Za-z0-9_/@-]+)+")
@@ -110,7 +109,8 @@ class Sysctl:
         if isinstance(live, CannotTell):
             return (unknown("value", live, self.value), *at_boot)
         if live is None:
-            return (Change(Op.ATTENTION, "value", "no such parameter", self.value),)
+            # A module of the same step may bring it: only the fix can tell.
+            return (Change(Op.UPDATE, "value", "no such parameter", self.value), *at_boot)
         if live == " ".join(self.value.split()):
             return at_boot
         return (Change(Op.UPDATE, "value", live, self.value), *at_boot)
@@ -120,17 +120,6 @@ class Sysctl:
         live = seen[SysctlValue(self.name)]
         if isinstance(live, CannotTell):
             return cannot_tell(self.key, live.reason, self.source)
-        if live is None and self.value is not None:
-            return Impossible(
-                Diagnostic(
-                    "SYSCTL_UNKNOWN",
-                    f"the kernel has no parameter {self.name}",
-                    subject=self.system,
-                    source=self.source,
-                    untouched="nothing was written",
-                    remedy="declare the kernel module that brings it before, or correct the name",
-                )
-            )
         done: list[ops.Operation] = []
         if self.file.changes(seen):
             repair = self.file.fix(seen)

@@ -1,0 +1,161 @@
+"""Case tables of host resources: the same cases run on ModelHost and in real shells below a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from provision.resources.contracts import Resource
+from provision.resources.host.command import Command
+from provision.resources.host.file import Directory, File, FileLine
+from provision.testing.model_state import ModelFile
+
+SYSTEM = "case/ssh"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One start, one desired state.
+
+    Args:
+        name: what it shows.
+        make: the resource, below a folder.
+        before: what is there at the start, by relative path.
+        unchanged: it is as desired from the start.
+        refused: no fix may touch it.
+    """
+
+    name: str
+    make: Callable[[str], Resource]
+    before: Mapping[str, ModelFile] = field(default_factory=dict)
+    unchanged: bool = False
+    refused: bool = False
+
+
+def _file(content: bytes = b"", mode: str = "0644") -> ModelFile:
+    return ModelFile(content, mode)
+
+
+_DIRECTORY = ModelFile(mode="0755", type="directory")
+_LINK = ModelFile(mode="0777", type="link", target="target")
+_ODD = b"'quotes' $HOME `id` \\n %s\ttab\n"
+_BINARY = bytes(range(256)) + b"no newline at the end"
+
+FILE_CASES = (
+    Case("a new file", lambda d: File(SYSTEM, f"{d}/a", b"one\n")),
+    Case("a new file with parents", lambda d: File(SYSTEM, f"{d}/x/y/a", b"one\n")),
+    Case("an empty file", lambda d: File(SYSTEM, f"{d}/a", b"")),
+    Case("no newline at the end", lambda d: File(SYSTEM, f"{d}/a", b"one")),
+    Case("shell metacharacters", lambda d: File(SYSTEM, f"{d}/a", _ODD)),
+    Case("binary content", lambda d: File(SYSTEM, f"{d}/a", _BINARY)),
+    Case("UTF-8 content", lambda d: File(SYSTEM, f"{d}/a", "Grüße ✓\n".encode())),
+    Case("an odd name", lambda d: File(SYSTEM, f"{d}/it's a $name; -n", b"one\n")),
+    Case("a name like an option", lambda d: File(SYSTEM, f"{d}/-rf", b"one\n")),
+    Case("other content", lambda d: File(SYSTEM, f"{d}/a", b"new\n"), {"a": _file(b"old\n")}),
+    Case("longer content", lambda d: File(SYSTEM, f"{d}/a", b"new\n" * 9), {"a": _file(b"new\n")}),
+    Case("binary is replaced", lambda d: File(SYSTEM, f"{d}/a", b"new\n"), {"a": _file(_BINARY)}),
+    Case("another mode", lambda d: File(SYSTEM, f"{d}/a", b"x", "0600"), {"a": _file(b"x", "0644")}),
+    Case("a mode of three digits", lambda d: File(SYSTEM, f"{d}/a", b"x", "755"), {"a": _file(b"x")}),
+    Case("setuid", lambda d: File(SYSTEM, f"{d}/a", b"x", "4755"), {"a": _file(b"x")}),
+    Case("mode is kept when unset", lambda d: File(SYSTEM, f"{d}/a", b"y", ""), {"a": _file(b"x", "0640")}),
+    Case("only the mode is managed", lambda d: File(SYSTEM, f"{d}/a", None, "0640"), {"a": _file(b"x")}),
+    Case(
+        "as desired",
+        lambda d: File(SYSTEM, f"{d}/a", b"one\n"),
+        {"a": _file(b"one\n")},
+        unchanged=True,
+    ),
+    Case("a file goes", lambda d: File(SYSTEM, f"{d}/a", absent=True), {"a": _file(b"x")}),
+    Case("a link goes", lambda d: File(SYSTEM, f"{d}/a", absent=True), {"a": _LINK, "target": _file(b"x")}),
+    Case("absent already", lambda d: File(SYSTEM, f"{d}/a", absent=True), unchanged=True),
+    Case("a secret", lambda d: File(SYSTEM, f"{d}/a", b"s3cret\n", "0600", secret=True)),
+    Case(
+        "another secret",
+        lambda d: File(SYSTEM, f"{d}/a", b"s3cret\n", "0600", secret=True),
+        {"a": _file(b"other\n", "0600")},
+    ),
+    Case(
+        "the same secret",
+        lambda d: File(SYSTEM, f"{d}/a", b"s3cret\n", "0600", secret=True),
+        {"a": _file(b"s3cret\n", "0600")},
+        unchanged=True,
+    ),
+    Case(
+        "a link is refused",
+        lambda d: File(SYSTEM, f"{d}/a", b"new"),
+        {"a": _LINK, "target": _file(b"x")},
+        refused=True,
+    ),
+    Case(
+        "a declared link is followed",
+        lambda d: File(SYSTEM, f"{d}/a", b"new", follow=True),
+        {"a": _LINK, "target": _file(b"x")},
+    ),
+    Case("a folder is refused", lambda d: File(SYSTEM, f"{d}/a", b"new"), {"a": _DIRECTORY}, refused=True),
+    Case(
+        "a folder is not removed as a file",
+        lambda d: File(SYSTEM, f"{d}/a", absent=True),
+        {"a": _DIRECTORY},
+        refused=True,
+    ),
+    Case("a line in a new file", lambda d: FileLine(SYSTEM, f"{d}/a", "x = 1")),
+    Case("a line is added", lambda d: FileLine(SYSTEM, f"{d}/a", "x = 1"), {"a": _file(b"y\n\nz\n", "0600")}),
+    Case("a line after an open end", lambda d: FileLine(SYSTEM, f"{d}/a", "x = 1"), {"a": _file(b"y")}),
+    Case(
+        "a line is there",
+        lambda d: FileLine(SYSTEM, f"{d}/a", "x = 1"),
+        {"a": _file(b"y\nx = 1\n\n")},
+        unchanged=True,
+    ),
+    Case(
+        "a line twice is left alone",
+        lambda d: FileLine(SYSTEM, f"{d}/a", "x"),
+        {"a": _file(b"x\ny\nx\n")},
+        unchanged=True,
+    ),
+    Case(
+        "a line with backslashes", lambda d: FileLine(SYSTEM, f"{d}/a", r"a\nb\\c & 'd' $1"), {"a": _file()}
+    ),
+    Case(
+        "a line replaces others",
+        lambda d: FileLine(SYSTEM, f"{d}/a", "k new", word="k"),
+        {"a": _file(b"a\nk old\nb\nk older\nkk\n")},
+    ),
+    Case(
+        "a line replaces by its first word only",
+        lambda d: FileLine(SYSTEM, f"{d}/a", "k new", word="k"),
+        {"a": _file(b"  k indented\nnot k\n")},
+    ),
+    Case(
+        "a line through a link is refused",
+        lambda d: FileLine(SYSTEM, f"{d}/a", "x"),
+        {"a": _LINK, "target": _file(b"y\n")},
+        refused=True,
+    ),
+    Case("a new folder", lambda d: Directory(SYSTEM, f"{d}/x/y", "0750")),
+    Case("a folder's mode", lambda d: Directory(SYSTEM, f"{d}/x", "0700"), {"x": _DIRECTORY}),
+    Case("a folder goes", lambda d: Directory(SYSTEM, f"{d}/x", absent=True), {"x": _DIRECTORY}),
+    Case(
+        "a file where a folder is wanted",
+        lambda d: Directory(SYSTEM, f"{d}/x"),
+        {"x": _file(b"x")},
+        refused=True,
+    ),
+    Case("a command that creates", lambda d: Command(SYSTEM, "c", f"touch '{d}/made'", creates=f"{d}/made")),
+    Case(
+        "a command whose file is there",
+        lambda d: Command(SYSTEM, "c", "exit 1", creates=f"{d}/made"),
+        {"made": _file()},
+        unchanged=True,
+    ),
+)
+"""Files, lines, folders and commands."""
+
+GRUB_CASES = (
+    ("", ("nomodeset",), "nomodeset"),
+    ("quiet", ("nomodeset", "modprobe.blacklist=a,b"), "quiet nomodeset modprobe.blacklist=a,b"),
+    ("quiet nomodeset", ("nomodeset",), "quiet nomodeset"),
+    ("nomodeset2", ("nomodeset",), "nomodeset2 nomodeset"),
+    ("modprobe.blacklist=a", ("modprobe.blacklist=a,b",), "modprobe.blacklist=a modprobe.blacklist=a,b"),
+)
+"""GRUB_CMDLINE_LINUX_DEFAULT, our arguments, and what GRUB hands to the kernel."""

@@ -79,7 +79,9 @@ def _fetch(job: Download, beside: Path, log: TaskLog) -> None:
     import requests  # noqa: PLC0415 - slow to import, and only downloads need it
 
     try:
-        with requests.get(job.url, stream=True, timeout=_TIMEOUT, verify=job.verify) as answer:
+        with requests.Session() as session:
+            session.trust_env = False  # the lab's site has no proxy, whatever this machine has
+            answer = session.get(job.url, stream=True, timeout=_TIMEOUT, verify=job.verify)
             log.line(f"HTTP request sent, awaiting response... {answer.status_code} {answer.reason}")
             if not answer.ok:
                 raise TaskError(f"download failed: exit code {_SERVER_ERROR}")
@@ -101,7 +103,9 @@ def metadata(url: str, *, verify: bool) -> dict[str, str | int]:
     import requests  # noqa: PLC0415 - as above
 
     try:
-        answer = requests.head(url, timeout=_TIMEOUT, verify=verify, allow_redirects=True)
+        with requests.Session() as session:
+            session.trust_env = False
+            answer = session.head(url, timeout=_TIMEOUT, verify=verify, allow_redirects=True)
     except requests.exceptions.RequestException as error:
         raise TaskError(f"invalid server response: '{type(error).__name__}'") from error
     if not answer.ok:

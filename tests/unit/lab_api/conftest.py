@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,14 +45,32 @@ class Site:
         )
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    guests, hypervisor = FakeGuests(), FakeHypervisor()
-    app = create_app(tmp_path, guests, hypervisor)
+@dataclass(frozen=True)
+class Prepared:
+    """A state folder with a user and its token, and the headers that log in to every copy of it."""
+
+    folder: Path
+    root: dict[str, str]
+    token: dict[str, str]
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Hash passwords and sign tickets once: their keys are in the folder."""
+    folder = tmp_path_factory.mktemp("lab")
+    app = create_app(folder, FakeGuests(), FakeHypervisor())
     secret = grant_token(app.state.lab.access, "provision@pve", "lab")
-    make_qcow2(tmp_path / "storage" / "local" / "import" / "debian.qcow2", 2 << 30)
-    root = root_client(app, tmp_path)
-    return Site(tmp_path, guests, hypervisor, app, root, token_client(app, TOKEN, secret))
+    make_qcow2(folder / "storage" / "local" / "import" / "debian.qcow2", 2 << 30)
+    return Prepared(folder, root_client(app, folder).headers, token_client(app, TOKEN, secret).headers)
+
+
+@pytest.fixture
+def site(tmp_path: Path, prepared: Prepared) -> Site:
+    guests, hypervisor = FakeGuests(), FakeHypervisor()
+    folder = tmp_path / "lab"
+    shutil.copytree(prepared.folder, folder)
+    app = create_app(folder, guests, hypervisor)
+    return Site(folder, guests, hypervisor, app, Client(app, prepared.root), Client(app, prepared.token))
 
 
 @pytest.fixture

@@ -18,13 +18,14 @@ class SshEndpoint:
 
     Args:
         address: name or address; `~/.ssh/config` applies to it.
-        user: login; users other than root get `sudo -n`.
+        user: login; users other than root get `sudo -n` where `sudo` is set.
         port: TCP port, or None for what ~/.ssh/config says (else 22).
         key: private key file, or None for the agent and ~/.ssh/config.
         jump: jump host, or None.
         known_hosts: file with known keys, or None for the user's own.
         fingerprints: accepted host keys (`SHA256:...`); when given, nothing else is accepted.
         wait: seconds to go on trying while the host boots (0 = one try).
+        sudo: whether users other than root become root; without, only what the user may do works.
     """
 
     address: str
@@ -35,6 +36,7 @@ class SshEndpoint:
     known_hosts: Path | None = None
     fingerprints: tuple[str, ...] = ()
     wait: float = 0.0
+    sudo: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ Endpoint = SshEndpoint | LocalEndpoint | HttpsEndpoint
 class ShellConnection(Protocol):
     """One connection to a host that runs one script at a time on `sh -s`.
 
-    The remote command is constant: `exec /bin/sh -s`, for users other than root `exec sudo -n /bin/sh -s`.
+    The remote command is constant: `exec /bin/sh -s`, for users other than root `exec sudo -n /bin/sh -s`
+    (unless the endpoint says otherwise).
     """
 
     executions: int

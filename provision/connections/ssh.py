@@ -97,7 +97,7 @@ class SshConnection:
                 _close(channel)
 
     def _command(self, command: str) -> str:
-        if self._endpoint.user == "root":
+        if self._endpoint.user == "root" or not self._endpoint.sudo:
             return command
         return command.replace("exec ", "exec sudo -n ", 1)
 

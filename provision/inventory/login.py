@@ -18,6 +18,7 @@ class Login:
         jump: jump host, or None.
         known_hosts: file with known keys, or None for the user's own.
         host_key: the one fingerprint (`SHA256:...`) that is accepted, or None.
+        sudo: whether users other than root become root.
     """
 
     address: str
@@ -27,3 +28,4 @@ class Login:
     jump: str | None
     known_hosts: Path | None
     host_key: str | None
+    sudo: bool = True

@@ -60,6 +60,7 @@ def _ssh(login: Login, fingerprints: tuple[str, ...] = (), wait: float = 0.0) ->
         known_hosts=login.known_hosts,
         fingerprints=accepted,
         wait=wait,
+        sudo=login.sudo,
     )
 
 
@@ -120,6 +121,7 @@ def _router(inventory: Inventory) -> SystemSpec:
         jump=own.jump if own else None,
         known_hosts=(own.known_hosts if own else None) or inventory.access.known_hosts,
         fingerprints=(own.host_key,) if own and own.host_key else (),
+        sudo=own.sudo if own else True,
     )
     return SystemSpec(names.ROUTER, "host", names.ROUTER, {}, _constant(endpoint))
 

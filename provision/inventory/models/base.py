@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict
 
-from provision.inventory.scalars import Check, HostKey, LocalPath, Port, Word
+from provision.inventory.scalars import Check, Flag, HostKey, LocalPath, Port, Word
 from provision.inventory.secrets import Secret, secret_of
 
 _SECRET = {
@@ -33,7 +33,9 @@ class Ssh(Model):
     """How one host is reached by SSH, where it differs from `access:`."""
 
     user: Word | None = None
-    """Login; other users than root need sudo without a password."""
+    """Login; other users than root need sudo without a password, or `sudo: false`."""
+    sudo: Flag = True
+    """Become root by sudo where the login is another user; without, only what the user may do works."""
     key: LocalPath | None = None
     """Private key file on the controller."""
     host_key: HostKey | None = None

@@ -147,6 +147,7 @@ class Inventory(Model):
             jump=own.jump or access.jump,
             known_hosts=own.known_hosts or self.access.known_hosts,
             host_key=own.host_key,
+            sudo=own.sudo,
         )
 
     def image_pin(self, name: str) -> Pin | None:

@@ -232,6 +232,11 @@ def test_a_login_is_the_hosts_own_over_access(loads: Loads, tmp_path: Path) -> N
         inventory.login("nobody")
 
 
+def test_a_login_may_do_without_sudo(loads: Loads) -> None:
+    inventory = loads(SITE.replace("vmid: 101,", "vmid: 101, ssh: { sudo: false },"))
+    assert [inventory.login(name).sudo for name in ("vm-1", "vm-2", "pve")] == [False, True, True]
+
+
 def test_paths_of_a_base_start_at_the_base(loads: Loads, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "base.yaml").write_text(SITE.replace("key: ~/.ssh/id", "key: ./id"))

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provision.resources.proxmox import marker
+from provision.testing.model_host import ModelFile
+from provision.values.errors import Refused
+from provision.values.outcomes import Outcome
+from tests.unit.roles_vm.world import HOSTS, INVENTORY, LEASES, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_from_nothing_to_two_vms_and_then_nothing_changes(world: World) -> None:
+    report = world.apply()
+    assert [
+        (str(each.id), each.diagnostics)
+        for each in report.steps
+        if each.outcome is not Outcome.CHANGED and each.id.role != "address"
+    ] == []
+    assert report.exit_code == 0
+    assert {vm.config["name"]: vm.running for vm in world.pve.vms.values()} == {"vm-1": True, "vm-gpu": True}
+    plan = world.plan()
+    assert plan.empty, [step for step in plan.steps if step.changes or step.problem or step.late]
+
+
+def test_an_unchanged_site_costs_one_execution_a_host_and_few_requests(world: World) -> None:
+    world.apply()
+    world.plan()
+    world.drivers.clear()
+    before = world.pve.requests
+    trips = {driver.system: driver.round_trips for driver in world.drivers}
+    assert world.plan().empty
+    assert world.pve.requests - before <= 4 + len(world.pve.vms)
+    for driver in world.drivers:
+        if driver.system != "pve/api":
+            assert driver.round_trips - trips.get(driver.system, 0) <= 1 or driver.system.startswith("vm-")
+
+
+def test_every_host_key_was_known_and_the_first_one_is_dead(world: World) -> None:
+    world.apply()
+    for vm in world.pve.vms.values():
+        found = marker.read(vm.config["description"])
+        assert found is not None
+        assert found.first_key == ""
+        assert found.host_key == world.host_key(vm.config["name"])
+        assert "cicustom" not in vm.config
+    assert not [path for path in world.host.files if "/snippets/" in path]
+    alive = [guest.state.text("/etc/ssh/ssh_host_ed25519_key") for guest in world.guests.values()]
+    assert not set(alive) & set(world.keys)
+
+
+def test_the_card_is_passed_by_a_mapping_with_all_that_pve_compares(world: World) -> None:
+    world.apply()
+    (entry,) = world.pve.mappings["provision-site-one"]
+    assert entry.startswith("node=pve,path=0000:02:00,id=10de:2204,subsystem-id=1458:1458")
+    vm = world.pve.vms[102]
+    assert vm.config["hostpci0"] == "mapping=provision-site-one,pcie=1"
+    assert (vm.config["onboot"], vm.config["balloon"], vm.config["machine"]) == ("0", "0", "q35")
+
+
+def test_the_address_is_reserved_before_the_first_boot(world: World) -> None:
+    world.apply()
+    assert sorted(world.reserved().values()) == ["10.0.0.11", "10.0.0.12"]
+    assert sorted(path for path in world.router.files if path.startswith(HOSTS)) == [
+        f"{HOSTS}provision-site-vm-1",
+        f"{HOSTS}provision-site-vm-gpu",
+    ]
+
+
+def test_a_vm_that_is_off_by_hand_is_no_drift(world: World) -> None:
+    world.apply()
+    world.pve.vms[102].running = False
+    plan = world.plan()
+    assert not [step for step in plan.steps if step.changes]
+    away = [step for step in plan.steps if step.unreached]
+    assert away
+    assert all(step.excused for step in away)
+    assert world.apply().exit_code == 0
+    assert not world.pve.vms[102].running
+
+
+def test_a_vm_that_shall_run_is_started_again(world: World) -> None:
+    world.apply()
+    world.pve.vms[101].running = False
+    assert world.apply().exit_code == 0
+    assert world.pve.vms[101].running
+
+
+def test_drift_is_shown_by_name_and_mended(world: World) -> None:
+    world.apply()
+    world.pve.vms[101].config["cores"] = "1"
+    world.pve.vms[101].config["net0"] += ",bridge=vmbr9"
+    plan = world.plan()
+    changes = [
+        (change.key.name, each.path)
+        for step in plan.steps
+        for change in step.changes
+        for each in change.changes
+    ]
+    assert changes == [("vm-1", "cores"), ("vm-1", "net0.bridge")]
+    assert world.apply().exit_code == 0
+    vm = world.pve.vms[101]
+    assert (vm.config["cores"], vm.pending, vm.running) == ("2", {}, True)
+    assert world.plan().empty
+
+
+def test_the_mac_of_an_existing_vm_wins(world: World) -> None:
+    world.apply()
+    mac = "virtio=BC:24:11:AA:BB:CC,bridge=vmbr0"
+    world.pve.vms[101].config["net0"] = mac
+    del world.router.files[LEASES]
+    plan = world.plan()
+    assert plan.refusals == ()
+    keys = [change.key.kind for step in plan.steps for change in step.changes]
+    assert keys[0] == "dhcp-reservation"
+    assert "vm" not in keys
+
+
+def test_an_address_that_is_leased_to_another_refuses_the_run(world: World) -> None:
+    world.router.files[LEASES] = ModelFile(b"1795960000 52:54:00:00:00:01 10.0.0.11 printer *\n")
+    with pytest.raises(Refused) as caught:
+        world.apply()
+    assert [each.code for each in caught.value.diagnostics] == ["IP_LEASED_TO_OTHER"]
+    assert "printer" in caught.value.diagnostics[0].summary
+    assert world.pve.vms == {}
+
+
+def test_destroy_leaves_nothing_of_ours_and_everything_else(world: World) -> None:
+    world.pve.mappings["theirs"] = ["node=pve,path=0000:03:00,id=8086:1533"]
+    world.pve.volumes["local"].append("local:import/theirs.qcow2")
+    world.router.files[f"{HOSTS}printer"] = ModelFile(b"52:54:00:00:00:09,10.0.0.99,printer\n")
+    before = world.dump()
+    world.apply()
+    report = world.destroy()
+    assert report.exit_code == 0
+    assert world.dump() == before
+
+
+def test_a_foreign_vm_is_left_alone_by_apply_and_destroy(world: World) -> None:
+    world.apply()
+    vm = world.pve.vms[101]
+    vm.config["description"] = "somebody else's"
+    config = dict(vm.config)
+    with pytest.raises(Refused) as caught:
+        world.apply()
+    assert [each.code for each in caught.value.diagnostics] == ["VMID_TAKEN_FOREIGN"]
+    world.destroy()
+    assert world.pve.vms[101].config == config
+
+
+@pytest.mark.parametrize("boundary", range(1, 14))
+def test_a_run_that_dies_goes_on_to_the_same_end(tmp_path: Path, boundary: int) -> None:
+    whole = World(tmp_path / "whole")
+    cut = World(tmp_path / "cut")
+    whole.apply()
+    dying(cut, boundary)
+    report = cut.apply()
+    assert report.exit_code == 0, [(str(each.id), each.diagnostics) for each in report.steps]
+    assert cut.plan().empty
+    assert cut.dump() == whole.dump()
+    assert {name: cut.host_key(name) for name in cut.guests}
+
+
+class DeadError(BaseException):
+    pass
+
+
+def dying(world: World, writes: int) -> None:
+    """Apply until a number of writes have reached the API, and die before the next."""
+    request = world.pve.request
+    left = [writes]
+
+    def counted(method: str, path: str, data: object = None) -> object:
+        if method != "GET":
+            left[0] -= 1
+            if left[0] < 0:
+                raise DeadError
+        return request(method, path, data)  # type: ignore[arg-type]
+
+    world.pve.request = counted  # type: ignore[method-assign, assignment]
+    try:
+        world.apply()
+    except DeadError:
+        pass
+    finally:
+        world.pve.request = request  # type: ignore[method-assign]
+
+
+def test_the_console_start_waits_for_consent(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.write(INVENTORY.replace("console-loss, ", ""))
+    report = world.apply()
+    assert report.exit_code == 5
+    assert world.pve.vms[101].running
+    assert not world.pve.vms[102].running

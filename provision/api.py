@@ -151,7 +151,9 @@ class Site:
         Raises:
             UsageError: the playbook is wrong.
         """
-        from provision.roles.systems import systems  # noqa: PLC0415 - only when something is asked
+        # Only when something is asked: not for --help.
+        from provision.preflight import check, evidence  # noqa: PLC0415
+        from provision.roles.systems import systems  # noqa: PLC0415
 
         found = read_playbook(self.playbook)
         return World(
@@ -165,7 +167,8 @@ class Site:
             generated=self._generated,
             policy=self.inventory.consent,
             parents=self._parents,
-            **_preflight(self.inventory),
+            rules=check,
+            evidence=evidence(self.inventory),
         )
 
     @property
@@ -529,11 +532,6 @@ def roles_of(playbook: Playbook) -> dict[str, Any]:
         for name in names
         if name.isidentifier() and importlib.util.find_spec(f"provision.roles.{name}") is not None
     }
-
-
-def _preflight(inventory: Inventory) -> dict[str, Any]:
-    del inventory
-    return {}
 
 
 def _is_worth_asking(plan: Plan) -> bool:

@@ -186,11 +186,13 @@ class _Builder:
         if first:  # the rest of the chain follows by itself
             for parent in parents:
                 (needs if parent.needed else after).update(self.chains.get(parent.name, ())[-1:])
-        for name in self.world.roles[step.id.role].NEEDS:
-            candidates = self.by_role.get(name, [])
-            near = {step.subject.name, *(parent.name for parent in parents)}
-            own = [each for each in candidates if each.subject in near]
-            needs.update(each for each in (own or candidates) if each != step.id)
+        role = self.world.roles[step.id.role]
+        near = {step.subject.name, *(parent.name for parent in parents)}
+        for name in role.NEEDS:
+            needs.update(each for each in self.by_role.get(name, ()) if each.subject in near)
+        for name in getattr(role, "NEEDS_ALL", ()):
+            needs.update(self.by_role.get(name, ()))
+        needs.discard(step.id)
         return replace(step, after=frozenset(after - needs), needs=frozenset(needs))
 
 

@@ -36,7 +36,8 @@ CREATE TABLE IF NOT EXISTS effects (
   n INTEGER PRIMARY KEY, run TEXT NOT NULL, system TEXT NOT NULL, effect TEXT NOT NULL, verdict TEXT NOT NULL,
   seconds REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS problems (
-  n INTEGER PRIMARY KEY, run TEXT NOT NULL, subject TEXT NOT NULL, role TEXT NOT NULL, diagnostic TEXT NOT NULL);
+  n INTEGER PRIMARY KEY, run TEXT NOT NULL, subject TEXT NOT NULL, role TEXT NOT NULL,
+  diagnostic TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS steps_run ON steps (run);
 CREATE INDEX IF NOT EXISTS changes_run ON changes (run);
 """
@@ -106,7 +107,8 @@ class Journal:
         fields = self.mask(json.dumps([shown(each) for each in changes]))
         text = self.mask("\n".join(output))
         self._put(
-            "INSERT INTO changes (run, subject, role, key, fields, verdict, seconds, output) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO changes (run, subject, role, key, fields, verdict, seconds, output)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             run, step.subject, step.role, key, fields, verdict, seconds, text,
         )  # fmt: skip
 
@@ -234,7 +236,7 @@ def runs(path: Path, limit: int = 50) -> list[dict[str, Any]]:
 
 
 def run(path: Path, prefix: str) -> dict[str, Any] | None:
-    """Return one run with its steps, changes, effects and problems, by the beginning of its id; None if unclear."""
+    """Return one run with its steps, changes, effects, problems, by the beginning of its id; None if unclear."""
     found = _read(path, f"{RUNS} WHERE substr(id, 1, ?) = ? LIMIT 2", len(prefix), prefix)
     if len(found) != 1:
         return None

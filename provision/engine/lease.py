@@ -1,4 +1,4 @@
-"""One run at a time: a lock on the controller by inventory, and what protects a hypervisor from another controller."""
+"""One run at a time: a lock on the controller by inventory; hosts have their own."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class RunReport:
         trips: executions or requests by system.
         interrupted: whether the user ended it.
         seconds: wall time.
-        verification: the report of the playbook's verification (a provision.verify.model.VerifyReport), or None.
+        verification: report of the playbook's verification (provision.verify.model.VerifyReport), or None.
     """
 
     run: str

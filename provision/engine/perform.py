@@ -50,7 +50,7 @@ def perform(run: Run, verb: str) -> RunReport:
     """Run the plan and return how it ended.
 
     Raises:
-        BaseException: what a worker raised that is no error of a system; the journal then has no end of the run.
+        BaseException: what a worker raised that is no error of a system; the journal has no end then.
     """
     began = time.monotonic()
     plan = run.planned.plan

@@ -149,7 +149,7 @@ class Expander:
         return self._called(work, "retired" if self.destroying else "resources")
 
     def retired(self, work: Work, *, prune: bool) -> tuple[Resource, ...]:
-        """Return what must go before anything of the subject comes; with `prune` also what left the inventory."""
+        """Return what must go before anything comes; with `prune` also what left the inventory."""
         found = self._called(work, "retired") if hasattr(work.role, "retired") else ()
         return (*found, *self.orphans(work)) if prune else found
 
@@ -526,7 +526,7 @@ def away(step: Step, error: ProvisionError, *, moved: bool) -> StepPlan:
 
 
 def is_birth(key: Key, changes: Sequence[Change], session: Session, subjects: frozenset[str]) -> bool:
-    """Tell whether changes bring a subject into being: all of it is new, and it could not be reached before."""
+    """Tell whether changes bring a subject into being: all of it is new, and it was not reachable."""
     if key.name not in subjects or session.subject_of(key.system) == key.name:
         return False
     reachable = any(session.snapshot(name) is not None for name in session.of_subject(key.name))

@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from provision.engine.act import read_back, unreached
 from provision.engine.journal import shown
 from provision.engine.model import StepId
 from provision.engine.plan import Work
 from provision.engine.run import Ending, Run, failed
+from provision.engine.settle import read_back, unreached
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
@@ -21,7 +21,7 @@ REBOOT = "reboot"
 
 
 def chosen(run: Run, subject: str) -> tuple[str, Effect]:
-    """Return the system and effect of one reboot that satisfies all that are owed: the subject's own system first."""
+    """Return the reboot that satisfies all that are owed: one by the subject's own system first."""
     owed = run.owed[subject]
     return min(
         owed, key=lambda each: (run.session.subject_of(each[0]) != subject, -each[1].cls.rank, each[0])

@@ -114,7 +114,7 @@ class Run:
             return None if self.cancel.draining else self.ask(text)
 
     def consent(self, system: str, effect: Effect) -> bool:
-        """Tell whether an effect may happen; asks a person where the policy says so; notes what is missing."""
+        """Tell whether an effect may happen; asks a person where the policy says so."""
         consents = self.planned.consents
         found = consents.of(system, effect)
         if found is Consent.ASK:

@@ -116,7 +116,7 @@ class Scheduler:
                 self.parked.append(step)
 
     def _begin(self, work: Work) -> bool:
-        """Begin a step, or end it at once when there is nothing to do; False when it must wait for a system."""
+        """Begin a step, or end it when there is nothing to do; False when it must wait for a system."""
         ending = self._without_work(work)
         if ending is not None:
             self._started(work)

@@ -192,7 +192,7 @@ class Session:
             self.systems[name].claimed.update(queries)
 
     def forget(self, name: str, queries: Iterable[Any] = (), *, unclaimed: bool = False) -> None:
-        """Drop some answers, and if `unclaimed` those that no role or resource looks at: something changed."""
+        """Drop some answers, and if `unclaimed` those that no role or resource looks at."""
         system = self._system(name)
         with system.lock:
             if system.snapshot is None:
@@ -224,7 +224,7 @@ class Session:
                         self._shut(system)
 
     def void(self, subject: str, *, keep: str = "") -> None:
-        """Drop all that is known of a subject's systems and of those behind them: it boots, or is another one.
+        """Drop what is known of a subject's systems and of those behind them: it boots, or is another one.
 
         Args:
             subject: whose systems.

@@ -3,11 +3,13 @@
 A role is a module in this package, found by its name, with these members:
 
     NEEDS: tuple[str, ...]        roles whose failure for the same subject (or its hypervisor) blocks this one
+    NEEDS_ALL: tuple[str, ...]    roles whose failure for any subject blocks this one (optional)
     NEW_BOOT: bool                whether its facts are only true after pending reboots of its systems
     def declared(inventory, subject) -> bool           nothing declared: no step
     def questions(inventory, subject) -> Mapping[str, tuple[Query, ...]]      facts it needs, by system
     def resources(context) -> tuple[Resource, ...]     in the order in which they are brought about
     def retired(context) -> tuple[Resource, ...]       what must go before anything comes (optional)
+    def orphans(context) -> tuple[Resource, ...]       what is managed and left the inventory, as absent (optional)
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ from provision.engine.world import Entry, Options, Parent
 from provision.resources.contracts import Key
 from provision.roles.contracts import NotThere, SystemSpec
 from provision.values.effects import Consent, Effect, EffectClass
+from provision.values.errors import UsageError
 from provision.values.events import ChangeMade, StepEnded
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, born_on, on_own, own
+from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, born_on, here, on_own, own
 
 REBOOT = EffectClass.REBOOT_NODE
 
@@ -262,7 +263,7 @@ def guests(tmp_path: Path) -> FakeSite:
         subjects=("pve", "vm"),
         hosts={"pve/api": Host(is_api=True)},
         specs={
-            "pve/api": SystemSpec("pve/api", "proxmox", "pve", {}, lambda _: NotThereNever()),  # type: ignore[dict-item, return-value]
+            "pve/api": SystemSpec("pve/api", "proxmox", "pve", {}, here),
             "vm/ssh": SystemSpec(
                 "vm/ssh", "host", "vm", {"pve/api": (Value("vm"),)}, born_on("pve/api", "vm")
             ),
@@ -272,8 +273,6 @@ def guests(tmp_path: Path) -> FakeSite:
     )
 
 
-class NotThereNever:
-    pass
 
 
 def test_steps_of_a_guest_that_is_not_there_yet_are_late_and_run_once_it_is(tmp_path: Path) -> None:
@@ -360,7 +359,7 @@ def test_destroy_takes_only_what_is_retired_in_reverse_order(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("merges", [True, False])
 def test_two_roles_that_name_one_key_unite_or_conflict(tmp_path: Path, merges: bool) -> None:
-    from provision.values.errors import UsageError
+
 
     def wants(value: str) -> FakeRole:
         return FakeRole(

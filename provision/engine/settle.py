@@ -1,0 +1,261 @@
+"""After a step has acted: read back, wait for what takes time, and say how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from provision.engine.journal import shown
+from provision.engine.model import PlannedChange
+from provision.engine.plan import Difference, Work
+from provision.engine.run import Ending, Run, failed
+from provision.engine.session import AwayError
+from provision.resources.contracts import (
+    ByHand,
+    Change,
+    Impossible,
+    Key,
+    Result,
+    Settles,
+    ask,
+)
+from provision.values.diagnostics import Diagnostic, Severity
+from provision.values.effects import Effect
+from provision.values.errors import ProvisionError
+from provision.values.outcomes import Outcome
+
+FIRST_POLL = 0.5
+LAST_POLL = 5.0
+BY_HAND_PATIENCE = 60.0
+"""Seconds for which a change that a person says is made is looked for."""
+
+
+@dataclass(slots=True)
+class Deeds:
+    """What a step has done so far.
+
+    Args:
+        differences: resources that were acted on, or are waited for.
+        effects: effects of earlier runs that were repaid.
+        systems: which systems were acted on.
+        withheld: effects without consent.
+        deferred: reboots that come later.
+        unknown: results that must be looked up.
+        by_hand: what a person must do.
+        voided: subjects that are not what they were.
+        waits: why the step stopped before its end, or empty.
+        problem: why it failed, if it did.
+    """
+
+    differences: dict[Key, Difference] = field(default_factory=dict)
+    effects: list[PlannedChange] = field(default_factory=list)
+    systems: dict[str, None] = field(default_factory=dict)
+    withheld: dict[Effect, None] = field(default_factory=dict)
+    deferred: dict[Effect, None] = field(default_factory=dict)
+    unknown: dict[Key, Result] = field(default_factory=dict)
+    by_hand: dict[Key, Difference] = field(default_factory=dict)
+    voided: dict[str, None] = field(default_factory=dict)
+    waits: str = ""
+    problem: Diagnostic | None = None
+
+    @property
+    def changed(self) -> tuple[PlannedChange, ...]:
+        """What was done, as data."""
+        done = (each for each in self.differences.values() if not isinstance(each.remedy, Impossible))
+        return (*(each.planned() for each in done), *self.effects)
+
+
+def unreached(error: ProvisionError) -> Ending:
+    """Return the ending of a step whose system gives no answers."""
+    if isinstance(error, AwayError):
+        return Ending(Outcome.UNREACHED, error.away.reason, stops=True, excused=error.away.excused)
+    return Ending(
+        Outcome.UNREACHED,
+        error.diagnostics[0].summary,
+        error.diagnostics,
+        stops=True,
+        exit_code=error.exit_code,
+    )
+
+
+def looks_at(run: Run, works: Sequence[Work], system: str) -> set[Any]:
+    """Return all questions of some steps to one system, and those that their subject's endpoints follow from."""
+    found: set[Any] = set()
+    for work in works:
+        found.update(work.questions.get(system, ()))
+        for resource in work.resources:
+            if resource.key.system == system:
+                found.update(resource.queries())
+    for name in run.session.of_subject(works[0].step.subject.name):
+        found.update(run.session.systems[name].spec.questions.get(system, ()))
+    return found
+
+
+def read_back(run: Run, work: Work, systems: Sequence[str], others: Sequence[Work] = ()) -> None:
+    """Ask again, once a system, what the step and its subject's later steps look at.
+
+    Args:
+        run: the run.
+        work: the step.
+        systems: which systems.
+        others: further steps whose answers are wanted.
+
+    Raises:
+        ProvisionError: a system gives no answers.
+    """
+    works = [work, *others, *run.later(work)]
+    for system in systems:
+        wanted = looks_at(run, works, system)
+        if run.session.subject_of(system) == work.step.subject.name:
+            held = run.session.snapshot(system)
+            wanted |= set(held.answers) if held is not None else set()
+        run.session.ask(system, wanted, run.cancel, fresh=True)
+    run.session.follow(systems)
+
+
+def settle(run: Run, work: Work, deeds: Deeds) -> Ending:
+    """Read back what a step did and return its ending."""
+    changed = deeds.changed
+    if deeds.problem is not None and not deeds.unknown:
+        return failed(deeds.problem, changed)
+    try:
+        read_back(run, work, list(deeds.systems))
+    except ProvisionError as error:
+        if not deeds.unknown:
+            raise
+        return failed(_cut(work, deeds, error.diagnostics[0].summary), changed)
+    left = _left(run, deeds)
+    if any(key in left for key in deeds.unknown):
+        return failed(_cut(work, deeds, "it was not done"), changed)
+    if deeds.problem is not None:
+        return failed(deeds.problem, changed)
+    if left:
+        return failed(_unsettled(work, deeds, left), changed)
+    if deeds.waits:
+        return _waits(deeds)
+    if deeds.withheld:
+        return _withheld(deeds, changed)
+    outcome = Outcome.CHANGED if changed else Outcome.UNCHANGED
+    return Ending(outcome, changed=changed, deferred=bool(deeds.deferred))
+
+
+def _left(run: Run, deeds: Deeds) -> dict[Key, tuple[Change, ...]]:
+    """Return what still differs and no withheld or deferred effect explains; what takes time is polled."""
+    # What nobody acted on may be older than what other steps did: it is looked at once more at once.
+    pause = FIRST_POLL if deeds.systems else 0.0
+    began = time.monotonic()
+    while True:
+        left = _unexplained(run, deeds)
+        slow = {key: changes for key, changes in left.items() if within(changes)}
+        deadline = max((each.deadline for changes in slow.values() for each in changes), default=0.0)
+        spent = time.monotonic() - began
+        if spent >= deadline or run.cancel.draining:
+            return left
+        run.cancel.wait(min(pause, deadline - spent))
+        pause = min(max(pause * 1.5, FIRST_POLL), LAST_POLL)
+        for system in dict.fromkeys(key.system for key in slow):
+            resources = [deeds.differences[key].resource for key in slow if key.system == system]
+            run.session.ask(system, ask(resources), run.cancel, fresh=True)
+
+
+def _unexplained(run: Run, deeds: Deeds) -> dict[Key, tuple[Change, ...]]:
+    held_back = {*deeds.withheld, *deeds.deferred}
+    left = {}
+    for key, found in deeds.differences.items():
+        seen = run.session.snapshot(key.system)
+        changes = found.resource.changes(seen) if seen is not None else ()
+        later = all(each.settles is not Settles.NOW for each in changes)
+        if changes and not (later and held_back.intersection(found.effects)):
+            left[key] = changes
+    return left
+
+
+def within(changes: Sequence[Change]) -> bool:
+    return bool(changes) and all(each.settles is Settles.WITHIN for each in changes)
+
+
+def done_by_hand(run: Run, work: Work, deeds: Deeds) -> bool:
+    """Ask the person whether it is done; after a yes it is looked for; True means it was seen."""
+    key, found = next(iter(deeds.by_hand.items()))
+    lines = found.remedy.lines if isinstance(found.remedy, ByHand) else ()
+    for line in lines:
+        run.progress(work.step.id, line)
+    if run.question("\n".join((*lines, "Done?"))) is not True:
+        return False
+    began = time.monotonic()
+    while found.resource.changes(
+        run.session.ask(key.system, found.resource.queries(), run.cancel, fresh=True)
+    ):
+        if time.monotonic() - began > BY_HAND_PATIENCE:
+            return False
+        run.cancel.wait(LAST_POLL)
+    del deeds.by_hand[key]
+    deeds.differences[key] = found
+    deeds.waits = ""
+    return True
+
+
+def _waits(deeds: Deeds) -> Ending:
+    lines = tuple(
+        line
+        for each in deeds.by_hand.values()
+        if isinstance(each.remedy, ByHand)
+        for line in each.remedy.lines
+    )
+    diagnostic = Diagnostic(
+        "BY_HAND" if lines else "CONSENT_MISSING",
+        deeds.waits,
+        severity=Severity.WARNING,
+        evidence=lines,
+        remedy=_remedy(deeds),
+    )
+    deferred = bool(deeds.deferred)
+    return Ending(Outcome.WAITING, deeds.waits, (diagnostic,), deeds.changed, stops=True, deferred=deferred)
+
+
+def _withheld(deeds: Deeds, changed: tuple[PlannedChange, ...]) -> Ending:
+    names = ", ".join(map(str, deeds.withheld))
+    summary = f"waits for consent: {names}"
+    diagnostic = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=_remedy(deeds))
+    return Ending(Outcome.WAITING, summary, (diagnostic,), changed, deferred=bool(deeds.deferred))
+
+
+def _remedy(deeds: Deeds) -> str:
+    if not deeds.withheld:
+        return "do it, and run again"
+    return "run again with " + " ".join(
+        f"--allow {cls}" for cls in dict.fromkeys(e.cls for e in deeds.withheld)
+    )
+
+
+def _cut(work: Work, deeds: Deeds, found: str) -> Diagnostic:
+    key, result = next(iter(deeds.unknown.items()))
+    handle = f" ({result.handle})" if result.handle else ""
+    return Diagnostic(
+        "OUTCOME_UNKNOWN",
+        f"{key}: no answer came{handle}; looked up: {found}",
+        subject=work.step.subject.name,
+        evidence=result.output[-20:],
+        remedy="run again: it is looked up first and nothing is repeated blindly",
+    )
+
+
+def _unsettled(work: Work, deeds: Deeds, wrong: dict[Key, tuple[Change, ...]]) -> Diagnostic:
+    for key in wrong:
+        remedy = deeds.differences[key].remedy
+        if isinstance(remedy, Impossible):
+            return remedy.diagnostic
+    lines = []
+    for key, changes in wrong.items():
+        for op, path, old, new in map(shown, changes):
+            lines.append(f"{op} {key} {path}: is {old or 'absent'}, should be {new or 'absent'}")
+    key = next(iter(wrong))
+    return Diagnostic(
+        "NOT_AS_DESIRED",
+        f"{key} was changed and is still not as desired",
+        subject=work.step.subject.name,
+        evidence=tuple(lines[:20]),
+        source=deeds.differences[key].resource.source,
+    )

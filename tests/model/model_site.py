@@ -1,0 +1,246 @@
+"""A whole site in memory for one inventory: hypervisors, router and guests behind the real library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from provision.api import Options, Site
+from provision.connections.contracts import Endpoint, HttpsEndpoint
+from provision.engine.model import Plan, RunReport
+from provision.inventory import Inventory
+from provision.resources.contracts import Action, Driver, Emit, Result, Snapshot
+from provision.resources.host.shell import Shell, ShellResult
+from provision.resources.proxmox.driver import ProxmoxDriver
+from provision.roles.contracts import SystemSpec
+from provision.testing.model_host import HostState, ModelFile, ModelHost, ModelUnit, guest_state, hypervisor_state
+from provision.testing.model_proxmox import ModelProxmox, ModelVm
+from provision.values.cancel import Cancel
+from provision.values.effects import Effect
+from provision.values.events import Event
+from provision.verify.model import VerifyReport
+
+T = TypeVar("T")
+LEASES = "/var/lib/misc/dnsmasq.leases"
+
+
+class DeadError(BaseException):
+    """The controller was killed."""
+
+
+@dataclass
+class Life:
+    """Counts the boundaries of all systems together and kills the controller at one of them."""
+
+    kill_at: int = 0
+    boundaries: int = 0
+    dead: bool = False
+    log: list[str] = field(default_factory=list)
+
+    def boundary(self, what: str) -> None:
+        if self.dead:
+            raise DeadError
+        self.boundaries += 1
+        self.log.append(what)
+        if self.boundaries == self.kill_at:
+            self.dead = True
+            raise DeadError(what)
+
+
+class Host(ModelHost):
+    """A ModelHost whose boundaries are those of the site."""
+
+    life: Life | None = None
+
+    def _boundary(self, what: str) -> None:
+        super()._boundary(what)
+        if self.life is not None:
+            self.life.boundary(f"{self.system}: {what}")
+
+
+class Api(ModelProxmox):
+    """A ModelProxmox with boundaries around each request that writes."""
+
+    life: Life | None = None
+
+    def request(self, method: str, path: str, data: Any = None) -> object:
+        if method == "GET" or self.life is None:
+            return super().request(method, path, data)
+        self.life.boundary(f"before {method} {path}")
+        found = super().request(method, path, data)
+        self.life.boundary(f"after {method} {path}")
+        return found
+
+
+@dataclass
+class Counted:
+    """Any driver; its round trips are those of this session only."""
+
+    inner: Driver
+    system: str = ""
+    before: int = 0
+
+    def __post_init__(self) -> None:
+        self.system = self.inner.system
+        self.before = self.inner.round_trips
+
+    @property
+    def round_trips(self) -> int:
+        return self.inner.round_trips - self.before
+
+    def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
+        return self.inner.answer(queries, cancel)
+
+    def act(
+        self, run: str, actions: Sequence[Action], effects: Sequence[Effect], emit: Emit, cancel: Cancel
+    ) -> list[Result]:
+        return self.inner.act(run, actions, effects, emit, cancel)
+
+    def reboot(self, effect: Effect, emit: Emit, cancel: Cancel) -> str:
+        return self.inner.reboot(effect, emit, cancel)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class ModelSite:
+    """What stands behind one inventory."""
+
+    def __init__(self, inventory: Inventory, state: Path) -> None:
+        self.inventory = inventory
+        self.state = state
+        self.apis: dict[str, Api] = {}
+        self.hosts: dict[str, Host] = {}
+        self.life = Life()
+        self.events: list[Event] = []
+        self.questions: list[str] = []
+        for name, hypervisor in inventory.hypervisors.items():
+            api = Api(node=hypervisor.node_name, on_power=self._power)
+            for storage in (hypervisor.storage.images, hypervisor.storage.disks, hypervisor.storage.snippets):
+                api.volumes.setdefault(storage, [])
+            self.apis[f"{name}/api"] = api
+            cards = {card.address: str(card.id or "1234:1111") for card in hypervisor.cards.values()}
+            host = hypervisor_state(name, cards=cards)
+            host.memory = 256 * 1024
+            storages = {hypervisor.storage.images, hypervisor.storage.snippets}
+            text = "".join(f"dir: {each}\n\tpath /var/lib/vz/{each}\n\tcontent iso,import,snippets\n\n" for each in sorted(storages))
+            text += f"lvmthin: {hypervisor.storage.disks}\n\tthinpool data\n\tvgname pve\n\tcontent images,rootdir\n"
+            host.files[f"/sys/class/net/{hypervisor.bridge}/address"] = ModelFile(b"bc:24:11:00:00:05\n")
+            host.files["/etc/pve/storage.cfg"] = ModelFile(text.encode())
+            self._add(f"{name}/ssh", host)
+        router = guest_state("router")
+        router.packages["dnsmasq"] = "2.90"
+        router.units["dnsmasq.service"] = ModelUnit()
+        self._add("router", router)
+        for name, node in inventory.nodes.items():
+            if node.hypervisor is None:
+                self._add(f"{name}/ssh", guest_state(name))
+
+    def _add(self, system: str, state: HostState) -> Host:
+        state.brings["cron"] = ("cron.service",)
+        host = Host(system, state, on_script=lambda _state, _script: None)
+        host.answers[Shell] = _guest_shell(host.answers[Shell])
+        self.hosts[system] = host
+        return host
+
+    # ------------------------------------------------------------ what machines do by themselves
+
+    def _power(self, vm: ModelVm, on: bool) -> None:
+        found = next((name for name, node in self.inventory.nodes.items() if node.vmid == vm.vmid), None)
+        if found is None or not on:
+            return
+        node = self.inventory.nodes[found]
+        system = f"{found}/ssh"
+        host = self.hosts.get(system) or self._add(system, guest_state(found, disk_gib=64))
+        mac = re.search(r"(?:[0-9A-F]{2}:){5}[0-9A-F]{2}", vm.config["net0"], re.IGNORECASE)
+        assert mac is not None
+        host.state.commands["link"] = {mac.group().lower(): node.address.encode()}
+        leases = self.hosts["router"].state.files.setdefault(LEASES, ModelFile())
+        line = f"9999999999 {mac.group().lower()} {node.address} {found} *\n".encode()
+        if line not in leases.content:
+            leases.content += line
+
+    def person(self, question: str) -> bool:
+        """Do what a person is asked to do, and say so."""
+        self.questions.append(question)
+        return True
+
+    # ------------------------------------------------------------ sessions
+
+    def open(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
+        """Open a system as the library asks."""
+        if isinstance(endpoint, HttpsEndpoint):
+            api = self.apis[spec.name]
+            api.life = self.life
+            return Counted(ProxmoxDriver(spec.name, api, api.node))
+        host = self.hosts[spec.name]
+        host.life = self.life
+        return Counted(host)
+
+    def site(self, verifier: Any = None) -> Site:
+        """Return a new session on the site."""
+        return Site(self.inventory, "site", self.state, self.open, verifier or _no_checks)
+
+    def plan(self, options: Options | None = None) -> Plan:
+        """Plan in a new session."""
+        site = self.site()
+        try:
+            return site.plan(options or Options(), self.events.append, Cancel())
+        finally:
+            site.close()
+
+    def apply(self, options: Options | None = None, ask: Callable[[str], bool | None] | None = None) -> RunReport:
+        """Apply in a new session."""
+        site = self.site()
+        try:
+            return site.apply(
+                None,
+                options or Options(),
+                self.events.append,
+                Cancel(),
+                lambda _: True,
+                ask=ask or (lambda _: None),
+            )
+        finally:
+            site.close()
+
+    def destroy(self, options: Options | None = None) -> RunReport:
+        """Destroy in a new session."""
+        site = self.site()
+        try:
+            return site.destroy(options or Options(), self.events.append, Cancel(), lambda _: True)
+        finally:
+            site.close()
+
+    def dump(self) -> dict[str, object]:
+        """Return the state of everything as plain data."""
+        found: dict[str, object] = {name: host.dump() for name, host in self.hosts.items()}
+        return {**found, **{name: api.dump() for name, api in self.apis.items()}}
+
+
+def _no_checks(*_: Any) -> VerifyReport:
+    return VerifyReport(())
+
+
+def _guest_shell(known: Callable[[HostState, Any], object]) -> Callable[[HostState, Any], object]:
+    """Answer the questions that `ModelHost` does not know: links, addresses, cloud-init, dnsmasq's folder."""
+
+    def answer(state: HostState, query: Shell) -> object:
+        if query.command == "ip -o link show":
+            lines = [f"2: eth0: <UP> mtu 1500 link/ether {mac} brd x" for mac in state.commands.get("link", {})]
+            return ShellResult(0, "\n".join(lines).encode(), b"")
+        if query.command == "ip -o -4 address show scope global":
+            found = state.commands.get("link", {}).values()
+            return ShellResult(0, b"\n".join(b"2: eth0    inet %s/24 scope global eth0" % each for each in found), b"")
+        if "grep -rsH ''" in query.command:
+            folder = "/etc/dnsmasq.d/hosts/"
+            rows = [b"%s:%s" % (path.encode(), state.files[path].content.strip()) for path in state.below(folder)]
+            return ShellResult(0, b"\n".join(rows), b"")
+        if "cloud-init status" in query.command:
+            return ShellResult(0, b"status: done\n", b"")
+        return known(state, query)
+
+    return answer

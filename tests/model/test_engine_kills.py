@@ -1,0 +1,129 @@
+"""The controller dies at every boundary of a driver; the next run finishes what it began."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from provision.engine.world import Parent
+from provision.roles.contracts import SystemSpec
+from provision.values.effects import Consent, EffectClass
+from tests.unit.engine.fakes import (
+    FakeRole,
+    FakeSite,
+    Host,
+    Item,
+    KilledError,
+    Value,
+    born_on,
+    here,
+    on_own,
+)
+
+REBOOT = EffectClass.REBOOT_NODE
+
+
+def one_host(state: Path) -> FakeSite:
+    """Files with restarts, a reboot in between that a step waits for, and one at the end."""
+
+    def on_n1(*items: Item) -> Callable[[object], list[Item]]:
+        return lambda _: list(items)
+
+    roles = [
+        FakeRole(
+            "base", on_n1(Item("n1/ssh", "a", "1", restarts="a.service"), Item("n1/ssh", "b", "2")), on_own("os")
+        ),
+        FakeRole("driver", on_n1(Item("n1/ssh", "driver", "1", boots=REBOOT)), on_own()),
+        FakeRole(
+            "mapping",
+            on_n1(Item("n1/ssh", "map", "1", restarts="m.service")),
+            on_own("running driver"),
+            NEW_BOOT=True,
+        ),
+        FakeRole("late", on_n1(Item("n1/ssh", "k", "1", boots=REBOOT)), on_own()),
+    ]
+    return FakeSite(roles, policy={REBOOT: Consent.ALLOW}, state=state)
+
+
+def hypervisor_and_guest(state: Path) -> FakeSite:
+    """A hypervisor that reboots before its guest is made, and a guest that reboots, too."""
+    roles = [
+        FakeRole(
+            "prepare",
+            lambda _: [Item("pve/ssh", "grub", "x", boots=EffectClass.REBOOT_HYPERVISOR)],
+            on_own("cards"),
+            subjects=frozenset({"pve"}),
+        ),
+        FakeRole(
+            "mapping",
+            lambda _: [Item("pve/api", "map", "1")],
+            lambda _: {"pve/ssh": (Value("running grub"),), "pve/api": (Value("map"),)},
+            NEW_BOOT=True,
+            subjects=frozenset({"pve"}),
+        ),
+        FakeRole(
+            "create",
+            lambda _: [Item("pve/api", "vm", "there"), Item("router", "vm-lease", "1", restarts="dnsmasq")],
+            lambda _: {"pve/api": (Value("vm"),), "router": ()},
+            subjects=frozenset({"vm"}),
+        ),
+        FakeRole(
+            "base",
+            lambda _: [Item("vm/ssh", "k", "1", boots=EffectClass.REBOOT_GUEST)],
+            on_own("os"),
+            subjects=frozenset({"vm"}),
+        ),
+    ]
+    return FakeSite(
+        roles,
+        subjects=("pve", "vm"),
+        hosts={"pve/api": Host(is_api=True), "router": Host()},
+        specs={
+            "pve/api": SystemSpec("pve/api", "proxmox", "pve", {}, here),
+            "router": SystemSpec("router", "host", "router", {}, here),
+            "vm/ssh": SystemSpec(
+                "vm/ssh", "host", "vm", {"pve/api": (Value("vm"),)}, born_on("pve/api", "vm")
+            ),
+        },
+        parents={"vm": (Parent("pve"),)},
+        policy={EffectClass.REBOOT_HYPERVISOR: Consent.ALLOW, EffectClass.REBOOT_GUEST: Consent.ALLOW},
+        state=state,
+    )
+
+
+@pytest.mark.parametrize("make", [one_host, hypervisor_and_guest])
+def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(
+    make: Callable[[Path], FakeSite], tmp_path: Path
+) -> None:
+    whole = make(tmp_path / "whole")
+    assert whole.apply().exit_code == 0
+    assert whole.plan().plan.empty
+    assert whole.boundaries > 8
+    for at in range(1, whole.boundaries + 1):
+        site = make(tmp_path / str(at))
+        site.kill_at = at
+        with pytest.raises(KilledError):
+            site.apply()
+        halfway = copy.deepcopy(site.dump())
+        assert site.apply().exit_code == 0, f"killed at boundary {at}, left {halfway}"
+        assert site.plan().plan.empty, f"killed at boundary {at}, left {halfway}"
+        assert site.dump() == whole.dump(), f"killed at boundary {at}, left {halfway}"
+        for effect in whole.hosts.values():
+            assert not effect.pending
+
+
+def test_every_restart_of_the_uninterrupted_run_happens_after_a_kill_too(tmp_path: Path) -> None:
+    whole = one_host(tmp_path / "whole")
+    whole.apply()
+    for at in range(1, whole.boundaries + 1):
+        site = one_host(tmp_path / str(at))
+        site.kill_at = at
+        with pytest.raises(KilledError):
+            site.apply()
+        site.apply()
+        booted = site.hosts["n1/ssh"].reboots
+        restarted = set(site.hosts["n1/ssh"].restarted)
+        assert restarted == set(whole.hosts["n1/ssh"].restarted) or booted, f"killed at boundary {at}"

@@ -1,0 +1,178 @@
+"""Every shipped inventory on models: plan, apply, plan is empty, one execution a host, destroy leaves nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from provision.inventory import Inventory, load
+from provision.values.effects import EffectClass
+from provision.values.outcomes import ExitCode
+from tests.model.model_site import DeadError, ModelSite, Options
+
+INVENTORIES = Path(__file__).parents[2] / "inventories"
+PIN = "a" * 64
+FINGERPRINT = ":".join(["AA"] * 32)
+HOST_KEY = "SHA256:" + "A" * 43
+
+
+def lab(folder: Path, *, one_vm: bool = False) -> Inventory:
+    """Return the lab's inventory with what the lab itself would fill in; with one VM, it is the one with the card."""
+    folder.mkdir(parents=True, exist_ok=True)
+    key = folder / "key"
+    key.write_text("not a real key\n")
+    (folder / "key.pub").write_text("ssh-ed25519 AAAA me\n")
+    overlay = folder / "overlay.yaml"
+    overlay.write_text(
+        f"""
+access: {{ key: {key} }}
+images: {{ debian-12: {{ url: "https://images.test/d.qcow2", sha256: "{PIN}" }} }}
+hypervisors:
+  pve:
+    api: {{ token_id: "p@pve!x", token: !secret {{ file: {key} }}, fingerprint: "{FINGERPRINT}" }}
+    ssh: {{ host_key: "{HOST_KEY}" }}
+network: {{ dhcp: {{ ssh: {{ host_key: "{HOST_KEY}" }} }} }}
+{"nodes: { vm-1: null, vm-2: null }" if one_vm else ""}
+"""
+    )
+    return load(INVENTORIES / "lab.yaml", overlays=[overlay])
+
+
+@pytest.fixture(autouse=True)
+def _tasks_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("provision.resources.proxmox.driver.FIRST_POLL", 0.0)
+
+
+def test_the_lab_from_nothing_to_nothing(tmp_path: Path) -> None:
+    inventory = lab(tmp_path)
+    site = ModelSite(inventory, tmp_path / "state")
+    boots = site.hosts["pve/ssh"].state.boots
+    first = site.apply()
+    assert first.exit_code == 0, [each for each in first.steps if each.diagnostics]
+    assert site.hosts["pve/ssh"].state.boots == boots + 1, "the hypervisor booted once for all of its changes"
+    assert site.plan().empty
+
+    second = site.apply()
+    assert {str(each.outcome) for each in second.steps} == {"unchanged"}
+    assert second.trips == {
+        "pve/ssh": 1,
+        "pve/api": 4 + len(inventory.nodes),
+        "router": 1,
+        "vm-1/ssh": 1,
+        "vm-2/ssh": 1,
+        "vm-gpu/ssh": 1,
+    }
+
+    assert site.destroy().exit_code == 0
+    left = site.apis["pve/api"].dump()
+    assert left["vms"] == {}
+    assert left["mappings"] == {}
+    assert site.hosts["router"].state.below("/etc/dnsmasq.d/hosts/") == []
+
+
+def test_without_the_state_folder_the_plan_is_empty_too(tmp_path: Path) -> None:
+    inventory = lab(tmp_path)
+    site = ModelSite(inventory, tmp_path / "state")
+    site.apply()
+    site.state = tmp_path / "another"
+    assert site.plan().empty
+
+
+def test_the_generated_secrets_are_in_no_file_of_the_controller(tmp_path: Path) -> None:
+    inventory = lab(tmp_path)
+    site = ModelSite(inventory, tmp_path / "state")
+    made: list[str] = []
+    opened = site.site()
+    try:
+        generated = opened.world.generated
+
+        def spy() -> object:
+            values = generated()
+            host_key = values.host_key
+
+            def host_key_of(purpose: str) -> object:
+                pair = host_key(purpose)
+                made.append(pair.private.get_secret_value().splitlines()[2])
+                return pair
+
+            values.host_key = host_key_of  # type: ignore[method-assign,assignment]
+            return values
+
+        object.__setattr__(opened.world, "generated", spy)
+        from provision.values.cancel import Cancel  # noqa: PLC0415 - beside its use
+
+        report = opened.apply(None, Options(), site.events.append, Cancel(), lambda _: True)
+    finally:
+        opened.close()
+    assert report.exit_code == 0
+    assert made
+    text = b"".join(path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file())
+    shown = str([event.as_json() for event in site.events])
+    for secret in made:
+        assert secret.encode() not in text
+        assert secret not in shown
+
+
+def test_a_run_killed_at_any_boundary_is_finished_by_the_next(tmp_path: Path) -> None:
+    whole = ModelSite(lab(tmp_path / "whole", one_vm=True), tmp_path / "whole")
+    assert whole.apply().exit_code == 0
+    assert whole.life.boundaries > 50
+    for at in range(1, whole.life.boundaries + 1):
+        folder = tmp_path / str(at)
+        site = ModelSite(lab(folder, one_vm=True), folder / "state")
+        site.life.kill_at = at
+        with pytest.raises(DeadError):
+            site.apply()
+        where = site.life.log[-1]
+        site.life = type(site.life)()
+        report = site.apply()
+        assert report.exit_code == 0, (at, where, [each for each in report.steps if each.diagnostics])
+        assert site.plan().empty, (at, where)
+        assert _settled(site.dump()) == _settled(whole.dump()), (at, where)
+
+
+def _settled(dump: object) -> str:
+    """Return a dump without what is made anew in every run: host keys and their fingerprints."""
+    text = re.sub(r"SHA256:[A-Za-z0-9+/]{43}", "SHA256:*", repr(_sorted(dump)))
+    text = re.sub(r"ssh-ed25519 [A-Za-z0-9+/]{20,}", "ssh-ed25519 *", text)
+    return re.sub(r"-----BEGIN OPENSSH.*?END OPENSSH PRIVATE KEY-----", "private *", text)
+
+
+def _sorted(value: object) -> object:
+    if isinstance(value, dict):
+        kept = {**value, "read": "*"} if value.get("config") == ("/etc/ssh/",) else value
+        return {key: _sorted(kept[key]) for key in sorted(kept, key=str)}
+    return value
+
+
+@pytest.mark.parametrize("name", ["homelab", "h100-pair", "h100-kai", "h100-kai-fractions"])
+def test_other_shipped_inventories_converge_as_far_as_roles_exist(name: str, tmp_path: Path) -> None:
+    site = ModelSite(credentials(name, tmp_path), tmp_path)
+    opened = site.site()
+    options = Options(steps=tuple(opened.world.roles), allow=frozenset(EffectClass))
+    report = site.apply(options, ask=site.person)
+    assert report.exit_code in {ExitCode.DONE, ExitCode.WAITING}, [
+        (each.id, each.diagnostics) for each in report.steps if each.diagnostics
+    ]
+    left = [each for each in site.plan(options).steps if each.changes or each.late or each.problem]
+    assert left == []
+
+
+def credentials(name: str, folder: Path) -> Inventory:
+    """Return a shipped inventory with credentials that exist."""
+    key = folder / "key"
+    key.write_text("not a real key\n")
+    (folder / "key.pub").write_text("ssh-ed25519 AAAA me\n")
+    plain = load(INVENTORIES / f"{name}.yaml")
+    own = f"{{ token_id: 'p@pve!x', token: !secret {{ file: {key} }}, fingerprint: '{FINGERPRINT}' }}"
+    hypervisors = ", ".join(f"{each}: {{ api: {own} }}" for each in plain.hypervisors)
+    images = ", ".join(f"{each}: {{ sha256: '{PIN}' }}" for each in plain.images)
+    overlay = folder / "overlay.yaml"
+    overlay.write_text(
+        f"access: {{ key: {key} }}\n"
+        + (f"hypervisors: {{ {hypervisors} }}\n" if hypervisors else "")
+        + (f"images: {{ {images} }}\n" if images else "")
+    )
+    return load(INVENTORIES / f"{name}.yaml", overlays=[overlay])

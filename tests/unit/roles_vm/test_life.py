@@ -154,44 +154,6 @@ def test_a_foreign_vm_is_left_alone_by_apply_and_destroy(world: World) -> None:
     assert world.pve.vms[101].config == config
 
 
-@pytest.mark.parametrize("boundary", range(1, 14))
-def test_a_run_that_dies_goes_on_to_the_same_end(tmp_path: Path, boundary: int) -> None:
-    whole = World(tmp_path / "whole")
-    cut = World(tmp_path / "cut")
-    whole.apply()
-    dying(cut, boundary)
-    report = cut.apply()
-    assert report.exit_code == 0, [(str(each.id), each.diagnostics) for each in report.steps]
-    assert cut.plan().empty
-    assert cut.dump() == whole.dump()
-    assert {name: cut.host_key(name) for name in cut.guests}
-
-
-class DeadError(BaseException):
-    pass
-
-
-def dying(world: World, writes: int) -> None:
-    """Apply until a number of writes have reached the API, and die before the next."""
-    request = world.pve.request
-    left = [writes]
-
-    def counted(method: str, path: str, data: object = None) -> object:
-        if method != "GET":
-            left[0] -= 1
-            if left[0] < 0:
-                raise DeadError
-        return request(method, path, data)  # type: ignore[arg-type]
-
-    world.pve.request = counted  # type: ignore[method-assign, assignment]
-    try:
-        world.apply()
-    except DeadError:
-        pass
-    finally:
-        world.pve.request = request  # type: ignore[method-assign]
-
-
 def test_the_console_start_waits_for_consent(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.write(INVENTORY.replace("console-loss, ", ""))

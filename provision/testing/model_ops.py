@@ -54,15 +54,16 @@ def mode_of(mode: str) -> str:
 
 
 def _parents(state: HostState, path: str) -> None:
-    parent = path.rpartition("/")[0]
-    while parent:
+    """Make the folders above a path, from the top down."""
+    parts = path.strip("/").split("/")[:-1]
+    for depth in range(1, len(parts) + 1):
+        parent = "/" + "/".join(parts[:depth])
         entry = state.files.get(parent)
         if entry is None:
             if not state.folder(parent):
                 state.files[parent] = ModelFile(mode="0755", type="directory")
         elif entry.type != "directory":
             raise OperationFailedError(f"{parent} is no folder")
-        parent = parent.rpartition("/")[0]
 
 
 def _unit_file(state: HostState, path: str) -> None:
@@ -333,8 +334,12 @@ def boot(state: HostState) -> None:
     state.running = max(state.kernels)
     state.modules = set(state.base_modules)
     _probe(state)
+    off = state.blacklisted() | blacklist_of(state.cmdline)
     for line in _lines(state, "/etc/modules-load.d/"):
-        _load(state, ops.LoadModule(line))
+        if (
+            module_name(line) not in off
+        ):  # systemd-modules-load minds the blacklist, modprobe(8) by name does not
+            _load(state, ops.LoadModule(line))
     state.sysctls = dict(state.base_sysctls)
     for line in _lines(state, "/etc/sysctl.d/"):
         key, found, value = line.partition("=")

@@ -125,10 +125,16 @@ class FileStateKind:
                 f"if [ -f {file} ] && [ -r {file} ]; then printf 'h|%s|%s\\n' "
                 f'"$( {{ printf %s {salt}; cat -- {file}; }} | sha256sum | cut -c1-64)" {file}; fi'
             )
-        sent = {each.path: each.want for each in queries if each.want and not each.salt}
+        sent: dict[str, set[str]] = {}
+        for each in queries:
+            if each.want and not each.salt:
+                sent.setdefault(each.path, set()).add(each.want)
         if sent:
             lines.append(f"budget={CONTENT_BUDGET}\nnl='\n'\n{_SEND}")
-            lines += [f"send {quote(path)} {want}" for path, want in sent.items()]
+            # Two wishes for one file: at least one differs from what is there.
+            lines += [
+                f"send {quote(path)} {min(wants) if len(wants) == 1 else '-'}" for path, wants in sent.items()
+            ]
         return "\n".join(lines)
 
     def parse(self, frame: Frame, queries: Sequence[FileState]) -> Mapping[FileState, object]:
@@ -149,7 +155,7 @@ class FileStateKind:
         digest = seen.salted.get(path, "") if query.salt else seen.sums.get(path, "")
         if not digest:
             return CannotTell(f"{query.path} could not be read")
-        content = None if query.salt else seen.contents.get(path)
+        content = None if query.salt or digest == query.want else seen.contents.get(path)
         return FileStatus(
             "file",
             status.mode,

@@ -1,0 +1,215 @@
+"""The case table of files in real shells: the same ends as on ModelHost. Nothing stands in for anything."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from provision.resources.contracts import CannotTell, Fix, Impossible
+from provision.resources.host.file import File
+from provision.resources.host.kernel import KernelArguments
+from provision.resources.host.ops import temporary_prefix
+from provision.resources.host.query_file import FileState, FileText, LinkTarget
+from provision.testing.host_cases import FILE_CASES, GRUB_CASES, Case
+from provision.testing.model_host import HostState, ModelFile, ModelHost
+from provision.values.cancel import Cancel
+from provision.values.effects import Effect, EffectClass
+from tests.model.shells import SHELLS, answers, run, seen_by
+from tests.unit.host.converge import converge
+
+pytestmark = pytest.mark.parametrize("shell", SHELLS)
+
+
+def _lay(root: Path, case: Case) -> None:
+    for name, file in case.before.items():
+        path = root / name
+        if file.type == "directory":
+            path.mkdir()
+        elif file.type == "link":
+            path.symlink_to(file.target)
+            continue
+        else:
+            path.write_bytes(file.content)
+        path.chmod(int(file.mode, 8))
+
+
+def _real(root: Path) -> dict[str, tuple[str, str, bytes]]:
+    found: dict[str, tuple[str, str, bytes]] = {}
+    for path in sorted(root.rglob("*")):
+        mode = f"{path.lstat().st_mode & 0o7777:04o}"
+        kind = "link" if path.is_symlink() else "directory" if path.is_dir() else "file"
+        content = path.read_bytes() if kind == "file" else b""
+        found[str(path.relative_to(root))] = (kind, mode if kind != "link" else "0777", content)
+    return found
+
+
+def _model(root: Path, case: Case) -> dict[str, tuple[str, str, bytes]]:
+    state = HostState(files={f"{root}/{name}": file for name, file in case.before.items()})
+    state.files[str(root)] = ModelFile(mode="0755", type="directory")
+    host = ModelHost("case/ssh", state)
+    if not case.refused:
+        converge(host, [case.make(str(root))])
+    prefix = f"{root}/"
+    return {
+        path.removeprefix(prefix): (entry.type, entry.mode, entry.content)
+        for path, entry in sorted(state.files.items())
+        if path.startswith(prefix)
+    }
+
+
+@pytest.mark.parametrize("case", FILE_CASES, ids=lambda case: case.name)
+def test_shell_and_model_end_alike(shell: str, case: Case, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    _lay(root, case)
+    start = _real(root)
+    resource = case.make(str(root))
+    seen = seen_by(shell, [resource])
+    changes = resource.changes(seen)
+    if case.unchanged:
+        assert changes == ()
+        return
+    assert changes
+    fix = resource.fix(seen)
+    if case.refused:
+        assert isinstance(fix, Impossible)
+        assert _real(root) == start
+        return
+    assert isinstance(fix, Fix)
+    frame = run(shell, fix.script)
+    assert frame.rc == 0, frame.stderr
+    assert resource.changes(seen_by(shell, [resource])) == ()
+    assert _real(root) == _model(root, _fresh(case))
+    again = run(shell, fix.script)
+    assert again.rc == 0, again.stderr
+    assert resource.changes(seen_by(shell, [resource])) == ()
+
+
+def _fresh(case: Case) -> Case:
+    """ModelHost changes the files that it is given."""
+    copies = {
+        name: ModelFile(file.content, file.mode, file.owner, file.group, file.type, file.target)
+        for name, file in case.before.items()
+    }
+    return Case(case.name, case.make, copies, case.unchanged, case.refused)
+
+
+def test_shell_and_model_answer_alike(shell: str, tmp_path: Path) -> None:
+    contents = {"a": b"x\ny", "b": b"\x00\xff:\n\n", "e": b"", "n": b"\n", "d": b".\n:\n.", "q": b"|a|\n"}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+        (tmp_path / name).chmod(0o644)
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "gone").symlink_to("nothing")
+    (tmp_path / "folder").mkdir(mode=0o755)
+    names = [*contents, "link", "folder", "missing", "missing/below", "a/below"]
+    queries: list[object] = [LinkTarget(f"{tmp_path}/link"), LinkTarget(f"{tmp_path}/a")]
+    for name in names:
+        path = f"{tmp_path}/{name}"
+        queries += [
+            FileState(path),
+            FileState(path, want="0" * 64),
+            FileState(path, salt="5a"),
+            FileText(path),
+        ]
+        queries.append(FileState(path, want=hashlib.sha256(contents.get(name, b"")).hexdigest(), follow=True))
+    state = HostState(files={f"{tmp_path}/{name}": ModelFile(content) for name, content in contents.items()})
+    state.files[f"{tmp_path}/link"] = ModelFile(mode="0777", type="link", target="a")
+    state.files[f"{tmp_path}/gone"] = ModelFile(mode="0777", type="link", target="nothing")
+    state.files[f"{tmp_path}/folder"] = ModelFile(mode="0755", type="directory")
+    model = ModelHost("case/ssh", state).answer(frozenset(queries), Cancel())
+    real = answers(shell, queries)
+    skipped = {"size", "uid", "gid", "owner", "group"} if os.getuid() else {"size"}
+    for query in queries:
+        one, other = real[query], model[query]
+        if isinstance(one, CannotTell) or isinstance(other, CannotTell):
+            assert type(one) is type(other), query
+            continue
+        for field in getattr(one, "__dataclass_fields__", ()):
+            if field not in skipped:
+                assert getattr(one, field) == getattr(other, field), (query, field)
+        if not hasattr(one, "__dataclass_fields__"):
+            assert one == other, query
+
+
+def test_leftovers_of_a_killed_fix_go_with_the_next(shell: str, tmp_path: Path) -> None:
+    path = f"{tmp_path}/a"
+    left = tmp_path / f"{temporary_prefix(path)}AbCdEf"
+    left.write_bytes(b"half")
+    file = File("case/ssh", path, b"whole\n")
+    fix = file.fix(seen_by(shell, [file]))
+    assert isinstance(fix, Fix)
+    assert run(shell, fix.script).rc == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_pipe_is_not_read(shell: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    found = answers(shell, [FileState(f"{tmp_path}/pipe", want="0" * 64), FileText(f"{tmp_path}/pipe")])
+    assert found[FileState(f"{tmp_path}/pipe", want="0" * 64)].type == "other"
+    assert isinstance(found[FileText(f"{tmp_path}/pipe")], CannotTell)
+
+
+def test_content_over_the_budget_is_not_sent(shell: str, tmp_path: Path) -> None:
+    queries = []
+    for index in range(4):
+        (tmp_path / str(index)).write_bytes(b"%d\n" % index * 10_000)
+        queries.append(FileState(f"{tmp_path}/{index}", want="0" * 64))
+    found = answers(shell, queries)
+    sent = [len(found[each].content or b"") for each in queries]
+    assert sent == [20_000, 20_000, 0, 0]
+    assert all(found[each].digest for each in queries)
+
+
+def test_a_blob_is_found_by_its_hash(shell: str, tmp_path: Path) -> None:
+    data = b"large\n" * 20_000
+    file = File("case/ssh", f"{tmp_path}/large", data)
+    fix = file.fix(seen_by(shell, [file]))
+    assert isinstance(fix, Fix)
+    blobs = tmp_path / "blobs"
+    blobs.mkdir()
+    (blobs / fix.blobs[0].sha256).write_bytes(fix.blobs[0].data)
+    assert run(shell, fix.script, env={"PROVISION_BLOBS": str(blobs)}).rc == 0
+    assert (tmp_path / "large").read_bytes() == data
+    assert file.changes(seen_by(shell, [file])) == ()
+
+
+@pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv(1)")
+def test_what_may_not_be_searched_is_not_absent(shell: str, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "a").write_bytes(b"x")
+    queries = [FileState(f"{closed}/a", want="0" * 64)]
+    from provision.resources.host.kinds import HOST_KINDS  # noqa: PLC0415 - only here
+
+    fragment = HOST_KINDS["file"].script(queries)
+    inner = " ".join(SHELLS[shell])
+    for folder in (tmp_path, *tmp_path.parents):
+        if str(folder).startswith(str(tmp_path.parents[1])):
+            folder.chmod(0o755)
+    script = tmp_path / "fragment"
+    script.write_text(f"set -eu\n{fragment}\n", encoding="ascii")
+    script.chmod(0o644)
+    frame = run(shell, f"exec setpriv --reuid 65534 --clear-groups {inner} {script}")
+    answer = HOST_KINDS["file"].parse(frame, queries)[queries[0]]
+    assert isinstance(answer, CannotTell), frame
+
+
+@pytest.mark.parametrize(("grub", "wanted", "expected"), GRUB_CASES)
+def test_grub_sources_the_drop_in(
+    shell: str, grub: str, wanted: tuple[str, ...], expected: str, tmp_path: Path
+) -> None:
+    reboot = Effect(EffectClass.REBOOT_HYPERVISOR)
+    content = KernelArguments("case/ssh", wanted, "grub", reboot).file.content
+    assert content is not None
+    (tmp_path / "drop-in.cfg").write_bytes(content)
+    frame = run(
+        shell,
+        f"GRUB_CMDLINE_LINUX='console=ttyS0'; GRUB_CMDLINE_LINUX_DEFAULT='{grub}'\n"
+        f'. "{tmp_path}/drop-in.cfg"\nprintf %s "$GRUB_CMDLINE_LINUX_DEFAULT"',
+    )
+    assert frame.stdout.decode().strip() == expected

@@ -1,0 +1,202 @@
+"""Fragments about the system in real shells: as they are where harmless, else with stand-ins for the tools.
+
+Stand-ins: apt-get, apt-mark, dpkg, dpkg-query, systemctl, modprobe (scripts of a few lines that keep a list).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provision.resources.contracts import CannotTell, Fix
+from provision.resources.host.filesystem import RootChain
+from provision.resources.host.package import Package, PackageState
+from provision.resources.host.pci import IommuState, ModuleCandidates, PciFunctions
+from provision.resources.host.query_file import FileText
+from provision.resources.host.query_kernel import BootState, EffectiveBlacklist, ModuleState
+from provision.resources.host.query_system import Bridges, ClockState, HostKeys
+from provision.resources.host.service import Service, UnitState
+from provision.resources.host.shell import Shell
+from provision.resources.host.sysctl import SysctlValue
+from tests.model.shells import SHELLS, answers, run, seen_by
+
+pytestmark = pytest.mark.parametrize("shell", SHELLS)
+
+STUBS = {
+    "dpkg-query": (
+        "shift 3\nfor n do if [ -e \"$STATE/pkg-$n\" ]; then s='ii '; "
+        "if [ -e \"$STATE/hold-$n\" ]; then s='hi '; fi\n"
+        'printf \'p|%s|amd64|%s|%s\\n\' "$n" "$s" "$(cat "$STATE/pkg-$n")"; fi; done\n'
+    ),
+    "dpkg": 'echo "dpkg $*" >>"$STATE/log"\n',
+    "apt-get": (
+        'echo "apt-get $*" >>"$STATE/log"\n'
+        "case \" $* \" in *' update '*|*' update') : >\"$STATE/lists\"; exit 0;; esac\n"
+        "[ -e \"$STATE/lists\" ] || { echo 'E: Unable to locate package' >&2; exit 100; }\n"
+        "verb=install; case \" $* \" in *' remove '*) verb=remove;; esac\n"
+        'while [ "$1" != -- ]; do shift; done; shift\n'
+        'for n do v=${n#*=}; [ "$v" != "$n" ] || v=1.0; n=${n%%=*}\n'
+        'if [ $verb = install ]; then printf %s "$v" >"$STATE/pkg-$n"; else rm -f "$STATE/pkg-$n"; fi; done\n'
+    ),
+    "apt-mark": (
+        'verb=$1; shift 2\nfor n do if [ $verb = hold ]; then : >"$STATE/hold-$n"; '
+        'else rm -f "$STATE/hold-$n"; fi; done\n'
+    ),
+    "systemctl": (
+        "verb=$1; shift\n"
+        "get() { cat \"$STATE/unit-$1\" 2>/dev/null || echo 'not-found inactive'; }\n"
+        "if [ $verb = show ]; then shift 3\n"
+        'for u do set -- $(get "$u"); l=loaded\n'
+        "if [ $1 = not-found ]; then l=not-found; set -- '' inactive; fi\n"
+        "printf 'LoadState=%s\\nActiveState=%s\\nSubState=x\\nUnitFileState=%s\\nNeedDaemonReload=no\\n\\n' "
+        '$l "$2" "$1"; done; exit 0; fi\n'
+        'shift; u=$1; set -- $(get "$u")\n'
+        "case $verb in enable) set -- enabled $2;; disable|unmask) set -- disabled $2;; "
+        "start) [ $1 != masked ] || exit 1; set -- $1 active;; stop) set -- $1 inactive;; esac\n"
+        'echo "$1 $2" >"$STATE/unit-$u"\n'
+    ),
+    "modprobe": (
+        "case $1 in -c) printf 'blacklist bochs-drm\\nalias a b\\nblacklist nouveau\\n';; "
+        '-S) case "$4" in pci:*bc03*) echo bochs;; *) echo something;; esac;; esac\n'
+    ),
+}
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> dict[str, object]:
+    folder, state = tmp_path / "bin", tmp_path / "state"
+    folder.mkdir()
+    state.mkdir()
+    for name, text in STUBS.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}", encoding="ascii")
+        (folder / name).chmod(0o755)
+    return {"path": folder, "env": {"STATE": str(state)}}
+
+
+HARMLESS = (
+    PciFunctions(),
+    IommuState(),
+    BootState(),
+    HostKeys(),
+    Bridges(),
+    ModuleState("vfio_pci"),
+    SysctlValue("net.ipv4.ip_forward"),
+    SysctlValue("net.ipv4.tcp_rmem"),
+    SysctlValue("kernel.no_such_parameter"),
+    FileText("/proc/cmdline"),
+    FileText("/proc/swaps"),
+    Shell("echo out; echo err >&2; exit 3"),
+)
+
+
+@pytest.mark.parametrize("query", HARMLESS, ids=repr)
+def test_this_machine_answers_alike_in_every_shell(shell: str, query: object) -> None:
+    answer = answers(shell, [query])[query]
+    assert not isinstance(answer, CannotTell), answer
+    assert answer == answers("dash", [query])[query]
+
+
+@pytest.mark.parametrize("query", [RootChain(), ClockState()], ids=repr)
+def test_questions_that_a_container_cannot_answer_do_not_fail(shell: str, query: object) -> None:
+    assert type(answers(shell, [query])[query]) is type(answers("dash", [query])[query])
+
+
+def test_a_sysctl_with_several_values_is_read_whole(shell: str) -> None:
+    value = answers(shell, [SysctlValue("net.ipv4.tcp_rmem")])[SysctlValue("net.ipv4.tcp_rmem")]
+    assert len(value.split(" ")) == 3
+
+
+@pytest.mark.parametrize(
+    ("installed", "package"),
+    [
+        ({}, Package("x/ssh", ("curl", "jq"))),
+        ({"curl": "1.0"}, Package("x/ssh", ("curl", "jq"), hold=True)),
+        ({"curl": "1.0"}, Package("x/ssh", ("curl",), version="2.0")),
+        ({"curl": "1.0", "jq": "1.0"}, Package("x/ssh", ("curl", "jq", "wget"), absent=True)),
+    ],
+    ids=["new", "held", "version", "absent"],
+)
+def test_packages_converge_with_stand_ins(
+    shell: str, tools: dict[str, object], tmp_path: Path, installed: dict[str, str], package: Package
+) -> None:
+    for name, version in installed.items():
+        (tmp_path / "state" / f"pkg-{name}").write_text(version, encoding="ascii")
+    if package.absent:
+        (tmp_path / "state" / "lists").touch()
+    seen = seen_by(shell, [package], **tools)
+    assert package.changes(seen)
+    fix = package.fix(seen)
+    assert isinstance(fix, Fix)
+    frame = run(shell, fix.script, **tools)  # type: ignore[arg-type]  # a fixture's keywords
+    assert frame.rc == 0, frame.stderr
+    assert package.changes(seen_by(shell, [package], **tools)) == ()
+    log = (tmp_path / "state" / "log").read_text(encoding="ascii")
+    assert log.startswith("dpkg --configure -a\n")
+    assert log.count(" update") == (0 if package.absent else 1)
+
+
+def test_lists_are_not_fetched_where_they_are_fresh(
+    shell: str, tools: dict[str, object], tmp_path: Path
+) -> None:
+    (tmp_path / "state" / "lists").touch()
+    package = Package("x/ssh", ("curl",))
+    fix = package.fix(seen_by(shell, [package], **tools))
+    assert isinstance(fix, Fix)
+    assert run(shell, fix.script, **tools).rc == 0  # type: ignore[arg-type]  # a fixture's keywords
+    assert " update" not in (tmp_path / "state" / "log").read_text(encoding="ascii")
+
+
+@pytest.mark.parametrize("before", ["enabled active", "disabled inactive", "masked inactive"])
+@pytest.mark.parametrize(("running", "enabled"), [(True, True), (False, False)])
+def test_services_converge_with_stand_ins(
+    shell: str, tools: dict[str, object], tmp_path: Path, before: str, running: bool, enabled: bool
+) -> None:
+    (tmp_path / "state" / "unit-cron.service").write_text(before, encoding="ascii")
+    service = Service("x/ssh", "cron", running, enabled)
+    seen = seen_by(shell, [service], **tools)
+    if service.changes(seen):
+        fix = service.fix(seen)
+        assert isinstance(fix, Fix)
+        assert run(shell, fix.script, **tools).rc == 0  # type: ignore[arg-type]  # a fixture's keywords
+    assert service.changes(seen_by(shell, [service], **tools)) == ()
+
+
+def test_units_are_told_apart_by_position(shell: str, tools: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "state" / "unit-b.service").write_text("enabled active", encoding="ascii")
+    queries = [UnitState("a.service"), UnitState("b.service"), UnitState("c.service")]
+    found = answers(shell, queries, **tools)
+    assert [found[each].load for each in queries] == ["not-found", "loaded", "not-found"]
+
+
+def test_blacklists_and_candidates_with_a_stand_in(shell: str, tools: dict[str, object]) -> None:
+    found = answers(shell, [EffectiveBlacklist(), ModuleCandidates("ffff:1f:1f")], **tools)
+    assert found[EffectiveBlacklist()] == {"bochs_drm", "nouveau"}
+    assert isinstance(found[ModuleCandidates("ffff:1f:1f")], CannotTell)
+
+
+def test_a_package_that_no_list_has_fails_with_apts_words(
+    shell: str, tools: dict[str, object], tmp_path: Path
+) -> None:
+    (tmp_path / "bin" / "apt-get").write_text(
+        '#!/bin/sh\ncase "$*" in *update*) exit 0;; esac\n'
+        "echo 'E: Unable to locate package nope' >&2; exit 100\n",
+        encoding="ascii",
+    )
+    package = Package("x/ssh", ("nope",))
+    fix = package.fix(seen_by(shell, [package], **tools))
+    assert isinstance(fix, Fix)
+    frame = run(shell, fix.script, **tools)  # type: ignore[arg-type]  # a fixture's keywords
+    assert frame.rc == 100
+    assert b"Unable to locate package nope" in frame.stderr
+
+
+def test_without_dpkg_nobody_can_tell(shell: str, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    from provision.resources.host.kinds import HOST_KINDS  # noqa: PLC0415 - only here
+
+    fragment = HOST_KINDS["package"].script([PackageState("a")])
+    frame = run(shell, f"PATH={tmp_path}/bin\n{fragment}")
+    answer = HOST_KINDS["package"].parse(frame, [PackageState("a")])[PackageState("a")]
+    assert isinstance(answer, CannotTell)
+    assert "dpkg-query" in answer.reason

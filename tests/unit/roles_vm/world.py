@@ -84,6 +84,7 @@ class World:
     drivers: list[Driver] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    vm_files: bytes = b""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

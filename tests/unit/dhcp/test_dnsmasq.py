@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from provision.resources.contracts import ByHand, CannotTell, Fix, Impossible, Op, Snapshot
+from provision.resources.dhcp.contract import Lease, Reservation, conflict, fold_mac
+from provision.resources.dhcp.dnsmasq import LEASES, Dnsmasq, parse_leases, parse_reservations
+from provision.resources.dhcp.manual import ManualReservation, neighbour, table
+from provision.resources.dhcp.proof import AddressUsed, LeaseHeld, addresses_of
+from provision.resources.host.query_file import ABSENT, FileState, FileStatus
+from provision.resources.host.shell import ShellResult
+from provision.values.effects import Effect, EffectClass
+
+MAC = "bc:24:11:00:00:01"
+WANTED = Reservation(MAC, "10.0.0.11", "vm-1")
+ROUTER = Dnsmasq("router", "provision-lab-")
+OURS = "/etc/dnsmasq.d/hosts/provision-lab-vm-1"
+
+
+def said(text: str) -> ShellResult:
+    return ShellResult(0, text.encode(), b"")
+
+
+def seen(listing: str = "", leases: str = "", ours: bool = False, clock: float = 0.0) -> Snapshot:
+    resource = ROUTER.ensure(WANTED, None)
+    listing_query, _ = ROUTER.questions()
+    answers: dict[object, object] = {listing_query: said(listing), LEASES: leases.encode()}
+    for query in resource.queries():
+        if isinstance(query, FileState):
+            answers[query] = FileStatus("file", "0644", digest=query.want) if ours else ABSENT
+    return Snapshot("router", answers=answers, clock=clock)
+
+
+def test_a_new_reservation_is_one_file_that_acts_at_once() -> None:
+    resource = ROUTER.ensure(WANTED, None)
+    at = seen()
+    (change,) = resource.changes(at)
+    assert (change.op, change.new) == (Op.CREATE, f"{MAC},10.0.0.11,vm-1\n")
+    fix = resource.fix(at)
+    assert isinstance(fix, Fix)
+    assert OURS in fix.script
+    assert fix.effects == ()
+
+
+def test_our_own_file_is_no_conflict_with_itself() -> None:
+    line = f"{OURS}:{MAC},10.0.0.11,vm-1\n"
+    assert ROUTER.ensure(WANTED, None).changes(seen(line, f"1 {MAC} 10.0.0.11 vm-1 *\n", ours=True)) == ()
+
+
+def test_the_same_reservation_by_another_hand_is_as_good() -> None:
+    line = "/etc/dnsmasq.conf:dhcp-host=BC-24-11-00-00-01,vm-1,10.0.0.11,12h\n"
+    assert ROUTER.ensure(WANTED, None).changes(seen(line)) == ()
+
+
+@pytest.mark.parametrize(
+    ("listing", "leases", "holder"),
+    [
+        (
+            "/etc/dnsmasq.d/x:dhcp-host=52:54:00:00:00:09,10.0.0.11,printer\n",
+            "",
+            "reserved for 52:54:00:00:00:09",
+        ),
+        ("/etc/dnsmasq.d/x:dhcp-host=BC:24:11:00:00:01,10.0.0.77\n", "", "has the reservation 10.0.0.77"),
+        ("/etc/dnsmasq.d/x:dhcp-host=52:54:00:00:00:09,10.0.0.9,vm-1\n", "", "the name vm-1"),
+        ("", "1795960000 52:54:00:00:00:09 10.0.0.11 printer *\n", "leased to 52:54:00:00:00:09 (printer)"),
+    ],
+)
+def test_whoever_holds_the_address_is_named_and_left_alone(listing: str, leases: str, holder: str) -> None:
+    resource = ROUTER.ensure(WANTED, None)
+    at = seen(listing, leases)
+    assert [each.op for each in resource.changes(at)] == [Op.ATTENTION]
+    refused = resource.fix(at)
+    assert isinstance(refused, Impossible)
+    assert refused.diagnostic.code == "IP_LEASED_TO_OTHER"
+    assert holder in refused.diagnostic.summary
+
+
+def test_an_expired_lease_does_not_count() -> None:
+    lease = "1000 52:54:00:00:00:09 10.0.0.11 printer *\n"
+    (change,) = ROUTER.ensure(WANTED, None).changes(seen(leases=lease, clock=2000.0))
+    assert change.op is Op.CREATE
+
+
+def test_a_router_that_cannot_be_read_is_not_free() -> None:
+    at = seen()
+    listing, _ = ROUTER.questions()
+    unread = Snapshot("router", answers={**at.answers, listing: CannotTell("denied")})
+    assert [each.op for each in ROUTER.ensure(WANTED, None).changes(unread)] == [Op.ATTENTION]
+
+
+def test_removal_needs_a_reload() -> None:
+    resource = ROUTER.remove(WANTED, None)
+    (query,) = resource.queries()
+    assert resource.changes(Snapshot("router", answers={query: ABSENT})) == ()
+    fix = resource.fix(Snapshot("router", answers={query: FileStatus("file", "0644")}))
+    assert isinstance(fix, Fix)
+    assert fix.effects == (Effect(EffectClass.RESTART, "reload:dnsmasq.service"),)
+
+
+@given(st.text(max_size=200))
+def test_reading_a_router_is_total(text: str) -> None:
+    list(parse_reservations(text))
+    list(parse_leases(text))
+
+
+def test_leases_are_read_with_and_without_names() -> None:
+    text = f"1795960000 {MAC.upper()} 10.0.0.11 vm-1 01:bc\n0 52:54:00:00:00:09 10.0.0.9 * *\nduid 00:01\n"
+    assert list(parse_leases(text)) == [
+        Lease(MAC, "10.0.0.11", "vm-1", 1795960000),
+        Lease("52:54:00:00:00:09", "10.0.0.9", "", 0),
+    ]
+
+
+def test_macs_are_compared_in_any_spelling() -> None:
+    assert fold_mac(" BC-24-11-00-00-01") == MAC
+    assert conflict(WANTED, [Reservation(MAC, "10.0.0.11", "")], [Lease(MAC, "10.0.0.11")]) == ""
+
+
+def test_what_a_person_types_is_a_table() -> None:
+    assert table([WANTED]) == ("MAC address        IP address  Name", f"{MAC}  10.0.0.11   vm-1")
+
+
+def test_a_person_waits_until_the_vm_answers_at_its_address() -> None:
+    resource = ManualReservation("pve/ssh", WANTED)
+    at = Snapshot("pve/ssh", answers={resource.question: said("")})
+    assert [each.op for each in resource.changes(at)] == [Op.CREATE]
+    by_hand = resource.fix(at)
+    assert isinstance(by_hand, ByHand)
+    assert MAC in by_hand.lines[-1]
+    here = said(f"10.0.0.11 dev vmbr0 lladdr {MAC} REACHABLE\n")
+    assert resource.changes(Snapshot("pve/ssh", answers={resource.question: here})) == ()
+
+
+@pytest.mark.parametrize(
+    "line", ["10.0.0.11 dev vmbr0  FAILED", "10.0.0.11 dev vmbr0 lladdr aa FAILED", "", "lladdr"]
+)
+def test_a_neighbour_that_did_not_answer_proves_nothing(line: str) -> None:
+    assert neighbour(said(line)) == ""
+
+
+LINKS = f"1: lo: <UP> link/loopback 00:00:00:00:00:00\n2: ens18@x: <UP> \\    link/ether {MAC} brd ff\n"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "held"),
+    [
+        ("2: ens18    inet 10.0.0.11/24 scope global ens18\n", ("10.0.0.11",)),
+        ("2: ens19    inet 10.0.0.11/24 scope global ens19\n", ()),
+        ("", ()),
+    ],
+)
+def test_an_address_counts_on_the_device_with_the_mac(addresses: str, held: tuple[str, ...]) -> None:
+    assert addresses_of(said(LINKS), said(addresses), MAC) == held
+    used = AddressUsed("vm-1/ssh", "vm-1", MAC, "10.0.0.11")
+    links, listing = used.queries()
+    at = Snapshot("vm-1/ssh", answers={links: said(LINKS), listing: said(addresses)})
+    assert bool(used.changes(at)) is not bool(held)
+
+
+def test_a_lease_of_another_mac_is_named() -> None:
+    held = LeaseHeld(ROUTER, "vm-1", MAC.upper(), "10.0.0.11")
+    assert held.changes(seen(leases=f"5 {MAC} 10.0.0.11 vm-1 *\n")) == ()
+    at = seen(leases="5 52:54:00:00:00:09 10.0.0.11 x *\n")
+    assert held.changes(at)[0].old == "52:54:00:00:00:09"
+    assert held.fix(at).diagnostic.code == "LEASE_NOT_RESERVED_IP"

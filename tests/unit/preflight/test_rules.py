@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from provision import preflight
+from provision.connections.contracts import KeyPair
+from provision.inventory import Subject, load
+from provision.preflight import evidence
+from provision.preflight.hosts import controller, count_of, storages_of
+from provision.preflight.model import Site
+from provision.preflight.reference import reference
+from provision.resources.contracts import Resource, Snapshot
+from provision.resources.host.pci import IommuStatus, PciFunction
+from provision.resources.host.shell import Shell, ShellResult
+from provision.roles import dhcp_reservation, image, macs, pci_mapping, virtual_machine
+from provision.roles.contracts import Context
+from provision.testing.model_host import ModelFile, ModelFunction, ModelHost
+from provision.testing.model_proxmox import ModelVm
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic, Severity
+from provision.values.errors import Permanent
+from tests.unit.roles_vm.world import INVENTORY, LEASES, World
+
+ROLES: tuple[Any, ...] = (image, pci_mapping, dhcp_reservation, virtual_machine)
+
+
+class Keys:
+    def host_key(self, purpose: str) -> KeyPair:
+        return KeyPair(SecretStr(purpose), f"ssh-ed25519 {purpose}", f"SHA256:{purpose}")
+
+
+def site(world: World, text: str = INVENTORY) -> Site:
+    """Return what rules see: the answers of all systems and the desired states of the VM roles."""
+    world.write(text)
+    inventory = load(world.folder / "site.yaml")
+    subjects = [Subject("hypervisor", "pve"), *(Subject("node", each) for each in inventory.nodes)]
+    queries: dict[str, set[Any]] = {system: set(asked) for system, asked in evidence(inventory).items()}
+    chosen = [(role, each) for each in subjects for role in ROLES if role.declared(inventory, each)]
+    for role, subject in chosen:
+        for system, asked in role.questions(inventory, subject).items():
+            queries.setdefault(system, set()).update(asked)
+    host, router = ModelHost("pve/ssh", world.host), ModelHost("router", world.router)
+    host.answers[Shell] = lambda _, query: ShellResult(
+        0, world.vm_files if "qemu-server" in query.command else b"", b""
+    )
+    router.answers[Shell] = world._router_shell
+    drivers: dict[str, Any] = {"pve/api": world.pve.driver(), "pve/ssh": host, "router": router}
+    snapshots = {
+        system: drivers[system].answer(frozenset(asked), Cancel())
+        for system, asked in queries.items()
+        if system in drivers
+    }
+    resources: list[Resource] = []
+    for role, subject in chosen:
+        try:
+            resources += role.resources(Context(inventory, subject, snapshots, Keys()))
+        except Permanent:
+            continue
+    for each in resources:
+        seen = snapshots.get(each.key.system, Snapshot(each.key.system))
+        missing = seen.missing(each.queries())
+        if missing:
+            newer = drivers[each.key.system].answer(missing, Cancel())
+            snapshots[each.key.system] = replace(newer, answers={**seen.answers, **newer.answers})
+    return Site(inventory, snapshots, resources)
+
+
+def found(world: World, text: str = INVENTORY) -> list[Diagnostic]:
+    seen = site(world, text)
+    return preflight.check(seen.inventory, seen.snapshots, seen.resources)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.host.files["/proc/cmdline"] = ModelFile()
+    return made
+
+
+def test_a_sound_site_has_no_findings(world: World) -> None:
+    assert found(world) == []
+
+
+def share_group(world: World) -> None:
+    card = world.host.functions[1].pci
+    nic = PciFunction("0000:04:00.0", "8086", "1533", "020000", "", card.group)
+    world.host.functions.append(ModelFunction(nic))
+
+
+def no_iommu(world: World) -> None:
+    world.host.iommu = IommuStatus((), 0, remapping=False)
+    world.host.cmdline += " intel_iommu=on"
+
+
+def little_memory(world: World) -> None:
+    world.host.memory = 2047
+
+
+def one_cpu(world: World) -> None:
+    world.host.cpus = 1
+
+
+def no_snippets(world: World) -> None:
+    world.host.files["/etc/pve/storage.cfg"] = ModelFile(b"dir: local\n\tpath /x\n\tcontent iso,import\n")
+
+
+def no_import(world: World) -> None:
+    world.host.files["/etc/pve/storage.cfg"] = ModelFile(b"dir: local\n\tpath /x\n\tcontent snippets\n")
+
+
+def nothing_granted(world: World) -> None:
+    world.pve.rights = {}
+
+
+def no_downloads(world: World) -> None:
+    for privilege in ("Sys.Modify", "Sys.AccessNetwork"):
+        del world.pve.rights["/"][privilege]
+
+
+def moved_card(world: World) -> None:
+    first = world.host.functions[1]
+    world.host.functions[1] = replace(first, pci=replace(first.pci, device="2684"))
+
+
+def foreign_vm(world: World) -> None:
+    world.pve.vms[101] = ModelVm(101, {"name": "windows", "memory": "1024"})
+
+
+def foreign_container(world: World) -> None:
+    world.pve.others = [{"vmid": 101, "node": "pve", "type": "lxc", "name": "ct", "status": "running"}]
+
+
+def locked(world: World) -> None:
+    text = "provision: inventory=site node=vm-1 host-key=SHA256:x"
+    world.pve.vms[101] = ModelVm(
+        101, {"name": "vm-1", "description": text, "lock": "backup", "tags": "provision"}
+    )
+
+
+def leased(world: World) -> None:
+    world.router.files[LEASES] = ModelFile(b"1795960000 52:54:00:00:00:01 10.0.0.11 printer *\n")
+
+
+def reserved(world: World) -> None:
+    world.router.files["/etc/dnsmasq.d/hosts/printer"] = ModelFile(b"52-54-00-AA-00-01,10.0.0.12,printer\n")
+
+
+def taken_card(world: World) -> None:
+    world.pve.vms[500] = ModelVm(500, {"name": "games", "memory": "512"}, running=True)
+    world.vm_files = b"/etc/pve/nodes/pve/qemu-server/500.conf:hostpci0: 0000:02:00.0,pcie=1\n"
+
+
+def same_mac(world: World) -> None:
+    mac = macs.made("site", "vm-1", 0).lower()
+    world.vm_files = f"/etc/pve/nodes/pve/qemu-server/500.conf:net0: e1000={mac},bridge=vmbr0\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (share_group, "IOMMU_GROUP_SHARED"),
+        (no_iommu, "IOMMU_OFF"),
+        (little_memory, "HOST_MEMORY_OVERCOMMIT"),
+        (one_cpu, "CORES_EXCEED_HOST"),
+        (no_snippets, "STORAGE_NO_SNIPPETS"),
+        (no_import, "STORAGE_NO_IMPORT"),
+        (nothing_granted, "PVE_PRIV_MISSING"),
+        (no_downloads, "PVE_PRIV_MISSING"),
+        (moved_card, "GPU_ADDRESS_MOVED"),
+        (foreign_vm, "VMID_TAKEN_FOREIGN"),
+        (foreign_container, "VMID_TAKEN_FOREIGN"),
+        (locked, "VM_LOCKED"),
+        (leased, "IP_LEASED_TO_OTHER"),
+        (reserved, "IP_LEASED_TO_OTHER"),
+        (same_mac, "MAC_DUPLICATE"),
+        (taken_card, "GPU_CLAIMED_BY_OTHER_VM"),
+    ],
+)
+def test_one_thing_that_is_wrong_is_one_refusal_with_its_code(
+    world: World, spoil: Callable[[World], None], code: str
+) -> None:
+    spoil(world)
+    codes = {each.code for each in found(world) if each.severity is Severity.ERROR}
+    assert codes == {code}
+    for each in found(world):
+        assert each.remedy
+        assert each.source is not None or each.code == "PVE_PRIV_MISSING"
+
+
+def test_a_bridge_that_is_not_there_is_refused_before_the_start(world: World) -> None:
+    text = INVENTORY.replace("cores: 2,", "cores: 2, nics: [{ bridge: vmbr7 }],")
+    assert {each.code for each in found(world, text)} == {"BRIDGE_MISSING"}
+
+
+def test_start_at_boot_of_the_console_vm_is_refused(world: World) -> None:
+    text = INVENTORY.replace("gpus: [one],", "gpus: [one], start_at_boot: true,")
+    assert [each.code for each in found(world, text)] == ["ONBOOT_FORBIDDEN"]
+
+
+def test_a_running_stranger_counts_for_memory_and_a_stopped_one_does_not(world: World) -> None:
+    world.host.memory = 2600
+    world.pve.vms[500] = ModelVm(500, {"name": "games", "memory": "1024"})
+    assert found(world) == []
+    world.pve.vms[500].running = True
+    assert [each.code for each in found(world)] == ["HOST_MEMORY_OVERCOMMIT"]
+
+
+def test_what_a_coming_reboot_switches_on_cannot_be_told_yet(world: World) -> None:
+    world.host.iommu = IommuStatus((), 0, remapping=False)
+    (note,) = found(world)
+    assert (note.code, note.severity) == ("IOMMU_OFF", Severity.NOTE)
+
+
+def test_a_silent_site_refuses_nothing(world: World) -> None:
+    inventory = site(world).inventory
+    assert {each.severity for each in preflight.check(inventory, {}, ())} == {Severity.NOTE}
+
+
+def test_the_console_is_not_taken_while_the_host_is_silent(world: World) -> None:
+    seen = site(world)
+    del seen.snapshots["pve/ssh"]  # type: ignore[attr-defined]
+    codes = [
+        each.code
+        for each in preflight.check(seen.inventory, seen.snapshots, seen.resources)
+        if each.severity is Severity.ERROR
+    ]
+    assert codes == ["MANAGEMENT_PATH"]
+
+
+def test_running_on_the_hypervisor_itself_is_a_warning(world: World) -> None:
+    world.host.files["/etc/machine-id"] = ModelFile(b"0123456789abcdef\n")
+    (finding,) = controller(site(world), "0123456789abcdef")
+    assert isinstance(finding, Diagnostic)
+    assert (finding.code, finding.severity) == ("CONTROLLER_ON_TARGET", Severity.WARNING)
+    assert controller(site(world), "other") == []
+
+
+def test_every_code_stands_in_the_reference_that_is_published() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "preflight.md").read_text()
+    assert page == reference()
+
+
+@pytest.mark.parametrize(("text", "count"), [("0-3\n", 4), ("0\n", 1), ("0-3,8,10-11", 7)])
+def test_processors_are_counted(text: str, count: int) -> None:
+    assert count_of(text) == count
+
+
+def test_storage_cfg_is_read_by_section() -> None:
+    text = (
+        "dir: local\n\tpath /var/lib/vz\n\tcontent iso,import\n\nzfspool: z\n\tpool rpool/data\n\tsparse 1\n"
+    )
+    storages = storages_of(text)
+    assert isinstance(storages, dict)
+    assert storages["local"] == {"type": "dir", "path": "/var/lib/vz", "content": "iso,import"}
+    assert storages["z"]["sparse"] == "1"

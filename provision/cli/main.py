@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from provision.cli import files, history, runs
+from provision.cli import access, files, history, runs
 from provision.cli.state import Debug, State
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (files, runs, history):
+for _module in (files, runs, history, access):
     _module.register(app)
 
 

@@ -1,0 +1,85 @@
+"""Commands that open a way to a host: ssh."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from provision.cli.files import InventoryName
+from provision.cli.place import open_site, settle
+from provision.cli.state import Debug, usage
+from provision.values.cancel import Cancel
+
+if TYPE_CHECKING:
+    from provision.connections.contracts import SshEndpoint
+
+ACCEPT = "case $1 in {keys}) echo $2 $3 $4;; esac"
+"""Says a host's key back to ssh as known if it is accepted (ssh_config(5), KnownHostsCommand)."""
+FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
+"""What may stand in a shell's `case`."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("ssh")(open_shell)
+
+
+def open_shell(
+    inventory: InventoryName,
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="Node, hypervisor or `router`.", show_default=False)
+    ],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COMMAND", help="Command to run there; after --.", show_default=False),
+    ] = None,
+    debug: Debug = False,  # noqa: ARG001 - its callback does the work
+) -> int:
+    """Log in as provision does: its address, user, key, jump host, and the host key that it accepts."""
+    from provision.connections.contracts import SshEndpoint  # noqa: PLC0415 - keep --help fast
+
+    found = settle(inventory)
+    name = node if node == "router" else f"{node}/ssh"
+    with closing(open_site(found)) as site:
+        systems = [each.removesuffix("/ssh") for each in site.session.systems if not each.endswith("/api")]
+        if name not in site.session.systems:
+            remedy = f"there are {', '.join(systems)}" if systems else ""
+            raise usage("NODE_UNKNOWN", f"{found.file} has no host {node}", remedy)
+        endpoint = site.session.endpoint(name, Cancel())
+    if not isinstance(endpoint, SshEndpoint):
+        reason = getattr(endpoint, "reason", "it is this machine")
+        raise usage("NODE_NOT_REACHED", f"{node} cannot be reached by SSH: {reason}")
+    argv = ssh_command(endpoint, command or ())
+    sys.stdout.flush()
+    os.execvp(argv[0], argv)  # noqa: S606 - ssh takes over the terminal
+
+
+def ssh_command(endpoint: SshEndpoint, command: Sequence[str] = ()) -> list[str]:
+    """Return the command line of OpenSSH's client (8.5 or newer) for an endpoint.
+
+    Args:
+        endpoint: how provision reaches the host.
+        command: what to run there instead of a shell.
+    """
+    argv = ["ssh", "-l", endpoint.user]
+    if endpoint.port is not None:
+        argv += ["-p", str(endpoint.port)]
+    if endpoint.key is not None:
+        argv += ["-i", str(endpoint.key), "-o", "IdentitiesOnly=yes"]
+    if endpoint.jump is not None:
+        argv += ["-J", endpoint.jump]
+    if endpoint.fingerprints:
+        script = ACCEPT.format(keys="|".join(filter(FINGERPRINT.fullmatch, endpoint.fingerprints)) or "none")
+        argv += ["-o", f'KnownHostsCommand=/bin/sh -c "{script}" sh %f %H %t %K']
+        argv += ["-o", "UserKnownHostsFile=none", "-o", "GlobalKnownHostsFile=none"]
+        argv += ["-o", "StrictHostKeyChecking=yes"]
+    elif endpoint.known_hosts is not None:
+        argv += ["-o", f"UserKnownHostsFile={endpoint.known_hosts}", "-o", "StrictHostKeyChecking=yes"]
+    argv += ["--", endpoint.address, *command]
+    return argv

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from provision.cli.access import ssh_command
+from provision.connections.contracts import SshEndpoint
+
+KEY = "SHA256:" + "a" * 43
+OTHER = "SHA256:" + "B+/" * 14 + "b"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "argv"),
+    [
+        (SshEndpoint("pve", "root"), "ssh -l root -- pve"),
+        (
+            SshEndpoint("198.18.0.11", "debian", 2222, Path("/k"), jump="me@gate"),
+            "ssh -l debian -p 2222 -i /k -o IdentitiesOnly=yes -J me@gate -- 198.18.0.11",
+        ),
+        (
+            SshEndpoint("pve", "root", known_hosts=Path("/known")),
+            "ssh -l root -o UserKnownHostsFile=/known -o StrictHostKeyChecking=yes -- pve",
+        ),
+    ],
+)
+def test_ssh_goes_the_way_of_provision(endpoint: SshEndpoint, argv: str) -> None:
+    assert ssh_command(endpoint) == argv.split()
+
+
+def test_a_command_follows_the_host() -> None:
+    assert ssh_command(SshEndpoint("-evil", "root"), ["uname", "-a"])[-4:] == ["--", "-evil", "uname", "-a"]
+
+
+def known(argv: list[str], shown: str) -> str:
+    """Return what the command says of a host that shows a key, as ssh would run it."""
+    option = next(each for each in argv if each.startswith("KnownHostsCommand="))
+    command = [
+        {"%f": shown, "%H": "host", "%t": "ssh-ed25519", "%K": "AAAA"}.get(each, each)
+        for each in shlex.split(option.partition("=")[2])
+    ]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_only_accepted_host_keys_are_known() -> None:
+    argv = ssh_command(SshEndpoint("pve", "root", fingerprints=(KEY, OTHER)))
+    assert "StrictHostKeyChecking=yes" in argv
+    assert "UserKnownHostsFile=none" in argv
+    assert known(argv, KEY) == "host ssh-ed25519 AAAA\n"
+    assert known(argv, OTHER) == "host ssh-ed25519 AAAA\n"
+    assert known(argv, "SHA256:" + "c" * 43) == ""
+    assert known(argv, "NONE") == ""
+
+
+@pytest.mark.parametrize("evil", ["*", "SHA256:*) touch /tmp/x;; x", "SHA256:" + "a" * 42])
+def test_what_is_no_fingerprint_is_known_to_nobody(evil: str) -> None:
+    argv = ssh_command(SshEndpoint("pve", "root", fingerprints=(evil,)))
+    assert evil not in " ".join(argv)
+    assert known(argv, KEY) == ""

@@ -139,7 +139,7 @@ class FileStateKind:
 
     def parse(self, frame: Frame, queries: Sequence[FileState]) -> Mapping[FileState, object]:
         """Return a FileStatus for each path that was seen or seen to be missing."""
-        seen = _Parsed(frame.stdout)
+        seen = _Parsed(b"" if frame.dropped else frame.stdout)
         return {each: self._one(seen, frame, each) for each in queries}
 
     @staticmethod
@@ -219,7 +219,7 @@ class _Parsed:
         text = [each.decode("ascii", "replace") for each in fields[:7]]
         owner = text[4] if text[2] == "UNKNOWN" else text[2]
         group = text[5] if text[3] == "UNKNOWN" else text[3]
-        mode = "0" + text[1].zfill(3)
+        mode = text[1].zfill(4)
         kind = _TYPES.get(fields[0], "other")
         target[fields[7]] = FileStatus(kind, mode, owner, group, text[4], text[5], int(text[6]))
 
@@ -253,7 +253,7 @@ class FileTextKind:
 
     def parse(self, frame: Frame, queries: Sequence[FileText]) -> Mapping[FileText, object]:
         """Return bytes, None (absent) or CannotTell for each path."""
-        seen = _Parsed(frame.stdout)
+        seen = _Parsed(b"" if frame.dropped else frame.stdout)
         found: dict[FileText, object] = {}
         for each in queries:
             path = each.path.encode()
@@ -291,7 +291,8 @@ class LinkTargetKind:
     def parse(self, frame: Frame, queries: Sequence[LinkTarget]) -> Mapping[LinkTarget, object]:
         """Return the target for each path."""
         seen: dict[str, str] = {}
-        for line in frame.stdout.decode("utf-8", "replace").split("\n")[:-1]:
+        lines = [] if frame.dropped else frame.stdout.decode("utf-8", "replace").split("\n")[:-1]
+        for line in lines:
             path, found, target = line.partition("|")
             if found:
                 seen[path] = target

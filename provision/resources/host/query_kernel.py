@@ -47,7 +47,8 @@ class ModuleStateKind:
     def parse(self, frame: Frame, queries: Sequence[ModuleState]) -> Mapping[ModuleState, object]:
         """Return the state for each module."""
         seen: dict[str, str] = {}
-        for line in frame.stdout.decode("utf-8", "replace").split("\n")[:-1]:
+        lines = [] if frame.dropped else frame.stdout.decode("utf-8", "replace").split("\n")[:-1]
+        for line in lines:
             tag, _, name = line.partition(" ")
             if tag in _STATES:
                 seen[name] = _STATES[tag]
@@ -147,7 +148,7 @@ class BootStateKind:
             tag, found, value = line.partition("|")
             if found:
                 fields.setdefault(tag, []).append(value)
-        if "done" not in fields or "running" not in fields:
+        if "done" not in fields or "running" not in fields or frame.dropped:
             return dict.fromkeys(queries, why(frame, "the boot loader"))
         loader, evidence = _loader(fields)
         status = BootStatus(

@@ -51,7 +51,7 @@ class ClockStateKind:
     def parse(self, frame: Frame, queries: Sequence[ClockState]) -> Mapping[ClockState, object]:
         """Return a ClockStatus."""
         answer: object = why(frame, "the clock")
-        for line in frame.stdout.decode("utf-8", "replace").split("\n"):
+        for line in frame.stdout.decode("utf-8", "replace").split("\n")[:-1]:
             fields = line.split("|")
             if fields[0] == "clock" and len(fields) == 3 and fields[1] in ("yes", "no"):  # noqa: PLR2004 - format
                 answer = ClockStatus(fields[1] == "yes", fields[2])
@@ -132,7 +132,7 @@ class BridgesKind:
     def parse(self, frame: Frame, queries: Sequence[Bridges]) -> Mapping[Bridges, object]:
         """Return a tuple of Bridge, by name."""
         lines = frame.stdout.decode("utf-8", "replace").split("\n")
-        if "done|" not in lines:
+        if "done|" not in lines or frame.dropped:
             return dict.fromkeys(queries, why(frame, "bridges"))
         rows = [line.split("|") for line in lines if line.startswith("bridge|")]
         found = tuple(

@@ -52,7 +52,8 @@ class SysctlValueKind:
     def parse(self, frame: Frame, queries: Sequence[SysctlValue]) -> Mapping[SysctlValue, object]:
         """Return the value for each parameter."""
         seen: dict[str, object] = {}
-        for line in frame.stdout.decode("utf-8", "replace").split("\n")[:-1]:
+        lines = [] if frame.dropped else frame.stdout.decode("utf-8", "replace").split("\n")[:-1]
+        for line in lines:
             tag, _, rest = line.partition("|")
             if tag == "a":
                 seen[rest] = None

@@ -64,7 +64,7 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
         (
             b"s|regular file|644|root|adm|0|4|2|/etc/a\n"
             b"s|symbolic link|777|root|root|0|0|1|/etc/l\n"
-            b"s|directory|1777|UNKNOWN|root|1234|0|40|/var/tmp\n"
+            b"s|directory|1777|UNKNOWN|root|1234|0|40|/srv/shared\n"
             b"a|/etc/gone\nx|/root/secret\nsums\n" + f"{_SUM}  /etc/a\n".encode() + b"c|/etc/a\n:x\n\n.\n"
         ),
         {

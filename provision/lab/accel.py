@@ -18,6 +18,7 @@ from provision.lab.settings import cache_root
 TCG = ("-accel", "tcg,thread=multi", "-cpu", "max")
 KVM = ("-accel", "kvm", "-cpu", "host")
 PROOF = b"userland runs\n"
+KVM_DEVICE = Path("/dev/kvm")
 _DEADLINE = 20.0
 
 
@@ -27,7 +28,7 @@ def choose(kernel: Path) -> tuple[str, ...]:
     Args:
         kernel: a Linux kernel with a serial console.
     """
-    if not Path("/dev/kvm").exists():
+    if not KVM_DEVICE.exists():
         return TCG
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     verdict = cache_root() / f"kvm-{boot_id}"
@@ -45,8 +46,9 @@ def prove(kernel: Path, accelerator: tuple[str, ...]) -> bool:
         initrd = Path(folder) / "initrd"
         initrd.write_bytes(proof_initramfs())
         argv = [
-            "qemu-system-x86_64", "-machine", "q35", *accelerator, "-m", "512", "-nodefaults",
-            "-display", "none", "-no-reboot", "-serial", "stdio", "-kernel", str(kernel), "-initrd", str(initrd),
+            "qemu-system-x86_64", "-machine", "q35", *accelerator, "-m", "512",
+            "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
+            "-kernel", str(kernel), "-initrd", str(initrd),
             "-append", "console=ttyS0 panic=-1",
         ]  # fmt: skip
         with contextlib.suppress(subprocess.TimeoutExpired, OSError):

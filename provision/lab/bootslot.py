@@ -1,7 +1,7 @@
 """Lets at most two virtual machines of a lab boot at the same time.
 
 `python -m provision.lab.bootslot LAB KEY NAME` runs beside a paused QEMU: it waits for a slot, lets the
-processors run, and holds the slot until the login prompt stands on the serial console or a deadline has passed.
+processors run, and holds the slot until the login prompt stands on the serial console, or a deadline.
 """
 
 from __future__ import annotations

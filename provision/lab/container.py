@@ -108,7 +108,7 @@ def apply_seed(machine: Container, name: str, cloud_init: CloudInit | None, nics
     machine.write("etc/hostname", hostname + "\n")
     machine.write("etc/hosts", f"127.0.1.1 {hostname} {hostname}\n127.0.0.1 localhost\n")
     machine.write("etc/machine-id", uuid.uuid4().hex + "\n")
-    machine.write("etc/default/chrony", 'DAEMON_OPTS="-F 1 -x"\n')
+    machine.lay_clock()
     machine.write("usr/bin/cloud-init", (ASSETS / "cloud-init").read_text(), 0o755)
     for index, nic in enumerate(nics):
         address = seed.subnet(cloud_init, index) if cloud_init else None

@@ -54,7 +54,7 @@ def prepare_container(settings: LabSettings, machine: Container) -> None:
     for path, text in files(settings).items():
         machine.write(path, text)
     machine.write("etc/systemd/network/10-lab.network", static_network(settings, settings.hypervisor[1]))
-    machine.write("etc/default/chrony", 'DAEMON_OPTS="-F 1 -x"\n')
+    machine.lay_clock()
     machine.write("etc/default/grub", 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\nGRUB_CMDLINE_LINUX=""\n')
     machine.write("boot/vmlinuz-stand-in", "no kernel: the lab's container hypervisor\n")
     for name in ("update-initramfs", "update-grub"):
@@ -85,6 +85,8 @@ def prepare_vm(settings: LabSettings, machine: Machine, images: Path) -> None:
     with tempfile.TemporaryDirectory() as laid:
         root = Path(laid)
         _lay_vm(settings, root)
+        for folder in (root, *(path for path in root.rglob("*") if path.is_dir())):
+            folder.chmod(0o755)
         # In a mount namespace of its own: cut off anywhere, mount and loop device go with the process.
         script = (
             'set -e; mount -o "loop,offset=$1" "$2" /mnt; cp -rT --preserve=mode,links "$3" /mnt; '

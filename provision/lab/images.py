@@ -26,7 +26,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """What a lab runs from: the containers' root filesystem, the VM image's folder or None, what is served."""
+    """What a lab runs from: the containers' root filesystem, the VM image's folder, what is served."""
 
     rootfs: Path
     vm: Path | None

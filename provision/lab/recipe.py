@@ -44,7 +44,7 @@ _FILES = {
     ),
     "etc/chrony/conf.d/lab.conf": "makestep 1 3\n",
     "etc/ssh/sshd_config.d/lab.conf": "UseDNS no\nPasswordAuthentication no\n",
-    "etc/machine-id": "uninitialized\n",
+    "etc/machine-id": "",  # "uninitialized" would make systemd enable every unit at the first boot
     "etc/hostname": "localhost\n",
     "etc/hosts": "127.0.0.1 localhost\n",
     "etc/fstab": "",
@@ -123,7 +123,7 @@ def build_vm_root(base: Path, root: Path, progress: Progress) -> None:
     run(["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", str(root), *VM_PACKAGES])
     (root / "usr/sbin/policy-rc.d").unlink()
     (root / "etc/resolv.conf").write_text("")
-    (root / "etc/machine-id").write_text("uninitialized\n")
+    (root / "etc/machine-id").write_text("")
     shutil.rmtree(root / "var/lib/apt/lists", ignore_errors=True)
     (root / "var/lib/apt/lists/partial").mkdir(parents=True)
     for key in (root / "etc/ssh").glob("ssh_host_*"):

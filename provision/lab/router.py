@@ -30,7 +30,7 @@ def prepare(settings: LabSettings, router: Container) -> None:
     router.write(
         "etc/chrony/chrony.conf", f"local stratum 8\nallow {settings.cidr}\ndriftfile /var/lib/chrony/drift\n"
     )
-    router.write("etc/default/chrony", 'DAEMON_OPTS="-F 1 -x"\n')
+    router.lay_clock()
     router.enable("dnsmasq.service")
     # Last: a preparation that was cut off is done again.
     router.write("etc/dnsmasq.conf.d-lab", "prepared\n")

@@ -183,6 +183,9 @@ def _start_daemon(settings: LabSettings, progress: Progress) -> None:
                 cwd="/",
             )
         record.replace(folder / "daemon.pid", f"{started.pid}\n")
+        # Until it has become another program, the child has no mark yet.
+        while processes.read_pid(folder / "daemon.pid") is None and started.poll() is None:
+            time.sleep(0.01)
     deadline = time.monotonic() + _DAEMON_DEADLINE
     while not (
         _listens(space, settings.host_address, API_PORT)

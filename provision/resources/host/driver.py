@@ -51,7 +51,7 @@ KEEP_ANSWERS = 8 * 1024 * 1024
 GREETING = Limit(120.0)
 """How long a host may take until its first frame: emulated ones are slow."""
 
-ANSWER = Limit(120.0)
+ANSWER = Limit(300.0)
 """How long all questions of one kind may take."""
 
 

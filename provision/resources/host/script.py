@@ -5,8 +5,9 @@ which switch `set -e` off (POSIX.1-2017, Shell Command Language, 2.14 `set`); wi
 would read the rest of the script. Measured basis: dash, bash --posix, busybox sh.
 
 `PATH`: absolute folders that the login brought come first, the usual six follow; relative and empty entries
-go. The shell is no login shell, so what it inherits is sshd's (`SetEnv PATH=`, PAM's environment) or sudo's
-`secure_path`: an administrator's word about where tools are, which a fixed list alone would overrule.
+go, and so do those in the user's own home (a shell's start-up file may put pyenv or conda in front). What is
+left is sshd's (`SetEnv PATH=`, PAM's environment) or sudo's `secure_path`: an administrator's word about
+where tools are, which a fixed list alone would overrule.
 
 While acting, file descriptor 9 holds the lock; names that begin with `provision_` are taken.
 """
@@ -48,7 +49,10 @@ set -f
 provision_found=
 IFS=:
 for provision_f in ${PATH:-}; do
-case $provision_f in /*) provision_found=$provision_found$provision_f: ;; esac
+case $provision_f in
+"${HOME:-/}"/*) ;;
+/*) provision_found=$provision_found$provision_f: ;;
+esac
 done
 unset IFS
 set +f

@@ -1,0 +1,347 @@
+"""SshConnection and HostDriver against a real OpenSSH server on loopback."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provision.connections import ssh_open
+from provision.connections.contracts import SshEndpoint
+from provision.connections.keys import new_host_key
+from provision.connections.ssh import SshConnection
+from provision.resources.contracts import Action, Blob, Fix, Verdict
+from provision.resources.host.driver import HostDriver
+from provision.values.cancel import Cancel, Interrupted
+from provision.values.errors import Permanent, ProvisionError, Refused, Transient
+from tests.contract.sshd import Server, missing, server, write_key
+
+if missing():
+    pytest.skip(missing(), allow_module_level=True)
+
+FRONT = "SetEnv PATH=/opt/front:/usr/bin:/bin"
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with server(tmp_path_factory.mktemp("sshd"), "127.0.0.41", getpass.getuser(), FRONT) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the developer's own keys, agent and configuration out of the tests."""
+    (tmp_path / "home" / ".ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return tmp_path / "home"
+
+
+def driver(endpoint: SshEndpoint, state: Path, who: str = "me@here") -> HostDriver:
+    return HostDriver("n1/ssh", SshConnection(endpoint, "n1/ssh"), {}, who=who, state=str(state))
+
+
+def run(endpoint: SshEndpoint, script: bytes) -> tuple[int | None, bytes, bytes]:
+    connection = SshConnection(endpoint)
+    streams: dict[bool, bytes] = {False: b"", True: b""}
+
+    def take(data: bytes, stderr: bool) -> None:
+        streams[stderr] += data
+
+    try:
+        rc = connection.execute(script, on_output=take, cancel=Cancel())
+    finally:
+        connection.close()
+    return rc, streams[False], streams[True]
+
+
+def count_openings(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list that grows by one with every attempt to connect."""
+    tries: list[object] = []
+    real = ssh_open.open_transport
+
+    def counted(*arguments: Any) -> Any:
+        tries.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr("provision.connections.ssh.open_transport", counted)
+    return tries
+
+
+def fix(script: str, timeout: float = 60.0) -> Action:
+    return Action(None, "fix", Fix(script, timeout=timeout))
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def test_both_streams_and_the_status_come_back(host: Server) -> None:
+    assert run(host.endpoint(), b"echo out; echo err >&2; exit 7\n") == (7, b"out\n", b"err\n")
+
+
+def test_a_large_script_and_large_output_pass_at_the_same_time(host: Server) -> None:
+    noise = b"head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2\n"
+    rc, out, err = run(host.endpoint(), noise + b": " + b"x" * 5_000_000 + b"\n" + noise)
+    assert (rc, len(out), len(err)) == (0, 6_000_000, 6_000_000)
+
+
+def test_many_executions_share_one_connection(host: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = count_openings(monkeypatch)
+    connection = SshConnection(host.endpoint())
+    for _ in range(3):
+        assert connection.execute(b"exit 0\n", on_output=lambda *_: None, cancel=Cancel()) == 0
+    connection.close()
+    connection.close()
+    assert (connection.executions, len(opened)) == (3, 1)
+
+
+def test_a_closed_connection_opens_again(host: Server) -> None:
+    connection = SshConnection(host.endpoint())
+    for _ in range(2):
+        assert connection.execute(b"exit 0\n", on_output=lambda *_: None, cancel=Cancel()) == 0
+        connection.close()
+
+
+def test_a_connection_that_died_while_idle_opens_again(host: Server) -> None:
+    connection = SshConnection(host.endpoint())
+    assert connection.execute(b"exit 0\n", on_output=lambda *_: None, cancel=Cancel()) == 0
+    host.cut()
+    assert connection.execute(b"exit 0\n", on_output=lambda *_: None, cancel=Cancel()) == 0
+    connection.close()
+
+
+def test_a_background_child_does_not_hold_up_the_end(host: Server) -> None:
+    begun = time.monotonic()
+    rc, out, _ = run(host.endpoint(), b"sleep 60 & echo $!; exit 0\n")
+    os.kill(int(out), 9)
+    assert rc == 0
+    assert time.monotonic() - begun < 50
+
+
+def test_tools_in_front_of_sshd_s_path_win(host: Server, tmp_path: Path) -> None:
+    (result,) = driver(host.endpoint(), tmp_path).act(
+        "r", [fix('printf "%s\\n" "$PATH"')], [], lambda _: None, Cancel()
+    )
+    assert result.output[0].startswith("/opt/front:/usr/bin:/bin:/usr/local/sbin:")
+
+
+# ---------------------------------------------------------------- trust
+
+
+def test_an_unknown_host_key_is_refused_with_the_command_to_accept_it(host: Server, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="HOST_KEY_UNKNOWN") as caught:
+        run(host.endpoint(fingerprints=(), known_hosts=tmp_path / "none"), b"")
+    diagnostic = caught.value.diagnostics[0]
+    assert host.host_key.fingerprint in diagnostic.summary
+    assert f"provision trust INVENTORY {host.address} {host.host_key.fingerprint}" in diagnostic.remedy
+
+
+def test_a_wrong_fingerprint_is_refused_and_known_hosts_cannot_overrule_it(
+    host: Server, tmp_path: Path
+) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text(f"[{host.address}]:{host.port} {host.host_key.public}\n")
+    wrong = new_host_key().fingerprint
+    with pytest.raises(Refused, match="HOST_KEY_CHANGED") as caught:
+        run(host.endpoint(fingerprints=(wrong,), known_hosts=known), b"")
+    assert wrong in caught.value.diagnostics[0].evidence[0]
+
+
+def test_a_known_host_key_is_accepted(host: Server, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text(f"[{host.address}]:{host.port} {host.host_key.public}\n")
+    assert run(host.endpoint(fingerprints=(), known_hosts=known), b"exit 3\n")[0] == 3
+
+
+def test_the_user_s_own_known_hosts_is_the_default(host: Server, home: Path) -> None:
+    (home / ".ssh" / "known_hosts").write_text(f"[{host.address}]:{host.port} {host.host_key.public}\n")
+    assert run(host.endpoint(fingerprints=()), b"exit 3\n")[0] == 3
+
+
+def test_a_changed_host_key_is_refused(host: Server, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    known.write_text(f"[{host.address}]:{host.port} {new_host_key().public}\n")
+    with pytest.raises(Refused, match="HOST_KEY_CHANGED"):
+        run(host.endpoint(fingerprints=(), known_hosts=known), b"")
+
+
+def test_a_revoked_host_key_is_refused(host: Server, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    line = f"[{host.address}]:{host.port} {host.host_key.public}\n"
+    known.write_text(f"{line}@revoked {line}")
+    with pytest.raises(Refused, match="HOST_KEY_REVOKED"):
+        run(host.endpoint(fingerprints=(), known_hosts=known), b"")
+
+
+def test_waiting_never_waits_for_another_host_key(host: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = count_openings(monkeypatch)
+    with pytest.raises(Refused, match="HOST_KEY_CHANGED"):
+        run(host.endpoint(fingerprints=(new_host_key().fingerprint,), wait=60.0), b"")
+    assert len(tries) == 1
+
+
+# ---------------------------------------------------------------- login
+
+
+def test_a_key_that_the_host_does_not_know_is_no_login(host: Server, tmp_path: Path) -> None:
+    key = write_key(tmp_path / "other", new_host_key())
+    with pytest.raises(Permanent, match="SSH_AUTH_FAILED") as caught:
+        run(host.endpoint(key=key), b"")
+    assert "PRIVATE KEY" not in repr(caught.value.diagnostics)
+
+
+def test_a_key_file_that_is_missing_is_named(host: Server, tmp_path: Path) -> None:
+    with pytest.raises(Permanent, match="SSH_KEY_UNREADABLE") as caught:
+        run(host.endpoint(key=tmp_path / "none"), b"")
+    assert str(tmp_path / "none") in caught.value.diagnostics[0].summary
+
+
+def test_default_keys_are_found(host: Server, home: Path) -> None:
+    (home / ".ssh" / "id_ed25519").write_bytes(host.client_key.read_bytes())
+    assert run(host.endpoint(key=None), b"exit 3\n")[0] == 3
+
+
+def test_no_key_at_all_is_said(host: Server) -> None:
+    with pytest.raises(Permanent, match="SSH_AUTH_FAILED") as caught:
+        run(host.endpoint(key=None), b"")
+    assert "no key was found" in caught.value.diagnostics[0].evidence[0]
+
+
+# ---------------------------------------------------------------- reaching it
+
+
+def test_a_host_that_refuses_connections_is_unreachable(host: Server) -> None:
+    with pytest.raises(Transient, match="HOST_UNREACHABLE"):
+        run(host.endpoint(address="127.0.0.42"), b"")
+
+
+def test_a_name_that_does_not_resolve_is_unreachable(host: Server) -> None:
+    with pytest.raises(Transient, match="HOST_UNREACHABLE"):
+        run(host.endpoint(address="no-such-host.invalid"), b"")
+
+
+def test_waiting_goes_on_until_the_host_is_up(tmp_path: Path) -> None:
+    with server(tmp_path, "127.0.0.43", getpass.getuser()) as late:
+        late.stop()
+        threading.Timer(1.2, late.start).start()
+        assert run(late.endpoint(wait=30.0), b"exit 3\n")[0] == 3
+
+
+def test_leaving_ends_the_wait(host: Server) -> None:
+    cancel = Cancel()
+    threading.Timer(0.3, cancel.leave).start()
+    connection = SshConnection(host.endpoint(address="127.0.0.42", wait=300.0))
+    with pytest.raises(Interrupted):
+        connection.execute(b"", on_output=lambda *_: None, cancel=cancel)
+
+
+def test_the_user_s_configuration_applies(host: Server, home: Path) -> None:
+    (home / ".ssh" / "config").write_text(
+        f"Host nickname\n  HostName {host.address}\n  Port {host.port}\n  IdentityFile {host.client_key}\n"
+    )
+    endpoint = SshEndpoint("nickname", host.user, fingerprints=(host.host_key.fingerprint,))
+    assert run(endpoint, b"exit 3\n")[0] == 3
+
+
+def test_a_jump_host_is_passed_and_its_key_is_checked_too(host: Server, home: Path) -> None:
+    jump = f"{host.user}@{host.address}:{host.port}"
+    (home / ".ssh" / "id_ed25519").write_bytes(host.client_key.read_bytes())
+    with pytest.raises(Refused, match="HOST_KEY_UNKNOWN"):
+        run(host.endpoint(jump=jump), b"")
+    (home / ".ssh" / "known_hosts").write_text(f"[{host.address}]:{host.port} {host.host_key.public}\n")
+    assert run(host.endpoint(jump=jump), b"exit 3\n")[0] == 3
+
+
+# ---------------------------------------------------------------- the driver over it
+
+
+def test_a_connection_killed_in_the_middle_of_a_fix_leaves_it_unknown(host: Server, tmp_path: Path) -> None:
+    there = driver(host.endpoint(), tmp_path / "state")
+    results = there.act("r1", [fix("echo begun; sleep 1"), fix(":")], [], lambda _: host.cut(), Cancel())
+    assert [each.verdict for each in results] == [Verdict.UNKNOWN, Verdict.NOT_BEGUN]
+    assert results[0].handle.isdigit()
+    there.close()
+
+
+def test_a_fix_that_outlives_its_connection_holds_the_lock_and_the_next_run_says_who(
+    host: Server, tmp_path: Path
+) -> None:
+    state, go = tmp_path / "state", tmp_path / "go"
+    there = driver(host.endpoint(), state, who="ann@desk")
+    waiting = fix(f"echo begun; while [ ! -e {go} ]; do sleep 0.05; done; touch {tmp_path}/ended")
+    (result,) = there.act("run-a", [waiting], [], lambda _: host.cut(), Cancel())
+    assert result.verdict == Verdict.UNKNOWN
+    with pytest.raises(ProvisionError, match=r"HOST_LOCKED: .* run run-a of ann@desk since 20"):
+        driver(host.endpoint(), state).act("run-b", [fix(":")], [], lambda _: None, Cancel())
+    go.touch()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            (result,) = driver(host.endpoint(), state).act("run-b", [fix(":")], [], lambda _: None, Cancel())
+            break
+        except ProvisionError:
+            time.sleep(0.1)
+    assert result.verdict == Verdict.DONE
+    assert (tmp_path / "ended").exists()
+
+
+def test_a_fix_that_takes_too_long_is_ended_by_a_second_channel(host: Server, tmp_path: Path) -> None:
+    there = driver(host.endpoint(), tmp_path / "state")
+    slow = fix(f"echo $$ >{tmp_path}/pid; sleep 300", timeout=0.5)
+    (result,) = there.act("r1", [slow], [], lambda _: None, Cancel())
+    assert result.diagnostic is not None
+    assert result.diagnostic.code == "FIX_TIMED_OUT"
+    (again,) = there.act("r2", [fix(":")], [], lambda _: None, Cancel())
+    assert again.verdict == Verdict.DONE
+    there.close()
+
+
+def test_large_content_is_resumed(host: Server, tmp_path: Path) -> None:
+    data = os.urandom(3_000_000)
+    blob = Blob(hashlib.sha256(data).hexdigest(), data)
+    part = tmp_path / "state" / "blobs" / f"{blob.sha256}.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(data[:1_000_000])
+    there = driver(host.endpoint(), tmp_path / "state")
+    action = Action(None, "blob", Fix(f"sha256sum <$PROVISION_BLOBS/{blob.sha256}", blobs=(blob,)))
+    (result,) = there.act("r1", [action], [], lambda _: None, Cancel())
+    assert result.output == (f"{blob.sha256}  -",)
+    assert not part.exists()
+    assert there.round_trips == 1
+    there.close()
+
+
+def test_an_upload_that_was_cut_keeps_what_had_arrived(host: Server, tmp_path: Path) -> None:
+    path = tmp_path / "state" / "blobs" / "x"
+    data = os.urandom(30_000_000)
+    connection = SshConnection(host.endpoint())
+
+    def cut_when_some_has_arrived() -> None:
+        part = Path(f"{path}.part")
+        while not (part.exists() and part.stat().st_size):
+            time.sleep(0.005)
+        host.cut()
+
+    threading.Thread(target=cut_when_some_has_arrived, daemon=True).start()
+    with pytest.raises(Transient, match="HOST_CUT"):
+        connection.upload(str(path), data, Cancel())
+    assert not path.exists()
+    connection.upload(str(path), data, Cancel())
+    assert path.read_bytes() == data
+    assert path.stat().st_mode & 0o777 == 0o600
+    connection.close()
+
+
+def test_an_upload_to_a_folder_that_cannot_be_made_is_reported(host: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    connection = SshConnection(host.endpoint())
+    with pytest.raises(Permanent, match="UPLOAD_FAILED"):
+        connection.upload(f"{tmp_path}/file/blobs/x", b"data", Cancel())
+    connection.close()

@@ -99,7 +99,7 @@ class ModelProxmox:
         """Answer one request; see ApiConnection."""
         self.requests += 1
         sent = plain(data or {})
-        self.log.append((method, path, sent))
+        self.log.append((method, path, dict(sent)))
         fault = self.faults.pop((method, path), None)
         if fault is not None:
             raise fault

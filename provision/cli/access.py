@@ -31,6 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def open_shell(
+    context: typer.Context,
     inventory: InventoryName,
     node: Annotated[
         str, typer.Argument(metavar="NODE", help="Node, hypervisor or `router`.", show_default=False)
@@ -44,7 +45,7 @@ def open_shell(
     """Log in as provision does: its address, user, key, jump host, and the host key that it accepts."""
     from provision.connections.contracts import SshEndpoint  # noqa: PLC0415 - keep --help fast
 
-    found = settle(inventory)
+    found = settle(context, inventory)
     name = node if node == "router" else f"{node}/ssh"
     with closing(open_site(found)) as site:
         systems = [each.removesuffix("/ssh") for each in site.session.systems if not each.endswith("/api")]

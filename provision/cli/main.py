@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from provision.cli import access, files, history, runs
+from provision.cli import access, files, history, labs, runs
 from provision.cli.state import Debug, State
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (files, runs, history, access):
+for _module in (files, runs, history, labs, access):
     _module.register(app)
 
 
@@ -55,10 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: arguments without the program's name; those of the process if None.
     """
-    state = State(debug=bool(os.environ.get("PROVISION_DEBUG")))
+    arguments = tuple(sys.argv[1:] if argv is None else argv)
+    state = State(debug=bool(os.environ.get("PROVISION_DEBUG")), argv=arguments)
     _escape_what_cannot_be_encoded()
     try:
-        code = _run(sys.argv[1:] if argv is None else list(argv), state)
+        code = _run(list(arguments), state)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader went away (`provision plan | head`): end quietly; nothing may flush into it at exit.

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+import typer
+
 from provision.cli.names import find_inventory
-from provision.cli.state import usage
+from provision.cli.state import state, usage
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError
 from provision.values.outcomes import ExitCode
@@ -32,13 +37,14 @@ def read(name: str) -> Inventory:
     return load(find_inventory(name))
 
 
-def settle(name: str, *, start_lab: bool = False) -> Inventory:
+def settle(context: typer.Context, name: str, *, start_lab: bool = False) -> Inventory:
     """Return an inventory that can be reached from where this process runs.
 
     With a `lab:` section this process is replaced, once, by the same command inside the lab's network; there
     the lab's own file (addresses, fingerprints, keys) is laid over the inventory.
 
     Args:
+        context: of the command; knows its arguments.
         name: what the user typed.
         start_lab: start a lab that is not up (`apply`), rather than say so.
 
@@ -52,10 +58,10 @@ def settle(name: str, *, start_lab: bool = False) -> Inventory:
     if inventory.lab is None:
         return inventory
     settings = lab_settings(inventory)
-    if os.environ.get(INSIDE) == settings.name:
-        return load(find_inventory(name), overlays=[settings.folder / "site.yaml"])
-    _enter(settings, name, start=start_lab)
-    raise AssertionError("entering a lab replaces the process")
+    if os.environ.get(INSIDE) != settings.name:
+        with lab_errors(settings.name):
+            _enter(settings, name, state(context).argv, start=start_lab)
+    return load(find_inventory(name), overlays=[settings.folder / "site.yaml"])
 
 
 def open_site(inventory: Inventory, playbook: str | None = None) -> Site:
@@ -106,9 +112,41 @@ def lab_settings(inventory: Inventory) -> LabSettings:
         ) from problem
 
 
-def _enter(settings: LabSettings, name: str, *, start: bool) -> NoReturn:
+@contextmanager
+def lab_errors(name: str) -> Iterator[None]:
+    """Turn what the lab says into a diagnostic; it needs root for nearly everything.
+
+    Raises:
+        ProvisionError: the lab cannot do it.
+    """
+    from provision.lab.settings import LabError  # noqa: PLC0415 - keep --help fast
+
+    if os.geteuid() != 0:
+        summary = "a lab is made of network namespaces and machines of its own, and needs root"
+        raise ProvisionError(Diagnostic("LAB_NEEDS_ROOT", summary, name, remedy="run the command as root"))
+    try:
+        yield
+    except LabError as problem:
+        first, *rest = str(problem).splitlines() or [""]
+        raise ProvisionError(Diagnostic("LAB_FAILED", first, name, evidence=tuple(rest))) from problem
+
+
+def _enter(settings: LabSettings, name: str, argv: Sequence[str], *, start: bool) -> NoReturn:
     """Replace this process by the same command inside the lab."""
-    del start
-    raise ProvisionError(
-        Diagnostic("LAB_NOT_UP", f"the lab {settings.name} is not up", remedy=f"provision lab up {name}")
-    )
+    from provision.lab import site  # noqa: PLC0415 - keep --help fast
+
+    if not site.status(settings.name).up:
+        if not start:
+            summary = f"the lab of {name} is not up"
+            raise ProvisionError(
+                Diagnostic("LAB_NOT_UP", summary, settings.name, remedy=f"provision lab up {name}")
+            )
+        site.up(settings, say)
+    os.environ[INSIDE] = settings.name
+    # -P: what lies in the user's folder is not imported.
+    site.enter(settings.name, [sys.executable, "-P", "-m", "provision.cli.main", *argv])
+
+
+def say(line: str) -> None:
+    """Tell what the lab does."""
+    print(f"lab: {line}", file=sys.stderr, flush=True)

@@ -127,7 +127,7 @@ def plan(
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
     """Show what apply would do. Changes nothing."""
-    found = settle(inventory)
+    found = settle(context, inventory)
     options = _options(target, step, allow, prune=prune)
     with closing(open_site(found, playbook)) as site:
         with _watched(context, errors=True) as (_, emit, cancel):
@@ -186,7 +186,7 @@ def apply(
             "CONFIRMATION_MISSING", "there is no terminal to ask on, and nothing was confirmed", "give --yes"
         )
     name, saved, promised = saved_plan(inventory)
-    found = settle(name, start_lab=True)
+    found = settle(context, name, start_lab=True)
     options = _options(target, step, allow, prune=prune)
 
     with (
@@ -232,7 +232,7 @@ def verify(
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
     """Prove the site by checks of its own, on fresh answers. Changes nothing."""
-    found = settle(inventory)
+    found = settle(context, inventory)
     options = _options(target, None, None, strict=strict)
     with (
         closing(open_site(found)) as site,
@@ -273,7 +273,7 @@ def destroy(
             "destroy removes machines and their data, and nobody can be asked",
             f"give {flags}",
         )
-    found = settle(inventory)
+    found = settle(context, inventory)
     options = _options(None, None, allow, host=host)
     with (
         closing(open_site(found)) as site,

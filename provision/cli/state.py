@@ -23,10 +23,12 @@ class State:
     Args:
         debug: whether an unexpected error shows its traceback.
         journal: where the run wrote its journal, once known.
+        argv: the arguments of this call.
     """
 
     debug: bool = False
     journal: str = ""
+    argv: tuple[str, ...] = ()
 
 
 def state(context: typer.Context) -> State:

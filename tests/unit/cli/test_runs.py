@@ -89,7 +89,7 @@ class FakeSite:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> FakeSite:
     fake = FakeSite()
-    monkeypatch.setattr(runs, "settle", lambda _name, **_how: INVENTORY)
+    monkeypatch.setattr(runs, "settle", lambda _context, _name, **_how: INVENTORY)
     monkeypatch.setattr(runs, "read", lambda _name: INVENTORY)
     monkeypatch.setattr(runs, "open_site", lambda _inventory, _playbook=None: fake)
     return fake

@@ -1,0 +1,124 @@
+"""Commands of the lab: up, down, status, console."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from provision.cli.names import complete_inventory
+from provision.cli.place import lab_errors, lab_settings, read, say
+from provision.cli.state import Debug, out
+from provision.values.outcomes import ExitCode
+
+LabInventory = Annotated[
+    str,
+    typer.Argument(
+        metavar="INVENTORY",
+        help="Inventory with a lab: section; the shipped inventories/lab.yaml if left out.",
+        autocompletion=complete_inventory,
+        show_default=False,
+    ),
+]
+DEFAULT = "inventories/lab.yaml"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    group = typer.Typer(
+        help="The rehearsal site on this machine; needs root.", no_args_is_help=True, rich_markup_mode=None
+    )
+    for command in (up, down, status, console):
+        group.command()(command)
+    app.add_typer(group, name="lab")
+
+
+def up(inventory: LabInventory = DEFAULT, debug: Debug = False) -> int:  # noqa: ARG001 - its callback does the work
+    """Start the lab: network, router, hypervisor, API. What runs is left as it is."""
+    settings = lab_settings(read(inventory))
+    with lab_errors(settings.name):
+        from provision.lab import site  # noqa: PLC0415 - keep --help fast
+
+        site.up(settings, say)
+    out().print(f"lab {settings.name} is up; next: provision apply {inventory}", soft_wrap=True)
+    return 0
+
+
+def down(inventory: LabInventory = DEFAULT, debug: Debug = False) -> int:  # noqa: ARG001 - its callback does the work
+    """Remove every process, namespace, mount and file of the lab. Images stay in the cache."""
+    name = lab_settings(read(inventory)).name
+    with lab_errors(name):
+        from provision.lab import site  # noqa: PLC0415 - keep --help fast
+
+        site.down(name)
+    out().print(f"lab {name} is down", soft_wrap=True)
+    return 0
+
+
+def status(inventory: LabInventory = DEFAULT, debug: Debug = False) -> int:  # noqa: ARG001 - its callback does the work
+    """Show what runs. Exit 1 when the lab is not up."""
+    name = lab_settings(read(inventory)).name
+    with lab_errors(name):
+        from provision.lab import site  # noqa: PLC0415 - keep --help fast
+
+        found = site.status(name)
+    from provision.report.style import printable  # noqa: PLC0415 - keep --help fast
+
+    driver = f", driver {found.driver}" if found.driver else ""
+    out().print(f"lab {name} is {'up' if found.up else 'not up'}{driver}", soft_wrap=True)
+    for part in found.parts:
+        pid = f"  pid {part.pid}" if part.pid is not None else ""
+        detail = f"  {part.detail}" if part.detail else ""
+        out().print(
+            printable(f"  {part.kind:<10}  {part.name:<16}  {part.state:<8}{pid}{detail}"), soft_wrap=True
+        )
+    return int(ExitCode.DONE if found.up else ExitCode.ERROR)
+
+
+def console(
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="A VM, the hypervisor or `router`.", show_default=False)
+    ],
+    inventory: LabInventory = DEFAULT,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, metavar="N", help="How many of the last lines.")
+    ] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing until Ctrl-C.")] = False,
+    debug: Debug = False,  # noqa: ARG001 - its callback does the work
+) -> int:
+    """Print the end of a machine's serial console."""
+    name = lab_settings(read(inventory)).name
+    with lab_errors(name):
+        from provision.lab import site  # noqa: PLC0415 - keep --help fast
+
+        file = site.console(name, node)
+    place = print_tail(file, lines)
+    while follow:
+        time.sleep(0.5)
+        place = _print_from(file, place)
+    return 0
+
+
+def print_tail(file: Path, lines: int) -> int:
+    """Print the last lines of a console and return where they end."""
+    data = file.read_bytes()
+    _print_lines(b"\n".join(data.splitlines()[-lines:]))
+    return len(data)
+
+
+def _print_from(file: Path, place: int) -> int:
+    """Print the whole lines after a place and return where they end; a log that began anew is read anew."""
+    data = file.read_bytes()
+    new = data[place:] if len(data) >= place else data
+    whole = new[: new.rfind(b"\n") + 1]
+    _print_lines(whole)
+    return len(data) - len(new) + len(whole)
+
+
+def _print_lines(data: bytes) -> None:
+    from provision.report.style import printable  # noqa: PLC0415 - keep --help fast
+
+    for line in data.decode(errors="replace").splitlines():
+        print(printable(line.rstrip("\r")))

@@ -21,6 +21,7 @@ from provision.connections.contracts import (
     ShellConnection,
     SshEndpoint,
 )
+from provision.connections.trust import TrustStore
 from provision.engine import asked, savedplan
 from provision.engine.expand import VERIFY, expand, parse_playbook
 from provision.engine.generated import GeneratedValues
@@ -36,7 +37,7 @@ from provision.engine.world import Options, Parent, Playbook, Verification, Worl
 from provision.inventory import Inventory, Subject, declared_features, features_unserved, select
 from provision.inventory import load as load_inventory
 from provision.resources.contracts import Driver, Snapshot
-from provision.roles.contracts import SystemSpec
+from provision.roles.contracts import NotThere, SystemSpec
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Consent, Effect
@@ -185,7 +186,28 @@ class Site:
             return self.open_driver(spec, endpoint)
         return self._driver(spec, endpoint)
 
+    @property
+    def trust(self) -> TrustStore:
+        """Host keys that a person accepted; beside the inventory, so that no controller's loss loses them."""
+        file = Path(self.inventory.file or self.inventory.name)
+        return TrustStore(file.with_suffix(".trust"))
+
+    def endpoint(self, system: str, cancel: Cancel) -> Endpoint | NotThere:
+        """Return how a system is reached, with the host keys that are accepted for it.
+
+        Raises:
+            ProvisionError: what it follows from cannot be asked.
+        """
+        found = self.session.endpoint(system, cancel)
+        return found if isinstance(found, NotThere) else self._accepted(system, found)
+
+    def _accepted(self, system: str, endpoint: Endpoint) -> Endpoint:
+        if isinstance(endpoint, SshEndpoint) and not endpoint.fingerprints:
+            return replace(endpoint, fingerprints=self.trust.fingerprints(system))
+        return endpoint
+
     def _driver(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
+        endpoint = self._accepted(spec.name, endpoint)
         # Transports are slow to import, and only some of them are needed.
         if isinstance(endpoint, HttpsEndpoint):
             from provision.connections.https import PveConnection  # noqa: PLC0415

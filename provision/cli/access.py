@@ -1,4 +1,4 @@
-"""Commands that open a way to a host: ssh."""
+"""Commands that open a way to a host: ssh, trust."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from provision.cli.files import InventoryName
-from provision.cli.place import open_site, settle
-from provision.cli.state import Debug, usage
+from provision.cli.place import open_site, read, settle
+from provision.cli.state import Debug, out, usage
 from provision.values.cancel import Cancel
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command("ssh")(open_shell)
+    app.command()(trust)
 
 
 def open_shell(
@@ -52,13 +53,45 @@ def open_shell(
         if name not in site.session.systems:
             remedy = f"there are {', '.join(systems)}" if systems else ""
             raise usage("NODE_UNKNOWN", f"{found.file} has no host {node}", remedy)
-        endpoint = site.session.endpoint(name, Cancel())
+        endpoint = site.endpoint(name, Cancel())
     if not isinstance(endpoint, SshEndpoint):
         reason = getattr(endpoint, "reason", "it is this machine")
         raise usage("NODE_NOT_REACHED", f"{node} cannot be reached by SSH: {reason}")
     argv = ssh_command(endpoint, command or ())
     sys.stdout.flush()
     os.execvp(argv[0], argv)  # noqa: S606 - ssh takes over the terminal
+
+
+def trust(
+    inventory: InventoryName,
+    system: Annotated[
+        str,
+        typer.Argument(
+            metavar="SYSTEM", help="`NODE/ssh` or `router`, as the error names it.", show_default=False
+        ),
+    ],
+    fingerprint: Annotated[
+        str,
+        typer.Argument(
+            metavar="FINGERPRINT", help="SHA256:..., compared with the host's own.", show_default=False
+        ),
+    ],
+    debug: Debug = False,  # noqa: ARG001 - its callback does the work
+) -> int:
+    """Accept an SSH host key of a system, and no other one. It is kept in a file beside the inventory."""
+    found = read(inventory)
+    with closing(open_site(found)) as site:
+        systems = [each for each in site.world.systems if not each.endswith("/api")]
+        if system not in systems:
+            raise usage("SYSTEM_UNKNOWN", f"{found.file} has no {system}", f"there are {', '.join(systems)}")
+        try:
+            site.trust.accept(system, fingerprint)
+        except ValueError as problem:
+            raise usage("FINGERPRINT_WRONG", str(problem), "copy it from the error that named it") from None
+        except OSError as problem:
+            raise usage("FILE_NOT_WRITTEN", f"{problem.filename}: {problem.strerror}") from None
+    out().print(f"accepted for {system}: {fingerprint}", soft_wrap=True)
+    return 0
 
 
 def ssh_command(endpoint: SshEndpoint, command: Sequence[str] = ()) -> list[str]:

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from provision.cli import main
 from provision.cli.access import ssh_command
+from provision.cli.place import open_site, read
 from provision.connections.contracts import SshEndpoint
+from provision.values.cancel import Cancel
 
 KEY = "SHA256:" + "a" * 43
 OTHER = "SHA256:" + "B+/" * 14 + "b"
@@ -60,3 +63,39 @@ def test_what_is_no_fingerprint_is_known_to_nobody(evil: str) -> None:
     argv = ssh_command(SshEndpoint("pve", "root", fingerprints=(evil,)))
     assert evil not in " ".join(argv)
     assert known(argv, KEY) == ""
+
+
+SITE = """
+version: 1
+name: small
+network: { cidr: 192.168.1.0/24, gateway: 192.168.1.1 }
+nodes:
+  metal: { address: 192.168.1.9, ssh: { user: root } }
+"""
+
+
+def test_trust_is_kept_beside_the_inventory_and_decides(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(SITE)
+    site = open_site(read(str(file)))
+    before = site.endpoint("metal/ssh", Cancel())
+    assert isinstance(before, SshEndpoint)
+    assert before.fingerprints == ()
+    assert main.main(["trust", str(file), "metal/ssh", KEY]) == 0
+    after = site.endpoint("metal/ssh", Cancel())
+    assert isinstance(after, SshEndpoint)
+    assert after.fingerprints == (KEY,)
+    assert (tmp_path / "small.trust").is_file()
+
+
+@pytest.mark.parametrize(
+    ("system", "key"), [("metal/ssh", "SHA256:short"), ("nothing/ssh", KEY), ("metal/api", KEY)]
+)
+def test_trust_in_nonsense_is_wrong_usage(
+    system: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(SITE)
+    assert main.main(["trust", str(file), system, key]) == 64
+    assert "next:" in capsys.readouterr().err
+    assert not (tmp_path / "small.trust").exists()

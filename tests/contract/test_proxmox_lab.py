@@ -1,0 +1,151 @@
+"""The client against the lab's API, which shares no code with it: image, mapping, VM, power, marker, end."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from dataclasses import replace
+
+import pytest
+from pydantic import SecretStr
+
+from provision.connections.contracts import HttpsEndpoint
+from provision.connections.https import PveConnection
+from provision.resources.contracts import Action, ApiCall, Result, Verdict, ask
+from provision.resources.proxmox.driver import ProxmoxDriver
+from provision.resources.proxmox.image import ImageFile
+from provision.resources.proxmox.mapping import PciMapping
+from provision.resources.proxmox.marker import Marker
+from provision.resources.proxmox.queries import Permissions, Rights
+from provision.resources.proxmox.vm import Vm
+from provision.resources.proxmox.vm_life import VmAbsent, VmMarker, VmPower
+from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Passed
+from provision.values.cancel import Cancel
+from provision.values.effects import Effect, EffectClass
+from tests.contract import test_lab_api_proxmoxer
+from tests.contract.test_lab_api_proxmoxer import KEY, Site
+from tests.contract.test_proxmox_fakepve import Loop
+
+site = test_lab_api_proxmoxer.site
+MARK = Marker("lab", "vm-gpu", "SHA256:b", "SHA256:a")
+CARD = PciMapping(
+    "pve/api",
+    "pve",
+    "provision-lab-one",
+    (("path", "0000:01:00"), ("id", "1234:1111"), ("subsystem-id", "1af4:1100"), ("iommugroup", "7")),
+)
+
+
+@pytest.fixture
+def loop(site: Site) -> Loop:
+    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(site.ca.read_text())).hexdigest()
+    endpoint = HttpsEndpoint(
+        f"https://127.0.0.1:{site.port}", "provision@pve!lab", SecretStr(site.token), digest
+    )
+    return Loop(ProxmoxDriver("pve/api", PveConnection(endpoint), "pve"))
+
+
+def image(site: Site, sha256: str = "") -> ImageFile:
+    return ImageFile(
+        "pve/api", "pve", "local", "debian-1a2b3c4d.qcow2", site.image_url, sha256 or site.image_sum
+    )
+
+
+DISKS = "local-disks"
+"""The lab's storage for VM disks."""
+
+
+def machine(disks: str) -> Vm:
+    return Vm(
+        "pve/api",
+        "pve",
+        203,
+        "vm-gpu",
+        MARK,
+        settings=(
+            ("machine", "q35"),
+            ("bios", "ovmf"),
+            ("cpu", "cputype=host"),
+            ("cores", "1"),
+            ("memory", "768"),
+            ("balloon", "0"),
+            ("onboot", "0"),
+        ),
+        nics=(Nic("BC:24:11:00:00:01", "vmbr0"),),
+        drives=(
+            Drive(
+                "scsi0",
+                disks,
+                4 * 1024,
+                "local:import/debian-1a2b3c4d.qcow2",
+                (("discard", "on"), ("iothread", "1")),
+            ),
+        ),
+        passed=(Passed("provision-lab-one", "0000:01:00"),),
+        efi=Efi(disks),
+        cloud_init=CloudInit(disks, "debian", KEY, "local:snippets/provision-lab-vm-gpu.yaml"),
+        mapping_prefix="provision-lab-",
+    )
+
+
+def test_a_wrong_checksum_is_a_failure_that_leaves_no_file(loop: Loop, site: Site) -> None:
+    wrong = image(site, "0" * 64)
+    (result,) = loop.act(wrong)
+    assert result.verdict is Verdict.FAILED
+    assert result.diagnostic is not None
+    assert result.diagnostic.code == "TASK_FAILED"
+    assert wrong.changes(loop.see(wrong))
+    loop.settle(image(site))
+
+
+def test_the_lab_s_token_may_do_all_that_we_need(loop: Loop) -> None:
+    rights = loop.driver.answer(frozenset({Permissions()}), Cancel())[Permissions()]
+    assert isinstance(rights, Rights)
+    for path, privilege in (
+        ("/vms/203", "VM.Audit"),
+        ("/storage/local", "Datastore.AllocateTemplate"),
+        ("/mapping/pci", "Mapping.Modify"),
+        ("/sdn/zones/localnetwork/vmbr0", "SDN.Use"),
+    ):
+        assert rights.may(path, privilege), (path, privilege)
+
+
+def test_a_vm_with_a_card_lives_and_dies(loop: Loop, site: Site) -> None:
+    vm = machine(DISKS)
+    power = VmPower("pve/api", "pve", 203, "vm-gpu", "running", 768, passthrough=True, console=True)
+    site.lab.hypervisor.snippets["provision-lab-vm-gpu.yaml"] = "#cloud-config\n{}\n"  # type: ignore[attr-defined]
+    loop.settle(image(site), CARD)
+    loop.settle(vm, power)
+    (started,) = site.guests.started
+    assert (started.machine, started.firmware, started.cards, started.balloon) == ("q35", "ovmf", 1, False)
+    assert started.cloud_init is not None
+    assert started.cloud_init.user == "debian"
+
+    before = loop.driver.round_trips
+    loop.driver.answer(ask([image(site), CARD, vm, power]), Cancel())
+    assert loop.driver.round_trips - before == 5
+
+    settled = VmMarker(
+        "pve/api", "pve", 203, MARK.settled(), snippet="local:snippets/provision-lab-vm-gpu.yaml"
+    )
+    loop.settle(settled)
+    assert "cicustom" not in loop.see(vm)[vm.queries()[0]].config
+
+    changed = replace(vm, settings=(*vm.settings[:3], ("cores", "2"), *vm.settings[4:]))
+    results = power_cycled(loop, changed)
+    assert {each.verdict for each in results} == {Verdict.DONE}, results
+    assert changed.changes(loop.see(changed)) == ()
+    assert len(site.guests.started) == 2
+
+    loop.settle(VmAbsent("pve/api", "pve", 203, MARK))
+    loop.settle(replace(CARD, absent=True), replace(image(site), absent=True))
+    assert loop.see(vm)[vm.queries()[0]] is None
+
+
+def power_cycled(loop: Loop, vm: Vm) -> list[Result]:
+    seen = loop.see(vm)
+    remedy = vm.fix(seen)
+    assert isinstance(remedy, ApiCall)
+    effect = Effect(EffectClass.POWER_CYCLE, "vm-gpu")
+    assert remedy.effects == (effect,)
+    return loop.driver.act("run", [Action(vm.key, "vm", remedy)], (effect,), lambda _: None, Cancel())

@@ -105,7 +105,7 @@ class VerifyPlugin:
             name=_claim(item),
             subject=_subject(item, self._subjects),
             outcome=outcome,
-            message=message.split("\n\n")[0],
+            message=message.partition("\nassert ")[0].strip(),
             excused=outcome is CheckOutcome.CANNOT_TELL and _subject(item, self._subjects) in self._excused,
             seconds=call.duration,
         )

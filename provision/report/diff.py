@@ -49,7 +49,9 @@ def field_line(change: Change, width: int, signs: Glyphs, *, full: bool = False)
     if change.secret:
         shown = SECRET if change.op is Op.CREATE else f"{SECRET} {signs.arrow} {SECRET}, differs"
         return f"{name}: {shown}"
-    old, new = value_text(change.old), value_text(change.new)
+    old, new = value_text(_line(change.old)), value_text(_line(change.new))
+    if old == new:  # they differ in what a line does not show
+        old, new = value_text(change.old), value_text(change.new)
     only = _one_sided(change, old, new)
     if only is not None:
         text = f"{name}: {only}" if only else name
@@ -61,6 +63,11 @@ def field_line(change: Change, width: int, signs: Glyphs, *, full: bool = False)
         room = max(16, (width - len(name) - len(signs.arrow) - 4) // 2)
         old, new = _apart(old, new, room, signs.ellipsis)
     return f"{name}: {old} {signs.arrow} {new}"
+
+
+def _line(value: object) -> object:
+    """Return a value without the newline that ends most files of one line."""
+    return value.removesuffix("\n") if isinstance(value, str) else value
 
 
 def _delta(old: object, new: object) -> str:

@@ -340,7 +340,11 @@ def _(event: StepStarted) -> Lines:
 
 @sentences.register
 def _(event: ChangeMade) -> Lines:
-    text = f"{event.subject}: {event.role}: {event.key}: {_verdict(event.verdict, event.seconds)}"
+    system, kind, name = [*event.key.split(":", 2), "", ""][:3]
+    where = system.split("/")[0]
+    place = "" if where == event.subject else f" on {where}"
+    what = f"{kind} {name}".rstrip() or system
+    text = f"{event.subject}: {event.role}: {what}{place}: {_verdict(event.verdict, event.seconds)}"
     return [(printable(text), "bold red" if event.verdict == "failed" else "")]
 
 

@@ -36,6 +36,8 @@ def test_a_value_is_one_line(value: object, text: str) -> None:
     [
         (Change(Op.UPDATE, "mode", "0644", "0600"), "mode: 0644 -> 0600"),
         (Change(Op.CREATE, "mode", None, "0600"), "mode: 0600"),
+        (Change(Op.CREATE, "content", None, "a line\n"), "content: a line"),
+        (Change(Op.UPDATE, "content", "a line", "a line\n"), r"content: a line -> a line\n"),
         (Change(Op.CREATE, "net0"), "net0"),
         (Change(Op.DELETE, "net0", "virtio", None), "net0: virtio"),
         (Change(Op.DELETE, "net0"), "net0"),

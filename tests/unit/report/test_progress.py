@@ -38,7 +38,7 @@ def test_a_log_has_a_dated_line_for_what_matters() -> None:
     assert said(stream) == [
         "apply lab: run r, 1 subject, journal /j",
         "pve: image: begins (usually 3 s)",
-        "pve: image: pve/api:image:x: done",
+        "pve: image: image x: done",
         "pve/ssh: initramfs: done, 2.5 s",
         "pve: image: changed, 1.0 s",
         "vm-1: CODE: summary",

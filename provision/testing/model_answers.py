@@ -129,6 +129,8 @@ def _sysctl(state: HostState, query: SysctlValue) -> object:
 
 
 def _module(state: HostState, query: ModuleState) -> object:
+    if state.clock.container:
+        return "foreign"
     if query.name in state.modules:
         return "loaded"
     return "builtin" if query.name in state.builtin else "absent"

@@ -13,7 +13,10 @@ from provision.resources.host.ops import quote
 
 @dataclass(frozen=True, slots=True)
 class ModuleState:
-    """Whether a kernel module is `loaded`, `builtin` or `absent`; the name is written with underscores."""
+    """Whether a kernel module is `loaded`, `builtin`, `absent` or `foreign` (in a container).
+
+    The name is written with underscores.
+    """
 
     kind: ClassVar[str] = "module"
     name: str
@@ -24,7 +27,7 @@ def module_name(name: str) -> str:
     return name.replace("-", "_")
 
 
-_STATES = {"l": "loaded", "b": "builtin", "a": "absent"}
+_STATES = {"l": "loaded", "b": "builtin", "a": "absent", "f": "foreign"}
 
 
 class ModuleStateKind:
@@ -34,11 +37,13 @@ class ModuleStateKind:
 
     def script(self, queries: Sequence[ModuleState]) -> str:
         """Return the fragment."""
-        lines = ["b=/lib/modules/$(uname -r)/modules.builtin"]
+        # systemd of a container writes this file; see systemd(1) on its container interface.
+        lines = ["b=/lib/modules/$(uname -r)/modules.builtin", "c=; [ ! -f /run/systemd/container ] || c=1"]
         for name in dict.fromkeys(each.name for each in queries):
             pattern = quote("/" + name.replace("_", "[-_]") + "\\.ko")
             lines.append(
-                f"if [ -e /sys/module/{name}/initstate ]; then echo l {name}; "
+                f'if [ -n "$c" ]; then echo f {name}; '
+                f"elif [ -e /sys/module/{name}/initstate ]; then echo l {name}; "
                 f'elif [ -d /sys/module/{name} ] || {{ [ -r "$b" ] && grep -q {pattern} "$b"; }}; '
                 f"then echo b {name}; else echo a {name}; fi"
             )

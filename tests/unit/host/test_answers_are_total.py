@@ -131,8 +131,13 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
     ),
     (
         "modules",
-        b"l vfio_pci\nb ext4\na nouveau\n",
-        {ModuleState("vfio_pci"): "loaded", ModuleState("ext4"): "builtin", ModuleState("nouveau"): "absent"},
+        b"l vfio_pci\nb ext4\na nouveau\nf overlay\n",
+        {
+            ModuleState("vfio_pci"): "loaded",
+            ModuleState("ext4"): "builtin",
+            ModuleState("nouveau"): "absent",
+            ModuleState("overlay"): "foreign",
+        },
     ),
     ("blacklist", b"bochs-drm\nnouveau\ndone\n", {EffectiveBlacklist(): frozenset({"bochs_drm", "nouveau"})}),
     (

@@ -16,6 +16,7 @@ from provision.resources.host.filesystem import RootFilesystem
 from provision.resources.host.kernel import KernelArguments, KernelModule, ModprobeBlacklist
 from provision.resources.host.package import Package
 from provision.resources.host.pci import CardUnbound
+from provision.resources.host.query_system import ClockStatus
 from provision.resources.host.service import Service
 from provision.resources.host.sysctl import Sysctl
 from provision.resources.host.system import HostKey, Hostname, SwapIsOff, TimeSync, Timezone
@@ -218,7 +219,7 @@ def test_nothing_differs_after_the_fix(state: HostState, wishes: Sequence[Resour
 
 def test_time_that_is_not_synchronised_is_polled() -> None:
     state = guest_state()
-    state.clock = state.clock.__class__(synchronised=False)
+    state.clock = ClockStatus(synchronised=False)
     sync = TimeSync(S, "timesyncd", deadline=42.0)
     changes = sync.changes(seen_by(ModelHost(S, state), [sync]))
     assert [(each.path, each.settles, each.deadline) for each in changes] == [
@@ -251,3 +252,14 @@ def test_the_audio_function_keeps_its_driver() -> None:
         host, [ModprobeBlacklist(S, "cards", OFF, REBOOT), KernelArguments(S, ARGUMENTS, "grub", REBOOT)]
     )
     assert [each.driver for each in host.state.functions] == ["pcieport", "", "snd_hda_intel"]
+
+
+def test_a_containers_modules_are_its_machines() -> None:
+    state = guest_state()
+    state.clock = ClockStatus(synchronised=False, container="systemd-nspawn")
+    state.modules.add("bochs")
+    wanted = [KernelModule(S, "overlay"), ModprobeBlacklist(S, "no-bochs", ("bochs",), REBOOT)]
+    host = ModelHost(S, state)
+    converge(host, wanted)
+    assert host.state.boots == 1
+    assert "overlay" not in host.state.modules

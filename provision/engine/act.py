@@ -8,10 +8,10 @@ from itertools import groupby
 from provision.engine.expand import ConflictError
 from provision.engine.journal import shown
 from provision.engine.model import PlannedChange
-from provision.engine.plan import Difference, Work, difference, is_birth, owed
 from provision.engine.run import Ending, Run, failed
 from provision.engine.session import AwayError
 from provision.engine.settle import Deeds, done_by_hand, looks_at, settle, unreached, within
+from provision.engine.work import Difference, Work, difference, is_birth, owed
 from provision.resources.contracts import (
     Action,
     ApiCall,
@@ -36,40 +36,39 @@ VOIDING = frozenset({EffectClass.POWER_CYCLE, EffectClass.REPLACE, EffectClass.D
 
 def execute(run: Run, work: Work) -> Ending:
     """Bring one step about and return how it ended; errors of systems and roles are endings, too."""
+    deeds = Deeds()
     try:
-        if (
-            work.step.gate
-            and (work.plan.changes or work.plan.late)
-            and run.question(work.step.gate) is not True
-        ):
-            return _waiting(work, Diagnostic("GATE_CLOSED", f"waits for a person: {work.step.gate}"))
-        if is_stale(run, work):
-            refresh(run, work)
-        if work.plan.problem is not None and not work.resources:
-            return failed(work.plan.problem)
-        deeds = Deeds()
-        for system, batch in _batches(run, work):
-            _act(run, work, system, batch, deeds)
-            while deeds.by_hand and done_by_hand(run, work, deeds):
-                _act(run, work, system, batch, deeds)
-            if deeds.problem or deeds.waits:
-                break
-        run.touched[work.step.id] = set(deeds.systems)
-        return settle(run, work, deeds)
+        ending = _brought_about(run, work, deeds)
     except AwayError as error:
-        return unreached(error)
+        ending = unreached(error)
     except _FailedError as error:
-        return failed(error.diagnostic)
+        ending = failed(error.diagnostic)
     except _SilentError as error:
-        return unreached(error.error)
+        ending = unreached(error.error)
     except ProvisionError as error:
-        return Ending(
-            Outcome.FAILED,
-            error.diagnostics[0].summary,
-            error.diagnostics,
-            stops=True,
-            exit_code=error.exit_code,
-        )
+        ending = failed(error.diagnostics[0], exit_code=error.exit_code)
+        ending.diagnostics = error.diagnostics
+    ending.changed = ending.changed or deeds.changed
+    return ending
+
+
+def _brought_about(run: Run, work: Work, deeds: Deeds) -> Ending:
+    step = work.step
+    worth_asking = bool(work.plan.changes or work.plan.late)
+    if step.gate and worth_asking and run.question(step.gate) is not True:
+        return _waiting(Diagnostic("GATE_CLOSED", f"waits for a person: {step.gate}", step.subject.name))
+    if is_stale(run, work):
+        refresh(run, work)
+    if work.plan.problem is not None and not work.resources:
+        return failed(work.plan.problem)
+    for system, batch in _batches(run, work):
+        _act(run, work, system, batch, deeds)
+        while deeds.by_hand and done_by_hand(run, work, deeds):
+            _act(run, work, system, batch, deeds)
+        if deeds.problem or deeds.waits:
+            break
+    run.touched[step.id] = set(deeds.systems)
+    return settle(run, work, deeds)
 
 
 class _FailedError(Exception):
@@ -84,8 +83,7 @@ class _SilentError(Exception):
         self.error = error
 
 
-def _waiting(work: Work, diagnostic: Diagnostic) -> Ending:
-    del work
+def _waiting(diagnostic: Diagnostic) -> Ending:
     return Ending(Outcome.WAITING, diagnostic.summary, (diagnostic,), stops=True)
 
 
@@ -200,6 +198,8 @@ def _todo(run: Run, system: str, batch: Sequence[Resource], seen: Snapshot, deed
     for resource in batch:
         found = difference(resource, seen)
         if found is None:
+            continue
+        if resource.key in deeds.said:
             continue
         if isinstance(found.remedy, ByHand):
             deeds.by_hand[resource.key] = found

@@ -236,7 +236,7 @@ def runs(path: Path, limit: int = 50) -> list[dict[str, Any]]:
 
 
 def run(path: Path, prefix: str) -> dict[str, Any] | None:
-    """Return one run with its steps, changes, effects, problems, by the beginning of its id; None if unclear."""
+    """Return one run with all that happened in it, by the beginning of its id; None if unclear."""
     found = _read(path, f"{RUNS} WHERE substr(id, 1, ?) = ? LIMIT 2", len(prefix), prefix)
     if len(found) != 1:
         return None

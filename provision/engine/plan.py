@@ -3,178 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from provision.engine.consent import Consents, ranked
-from provision.engine.expand import RETIRED, VERIFY, ConflictError, Desired, expand, reversed_steps
+from provision.engine.expand import RETIRED, VERIFY, Desired, expand, reversed_steps
 from provision.engine.graph import ancestors, ordered, predecessors
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepId, StepPlan
 from provision.engine.observe import Questions, observe
 from provision.engine.session import AwayError, Session
+from provision.engine.work import Expander, Planned, Work, away, difference, is_birth, owed
 from provision.engine.world import Options, World
 from provision.resources.contracts import (
-    ByHand,
-    Change,
     Impossible,
     Key,
-    Op,
-    Pending,
-    Remedy,
     Resource,
     Settles,
-    Snapshot,
 )
-from provision.roles.contracts import Context, Generated
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic, Severity
-from provision.values.effects import Effect, EffectClass
+from provision.values.effects import EffectClass
 from provision.values.errors import ProvisionError, Refused, UsageError
-
-ALREADY_BY_BOOT = frozenset({EffectClass.DAEMON_RELOAD, EffectClass.RESTART, EffectClass.RESTART_K3S})
-
-
-def owed(seen: Snapshot) -> tuple[Effect, ...]:
-    """Return the effects that earlier runs left; reboots and restarts are satisfied by any other boot."""
-
-    def is_open(pending: Pending) -> bool:
-        by_boot = pending.effect.cls.is_reboot or pending.effect.cls in ALREADY_BY_BOOT
-        return not by_boot or not pending.boot_id or pending.boot_id == seen.boot_id
-
-    return tuple(dict.fromkeys(each.effect for each in seen.pending if is_open(each)))
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A resource that differs, and its remedy."""
-
-    resource: Resource
-    changes: tuple[Change, ...]
-    remedy: Remedy
-
-    @property
-    def effects(self) -> tuple[Effect, ...]:
-        """What must happen after it."""
-        return () if isinstance(self.remedy, ByHand | Impossible) else self.remedy.effects
-
-    @property
-    def risks(self) -> tuple[Effect, ...]:
-        """What must be allowed before it."""
-        return () if isinstance(self.remedy, ByHand | Impossible) else self.remedy.risks
-
-    def planned(self) -> PlannedChange:
-        """Return it as data."""
-        by_hand = self.remedy if isinstance(self.remedy, ByHand) else None
-        return PlannedChange(self.resource.key, self.changes, self.effects, self.risks, by_hand)
-
-
-def difference(resource: Resource, seen: Snapshot) -> Difference | None:
-    """Return how a resource differs from what is seen, or None."""
-    changes = resource.changes(seen)
-    return Difference(resource, changes, resource.fix(seen)) if changes else None
-
-
-@dataclass(slots=True)
-class Work:
-    """One step on its way from plan to outcome.
-
-    Args:
-        step: what it is.
-        role: its module; None for verify and for the removal of retired things.
-        questions: facts that it needs, by system.
-        resources: desired states, once expanded.
-        plan: what it would do.
-        epochs: at which epochs of its systems it was expanded.
-        deeds: how much had been done on them then.
-    """
-
-    step: Step
-    role: Any
-    questions: Mapping[str, tuple[Any, ...]]
-    resources: tuple[Resource, ...] = ()
-    plan: StepPlan = field(init=False)
-    epochs: dict[str, int] = field(default_factory=dict)
-    deeds: int = 0
-
-    def __post_init__(self) -> None:
-        self.plan = StepPlan(self.step)
-
-    @property
-    def new_boot(self) -> bool:
-        """Whether its facts are only true after pending reboots."""
-        return bool(getattr(self.role, "NEW_BOOT", False))
-
-    @property
-    def systems(self) -> frozenset[str]:
-        """All systems that it looks at or acts on."""
-        return frozenset(self.questions).union(each.key.system for each in self.resources)
-
-
-@dataclass(slots=True)
-class Planned:
-    """A plan with what the run needs to keep it."""
-
-    plan: Plan
-    works: dict[StepId, Work]
-    desired: Desired
-    consents: Consents
-    generated: Generated
-    options: Options
-    destroying: bool = False
-
-
-class Expander:
-    """Turns a step into desired states, from the answers at hand."""
-
-    def __init__(self, world: World, session: Session, generated: Generated, *, destroying: bool) -> None:
-        self.world = world
-        self.session = session
-        self.generated = generated
-        self.destroying = destroying
-
-    def context(self, work: Work) -> Context:
-        """Return all that the step's role may look at."""
-        found = {name: self.session.snapshot(name) for name in work.questions}
-        snapshots = {name: snapshot for name, snapshot in found.items() if snapshot is not None}
-        return Context(
-            self.world.inventory, work.step.subject, snapshots, self.generated, destroying=self.destroying
-        )
-
-    def resources(self, work: Work) -> tuple[Resource, ...]:
-        """Return the desired states of a step (those that must go, when destroying).
-
-        Raises:
-            ProvisionError: the role cannot tell, with its reason.
-        """
-        return self._called(work, "retired" if self.destroying else "resources")
-
-    def retired(self, work: Work, *, prune: bool) -> tuple[Resource, ...]:
-        """Return what must go before anything comes; with `prune` also what left the inventory."""
-        found = self._called(work, "retired") if hasattr(work.role, "retired") else ()
-        return (*found, *self.orphans(work)) if prune else found
-
-    def orphans(self, work: Work) -> tuple[Resource, ...]:
-        """Return what is managed and no longer in the inventory."""
-        return self._called(work, "orphans") if hasattr(work.role, "orphans") else ()
-
-    def _called(self, work: Work, member: str) -> tuple[Resource, ...]:
-        try:
-            found: tuple[Resource, ...] = tuple(getattr(work.role, member)(self.context(work)))
-        except ProvisionError:
-            raise
-        except Exception as error:
-            raise ProvisionError(_defect(work.step, member, error)) from error
-        return found
-
-
-def _defect(step: Step, member: str, error: Exception) -> Diagnostic:
-    return Diagnostic(
-        "ROLE_DEFECT",
-        f"the role {step.id.role} failed in {member}(): {type(error).__name__}",
-        subject=step.subject.name,
-        untouched="nothing of this step was touched",
-        remedy="this is a defect of the tool: run again with --debug and report it",
-    )
 
 
 class Planner:
@@ -510,43 +359,8 @@ class _Draft:
         return (*self.resources, *self.retired, *self.orphans)
 
 
-def away(step: Step, error: ProvisionError, *, moved: bool) -> StepPlan:
-    """Return the plan of a step whose system gives no answers.
-
-    Args:
-        step: the step.
-        error: why.
-        moved: whether an earlier step of this run may change that.
-    """
-    if isinstance(error, AwayError):
-        if error.away.late and moved:
-            return StepPlan(step, late=error.away.reason)
-        return StepPlan(step, unreached=error.away.reason, excused=error.away.excused)
-    return StepPlan(step, unreached=error.diagnostics[0].summary)
-
-
-def is_birth(key: Key, changes: Sequence[Change], session: Session, subjects: frozenset[str]) -> bool:
-    """Tell whether changes bring a subject into being: all of it is new, and it was not reachable."""
-    if key.name not in subjects or session.subject_of(key.system) == key.name:
-        return False
-    reachable = any(session.snapshot(name) is not None for name in session.of_subject(key.name))
-    return bool(changes) and not reachable and all(change.op is Op.CREATE for change in changes)
-
-
 def _through(steps: Sequence[Step], kept: Sequence[Step]) -> list[Step]:
     """Return the kept steps with the edges that led through those left out."""
     before = ancestors(steps)
     ids = {step.id for step in kept}
     return [replace(step, needs=frozenset(before[step.id] & ids), after=frozenset()) for step in kept]
-
-
-__all__ = [
-    "ConflictError",
-    "Difference",
-    "Expander",
-    "Planned",
-    "Planner",
-    "Work",
-    "difference",
-    "owed",
-]

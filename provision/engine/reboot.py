@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from provision.engine.journal import shown
 from provision.engine.model import StepId
-from provision.engine.plan import Work
 from provision.engine.run import Ending, Run, failed
 from provision.engine.settle import read_back, unreached
+from provision.engine.work import Work
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Effect
 from provision.values.errors import ProvisionError

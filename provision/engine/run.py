@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from provision.engine.journal import Journal
 from provision.engine.model import ConsentNeed, PlannedChange, StepId
-from provision.engine.plan import Expander, Planned, Work
 from provision.engine.session import Session
+from provision.engine.work import Expander, Planned, Work
 from provision.engine.world import Verify, World
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic

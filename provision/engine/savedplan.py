@@ -11,7 +11,7 @@ from typing import Any
 
 from provision.engine.journal import shown
 from provision.engine.model import StepPlan
-from provision.engine.plan import Planned
+from provision.engine.work import Planned
 from provision.engine.world import Options
 from provision.resources.contracts import Snapshot
 from provision.values.diagnostics import Diagnostic

@@ -6,17 +6,17 @@ import heapq
 import queue
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from provision.engine import workers
 from provision.engine.act import execute, is_stale
 from provision.engine.expand import VERIFY
 from provision.engine.graph import predecessors
-from provision.engine.model import StepId, StepReport
-from provision.engine.plan import Work
+from provision.engine.model import ConsentNeed, StepId, StepReport
 from provision.engine.reboot import after_reboot, reboot
 from provision.engine.run import Ending, Run, failed
+from provision.engine.work import Work
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.events import StepEnded, StepStarted
@@ -57,7 +57,8 @@ class Scheduler:
         self.ready = [self.position[step] for step, count in self.left.items() if count == 0]
         heapq.heapify(self.ready)
         self.order = list(self.works)
-        self.parked: list[StepId] = []
+        self.parked: dict[str, list[StepId]] = {}
+        self.awaiting: dict[str, list[StepId]] = {}
         self.busy: dict[str, int] = {}
         self.running: dict[StepId, float] = {}
         self.rebooting: set[str] = set()
@@ -105,60 +106,60 @@ class Scheduler:
     # ------------------------------------------------------------ what begins
 
     def _dispatch(self) -> None:
-        if self.run.cancel.draining:
-            return
-        waiting, self.parked = self.parked, []
-        for step in waiting:
-            heapq.heappush(self.ready, self.position[step])
-        while self.ready:
-            step = self.order[heapq.heappop(self.ready)]
-            if not self._begin(self.works[step]):
-                self.parked.append(step)
+        while self.ready and len(self.running) < WORKERS and not self.run.cancel.draining:
+            self._begin(self.works[self.order[heapq.heappop(self.ready)]])
 
-    def _begin(self, work: Work) -> bool:
-        """Begin a step, or end it when there is nothing to do; False when it must wait for a system."""
+    def _begin(self, work: Work) -> None:
+        """Begin a step, end it at once when there is nothing to do, or park it until a system is free."""
         ending = self._without_work(work)
         if ending is not None:
             self._started(work)
             self._end(work.step.id, ending, 0.0)
-            return True
+            return
         if work.step.id.role == VERIFY:
             self._start(work, frozenset(), self._verify)
-            return True
-        subjects = {self.run.session.subject_of(name) for name in work.systems}
+            return
         if work.new_boot:
-            for subject in sorted(subjects & set(self.run.owed)):
-                self._reboot(subject)
-                return False
+            for subject in sorted({self.run.session.subject_of(name) for name in work.systems}):
+                if subject in self.run.owed:
+                    self.awaiting.setdefault(subject, []).append(work.step.id)
+                    self._reboot(subject)
+                    return
         systems = self._exclusive(work)
-        if len(self.running) >= WORKERS or any(self.busy.get(name) for name in systems):
-            return False
+        taken = next((name for name in sorted(systems) if self.busy.get(name)), None)
+        if taken is not None:
+            self.parked.setdefault(taken, []).append(work.step.id)
+            self._wake(systems)
+            return
         self._start(work, systems, lambda each: {each.step.id: execute(self.run, each)})
-        return True
+
+    def _wake(self, systems: Iterable[str]) -> None:
+        """Take up one step that waits for each of some systems, where it is free by now."""
+        for name in systems:
+            waiting = self.parked.get(name)
+            if waiting and not self.busy.get(name):
+                heapq.heappush(self.ready, self.position[waiting.pop(0)])
 
     def _without_work(self, work: Work) -> Ending | None:
         """Return the ending of a step that needs no worker: nothing to do, blocked, or unreached."""
         blocked = self._blocked(work)
-        if blocked is not None:
+        if blocked is not None or work.step.id.role == VERIFY:
             return blocked
         plan = work.plan
-        if work.step.id.role == VERIFY:
-            return None
-        if work.new_boot:
-            for name in sorted(work.systems):
-                need = self.run.withheld.get(self.run.session.subject_of(name))
-                if need is not None:
-                    return Ending(
-                        Outcome.WAITING, f"waits for consent: {need.effect} of {need.system}", stops=True
-                    )
+        need = self._withheld(work) if work.new_boot else None
+        if need is not None:
+            return Ending(Outcome.WAITING, f"waits for consent: {need.effect} of {need.system}", stops=True)
         if plan.unreached and not plan.late:
             return Ending(Outcome.UNREACHED, plan.unreached, stops=True, excused=plan.excused)
-        if plan.problem is not None and not work.resources:
-            return failed(plan.problem)
+        if plan.problem is not None:
+            return failed(plan.problem) if not work.resources else None
         fresh = not is_stale(self.run, work) and self.run.session.deeds(work.systems) == work.deeds
-        if fresh and not plan.changes and plan.problem is None:
-            return Ending(Outcome.UNCHANGED)
-        return None
+        return Ending(Outcome.UNCHANGED) if fresh and not plan.changes else None
+
+    def _withheld(self, work: Work) -> ConsentNeed | None:
+        """Return the reboot without consent that a step would need."""
+        subjects = sorted({self.run.session.subject_of(name) for name in work.systems})
+        return next((self.run.withheld[each] for each in subjects if each in self.run.withheld), None)
 
     def _blocked(self, work: Work) -> Ending | None:
         for each in sorted(work.step.needs):
@@ -257,18 +258,19 @@ class Scheduler:
         return self.run.session.behind(subject)
 
     def _unstick(self) -> bool:
-        """When nothing runs: begin reboots that are owed; tell whether anything can still happen."""
+        """When nothing runs: begin owed reboots, take up all that waits; tell whether anything happens."""
         if self.run.cancel.draining:
             return False
         for subject in sorted(self.run.owed):
             if self._may_reboot(subject) and self._reboot(subject):
                 return True
             self._give_up(subject)
-        if self.ready or self.parked:
-            before = len(self.endings)
-            self._dispatch()
-            return bool(self.running) or len(self.endings) > before
-        return bool(self.ready)
+        before = len(self.endings)
+        for name in list(self.parked):
+            for step in self.parked.pop(name):
+                heapq.heappush(self.ready, self.position[step])
+        self._dispatch()
+        return bool(self.running) or len(self.endings) > before
 
     def _may_reboot(self, subject: str) -> bool:
         """Tell whether nothing of a subject failed: a half-changed host is not rebooted."""
@@ -281,6 +283,8 @@ class Scheduler:
     def _give_up(self, subject: str) -> None:
         """Leave a reboot owed because something of the subject failed."""
         self.run.owed.pop(subject, None)
+        for step in self.awaiting.pop(subject, []):
+            heapq.heappush(self.ready, self.position[step])
         for step in self.deferred.pop(subject, []):
             former = self.endings[step]
             reason = f"the reboot of {subject} is owed: another step of it failed"
@@ -292,14 +296,18 @@ class Scheduler:
         began = self.running.pop(done.name)
         for system in done.systems:
             self.busy[system] -= 1
+        self._wake(done.systems)
         if done.error is not None:
             raise done.error
         if done.rebooted:
             self.rebooting.discard(done.rebooted)
             self.run.owed.pop(done.rebooted, None)
             self.deferred.pop(done.rebooted, None)
+            for step in self.awaiting.pop(done.rebooted, []):
+                heapq.heappush(self.ready, self.position[step])
             for step, ending in done.endings.items():
                 self._final(step, ending)
+            self._try_reboots()
             return
         for step, ending in done.endings.items():
             self._end(step, ending, time.monotonic() - began)
@@ -324,12 +332,17 @@ class Scheduler:
             self._tell(step, ending)
             for follower in self.followers[step]:
                 self._release(follower)
+        self._try_reboots()
+
+    def _try_reboots(self) -> None:
+        """Begin the reboots that steps wait for, and those of subjects whose steps have all ended."""
         for subject in list(self.run.owed):
-            if self.open.get(subject, 0) == 0 and subject not in self.rebooting:
-                if self._may_reboot(subject):
-                    self._reboot(subject)
-                else:
-                    self._give_up(subject)
+            if subject in self.rebooting:
+                continue
+            if self.open.get(subject, 0) == 0 and not self._may_reboot(subject):
+                self._give_up(subject)
+            elif self.open.get(subject, 0) == 0 or subject in self.awaiting:
+                self._reboot(subject)
 
     def _awaited(self, step: StepId) -> list[str]:
         """Return the subjects whose reboot a deferred step waits for."""

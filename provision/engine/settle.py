@@ -9,9 +9,9 @@ from typing import Any
 
 from provision.engine.journal import shown
 from provision.engine.model import PlannedChange
-from provision.engine.plan import Difference, Work
 from provision.engine.run import Ending, Run, failed
 from provision.engine.session import AwayError
+from provision.engine.work import Difference, Work
 from provision.resources.contracts import (
     ByHand,
     Change,
@@ -28,8 +28,6 @@ from provision.values.outcomes import Outcome
 
 FIRST_POLL = 0.5
 LAST_POLL = 5.0
-BY_HAND_PATIENCE = 60.0
-"""Seconds for which a change that a person says is made is looked for."""
 
 
 @dataclass(slots=True)
@@ -44,6 +42,7 @@ class Deeds:
         deferred: reboots that come later.
         unknown: results that must be looked up.
         by_hand: what a person must do.
+        said: what a person said is done.
         voided: subjects that are not what they were.
         waits: why the step stopped before its end, or empty.
         problem: why it failed, if it did.
@@ -56,6 +55,7 @@ class Deeds:
     deferred: dict[Effect, None] = field(default_factory=dict)
     unknown: dict[Key, Result] = field(default_factory=dict)
     by_hand: dict[Key, Difference] = field(default_factory=dict)
+    said: dict[Key, Difference] = field(default_factory=dict)
     voided: dict[str, None] = field(default_factory=dict)
     waits: str = ""
     problem: Diagnostic | None = None
@@ -64,7 +64,7 @@ class Deeds:
     def changed(self) -> tuple[PlannedChange, ...]:
         """What was done, as data."""
         done = (each for each in self.differences.values() if not isinstance(each.remedy, Impossible))
-        return (*(each.planned() for each in done), *self.effects)
+        return (*(each.planned() for each in (*done, *self.said.values())), *self.effects)
 
 
 def unreached(error: ProvisionError) -> Ending:
@@ -81,7 +81,7 @@ def unreached(error: ProvisionError) -> Ending:
 
 
 def looks_at(run: Run, works: Sequence[Work], system: str) -> set[Any]:
-    """Return all questions of some steps to one system, and those that their subject's endpoints follow from."""
+    """Return all questions of some steps to one system, with those that their endpoints follow from."""
     found: set[Any] = set()
     for work in works:
         found.update(work.questions.get(system, ()))
@@ -126,19 +126,24 @@ def settle(run: Run, work: Work, deeds: Deeds) -> Ending:
         if not deeds.unknown:
             raise
         return failed(_cut(work, deeds, error.diagnostics[0].summary), changed)
-    left = _left(run, deeds)
-    if any(key in left for key in deeds.unknown):
-        return failed(_cut(work, deeds, "it was not done"), changed)
-    if deeds.problem is not None:
-        return failed(deeds.problem, changed)
-    if left:
-        return failed(_unsettled(work, deeds, left), changed)
+    wrong = _wrong(work, deeds, _left(run, deeds))
+    if wrong is not None:
+        return failed(wrong, changed)
     if deeds.waits:
         return _waits(deeds)
     if deeds.withheld:
         return _withheld(deeds, changed)
     outcome = Outcome.CHANGED if changed else Outcome.UNCHANGED
     return Ending(outcome, changed=changed, deferred=bool(deeds.deferred))
+
+
+def _wrong(work: Work, deeds: Deeds, left: dict[Key, tuple[Change, ...]]) -> Diagnostic | None:
+    """Return why a step has failed after all, if it has."""
+    if any(key in left for key in deeds.unknown):
+        return _cut(work, deeds, "it was not done")
+    if deeds.problem is not None:
+        return deeds.problem
+    return _unsettled(work, deeds, left) if left else None
 
 
 def _left(run: Run, deeds: Deeds) -> dict[Key, tuple[Change, ...]]:
@@ -173,26 +178,27 @@ def _unexplained(run: Run, deeds: Deeds) -> dict[Key, tuple[Change, ...]]:
 
 
 def within(changes: Sequence[Change]) -> bool:
+    """Tell whether changes come true by themselves, within their deadlines."""
     return bool(changes) and all(each.settles is Settles.WITHIN for each in changes)
 
 
 def done_by_hand(run: Run, work: Work, deeds: Deeds) -> bool:
-    """Ask the person whether it is done; after a yes it is looked for; True means it was seen."""
+    """Ask the person whether it is done; after a yes it is looked at once, and the step goes on either way.
+
+    Some things can only be proven later (a reservation, by the lease of a VM that does not exist yet): what a
+    person says counts for this run, and what is not so is in the next plan again.
+    """
     key, found = next(iter(deeds.by_hand.items()))
     lines = found.remedy.lines if isinstance(found.remedy, ByHand) else ()
     for line in lines:
         run.progress(work.step.id, line)
     if run.question("\n".join((*lines, "Done?"))) is not True:
         return False
-    began = time.monotonic()
-    while found.resource.changes(
-        run.session.ask(key.system, found.resource.queries(), run.cancel, fresh=True)
-    ):
-        if time.monotonic() - began > BY_HAND_PATIENCE:
-            return False
-        run.cancel.wait(LAST_POLL)
+    seen = run.session.ask(key.system, found.resource.queries(), run.cancel, fresh=True)
+    if found.resource.changes(seen):
+        run.progress(work.step.id, f"{key}: not seen yet, taken on your word")
     del deeds.by_hand[key]
-    deeds.differences[key] = found
+    deeds.said[key] = found
     deeds.waits = ""
     return True
 

@@ -27,36 +27,37 @@ def each(items: Iterable[T], work: Callable[[T], None], cancel: Cancel, limit: i
         Interrupted: the run must leave; what still blocks is left behind.
         BaseException: the first one that `work` raised.
     """
-    todo = list(items)
-    if len(todo) <= 1:
-        limit = 1
+    todo: queue.SimpleQueue[T] = queue.SimpleQueue()
     results: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-    source = iter(todo)
-    lock = threading.Lock()
+    for item in items:
+        todo.put(item)
+    count = todo.qsize()
 
     def run() -> None:
         while True:
-            with lock:
-                item = next(source, results)
-            if item is results:
-                return
             try:
-                if cancel.leaving:
-                    raise Interrupted  # noqa: TRY301 - ends this item like any other
-                work(item)  # type: ignore[arg-type]  # the sentinel returned above
-            except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
-                results.put(error)
-            else:
-                results.put(None)
+                item = todo.get_nowait()
+            except queue.Empty:
+                return
+            results.put(_error_of(work, item, cancel))
 
-    for number in range(min(limit, len(todo))):
+    for number in range(min(limit, count)):
         start(f"observe-{number}", run)
-    first: BaseException | None = None
-    for _ in todo:
-        error = wait(results, cancel)
-        first = first or error
+    errors = [wait(results, cancel) for _ in range(count)]
+    first = next((error for error in errors if error is not None), None)
     if first is not None:
         raise first
+
+
+def _error_of(work: Callable[[T], None], item: T, cancel: Cancel) -> BaseException | None:
+    """Return what `work` raised, to be carried to the caller's thread."""
+    if cancel.leaving:
+        return Interrupted()
+    try:
+        work(item)
+    except BaseException as error:  # noqa: BLE001 - carried over
+        return error
+    return None
 
 
 def wait(source: queue.SimpleQueue[T], cancel: Cancel) -> T:

@@ -16,7 +16,14 @@ from provision.resources.contracts import Action, Driver, Emit, Result, Snapshot
 from provision.resources.host.shell import Shell, ShellResult
 from provision.resources.proxmox.driver import ProxmoxDriver
 from provision.roles.contracts import SystemSpec
-from provision.testing.model_host import HostState, ModelFile, ModelHost, ModelUnit, guest_state, hypervisor_state
+from provision.testing.model_host import (
+    HostState,
+    ModelFile,
+    ModelHost,
+    ModelUnit,
+    guest_state,
+    hypervisor_state,
+)
 from provision.testing.model_proxmox import ModelProxmox, ModelVm
 from provision.values.cancel import Cancel
 from provision.values.effects import Effect
@@ -126,7 +133,10 @@ class ModelSite:
             host = hypervisor_state(name, cards=cards)
             host.memory = 256 * 1024
             storages = {hypervisor.storage.images, hypervisor.storage.snippets}
-            text = "".join(f"dir: {each}\n\tpath /var/lib/vz/{each}\n\tcontent iso,import,snippets\n\n" for each in sorted(storages))
+            text = "".join(
+                f"dir: {each}\n\tpath /var/lib/vz/{each}\n\tcontent iso,import,snippets\n\n"
+                for each in sorted(storages)
+            )
             text += f"lvmthin: {hypervisor.storage.disks}\n\tthinpool data\n\tvgname pve\n\tcontent images,rootdir\n"
             host.files[f"/sys/class/net/{hypervisor.bridge}/address"] = ModelFile(b"bc:24:11:00:00:05\n")
             host.files["/etc/pve/storage.cfg"] = ModelFile(text.encode())
@@ -142,7 +152,7 @@ class ModelSite:
     def _add(self, system: str, state: HostState) -> Host:
         state.brings["cron"] = ("cron.service",)
         host = Host(system, state, on_script=lambda _state, _script: None)
-        host.answers[Shell] = _guest_shell(host.answers[Shell])
+        host.answers[Shell] = self._shell(host.answers[Shell])
         self.hosts[system] = host
         return host
 
@@ -168,6 +178,37 @@ class ModelSite:
         self.questions.append(question)
         return True
 
+    def _shell(self, known: Callable[[HostState, Any], object]) -> Callable[[HostState, Any], object]:
+        """Answer what `ModelHost` does not know: links, addresses, neighbours, cloud-init, dnsmasq's folder."""
+
+        def answer(state: HostState, query: Shell) -> object:
+            said = self._said(state, query.command)
+            return known(state, query) if said is None else ShellResult(0, said, b"")
+
+        return answer
+
+    def _said(self, state: HostState, command: str) -> bytes | None:
+        links = state.commands.get("link", {})
+        if command == "ip -o link show":
+            return "\n".join(f"2: eth0: <UP> mtu 1500 link/ether {mac} brd x" for mac in links).encode()
+        if command == "ip -o -4 address show scope global":
+            return b"\n".join(b"2: eth0    inet %s/24 scope global eth0" % each for each in links.values())
+        if "ip neigh show to" in command:
+            return self._neighbour(command.rsplit(maxsplit=1)[-1])
+        if "grep -rsH ''" in command:
+            files = (
+                (path, state.files[path].content.strip()) for path in state.below("/etc/dnsmasq.d/hosts/")
+            )
+            return b"\n".join(b"%s:%s" % (path.encode(), content) for path, content in files)
+        return b"status: done\n" if "cloud-init status" in command else None
+
+    def _neighbour(self, address: str) -> bytes:
+        for host in self.hosts.values():
+            for mac, held in host.state.commands.get("link", {}).items():
+                if held.decode() == address:
+                    return f"{address} dev vmbr0 lladdr {mac} REACHABLE".encode()
+        return b""
+
     # ------------------------------------------------------------ sessions
 
     def open(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
@@ -192,7 +233,9 @@ class ModelSite:
         finally:
             site.close()
 
-    def apply(self, options: Options | None = None, ask: Callable[[str], bool | None] | None = None) -> RunReport:
+    def apply(
+        self, options: Options | None = None, ask: Callable[[str], bool | None] | None = None
+    ) -> RunReport:
         """Apply in a new session."""
         site = self.site()
         try:
@@ -223,24 +266,3 @@ class ModelSite:
 
 def _no_checks(*_: Any) -> VerifyReport:
     return VerifyReport(())
-
-
-def _guest_shell(known: Callable[[HostState, Any], object]) -> Callable[[HostState, Any], object]:
-    """Answer the questions that `ModelHost` does not know: links, addresses, cloud-init, dnsmasq's folder."""
-
-    def answer(state: HostState, query: Shell) -> object:
-        if query.command == "ip -o link show":
-            lines = [f"2: eth0: <UP> mtu 1500 link/ether {mac} brd x" for mac in state.commands.get("link", {})]
-            return ShellResult(0, "\n".join(lines).encode(), b"")
-        if query.command == "ip -o -4 address show scope global":
-            found = state.commands.get("link", {}).values()
-            return ShellResult(0, b"\n".join(b"2: eth0    inet %s/24 scope global eth0" % each for each in found), b"")
-        if "grep -rsH ''" in query.command:
-            folder = "/etc/dnsmasq.d/hosts/"
-            rows = [b"%s:%s" % (path.encode(), state.files[path].content.strip()) for path in state.below(folder)]
-            return ShellResult(0, b"\n".join(rows), b"")
-        if "cloud-init status" in query.command:
-            return ShellResult(0, b"status: done\n", b"")
-        return known(state, query)
-
-    return answer

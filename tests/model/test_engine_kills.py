@@ -34,7 +34,9 @@ def one_host(state: Path) -> FakeSite:
 
     roles = [
         FakeRole(
-            "base", on_n1(Item("n1/ssh", "a", "1", restarts="a.service"), Item("n1/ssh", "b", "2")), on_own("os")
+            "base",
+            on_n1(Item("n1/ssh", "a", "1", restarts="a.service"), Item("n1/ssh", "b", "2")),
+            on_own("os"),
         ),
         FakeRole("driver", on_n1(Item("n1/ssh", "driver", "1", boots=REBOOT)), on_own()),
         FakeRole(

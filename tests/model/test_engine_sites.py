@@ -1,4 +1,4 @@
-"""Every shipped inventory on models: plan, apply, plan is empty, one execution a host, destroy leaves nothing."""
+"""Every shipped inventory on models: plan, apply, plan is empty, destroy leaves nothing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from provision.api import Options
 from provision.inventory import Inventory, load
 from provision.values.effects import EffectClass
 from provision.values.outcomes import ExitCode
-from tests.model.model_site import DeadError, ModelSite, Options
+from tests.model.model_site import DeadError, ModelSite
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
 PIN = "a" * 64
@@ -19,7 +20,7 @@ HOST_KEY = "SHA256:" + "A" * 43
 
 
 def lab(folder: Path, *, one_vm: bool = False) -> Inventory:
-    """Return the lab's inventory with what the lab itself would fill in; with one VM, it is the one with the card."""
+    """Return the lab's inventory with what the lab would fill in; one VM is the one with the card."""
     folder.mkdir(parents=True, exist_ok=True)
     key = folder / "key"
     key.write_text("not a real key\n")
@@ -156,6 +157,7 @@ def test_other_shipped_inventories_converge_as_far_as_roles_exist(name: str, tmp
     assert report.exit_code in {ExitCode.DONE, ExitCode.WAITING}, [
         (each.id, each.diagnostics) for each in report.steps if each.diagnostics
     ]
+    assert any(each.outcome == "changed" for each in report.steps)
     left = [each for each in site.plan(options).steps if each.changes or each.late or each.problem]
     assert left == []
 

@@ -14,9 +14,10 @@ from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal
 from provision.engine.model import RunReport
 from provision.engine.perform import perform
-from provision.engine.plan import Planned, Planner
+from provision.engine.plan import Planner
 from provision.engine.run import Run
 from provision.engine.session import Session
+from provision.engine.work import Planned
 from provision.engine.world import (
     Entry,
     Options,

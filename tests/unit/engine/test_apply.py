@@ -273,8 +273,6 @@ def guests(tmp_path: Path) -> FakeSite:
     )
 
 
-
-
 def test_steps_of_a_guest_that_is_not_there_yet_are_late_and_run_once_it_is(tmp_path: Path) -> None:
     site = guests(tmp_path)
     planned = site.plan()
@@ -359,7 +357,6 @@ def test_destroy_takes_only_what_is_retired_in_reverse_order(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("merges", [True, False])
 def test_two_roles_that_name_one_key_unite_or_conflict(tmp_path: Path, merges: bool) -> None:
-
 
     def wants(value: str) -> FakeRole:
         return FakeRole(

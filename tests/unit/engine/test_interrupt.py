@@ -37,14 +37,20 @@ def test_a_blocked_question_does_not_hold_a_plan_that_must_leave() -> None:
         started.set()
         never.wait()
 
-    threading.Thread(target=lambda: (started.wait(), cancel.leave()), daemon=True).start()
+    def leave() -> None:
+        started.wait()
+        cancel.leave()
+
+    threading.Thread(target=leave, daemon=True).start()
     with pytest.raises(Interrupted):
         workers.each([1, 2], work, cancel)
     never.set()
 
 
 def test_a_drained_run_ends_what_runs_and_begins_nothing_new(tmp_path: Path) -> None:
-    site = FakeSite([FakeRole("r1", own(a="1"), on_own()), FakeRole("r2", own(b="1"), on_own())], state=tmp_path)
+    site = FakeSite(
+        [FakeRole("r1", own(a="1"), on_own()), FakeRole("r2", own(b="1"), on_own())], state=tmp_path
+    )
     cancel = Cancel()
     site.on_set = lambda *_: cancel.drain()
     report = site.apply(cancel=cancel)

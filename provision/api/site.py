@@ -1,10 +1,7 @@
-"""Composition root and public library: load, plan, apply, verify, destroy."""
+"""One inventory and its systems: plan, apply, verify, destroy."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,27 +10,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from provision.api.wiring import open_system, read_playbook, roles_of, state_folder
 from provision.connections.contracts import (
     Endpoint,
     HttpsEndpoint,
     KeyPair,
-    LocalEndpoint,
-    ShellConnection,
     SshEndpoint,
 )
 from provision.connections.trust import TrustStore
 from provision.engine import asked, savedplan
-from provision.engine.expand import VERIFY, expand, parse_playbook
+from provision.engine.expand import VERIFY, expand
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal, usually
 from provision.engine.lease import lease
 from provision.engine.model import Plan, RunReport, Step
 from provision.engine.observe import observe
 from provision.engine.perform import new_run_id, perform, who
-from provision.engine.plan import Planned, Planner
+from provision.engine.plan import Planner
 from provision.engine.run import Ask, Run
 from provision.engine.session import AwayError, Session
-from provision.engine.world import Options, Parent, Playbook, Verification, World
+from provision.engine.work import Planned
+from provision.engine.world import Options, Parent, Verification, World
 from provision.inventory import Inventory, Subject, declared_features, features_unserved, select
 from provision.inventory import load as load_inventory
 from provision.resources.contracts import Driver, Snapshot
@@ -46,19 +43,6 @@ from provision.values.events import Emitter, Event, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode
 from provision.values.redaction import Redactor
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
-
-__all__ = [
-    "Ask",
-    "OpenDriver",
-    "Options",
-    "Plan",
-    "RunReport",
-    "Site",
-    "Verifier",
-    "load",
-    "nobody",
-    "state_folder",
-]
 
 OpenDriver = Callable[[SystemSpec, Endpoint], Driver]
 """Makes the driver of one system; nothing is sent before its first question."""
@@ -73,15 +57,6 @@ HOST_ROLES = frozenset({"hypervisor_host", "host_resources", "image"})
 def nobody(_question: str) -> bool | None:
     """Answer for a person who is not there."""
     return None
-
-
-def state_folder() -> Path:
-    """Return the folder of caches and journal: `$PROVISION_STATE`, else the XDG state folder."""
-    given = os.environ.get("PROVISION_STATE")
-    if given:
-        return Path(given)
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "provision"
 
 
 class Answers:
@@ -184,7 +159,8 @@ class Site:
             self.redactor.add(endpoint.token)
         if self.open_driver is not None:
             return self.open_driver(spec, endpoint)
-        return self._driver(spec, endpoint)
+        accepted = self._accepted(spec.name, endpoint)
+        return open_system(self.inventory, self.redactor, spec, accepted)
 
     @property
     def trust(self) -> TrustStore:
@@ -205,29 +181,6 @@ class Site:
         if isinstance(endpoint, SshEndpoint) and not endpoint.fingerprints:
             return replace(endpoint, fingerprints=self.trust.fingerprints(system))
         return endpoint
-
-    def _driver(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
-        endpoint = self._accepted(spec.name, endpoint)
-        # Transports are slow to import, and only some of them are needed.
-        if isinstance(endpoint, HttpsEndpoint):
-            from provision.connections.https import PveConnection  # noqa: PLC0415
-            from provision.resources.proxmox.driver import ProxmoxDriver  # noqa: PLC0415
-
-            node = self.inventory.hypervisors[spec.subject].node_name
-            return ProxmoxDriver(spec.name, PveConnection(endpoint, spec.subject), node)
-        from provision.resources.host.driver import HostDriver  # noqa: PLC0415
-        from provision.resources.host.kinds import HOST_KINDS  # noqa: PLC0415
-
-        connection: ShellConnection
-        if isinstance(endpoint, SshEndpoint):
-            from provision.connections.ssh import SshConnection  # noqa: PLC0415
-
-            connection = SshConnection(endpoint, spec.name)
-        elif isinstance(endpoint, LocalEndpoint):
-            from provision.connections.local import LocalConnection  # noqa: PLC0415
-
-            connection = LocalConnection()
-        return HostDriver(spec.name, connection, HOST_KINDS, who=who(), redactor=self.redactor)
 
     def _generated(self) -> GeneratedValues:
         from provision.connections.keys import new_host_key  # noqa: PLC0415 - slow
@@ -321,9 +274,11 @@ class Site:
             and (not options.steps or each.role in options.steps)
             and (not options.targets or set(each.subjects) & set(options.targets))
         }
-        for each in features_unserved(self.inventory, served):
-            if any(f"({role})" in each.summary for role in unserved):
-                problems.append(each)
+        problems += [
+            each
+            for each in features_unserved(self.inventory, served)
+            if any(f"({role})" in each.summary for role in unserved)
+        ]
         if problems:
             raise UsageError(problems)
 
@@ -437,7 +392,7 @@ class Site:
         return report
 
     def verify(self, options: Options, emit: Emitter, cancel: Cancel) -> VerifyReport:
-        """Prove the site: run all checks on fresh answers (after an apply of this site, on those of its end)."""
+        """Prove the site: run all checks on fresh answers, after an apply of this site on those of its end."""
         run = new_run_id()
         began = time.monotonic()
         emit(RunStarted(run=run, inventory=self.inventory.name, verb="verify"))
@@ -520,40 +475,6 @@ def load(
     site = Site(inventory, playbook or "site", state, open_driver)
     read_playbook(site.playbook)
     return site
-
-
-def read_playbook(name: str) -> Playbook:
-    """Return a playbook by the name under which it ships, or by its file.
-
-    Raises:
-        UsageError: it is not there, or it is wrong.
-    """
-    import yaml  # noqa: PLC0415 - slow
-
-    package = Path(__file__).parent
-    places = [package / "_shipped" / "playbooks", package.parent / "playbooks"]
-    named = [place / f"{name}.yaml" for place in places]
-    path = next((each for each in (*named, Path(name)) if each.is_file()), None)
-    if path is None:
-        shipped = sorted({each.stem for place in places for each in place.glob("*.yaml")})
-        remedy = f"shipped are {', '.join(shipped)}; or name a file"
-        raise UsageError(Diagnostic("PLAYBOOK_MISSING", f"there is no playbook {name!r}", remedy=remedy))
-    try:
-        # All scalars stay text: YAML 1.1 would turn the key `on` into true.
-        data = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506 - makes text, lists and mappings only
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(Diagnostic("PLAYBOOK_WRONG", f"{path}: {error}")) from None
-    return parse_playbook(data, str(path))
-
-
-def roles_of(playbook: Playbook) -> dict[str, Any]:
-    """Return the role modules that a playbook names; those that do not exist yet are left out."""
-    names = dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY)
-    return {
-        name: importlib.import_module(f"provision.roles.{name}")
-        for name in names
-        if name.isidentifier() and importlib.util.find_spec(f"provision.roles.{name}") is not None
-    }
 
 
 def _is_worth_asking(plan: Plan) -> bool:

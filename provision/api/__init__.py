@@ -1,0 +1,25 @@
+"""Composition root and public library: load, plan, apply, verify, destroy."""
+
+from __future__ import annotations
+
+from provision.api.site import Answers, OpenDriver, Site, Verifier, load, nobody
+from provision.api.wiring import read_playbook, roles_of, state_folder
+from provision.engine.model import Plan, RunReport
+from provision.engine.run import Ask
+from provision.engine.world import Options
+
+__all__ = [
+    "Answers",
+    "Ask",
+    "OpenDriver",
+    "Options",
+    "Plan",
+    "RunReport",
+    "Site",
+    "Verifier",
+    "load",
+    "nobody",
+    "read_playbook",
+    "roles_of",
+    "state_folder",
+]

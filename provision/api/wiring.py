@@ -1,0 +1,93 @@
+"""What the library is put together from: playbooks, roles, drivers, folders."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from provision.connections.contracts import (
+    Endpoint,
+    HttpsEndpoint,
+    LocalEndpoint,
+    ShellConnection,
+    SshEndpoint,
+)
+from provision.engine.expand import VERIFY, parse_playbook
+from provision.engine.perform import who
+from provision.engine.world import Playbook
+from provision.inventory import Inventory
+from provision.resources.contracts import Driver
+from provision.roles.contracts import SystemSpec
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import UsageError
+from provision.values.redaction import Redactor
+
+
+def state_folder() -> Path:
+    """Return the folder of caches and journal: `$PROVISION_STATE`, else the XDG state folder."""
+    given = os.environ.get("PROVISION_STATE")
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "provision"
+
+
+def open_system(inventory: Inventory, redactor: Redactor, spec: SystemSpec, endpoint: Endpoint) -> Driver:
+    """Return the driver of a real system; nothing is sent yet."""
+    # Transports are slow to import, and only some of them are needed: hence the late imports.
+    if isinstance(endpoint, HttpsEndpoint):
+        from provision.connections.https import PveConnection  # noqa: PLC0415
+        from provision.resources.proxmox.driver import ProxmoxDriver  # noqa: PLC0415
+
+        node = inventory.hypervisors[spec.subject].node_name
+        return ProxmoxDriver(spec.name, PveConnection(endpoint, spec.subject), node)
+    from provision.resources.host.driver import HostDriver  # noqa: PLC0415
+    from provision.resources.host.kinds import HOST_KINDS  # noqa: PLC0415
+
+    connection: ShellConnection
+    if isinstance(endpoint, SshEndpoint):
+        from provision.connections.ssh import SshConnection  # noqa: PLC0415
+
+        connection = SshConnection(endpoint, spec.name)
+    elif isinstance(endpoint, LocalEndpoint):
+        from provision.connections.local import LocalConnection  # noqa: PLC0415
+
+        connection = LocalConnection()
+    return HostDriver(spec.name, connection, HOST_KINDS, who=who(), redactor=redactor)
+
+
+def read_playbook(name: str) -> Playbook:
+    """Return a playbook by the name under which it ships, or by its file.
+
+    Raises:
+        UsageError: it is not there, or it is wrong.
+    """
+    import yaml  # noqa: PLC0415 - slow
+
+    package = Path(__file__).parents[1]
+    places = [package / "_shipped" / "playbooks", package.parent / "playbooks"]
+    named = [place / f"{name}.yaml" for place in places]
+    path = next((each for each in (*named, Path(name)) if each.is_file()), None)
+    if path is None:
+        shipped = sorted({each.stem for place in places for each in place.glob("*.yaml")})
+        remedy = f"shipped are {', '.join(shipped)}; or name a file"
+        raise UsageError(Diagnostic("PLAYBOOK_MISSING", f"there is no playbook {name!r}", remedy=remedy))
+    try:
+        # All scalars stay text: YAML 1.1 would turn the key `on` into true.
+        data = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506 - makes only text, lists, mappings
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(Diagnostic("PLAYBOOK_WRONG", f"{path}: {error}")) from None
+    return parse_playbook(data, str(path))
+
+
+def roles_of(playbook: Playbook) -> dict[str, Any]:
+    """Return the role modules that a playbook names; those that do not exist yet are left out."""
+    names = dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY)
+    return {
+        name: importlib.import_module(f"provision.roles.{name}")
+        for name in names
+        if name.isidentifier() and importlib.util.find_spec(f"provision.roles.{name}") is not None
+    }

@@ -292,6 +292,28 @@ def test_a_fix_that_outlives_its_connection_holds_the_lock_and_the_next_run_says
     assert (tmp_path / "ended").exists()
 
 
+def test_a_fix_that_talks_all_the_time_ends_in_its_own_way_when_the_connection_is_cut(
+    host: Server, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    talk = "i=0; while [ $i -lt 40 ]; do echo line $i; echo line $i >&2; sleep 0.02; i=$((i+1)); done"
+    actions = [fix(f"{talk}; touch {tmp_path}/ended"), fix(f"touch {tmp_path}/second")]
+    results = driver(host.endpoint(), state).act("r1", actions, [], lambda _: host.cut(), Cancel())
+    assert [each.verdict for each in results] == [Verdict.UNKNOWN, Verdict.NOT_BEGUN]
+    assert not (tmp_path / "ended").exists()
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "ended").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert (tmp_path / "ended").exists()
+    while time.monotonic() < deadline:
+        try:
+            driver(host.endpoint(), state).act("r2", [fix(":")], [], lambda _: None, Cancel())
+            break
+        except ProvisionError:
+            time.sleep(0.05)
+    assert not (tmp_path / "second").exists()
+
+
 def test_a_fix_that_takes_too_long_is_ended_by_a_second_channel(host: Server, tmp_path: Path) -> None:
     there = driver(host.endpoint(), tmp_path / "state")
     slow = fix(f"echo $$ >{tmp_path}/pid; sleep 300", timeout=0.5)

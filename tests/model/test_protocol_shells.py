@@ -330,7 +330,7 @@ def test_leaving_ends_the_process_group(host: HostDriver, tmp_path: Path) -> Non
 
 
 def test_a_shell_that_is_killed_leaves_its_fix_unknown(host: HostDriver) -> None:
-    results = act(host, fix("echo begun"), fix("kill -9 $$"), fix(":"))
+    results = act(host, fix("echo begun"), fix("kill -KILL 0"), fix(":"))
     assert [each.verdict for each in results] == [Verdict.DONE, Verdict.UNKNOWN, Verdict.NOT_BEGUN]
     assert results[1].handle.isdigit()
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from provision.values.cancel import Cancel
 
+DONE = -2
+_LAST_WORDS = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -54,6 +57,8 @@ class Deadlines(Cancel):
         self._noise = 0.0
         self.expired: int | None = None
         """Which frame took too long (-1: the greeting), None if none did."""
+        self.left = False
+        """Whether all was said and something still held the streams open."""
         self.reason = ""
 
     @property
@@ -64,7 +69,7 @@ class Deadlines(Cancel):
     @property
     def leaving(self) -> bool:
         """Whether everything must end now, or the open frame's time is up."""
-        return self._parent.leaving or self.expired is not None or self._over()
+        return self._parent.leaving or self.left or self.expired is not None or self._over()
 
     def drain(self) -> None:
         """Drain the run."""
@@ -88,6 +93,12 @@ class Deadlines(Cancel):
         """Say that the open frame ended."""
         self._limit = None
 
+    def finish(self) -> None:
+        """Say that the last frame ended: what still holds the streams open is given a moment and left."""
+        self._frame = DONE
+        self._limit = Limit(_LAST_WORDS)
+        self._since = self._noise = self._clock()
+
     def noise(self) -> None:
         """Say that there was output."""
         self._noise = self._clock()
@@ -107,5 +118,8 @@ class Deadlines(Cancel):
             self.reason = f"no output for {limit.quiet:g} s"
         else:
             return False
-        self.expired = self._frame
+        if self._frame == DONE:
+            self.left = True
+        else:
+            self.expired = self._frame
         return True

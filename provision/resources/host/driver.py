@@ -67,6 +67,7 @@ class _Execution:
         connection: ShellConnection,
         nonce: str,
         limits: Mapping[int, Limit],
+        bye: int,
         cancel: Cancel,
         *,
         keep: int,
@@ -75,6 +76,7 @@ class _Execution:
     ) -> None:
         self._connection = connection
         self._cancel = cancel
+        self._bye = bye
         self._began: dict[int, float] = {}
         self._ended: dict[int, float] = {}
         self._over = 0.0
@@ -126,6 +128,8 @@ class _Execution:
     def _end(self, index: int) -> None:
         self._ended[index] = time.monotonic()
         self.deadlines.end()
+        if index == self._bye:
+            self.deadlines.finish()
         if index == HELLO:
             self.heard = time.time()
             frame = self.parser.frame(HELLO)
@@ -200,7 +204,7 @@ class HostDriver:
         nonce = new_nonce()
         script = observe_script(nonce, [kind.script(group) for kind, group in asked], state=self._state)
         limits = dict.fromkeys(range(1, len(asked) + 1), ANSWER)
-        execution = _Execution(self._connection, nonce, limits, cancel, keep=KEEP_ANSWERS)
+        execution = _Execution(self._connection, nonce, limits, len(asked) + 1, cancel, keep=KEEP_ANSWERS)
         execution.run(script)
         hello = self._greeted(execution, cancel)
         complete = execution.frame(len(asked) + 1) is not None
@@ -282,7 +286,14 @@ class HostDriver:
         script = act_script(nonce, run, self._who, steps, state=self._state)
         live = Live(emit, FIRST_STEP)
         execution = _Execution(
-            self._connection, nonce, limits, cancel, keep=KEEP, redactor=self._redactor, live=live
+            self._connection,
+            nonce,
+            limits,
+            FIRST_STEP + len(steps),
+            cancel,
+            keep=KEEP,
+            redactor=self._redactor,
+            live=live,
         )
         if cancel.leaving:
             raise Interrupted
@@ -456,7 +467,12 @@ class HostDriver:
         fragment = "if command -v systemctl >/dev/null; then systemctl --no-block reboot; else reboot; fi"
         script = act_script(nonce, self._run, self._who, [Step(fragment, marks=(effect,))], state=self._state)
         execution = _Execution(
-            self._connection, nonce, {LOCK: Limit(60.0), FIRST_STEP: Limit(60.0)}, cancel, keep=KEEP
+            self._connection,
+            nonce,
+            {LOCK: Limit(60.0), FIRST_STEP: Limit(60.0)},
+            FIRST_STEP + 1,
+            cancel,
+            keep=KEEP,
         )
         execution.run(script)
         before = self._greeted(execution, cancel).boot_id

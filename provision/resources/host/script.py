@@ -84,7 +84,7 @@ provision_boot= provision_pgid=0 provision_owed=
 [ ! -r /proc/sys/kernel/random/boot_id ] || read -r provision_boot </proc/sys/kernel/random/boot_id
 if [ -r /proc/$$/stat ] && read -r provision_s </proc/$$/stat; then
 set -- ${provision_s##*') '}
-provision_pgid=$3
+provision_parent=$2 provision_pgid=$3
 fi
 provision_epoch=$(date +%s)
 provision_uid
@@ -131,6 +131,25 @@ fi
 done
 return 0
 }
+provision_pump() {
+cat || cat >/dev/null
+}
+provision_linked() {
+provision_watch=$$
+if read -r provision_s 2>/dev/null </proc/$provision_parent/stat; then
+case $provision_s in *' (sudo) '*)
+provision_watch=$provision_parent
+set -- ${provision_s##*') '}
+provision_parent=$2 ;;
+esac
+fi
+}
+provision_cut() {
+[ -r /proc/$$/stat ] || return 1
+read -r provision_s 2>/dev/null </proc/$provision_watch/stat || return 0
+set -- ${provision_s##*') '}
+[ "$2" != "$provision_parent" ]
+}
 provision_mark() {
 printf '%s\t%s\t%s\t%s\n' "$2" "$3" "$provision_boot" @RUN@ >@STATE@/pending/."$1"
 }
@@ -162,6 +181,13 @@ printf '%s\n' "large content $1 arrived damaged and was removed; the next run se
 return 1 ;;
 esac
 }
+"""
+
+# Output of fixes goes through cat, and where cat finds nobody listening any more, to /dev/null: a fix whose
+# connection is cut ends in its own way, where SIGPIPE would end apt or update-initramfs half-way.
+_PUMPED = """{
+{ provision_work 2>&3 3>&- 4>&- | provision_pump >&4 3>&- 4>&-; } 3>&1 | provision_pump >&2 4>&-
+} 4>&1
 """
 
 
@@ -216,7 +242,8 @@ def observe_script(nonce: str, fragments: Sequence[str], *, state: str = STATE) 
     frames = "".join(fragment_frame(index, each) for index, each in enumerate(fragments, 1))
     calls = "".join(f"provision_{index}\n" for index in range(1, len(fragments) + 1))
     values = {"NONCE": nonce, "STATE": shlex.quote(state), "PROTOCOL": str(PROTOCOL)}
-    return _encoded(_filled(_COMMON, values) + frames + _main(calls, len(fragments) + 1))
+    main = f"main() {{\n{_body(calls, len(fragments) + 1)}exit 0\n}}\nmain\n"
+    return _encoded(_filled(_COMMON, values) + frames + main)
 
 
 def act_script(nonce: str, run: str, who: str, steps: Sequence[Step], *, state: str = STATE) -> bytes:
@@ -224,7 +251,8 @@ def act_script(nonce: str, run: str, who: str, steps: Sequence[Step], *, state: 
 
     Frame 1 takes the lock (exit status 75: someone else holds it, and the frame says who; 74: the state
     folder cannot be written; 76: no flock(1)). Frame 2 is the first step's; the frame after the last one is
-    the farewell.
+    the farewell. When the connection is cut, the step that runs goes on and no further one begins: the shell
+    sees that its parent (or sudo's) is another one than before.
 
     Args:
         nonce: from `new_nonce`.
@@ -247,20 +275,21 @@ def act_script(nonce: str, run: str, who: str, steps: Sequence[Step], *, state: 
         "SATISFIED": "|".join(sorted(str(each) for each in SATISFIED_BY_BOOT if not each.is_reboot)),
         "REBUILDS": "|".join(sorted(str(each) for each in REBUILDS_BOOT)),
     }
-    text, calls = _filled(_COMMON + _ACTING, values), f"provision_b {LOCK}\nprovision_lock\nrc=$?\n"
+    text, calls = (
+        _filled(_COMMON + _ACTING, values),
+        f"provision_linked\nprovision_b {LOCK}\nprovision_lock\nrc=$?\n",
+    )
     calls += f'provision_e {LOCK} "$rc"\n'
     for index, step in enumerate(steps, FIRST_STEP):
         text += fragment_frame(index, step.fragment, _before(step), _filled(_after(step), values))
         # inside of `then`, set -e stays in force
-        calls += f'if [ "$rc" -eq 0 ]; then provision_{index}; fi\n'
-    return _encoded(text + _main(calls, len(steps) + FIRST_STEP))
+        calls += f'if [ "$rc" -eq 0 ] && ! provision_cut; then provision_{index}; fi\n'
+    work = f"provision_work() {{\n{_body(calls, len(steps) + FIRST_STEP)}}}\n"
+    return _encoded(f"{text}{work}main() {{\n{_PUMPED}exit 0\n}}\nmain\n")
 
 
-def _main(calls: str, bye: int) -> str:
-    return (
-        f"main() {{\nprovision_environment\nprovision_hello\n{calls}"
-        f"provision_b {bye}\nprovision_e {bye} 0\nexit 0\n}}\nmain\n"
-    )
+def _body(calls: str, bye: int) -> str:
+    return f"provision_environment\nprovision_hello\n{calls}provision_b {bye}\nprovision_e {bye} 0\n"
 
 
 def _before(step: Step) -> str:

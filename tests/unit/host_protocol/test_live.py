@@ -134,3 +134,13 @@ def test_the_run_s_own_end_comes_through() -> None:
     assert watch.expired is None
     with pytest.raises(Interrupted):
         watch.wait(1.0)
+
+
+def test_what_holds_the_streams_open_after_the_farewell_is_left_without_blame() -> None:
+    clock = Clock()
+    watch = deadlines(clock, Limit(5.0))
+    watch.finish()
+    assert not watch.leaving
+    clock.now += 1.1
+    assert watch.leaving
+    assert (watch.left, watch.expired) == (True, None)

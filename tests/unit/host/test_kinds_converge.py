@@ -258,7 +258,10 @@ def test_a_containers_modules_are_its_machines() -> None:
     state = guest_state()
     state.clock = ClockStatus(synchronised=False, container="systemd-nspawn")
     state.modules.add("bochs")
-    wanted = [KernelModule(S, "overlay"), ModprobeBlacklist(S, "no-bochs", ("bochs",), REBOOT)]
+    wanted: list[Resource] = [
+        KernelModule(S, "overlay"),
+        ModprobeBlacklist(S, "no-bochs", ("bochs",), REBOOT),
+    ]
     host = ModelHost(S, state)
     converge(host, wanted)
     assert host.state.boots == 1

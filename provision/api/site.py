@@ -20,6 +20,7 @@ from provision.connections.contracts import (
 from provision.connections.trust import TrustStore
 from provision.engine import asked, savedplan
 from provision.engine.expand import VERIFY, expand
+from provision.engine.explain import Explained, explained
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal, usually
 from provision.engine.lease import lease
@@ -282,6 +283,11 @@ class Site:
         if problems:
             raise UsageError(problems)
 
+    def explain(self, text: str, cancel: Cancel) -> tuple[Explained, ...]:
+        """Plan, and return what is known of the resources whose key is, or contains, a text."""
+        planned = self._plan(Options(), cancel)
+        return tuple(explained(planned.works, self.session.snapshots(), text))
+
     def save(self, plan: Plan, path: Path, options: Options) -> None:
         """Write the plan of the last `plan` call, for `apply(saved=path)`.
 
@@ -392,7 +398,7 @@ class Site:
         return report
 
     def verify(self, options: Options, emit: Emitter, cancel: Cancel) -> VerifyReport:
-        """Prove the site: run all checks on fresh answers, after an apply of this site on those of its end."""
+        """Prove the site: run all checks on fresh answers, after an apply those of its end."""
         run = new_run_id()
         began = time.monotonic()
         emit(RunStarted(run=run, inventory=self.inventory.name, verb="verify"))

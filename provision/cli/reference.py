@@ -48,7 +48,6 @@ NOT_YET = """\
 Nothing real stands behind these yet, so there is no such command: {names}.
 """
 PLANNED = (
-    "explain RESOURCE",
     "cards",
     "bootstrap",
     "import",

@@ -57,6 +57,7 @@ def register(app: typer.Typer) -> None:
     app.command()(verify)
     app.command()(destroy)
     app.command()(graph)
+    app.command()(explain)
 
 
 @dataclass(slots=True)
@@ -314,6 +315,35 @@ def graph(
     with closing(open_site(read(inventory), playbook)) as site:
         steps = site.steps(_options(target, step, None))
     print((graph_dot if dot else graph_text)(steps), end="")
+    return 0
+
+
+def explain(
+    context: typer.Context,
+    inventory: InventoryName,
+    resource: Annotated[
+        str,
+        typer.Argument(
+            metavar="RESOURCE", help="Key as in events (vm-1/ssh:file:/etc/motd), or a part of it."
+        ),
+    ],
+    full: Full = False,
+    debug: Debug = False,  # noqa: ARG001 - its callback does the work
+) -> int:
+    """Explain a resource: who declares it, what was answered, what differs, what mending it costs."""
+    found = settle(context, inventory)
+    with closing(open_site(found)) as site, _watched(context, errors=True) as (_, _emit, cancel):
+        known = site.explain(resource, cancel)
+    if not known:
+        raise usage(
+            "RESOURCE_UNKNOWN",
+            f"no resource of {found.name} has {resource!r} in its key now",
+            "provision plan shows what is not known yet; keys look like NODE/ssh:file:/path",
+        )
+    from provision.report.explain import print_explained  # noqa: PLC0415 - keep --help fast
+
+    for each in known:
+        print_explained(out(), each, full=full)
     return 0
 
 

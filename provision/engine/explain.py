@@ -1,4 +1,4 @@
-"""What is known of one resource: who declares it, what was asked and answered, what differs, what mending costs."""
+"""What is known of one resource: who declares it, what was answered, what differs, what mending costs."""
 
 from __future__ import annotations
 

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from provision.engine.explain import explained
+from provision.engine.model import StepPlan
+from provision.report.explain import print_explained
+from provision.resources.contracts import CannotTell, Change, Fix, Key, Snapshot
+from provision.values.diagnostics import Source
+from tests.unit.report.samples import GUEST_STEP, shown
+
+CHRONY, TOKEN = GUEST_STEP.changes[0], GUEST_STEP.changes[1]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    key: Key
+    source: Source | None = None
+
+    def queries(self) -> tuple[Any, ...]:
+        return (("state of", self.key.name),)
+
+    def changes(self, _seen: Snapshot) -> tuple[Change, ...]:
+        return ()
+
+    def fix(self, _seen: Snapshot) -> Fix:
+        return Fix("")
+
+
+@dataclass(frozen=True)
+class Work:
+    resources: tuple[Any, ...]
+    plan: StepPlan
+
+
+MOTD = Key("vm-1/ssh", "file", "/etc/motd")
+LONGER = Key("vm-1/ssh", "file", "/etc/motd.d/x")
+SOURCE = Source("lab.yaml", 3, 5, "    chrony: yes", 6)
+WORK = Work((Wanted(CHRONY.key, SOURCE), Wanted(TOKEN.key), Wanted(MOTD), Wanted(LONGER)), GUEST_STEP)
+SEEN = Snapshot(
+    "vm-1/ssh",
+    answers={
+        ("state of", CHRONY.key.name): "pool a",
+        ("state of", TOKEN.key.name): CannotTell("no answer"),
+        ("state of", MOTD.name): "fine\x1b[0m",
+    },
+)
+
+
+def text_of(text: str) -> str:
+    found = explained({GUEST_STEP.step.id: WORK}, {"vm-1/ssh": SEEN}, text)
+    parts = [shown(lambda console, each=each: print_explained(console, each)) for each in found]  # type: ignore[misc]
+    return "".join(parts)
+
+
+def test_what_differs_is_explained_from_its_line_to_its_cost() -> None:
+    assert text_of("chrony.conf").splitlines() == [
+        "vm-1/ssh:file:/etc/chrony/chrony.conf",
+        "  declared by vm-1: base_os",
+        "  lab.yaml:3:5",
+        "  3 |     chrony: yes",
+        "    |     ^^^^^^",
+        "  asked    ('state of', '/etc/chrony/chrony.conf')",
+        "  answered 'pool a'",
+        "  differs",
+        "    ~ content",
+        "      - pool a",
+        "      + pool b",
+        "    ~ mode: 0600 → 0644",
+        "    then restart chrony.service",
+    ]
+
+
+def test_a_secret_is_not_explained() -> None:
+    text = text_of("/etc/token")
+    assert "hunter" not in text
+    assert "cannot tell: no answer" in text
+
+
+def test_an_exact_key_is_one_resource_and_a_part_is_all_that_have_it() -> None:
+    assert text_of(str(MOTD)).count("declared by") == 1
+    assert text_of("/etc/motd").count("declared by") == 2
+
+
+def test_what_is_as_declared_says_so() -> None:
+    assert "as declared" in text_of(str(MOTD))
+    assert "\x1b" not in text_of(str(MOTD))
+    assert "not asked" in text_of(str(LONGER))
+
+
+@pytest.mark.parametrize("text", ["nowhere"])
+def test_what_is_not_there_is_nothing(text: str) -> None:
+    assert text_of(text) == ""

@@ -7,7 +7,6 @@ functions from these when a VM starts. No card is bound to vfio-pci early; PVE d
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -55,8 +54,8 @@ NEVER = frozenset(
 _CARD_CLASSES = ("03", "12", "0c80")
 """PCI classes whose drivers belong to the card alone: display, accelerator, the USB-C port's controller."""
 
-_INTEL_IOMMU_DEFAULT = (6, 8)
-"""First kernel version whose builds for Proxmox VE switch Intel's IOMMU on by themselves."""
+INTEL_IOMMU = "intel_iommu=on"
+"""Proxmox VE's kernels from 6.8 on do this by themselves, Debian's and older ones do not."""
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -156,14 +155,16 @@ def _arguments(context: Context, host: Hypervisor) -> tuple[str, ...]:
         found.append("nomodeset")
     if modules:
         found.append(f"modprobe.blacklist={','.join(modules)}")
-    if host.cards and _needs_intel_iommu(hypervisor_facts(seen), host_facts(seen).kernels):
-        found.append("intel_iommu=on")
+    if host.cards and _needs_intel_iommu(hypervisor_facts(seen), host_facts(seen).cmdline):
+        found.append(INTEL_IOMMU)
     return tuple(united_arguments(" ".join(found), host.kernel_arguments).split())
 
 
-def _needs_intel_iommu(facts: HypervisorFacts, kernels: Iterable[str]) -> bool:
-    """Whether the IOMMU must be asked for: an Intel processor, and a kernel that leaves it off by default."""
-    if facts.iommu is None or facts.iommu.cpu != "GenuineIntel":
+def _needs_intel_iommu(facts: HypervisorFacts, cmdline: Iterable[str]) -> bool:
+    """Whether the kernel must be told to use VT-d: it does not by itself, or was told already."""
+    iommu = facts.iommu
+    if iommu is None or (iommu.table or "DMAR") != "DMAR":
         return False
-    versions = [match for each in kernels if (match := re.match(r"(\d+)\.(\d+)", each)) is not None]
-    return any((int(each[1]), int(each[2])) < _INTEL_IOMMU_DEFAULT for each in versions)
+    if not iommu.table and iommu.cpu != "GenuineIntel":
+        return False
+    return not iommu.active or INTEL_IOMMU in cmdline

@@ -321,7 +321,7 @@ def hypervisor_state(
         b"dir: local\n\tpath /var/lib/vz\n\tcontent iso,vztmpl,import,snippets\n\n"
         b"zfspool: local-zfs\n\tpool rpool/data\n\tcontent images,rootdir\n"
     )
-    state.iommu = IommuStatus(("dmar0",), 16, remapping=True, cpu="GenuineIntel")
+    state.iommu = IommuStatus(("dmar0",), 16, remapping=True, cpu="GenuineIntel", table="DMAR")
     state.bridges = (Bridge("vmbr0", "BC:24:11:00:00:05", ("eno1",)),)
     state.memory, state.cpus = 31 * 1024, 20
     state.functions = _functions({"0000:02:00": "10de:2204"} if cards is None else cards)

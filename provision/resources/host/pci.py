@@ -191,12 +191,14 @@ class IommuStatus:
         groups: number of IOMMU groups.
         remapping: interrupt remapping, None when the kernel's log no longer tells.
         cpu: CPU vendor as /proc/cpuinfo has it.
+        table: the firmware's ACPI table: DMAR (Intel VT-d), IVRS (AMD-Vi), empty when there is none.
     """
 
     units: tuple[str, ...]
     groups: int
     remapping: bool | None
     cpu: str = ""
+    table: str = ""
 
     @property
     def active(self) -> bool:
@@ -217,6 +219,7 @@ class IommuStateKind:
             'for u in /sys/class/iommu/*; do if [ -e "$u" ]; then printf \'u|%s\\n\' "${u##*/}"; fi; done\n'
             'n=0; for g in /sys/kernel/iommu_groups/*; do if [ -e "$g" ]; then n=$((n + 1)); fi; done\n'
             "printf 'n|%s\\n' \"$n\"\n"
+            'for t in DMAR IVRS; do if [ -e /sys/firmware/acpi/tables/$t ]; then echo "t|$t"; fi; done\n'
             "sed -n 's/^vendor_id[[:space:]]*: */c|/p;/^vendor_id/q' /proc/cpuinfo\n"
             "l=$(dmesg 2>/dev/null) || l=\n"
             f"if printf '%s\\n' \"$l\" | grep -qE '{pattern}'; then echo 'r|yes'\n"
@@ -236,8 +239,8 @@ class IommuStateKind:
         if "done" not in fields or not count.isdigit():
             return dict.fromkeys(queries, why(frame, "the IOMMU"))
         remapping = None if "r" not in fields else fields["r"][0] == "yes"
-        cpu = fields.get("c", [""])[0]
-        status = IommuStatus(tuple(sorted(fields.get("u", ()))), int(count), remapping, cpu)
+        cpu, table = fields.get("c", [""])[0], fields.get("t", [""])[0]
+        status = IommuStatus(tuple(sorted(fields.get("u", ()))), int(count), remapping, cpu, table)
         return dict.fromkeys(queries, status)
 
 

@@ -276,8 +276,8 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
     ),
     (
         "IOMMU",
-        b"u|dmar0\nu|dmar1\nn|16\nc|GenuineIntel\nr|yes\ndone|\n",
-        {IommuState(): IommuStatus(("dmar0", "dmar1"), 16, True, "GenuineIntel")},
+        b"u|dmar0\nu|dmar1\nn|16\nt|DMAR\nc|GenuineIntel\nr|yes\ndone|\n",
+        {IommuState(): IommuStatus(("dmar0", "dmar1"), 16, True, "GenuineIntel", "DMAR")},
     ),
 )
 

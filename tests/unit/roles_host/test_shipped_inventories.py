@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from provision.connections.contracts import KeyPair
 from provision.inventory import Inventory, Subject, load, select
 from provision.resources.contracts import Resource
+from provision.resources.host.pci import IommuStatus
 from provision.roles import base_os, host_resources, hypervisor_host
 from provision.roles.contracts import Context
 from provision.testing.model_host import HostState, ModelHost, ModelUnit, guest_state, hypervisor_state
@@ -238,3 +239,31 @@ def test_nothing_is_retired_while_it_is_wanted() -> None:
     host = host_of(inventory, subject)
     for role in (host_resources, hypervisor_host):
         assert role.retired(context_of(role, inventory, subject, host)) == ()
+
+
+def test_an_iommu_that_is_off_is_asked_for_and_stays_asked_for() -> None:
+    """The lab's processor calls itself AMD under emulation, and its IOMMU is Intel's."""
+    inventory = load(ROOT / "inventories/lab.yaml")
+    subject = Subject("hypervisor", "pve")
+    host = host_of(inventory, subject)
+    host.state.iommu = IommuStatus((), 0, remapping=False, cpu="AuthenticAMD", table="DMAR")
+
+    def switch_on(state: HostState) -> None:
+        if "intel_iommu=on" in state.cmdline.split():
+            state.iommu = IommuStatus(("dmar0",), 9, remapping=True, cpu="AuthenticAMD", table="DMAR")
+
+    host = ModelHost("pve/ssh", host.state, on_reboot=switch_on)
+    converge(host, resources_of(hypervisor_host, inventory, subject, host))
+    assert host.state.iommu.active
+    assert differing(host, resources_of(hypervisor_host, inventory, subject, host)) == []
+    assert "intel_iommu=on" in host.state.cmdline.split()
+
+
+@pytest.mark.parametrize("table", ["DMAR", "IVRS", ""])
+def test_an_iommu_that_is_on_is_not_asked_for(table: str) -> None:
+    inventory = load(ROOT / "inventories/homelab.yaml")
+    subject = Subject("hypervisor", "pve")
+    host = host_of(inventory, subject)
+    host.state.iommu = IommuStatus(("x",), 9, remapping=True, cpu="GenuineIntel", table=table)
+    found = resources_of(hypervisor_host, inventory, subject, host)
+    assert all("iommu" not in repr(each) for each in found)

@@ -382,3 +382,12 @@ def test_a_background_child_does_not_hold_up_the_run(host: HostDriver, tmp_path:
     (result,) = act(host, fix(f"sleep 60 & echo $! >{pid}"))
     assert result.verdict == Verdict.DONE
     os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_sudo_between_the_connection_and_the_shell_is_no_cut(shell: tuple[str, ...], tmp_path: Path) -> None:
+    stand_in = tmp_path / "sudo"
+    shutil.copy("/bin/sh", stand_in)
+    command = (str(stand_in), "-c", f"{' '.join(shell)}; exit $?")
+    there = HostDriver("n1/ssh", LocalConnection(command), {}, who="w", state=str(tmp_path / "state"))
+    results = act(there, fix("echo one"), fix("echo two"))
+    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.DONE]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -22,13 +21,13 @@ from provision.resources.contracts import (
     Verdict,
 )
 from provision.resources.host import effects as effect_table
-from provision.resources.host.answers import Hello, last_lines, no_hello, read_hello
-from provision.resources.host.deadlines import Deadlines, Limit
-from provision.resources.host.frames import KEEP, FrameParser
+from provision.resources.host.answers import Hello, last_lines, no_hello
+from provision.resources.host.deadlines import Limit
+from provision.resources.host.execution import Execution
+from provision.resources.host.frames import KEEP
 from provision.resources.host.live import Live
 from provision.resources.host.script import (
     FIRST_STEP,
-    HELLO,
     LOCK,
     RC_LOCKED,
     RC_NO_FLOCK,
@@ -57,93 +56,6 @@ ANSWER = Limit(300.0)
 
 BETWEEN_TRIES = 3.0
 """Seconds between two looks at a host that reboots."""
-
-
-class _Execution:
-    """One script on its way: its frames, their times, their deadlines."""
-
-    def __init__(
-        self,
-        connection: ShellConnection,
-        nonce: str,
-        limits: Mapping[int, Limit],
-        bye: int,
-        cancel: Cancel,
-        *,
-        keep: int,
-        redactor: Redactor | None = None,
-        live: Live | None = None,
-    ) -> None:
-        self._connection = connection
-        self._cancel = cancel
-        self._bye = bye
-        self._began: dict[int, float] = {}
-        self._ended: dict[int, float] = {}
-        self._over = 0.0
-        self.hello: Hello | None = None
-        self.heard = 0.0
-        self.rc: int | None = None
-        self.killed = False
-        self.parser = FrameParser(
-            nonce,
-            keep=keep,
-            through=None if redactor is None else redactor.stream,
-            on_begin=self._begin,
-            on_end=self._end,
-            on_output=None if live is None else live.output,
-        )
-        sent = connection.executions
-        self.deadlines = Deadlines(cancel, limits, GREETING, lambda: connection.executions > sent)
-
-    def run(self, script: bytes) -> None:
-        """Send the script and read until it ends, or end it when its time is up or the run leaves."""
-        self.rc = self._connection.execute(script, on_output=self._output, cancel=self.deadlines)
-        if self.rc is None and (self.expired is not None or self._cancel.leaving):
-            self._kill()
-        self._over = time.monotonic()
-        self.parser.finish()
-
-    def frame(self, index: int) -> Frame | None:
-        """Return a frame, None if it never began."""
-        return self.parser.frame(index)
-
-    def took(self, index: int) -> float:
-        """Return how many seconds a frame took, or took until nothing more was heard of it."""
-        began = self._began.get(index)
-        return 0.0 if began is None else self._ended.get(index, self._over) - began
-
-    @property
-    def expired(self) -> int | None:
-        """Which frame took too long (-1: the greeting), None if none did."""
-        return self.deadlines.expired
-
-    def _output(self, data: bytes, stderr: bool) -> None:
-        self.deadlines.noise()
-        self.parser.feed(data, stderr)
-
-    def _begin(self, index: int) -> None:
-        self._began[index] = time.monotonic()
-        self.deadlines.begin(index)
-
-    def _end(self, index: int) -> None:
-        self._ended[index] = time.monotonic()
-        self.deadlines.end()
-        if index == self._bye:
-            self.deadlines.finish()
-        if index == HELLO:
-            self.heard = time.time()
-            frame = self.parser.frame(HELLO)
-            if frame is not None:
-                self.hello = read_hello(frame)
-
-    def _kill(self) -> None:
-        """End what runs on the host, by a second channel; where that fails too, leave the connection."""
-        if self.hello is not None and self.hello.pgid > 1:
-            with contextlib.suppress(ProvisionError):
-                self._connection.kill_group(self.hello.pgid)
-                self.killed = True
-        if not self.killed:
-            self._connection.close()
 
 
 class HostDriver:
@@ -204,7 +116,9 @@ class HostDriver:
         nonce = new_nonce()
         script = observe_script(nonce, [kind.script(group) for kind, group in asked], state=self._state)
         limits = dict.fromkeys(range(1, len(asked) + 1), ANSWER)
-        execution = _Execution(self._connection, nonce, limits, len(asked) + 1, cancel, keep=KEEP_ANSWERS)
+        execution = Execution(
+            self._connection, nonce, limits, len(asked) + 1, cancel, greeting=GREETING, keep=KEEP_ANSWERS
+        )
         execution.run(script)
         hello = self._greeted(execution, cancel)
         complete = execution.frame(len(asked) + 1) is not None
@@ -229,19 +143,19 @@ class HostDriver:
             skew=hello.clock + 0.5 - execution.heard if hello.clock else 0.0,
         )
 
-    def _unanswered(self, execution: _Execution, index: int) -> str:
+    def _unanswered(self, execution: Execution, index: int) -> str:
         if execution.expired == index:
             return f"no answer within {ANSWER.timeout:g} s"
         return "a question before it did not end"
 
-    def _greeted(self, execution: _Execution, cancel: Cancel) -> Hello:
+    def _greeted(self, execution: Execution, cancel: Cancel) -> Hello:
         if cancel.leaving:
             raise Interrupted
         if execution.hello is not None:
             return execution.hello
         raise self._no_hello(execution)
 
-    def _no_hello(self, execution: _Execution) -> ProvisionError:
+    def _no_hello(self, execution: Execution) -> ProvisionError:
         outside = execution.parser.outside()
         evidence = last_lines(self._redactor.data(outside))
         if execution.expired is not None:
@@ -256,7 +170,7 @@ class HostDriver:
             )
         return no_hello(self.system, outside, execution.rc, evidence)
 
-    def _cut(self, execution: _Execution) -> NoReturn:
+    def _cut(self, execution: Execution) -> NoReturn:
         raise Transient(
             Diagnostic(
                 "HOST_CUT",
@@ -285,12 +199,13 @@ class HostDriver:
         nonce = new_nonce()
         script = act_script(nonce, run, self._who, steps, state=self._state)
         live = Live(emit, FIRST_STEP)
-        execution = _Execution(
+        execution = Execution(
             self._connection,
             nonce,
             limits,
             FIRST_STEP + len(steps),
             cancel,
+            greeting=GREETING,
             keep=KEEP,
             redactor=self._redactor,
             live=live,
@@ -342,7 +257,7 @@ class HostDriver:
         for sha256, data in blobs.items():
             self._connection.upload(f"{self._state}/blobs/{sha256}", data, cancel)
 
-    def _locked(self, execution: _Execution) -> None:
+    def _locked(self, execution: Execution) -> None:
         frame = execution.frame(LOCK)
         if frame is None or frame.rc in (0, None):
             return
@@ -385,7 +300,7 @@ class HostDriver:
             remedy="wait until that run has ended; if it hangs, end that process group on the host",
         )
 
-    def _results(self, execution: _Execution, labels: Sequence[str], cancel: Cancel) -> list[Result]:
+    def _results(self, execution: Execution, labels: Sequence[str], cancel: Cancel) -> list[Result]:
         results: list[Result] = []
         stopped = False
         pgid = "" if execution.hello is None else str(execution.hello.pgid)
@@ -422,7 +337,7 @@ class HostDriver:
             results.append(Result(Verdict.FAILED, seconds, failed, output))
         return results
 
-    def _timed_out(self, label: str, execution: _Execution, index: int, output: tuple[str, ...]) -> Result:
+    def _timed_out(self, label: str, execution: Execution, index: int, output: tuple[str, ...]) -> Result:
         return Result(
             Verdict.FAILED,
             execution.took(index),
@@ -466,12 +381,13 @@ class HostDriver:
         nonce = new_nonce()
         fragment = "if command -v systemctl >/dev/null; then systemctl --no-block reboot; else reboot; fi"
         script = act_script(nonce, self._run, self._who, [Step(fragment, marks=(effect,))], state=self._state)
-        execution = _Execution(
+        execution = Execution(
             self._connection,
             nonce,
             {LOCK: Limit(60.0), FIRST_STEP: Limit(60.0)},
             FIRST_STEP + 1,
             cancel,
+            greeting=GREETING,
             keep=KEEP,
         )
         execution.run(script)

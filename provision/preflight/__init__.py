@@ -13,6 +13,7 @@ from provision.resources.contracts import Resource, Snapshot
 from provision.resources.host.pci import IommuState, PciFunctions
 from provision.resources.host.query_system import Bridges
 from provision.resources.proxmox.queries import Mappings, Permissions, VmConfig, VmList
+from provision.resources.proxmox.storage_cfg import STORAGES
 from provision.roles import names
 from provision.roles.pci_mapping import used
 from provision.values.diagnostics import Diagnostic, Severity
@@ -52,7 +53,7 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
         nodes = names.nodes_of(inventory, hypervisor.name)
         host: list[Any] = [hosts.MACHINE]
         if nodes:
-            host += [hosts.MEMINFO, hosts.ONLINE, hosts.STORAGES, Bridges(), cards.VM_FILES]
+            host += [hosts.MEMINFO, hosts.ONLINE, STORAGES, Bridges(), cards.VM_FILES]
             vms_asked = tuple(VmConfig(node.vmid) for node in nodes if node.vmid is not None)
             found[names.api(hypervisor.name)] = (Permissions(), VmList(), *vms_asked)
         if used(inventory, hypervisor.name):

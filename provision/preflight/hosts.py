@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from provision.preflight.model import CannotTellYet, Finding, Rule, Site, text_of
@@ -11,13 +10,13 @@ from provision.resources.contracts import CannotTell
 from provision.resources.host.query_file import FileText
 from provision.resources.host.query_system import Bridge, Bridges
 from provision.resources.proxmox.image import ImageFile
+from provision.resources.proxmox.storage_cfg import STORAGES, storages_of
 from provision.roles import names
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.units import format_size
 
 MEMINFO = FileText("/proc/meminfo")
 ONLINE = FileText("/sys/devices/system/cpu/online")
-STORAGES = FileText("/etc/pve/storage.cfg")
 MACHINE = FileText("/etc/machine-id")
 
 
@@ -104,27 +103,11 @@ def count_of(ranges: str | CannotTell) -> int | CannotTell:
     return total
 
 
-def storages_of(text: str | CannotTell) -> Mapping[str, Mapping[str, str]] | CannotTell:
-    """Read storage.cfg: sections `TYPE: NAME` with indented keys. Source: pve-storage, storage.cfg(5)."""
-    if isinstance(text, CannotTell):
-        return text
-    found: dict[str, dict[str, str]] = {}
-    section: dict[str, str] = {}
-    for line in text.splitlines():
-        head = re.fullmatch(r"([a-z0-9]+):\s+(\S+)\s*", line)
-        if head is not None:
-            section = found.setdefault(head[2], {"type": head[1]})
-        elif line[:1] in {"\t", " "} and line.strip():
-            key, _, value = line.strip().partition(" ")
-            section[key] = value.strip()
-    return found
-
-
 def storages(site: Site) -> list[Finding]:
     """Refuse storages without the content type that is needed now."""
     found: list[Finding] = []
     for hypervisor, nodes in site.hypervisors():
-        known = storages_of(text_of(site.answer(names.ssh(hypervisor.name), STORAGES)))
+        known = storages_of(site.answer(names.ssh(hypervisor.name), STORAGES))
         if isinstance(known, CannotTell) or not known:
             continue
         born = [node for node in nodes if node.image is not None and site.vm(hypervisor, node) is None]

@@ -9,7 +9,7 @@ from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.inventory.models.site import Dhcp
-from provision.resources.contracts import Resource
+from provision.resources.contracts import CannotTell, Resource
 from provision.resources.dhcp.contract import Reservation, fold_mac
 from provision.resources.dhcp.dnsmasq import HOSTS_FOLDER, Dnsmasq
 from provision.resources.dhcp.manual import ManualReservation
@@ -39,10 +39,14 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask for the VM's MAC, or for the hypervisor's bridge."""
+    dhcp = _dhcp(inventory)
+    router: dict[str, tuple[Any, ...]] = {}
+    if dhcp is not None and dhcp.backend == "dnsmasq":
+        router = {names.ROUTER: backend(inventory, dhcp).questions()}
     if subject.kind == "hypervisor":
-        return {names.ssh(subject.name): (_bridge(inventory.hypervisors[subject.name]),)}
+        return {names.ssh(subject.name): (_bridge(inventory.hypervisors[subject.name]),), **router}
     node = inventory.nodes[subject.name]
-    return {names.api(str(node.hypervisor)): (VmConfig(names.vmid(inventory, node)),)}
+    return {names.api(str(node.hypervisor)): (VmConfig(names.vmid(inventory, node)),), **router}
 
 
 def resources(context: Context) -> tuple[Resource, ...]:
@@ -69,6 +73,25 @@ def retired(context: Context) -> tuple[Resource, ...]:
         hypervisor = inventory.hypervisors[context.subject.name]
         wanted = Reservation("", hypervisor.address, hypervisor.name)
     return (backend(inventory, dhcp).remove(wanted, _source(inventory, context.subject)),)
+
+
+def orphans(context: Context) -> tuple[Resource, ...]:
+    """Return our reservations of hosts that the inventory does not name any more, as absent; told once."""
+    inventory = context.inventory
+    dhcp = _dhcp(inventory)
+    first = next((each.name for each in inventory.nodes.values() if each.is_virtual and each.manage), "")
+    if dhcp is None or dhcp.backend != "dnsmasq" or context.subject.name != first:
+        return ()
+    router = backend(inventory, dhcp)
+    known = {each.managed_hostname or each.name for each in inventory.nodes.values()}
+    known |= set(inventory.hypervisors)
+    found = router.reservations(context.seen(names.ROUTER))
+    ours = () if isinstance(found, CannotTell) else found
+    return tuple(
+        router.remove(each, None)
+        for each in ours
+        if each.name not in known and each.place == router.file(each.name)
+    )
 
 
 def backend(inventory: Inventory, dhcp: Dhcp) -> Dnsmasq:

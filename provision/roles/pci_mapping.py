@@ -79,6 +79,19 @@ def retired(context: Context) -> tuple[Resource, ...]:
     )
 
 
+def orphans(context: Context) -> tuple[Resource, ...]:
+    """Return mappings of ours for cards that the inventory does not name any more, as absent."""
+    inventory = context.inventory
+    hypervisor = inventory.hypervisors[context.subject.name]
+    declared_names = {names.mapping(inventory, each) for each in hypervisor.cards}
+    seen = context.seen(names.api(hypervisor.name)).answers.get(Mappings())
+    return tuple(
+        PciMapping(names.api(hypervisor.name), hypervisor.node_name, each.name, absent=True)
+        for each in (seen if isinstance(seen, tuple) else ())
+        if each.name.startswith(names.mapping_prefix(inventory)) and each.name not in declared_names
+    )
+
+
 def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
     """Return the aliases of the cards that VMs of a hypervisor take, each once."""
     cards = inventory.hypervisors[hypervisor].cards

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import Snapshot
+from provision.resources.contracts import CannotTell, Snapshot
 from provision.resources.host.query_file import FileState
+from provision.resources.proxmox.storage_cfg import STORAGES, storages_of
 from provision.roles import names
 
 DEFAULT = "/var/lib/vz"
 """Path of the storage `local` on every Proxmox VE."""
+_PLAIN = re.compile(r"[A-Za-z0-9/._-]+")
 
 
 def path(inventory: Inventory, hypervisor: Hypervisor, node: Node, seen: Snapshot | None = None) -> str:
@@ -22,10 +25,14 @@ def path(inventory: Inventory, hypervisor: Hypervisor, node: Node, seen: Snapsho
 
 
 def questions(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> tuple[Any, ...]:
-    """Return what is asked of the hypervisor: whether the snippet lies where it usually does."""
-    return (FileState(path(inventory, hypervisor, node)),)
+    """Return what is asked of the hypervisor: its storages, and whether the snippet lies there."""
+    return (STORAGES, FileState(path(inventory, hypervisor, node)))
 
 
-def storage_path(hypervisor: Hypervisor, seen: Snapshot) -> str:  # noqa: ARG001 - until storage.cfg is a fact
-    """Return the folder of the snippet storage."""
-    return DEFAULT
+def storage_path(hypervisor: Hypervisor, seen: Snapshot) -> str:
+    """Return the folder of the snippet storage; without storage.cfg, that of `local`."""
+    storages = storages_of(seen.answers.get(STORAGES))
+    if isinstance(storages, CannotTell):
+        return DEFAULT
+    found = storages.get(hypervisor.storage.snippets, {}).get("path", "")
+    return found.rstrip("/") if found.startswith("/") and _PLAIN.fullmatch(found) else DEFAULT

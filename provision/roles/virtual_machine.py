@@ -17,6 +17,7 @@ from provision.inventory.models.node import Node
 from provision.resources.contracts import CannotTell, Resource
 from provision.resources.host.file import File
 from provision.resources.proxmox.guest import SnippetGone, vendor_data
+from provision.resources.proxmox.marker import TAG, Marker
 from provision.resources.proxmox.queries import Permissions, VmConfig, VmList, VmState, vm_seen
 from provision.resources.proxmox.vm import Vm
 from provision.resources.proxmox.vm_life import VmAbsent, VmPower
@@ -71,6 +72,30 @@ def resources(context: Context) -> tuple[Resource, ...]:
         wanted = "stopped" if node.power_state == "stopped" else "running"
         found.append(_power(inventory, node, hypervisor, wanted))
     return tuple(found)
+
+
+def orphans(context: Context) -> tuple[Resource, ...]:
+    """Return VMs of this inventory that no node declares any more, as absent; told once a hypervisor."""
+    inventory = context.inventory
+    node, hypervisor = pair(inventory, context.subject)
+    if names.nodes_of(inventory, hypervisor.name)[0].name != node.name:
+        return ()
+    listed = context.seen(names.api(hypervisor.name)).answers.get(VmList())
+    declared_vms = {each.vmid for each in inventory.nodes.values()}
+    return tuple(
+        VmAbsent(
+            names.api(hypervisor.name),
+            hypervisor.node_name,
+            each.vmid,
+            Marker(inventory.name, each.name),
+            source=inventory.source(("nodes",)),
+        )
+        for each in (listed if isinstance(listed, tuple) else ())
+        if each.kind == "qemu"
+        and each.node == hypervisor.node_name
+        and TAG in each.tags
+        and each.vmid not in declared_vms
+    )
 
 
 def _first_key(state: VmState) -> bool:

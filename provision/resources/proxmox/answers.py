@@ -69,6 +69,11 @@ def vm_state(entry: VmEntry, body: object) -> VmState | CannotTell:
     )
 
 
+def status(body: object) -> str:
+    """Read `/nodes/{node}/qemu/{vmid}/status/current`; empty if it has no status."""
+    return text(body.get("status")) if isinstance(body, Mapping) else ""
+
+
 def elsewhere(entry: VmEntry) -> Elsewhere:
     """Return what has the number of a VM that is not a VM of this node."""
     return Elsewhere(entry.node, entry.kind, entry.name)

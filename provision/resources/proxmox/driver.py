@@ -49,6 +49,8 @@ LOCK_PATIENCE = 120.0
 """Seconds to go on asking while another task holds a lock."""
 FRESH = 30.0
 """Seconds for which the VM list may lag behind our own start or stop: pvestatd runs every 10 s."""
+KNOWN = frozenset({"running", "stopped", "paused", "suspended", "prelaunch"})
+"""What the VM list says when it knows."""
 SHUTDOWN = 120
 """Seconds that a guest has to shut down before its plug is pulled."""
 LOG_LINES = 8
@@ -156,9 +158,11 @@ class ProxmoxDriver:
             )
         if entry.kind != "qemu" or entry.node != self._node:
             return answers.elsewhere(entry)
-        return self._ask(
-            f"/nodes/{self._node}/qemu/{vmid}/pending", lambda body: answers.vm_state(entry, body)
-        )
+        path = f"/nodes/{self._node}/qemu/{vmid}"
+        if entry.status not in KNOWN:  # pvestatd has not looked yet: the node has just booted
+            status = self._ask(f"{path}/status/current", answers.status)
+            entry = replace(entry, status=status) if isinstance(status, str) else entry
+        return self._ask(f"{path}/pending", lambda body: answers.vm_state(entry, body))
 
     # ------------------------------------------------------------ actions
 

@@ -12,12 +12,13 @@ from provision import preflight
 from provision.connections.contracts import KeyPair
 from provision.inventory import Subject, load
 from provision.preflight import evidence
-from provision.preflight.hosts import controller, count_of, storages_of
+from provision.preflight.hosts import controller, count_of
 from provision.preflight.model import Site
 from provision.preflight.reference import reference
 from provision.resources.contracts import Resource, Snapshot
 from provision.resources.host.pci import IommuStatus, PciFunction
 from provision.resources.host.shell import Shell, ShellResult
+from provision.resources.proxmox.storage_cfg import storages_of
 from provision.roles import dhcp_reservation, image, macs, pci_mapping, virtual_machine
 from provision.roles.contracts import Context
 from provision.testing.model_host import ModelFile, ModelFunction, ModelHost
@@ -253,7 +254,7 @@ def test_processors_are_counted(text: str, count: int) -> None:
 
 def test_storage_cfg_is_read_by_section() -> None:
     text = (
-        "dir: local\n\tpath /var/lib/vz\n\tcontent iso,import\n\nzfspool: z\n\tpool rpool/data\n\tsparse 1\n"
+        b"dir: local\n\tpath /var/lib/vz\n\tcontent iso,import\n\nzfspool: z\n\tpool rpool/data\n\tsparse 1\n"
     )
     storages = storages_of(text)
     assert isinstance(storages, dict)

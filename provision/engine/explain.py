@@ -33,7 +33,7 @@ class Explained:
         key: its identity.
         step: whose it is.
         source: inventory line, if there is one.
-        answers: question and answer, as text; queries never hold secrets.
+        answers: question and answer, as text; those about secrets only named.
         unknown: why something cannot be told, or empty.
         planned: what differs, or None when it is as declared.
     """
@@ -66,11 +66,12 @@ def explained(
             resource.key,
             step,
             resource.source,
-            tuple((_words(query), _words(answer)) for query, answer in answers),
+            tuple(_words(query, answer) for query, answer in answers),
             "; ".join(reasons),
             next((each for each in work.plan.changes if each.key == resource.key), None),
         )
 
 
-def _words(value: Any) -> str:
-    return repr(value)
+def _words(query: Any, answer: Any) -> tuple[str, str]:
+    # A salted question compares a secret by its hash, and a hash can be guessed at: neither is shown.
+    return ("content of a secret", "(secret)") if getattr(query, "salt", "") else (repr(query), repr(answer))

@@ -36,15 +36,27 @@ class Work:
     plan: StepPlan
 
 
+@dataclass(frozen=True)
+class Salted:
+    salt: str
+    hash: str
+
+
+@dataclass(frozen=True)
+class Secret(Wanted):
+    def queries(self) -> tuple[Any, ...]:
+        return (Salted("salt", "abc123"),)
+
+
 MOTD = Key("vm-1/ssh", "file", "/etc/motd")
 LONGER = Key("vm-1/ssh", "file", "/etc/motd.d/x")
 SOURCE = Source("lab.yaml", 3, 5, "    chrony: yes", 6)
-WORK = Work((Wanted(CHRONY.key, SOURCE), Wanted(TOKEN.key), Wanted(MOTD), Wanted(LONGER)), GUEST_STEP)
+WORK = Work((Wanted(CHRONY.key, SOURCE), Secret(TOKEN.key), Wanted(MOTD), Wanted(LONGER)), GUEST_STEP)
 SEEN = Snapshot(
     "vm-1/ssh",
     answers={
         ("state of", CHRONY.key.name): "pool a",
-        ("state of", TOKEN.key.name): CannotTell("no answer"),
+        Salted("salt", "abc123"): CannotTell("no answer"),
         ("state of", MOTD.name): "fine\x1b[0m",
     },
 )
@@ -77,6 +89,8 @@ def test_what_differs_is_explained_from_its_line_to_its_cost() -> None:
 def test_a_secret_is_not_explained() -> None:
     text = text_of("/etc/token")
     assert "hunter" not in text
+    assert "abc123" not in text
+    assert "answered (secret)" in text
     assert "cannot tell: no answer" in text
 
 

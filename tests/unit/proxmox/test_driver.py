@@ -85,6 +85,14 @@ def test_a_number_on_another_node_is_elsewhere() -> None:
     )
 
 
+def test_a_list_that_does_not_know_yet_is_not_believed() -> None:
+    rights = {"/": {"VM.Audit": 1}}
+    row = {"vmid": 101, "node": "pve", "type": "qemu", "name": "vm-1", "status": "unknown"}
+    api = Scripted(rights, [row], {"status": "stopped"}, [{"key": "cores", "value": 2}])
+    seen = ProxmoxDriver("pve/api", api, "pve").answer(frozenset({VmConfig(101)}), Cancel())
+    assert seen[VmConfig(101)].running is False
+
+
 def test_a_storage_that_is_missing_is_told_and_the_rest_is_answered() -> None:
     seen = model(101).driver().answer(frozenset({StorageContent("nope"), VmConfig(101)}), Cancel())
     assert isinstance(seen[StorageContent("nope")], CannotTell)

@@ -6,6 +6,7 @@ import pytest
 
 from provision.resources.proxmox import marker
 from provision.testing.model_host import ModelFile
+from provision.testing.model_proxmox import ModelVm
 from provision.values.errors import Refused
 from provision.values.outcomes import Outcome
 from tests.unit.roles_vm.world import HOSTS, INVENTORY, LEASES, World
@@ -161,3 +162,23 @@ def test_the_console_start_waits_for_consent(tmp_path: Path) -> None:
     assert report.exit_code == 5
     assert world.pve.vms[101].running
     assert not world.pve.vms[102].running
+
+
+def test_what_left_the_inventory_is_shown_and_pruned_on_demand(world: World) -> None:
+    world.apply()
+    lines = [line for line in INVENTORY.splitlines(keepends=True) if "vm-1:" not in line]
+    world.write("".join(lines).replace("cards:\n      one:", "cards:\n      two:").replace("[one]", "[two]"))
+    plan = world.plan()
+    assert sorted(plan.orphans) == [
+        "pve/api:pci-mapping:provision-site-one",
+        "pve/api:vm:vm-1",
+        "router:dhcp-reservation:vm-1",
+    ]
+    assert not [change for step in plan.steps for change in step.changes if "vm-1" in str(change.key)]
+    world.pve.vms[900] = ModelVm(
+        900, {"name": "other", "tags": "provision", "description": "provision: inventory=b node=other"}
+    )
+    assert world.apply(prune=True).exit_code == 0
+    assert sorted(world.pve.vms) == [102, 900]
+    assert sorted(world.reserved().values()) == ["10.0.0.12"]
+    assert list(world.pve.mappings) == ["provision-site-two"]

@@ -122,11 +122,11 @@ class World:
         finally:
             site.close()
 
-    def apply(self) -> RunReport:
+    def apply(self, *, prune: bool = False) -> RunReport:
         """Plan and apply."""
         site = self.site()
         try:
-            return site.apply(None, OPTIONS, lambda _: None, Cancel(), lambda _: True)
+            return site.apply(None, replace(OPTIONS, prune=prune), lambda _: None, Cancel(), lambda _: True)
         finally:
             site.close()
 

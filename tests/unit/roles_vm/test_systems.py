@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from provision.connections.contracts import HttpsEndpoint, SshEndpoint
 from provision.inventory import Inventory, load
+from provision.inventory.models.hypervisor import Api
 from provision.resources.contracts import CannotTell, Snapshot
 from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState
 from provision.roles import macs
@@ -95,11 +96,11 @@ def test_only_a_vm_that_was_born_is_off_by_hand(
     assert (found.late, found.excused) == (late, excused)
 
 
-def test_missing_credentials_are_a_fault_of_the_inventory_with_its_remedy(tmp_path: Path) -> None:
-    lines = [line for line in INVENTORY.splitlines(keepends=True) if "token_id" not in line]
-    World(tmp_path).write("".join(lines))
+def test_missing_credentials_are_a_fault_of_the_inventory_with_its_remedy(inventory: Inventory) -> None:
+    bare = inventory.hypervisors["pve"].model_copy(update={"api": Api()})
+    without = inventory.model_copy(update={"hypervisors": {"pve": bare}})
     with pytest.raises(UsageError) as caught:
-        systems(load(tmp_path / "site.yaml"))["pve/api"].endpoint({})
+        systems(without)["pve/api"].endpoint({})
     (problem,) = caught.value.diagnostics
     assert problem.code == "API_CREDENTIALS_MISSING"
     assert "bootstrap" in problem.remedy

@@ -35,6 +35,10 @@ def test_the_remote_command_is_constant_and_users_other_than_root_get_sudo(
     assert SshConnection(SshEndpoint("n1", user))._command(command) == sent
 
 
+def test_without_sudo_the_user_s_own_rights_are_used() -> None:
+    assert SshConnection(SshEndpoint("n1", "ann", sudo=False))._command(SHELL) == "exec /bin/sh -s"
+
+
 def test_the_upload_command_means_the_same_to_every_login_shell() -> None:
     words = shlex.split(UPLOAD)
     assert words[:3] == ["exec", "/bin/sh", "-c"]

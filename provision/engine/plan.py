@@ -25,6 +25,9 @@ from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.effects import EffectClass
 from provision.values.errors import ProvisionError, Refused, UsageError
 
+CONTROLLER_ON_TARGET = "CONTROLLER_ON_TARGET"
+"""Code of the preflight finding that names a subject on which this process runs."""
+
 
 class Planner:
     """Makes the plan of one call."""
@@ -334,6 +337,7 @@ class Planner:
             self.generated,
             self.options,
             self.destroying,
+            frozenset(each.subject for each in warnings if each.code == CONTROLLER_ON_TARGET),
         )
 
     def _risks(self, works: Sequence[Work]) -> tuple[ConsentNeed, ...]:

@@ -19,9 +19,12 @@ from provision.engine.run import Ending, Run, failed
 from provision.engine.work import Work
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
+from provision.values.effects import Consent
 from provision.values.events import StepEnded, StepStarted
 from provision.values.outcomes import ExitCode, Outcome
 
+GRACE = 3.0
+"""Seconds that running steps have after the second Ctrl-C."""
 WORKERS = 64
 """Steps at a time; one system is never acted on by two of them."""
 
@@ -62,6 +65,7 @@ class Scheduler:
         self.busy: dict[str, int] = {}
         self.running: dict[StepId, float] = {}
         self.rebooting: set[str] = set()
+        self.cut: set[StepId] = set()
         self.endings: dict[StepId, Ending] = {}
         self.seconds: dict[StepId, float] = {}
         self.deferred: dict[str, list[StepId]] = {}
@@ -82,11 +86,26 @@ class Scheduler:
                 if self.running:
                     self._take(workers.wait(self.inbox, self.run.cancel))
         except Interrupted:
+            self._last_words()
             self._leave()
             return True
         cut = any(step not in self.endings for step in self.works)
         self._leave()
         return cut
+
+    def _last_words(self) -> None:
+        """Give what runs a moment to kill its process groups on the targets; what blocks is left behind."""
+        end = time.monotonic() + GRACE
+        while self.running and time.monotonic() < end:
+            try:
+                done = self.inbox.get(timeout=workers.TICK)
+            except queue.Empty:
+                continue
+            if not isinstance(done.error, Interrupted):
+                self._take(done)
+            else:
+                self.cut.add(done.name)
+                self.running.pop(done.name)
 
     def reports(self) -> tuple[StepReport, ...]:
         """Return how all steps ended, in the plan's order."""
@@ -148,7 +167,8 @@ class Scheduler:
         plan = work.plan
         need = self._withheld(work) if work.new_boot else None
         if need is not None:
-            return Ending(Outcome.WAITING, f"waits for consent: {need.effect} of {need.system}", stops=True)
+            what = "waits for" if need.consent is Consent.ALLOW else "waits for consent:"
+            return Ending(Outcome.WAITING, f"{what} {need.effect} of {need.system}", stops=True)
         if plan.unreached and not plan.late:
             return Ending(Outcome.UNREACHED, plan.unreached, stops=True, excused=plan.excused)
         if plan.problem is not None:
@@ -391,7 +411,7 @@ class Scheduler:
                 self._final(
                     step, Ending(Outcome.BLOCKED, "interrupted before its reboot", changed=ending.changed)
                 )
-            elif step in self.running:
+            elif step in self.running or step in self.cut:
                 reason = "interrupted: what it began is looked up by the next run"
                 self.endings[step] = Ending(Outcome.FAILED, reason, stops=True)
                 self._tell(step, self.endings[step])

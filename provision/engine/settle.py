@@ -22,7 +22,7 @@ from provision.resources.contracts import (
     ask,
 )
 from provision.values.diagnostics import Diagnostic, Severity
-from provision.values.effects import Effect
+from provision.values.effects import Consent, Effect
 from provision.values.errors import ProvisionError
 from provision.values.outcomes import Outcome
 
@@ -132,7 +132,7 @@ def settle(run: Run, work: Work, deeds: Deeds) -> Ending:
     if deeds.waits:
         return _waits(deeds)
     if deeds.withheld:
-        return _withheld(deeds, changed)
+        return _withheld(run, deeds, changed)
     outcome = Outcome.CHANGED if changed else Outcome.UNCHANGED
     return Ending(outcome, changed=changed, deferred=bool(deeds.deferred))
 
@@ -221,10 +221,20 @@ def _waits(deeds: Deeds) -> Ending:
     return Ending(Outcome.WAITING, deeds.waits, (diagnostic,), deeds.changed, stops=True, deferred=deferred)
 
 
-def _withheld(deeds: Deeds, changed: tuple[PlannedChange, ...]) -> Ending:
+def _withheld(run: Run, deeds: Deeds, changed: tuple[PlannedChange, ...]) -> Ending:
     names = ", ".join(map(str, deeds.withheld))
-    summary = f"waits for consent: {names}"
-    diagnostic = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=_remedy(deeds))
+    at_home = [
+        need
+        for need in run.withheld.values()
+        if need.consent is Consent.ALLOW and need.effect in deeds.withheld
+    ]
+    if at_home:
+        summary = f"provision runs on {at_home[0].system}, which has to reboot"
+        remedy = "systemctl reboot; after it, run the same command again"
+        diagnostic = Diagnostic("CONTROLLER_ON_TARGET", summary, severity=Severity.WARNING, remedy=remedy)
+    else:
+        summary = f"waits for consent: {names}"
+        diagnostic = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=_remedy(deeds))
     return Ending(Outcome.WAITING, summary, (diagnostic,), changed, deferred=bool(deeds.deferred))
 
 

@@ -108,7 +108,7 @@ class Work:
 
 @dataclass(slots=True)
 class Planned:
-    """A plan with what the run needs to keep it."""
+    """A plan with what the run needs to keep it; `here` are subjects that the controller itself runs on."""
 
     plan: Plan
     works: dict[StepId, Work]
@@ -117,6 +117,7 @@ class Planned:
     generated: Generated
     options: Options
     destroying: bool = False
+    here: frozenset[str] = frozenset()
 
 
 class Expander:

@@ -116,7 +116,8 @@ class Counted:
 class ModelSite:
     """What stands behind one inventory."""
 
-    def __init__(self, inventory: Inventory, state: Path) -> None:
+    def __init__(self, inventory: Inventory, state: Path, *, checks: bool = False) -> None:
+        self.verifier = None if checks else _no_checks
         self.inventory = inventory
         self.state = state
         self.apis: dict[str, Api] = {}
@@ -137,7 +138,7 @@ class ModelSite:
                 f"dir: {each}\n\tpath /var/lib/vz/{each}\n\tcontent iso,import,snippets\n\n"
                 for each in sorted(storages)
             )
-            text += f"lvmthin: {hypervisor.storage.disks}\n\tthinpool data\n\tvgname pve\n\tcontent images,rootdir\n"
+            text += f"lvmthin: {hypervisor.storage.disks}\n\tthinpool data\n\tcontent images,rootdir\n"
             host.files[f"/sys/class/net/{hypervisor.bridge}/address"] = ModelFile(b"bc:24:11:00:00:05\n")
             host.files["/etc/pve/storage.cfg"] = ModelFile(text.encode())
             self._add(f"{name}/ssh", host)
@@ -179,7 +180,7 @@ class ModelSite:
         return True
 
     def _shell(self, known: Callable[[HostState, Any], object]) -> Callable[[HostState, Any], object]:
-        """Answer what `ModelHost` does not know: links, addresses, neighbours, cloud-init, dnsmasq's folder."""
+        """Answer what `ModelHost` does not know: links, neighbours, cloud-init, dnsmasq's folder."""
 
         def answer(state: HostState, query: Shell) -> object:
             said = self._said(state, query.command)
@@ -221,9 +222,9 @@ class ModelSite:
         host.life = self.life
         return Counted(host)
 
-    def site(self, verifier: Any = None) -> Site:
+    def site(self) -> Site:
         """Return a new session on the site."""
-        return Site(self.inventory, "site", self.state, self.open, verifier or _no_checks)
+        return Site(self.inventory, "site", self.state, self.open, self.verifier)
 
     def plan(self, options: Options | None = None) -> Plan:
         """Plan in a new session."""

@@ -116,6 +116,16 @@ def test_the_generated_secrets_are_in_no_file_of_the_controller(tmp_path: Path) 
         assert secret not in shown
 
 
+def test_verification_asks_in_advance_what_it_asked_last_time(tmp_path: Path) -> None:
+    site = ModelSite(lab(tmp_path, one_vm=True), tmp_path / "state", checks=True)
+    first = site.apply()
+    assert first.verification is not None
+    again = site.apply()
+    assert again.trips["pve/ssh"] == 1
+    assert again.trips["vm-gpu/ssh"] == 1
+    assert again.trips["router"] == 1
+
+
 def test_a_run_killed_at_any_boundary_is_finished_by_the_next(tmp_path: Path) -> None:
     whole = ModelSite(lab(tmp_path / "whole", one_vm=True), tmp_path / "whole")
     assert whole.apply().exit_code == 0
@@ -157,7 +167,7 @@ def test_other_shipped_inventories_converge_as_far_as_roles_exist(name: str, tmp
     assert report.exit_code in {ExitCode.DONE, ExitCode.WAITING}, [
         (each.id, each.diagnostics) for each in report.steps if each.diagnostics
     ]
-    assert any(each.outcome == "changed" for each in report.steps)
+    assert name != "homelab" or any(each.outcome == "changed" for each in report.steps)
     left = [each for each in site.plan(options).steps if each.changes or each.late or each.problem]
     assert left == []
 

@@ -7,6 +7,7 @@ import pytest
 from provision.engine.world import Entry, Options, Parent
 from provision.resources.contracts import Key
 from provision.roles.contracts import NotThere, SystemSpec
+from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.effects import Consent, Effect, EffectClass
 from provision.values.errors import UsageError
 from provision.values.events import ChangeMade, StepEnded
@@ -156,6 +157,19 @@ def test_a_person_may_consent_when_asked(tmp_path: Path) -> None:
 
     assert site.apply(ask=ask).exit_code == 0
     assert questions == ["n1: allow reboot-node?"]
+
+
+def test_the_machine_that_provision_runs_on_is_not_rebooted_by_it(tmp_path: Path) -> None:
+    site = FakeSite(
+        [boots("driver"), FakeRole("m", own(m="1"), on_own(), NEW_BOOT=True)], policy=ALLOWED, state=tmp_path
+    )
+    site.rules = lambda *_: [Diagnostic("CONTROLLER_ON_TARGET", "here", "n1", Severity.WARNING)]
+    report = site.apply()
+    assert report.exit_code == 5
+    assert site.hosts["n1/ssh"].reboots == 0
+    assert report.steps[0].diagnostics[0].code == "CONTROLLER_ON_TARGET"
+    site.hosts["n1/ssh"].start()
+    assert site.apply().exit_code == 0
 
 
 def test_never_is_not_lifted_by_allow(tmp_path: Path) -> None:

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import dataclasses
+import stat
+from pathlib import Path
+
+import pytest
+
+from provision.engine import journal, savedplan
+from provision.engine.lease import lease
+from provision.engine.model import StepId
+from provision.resources.contracts import Change, Op
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import ProvisionError, Refused, UsageError
+from provision.values.outcomes import ExitCode
+from tests.unit.engine.fakes import FakeRole, FakeSite, Host, on_own, own
+
+STEP = StepId("base", "n1")
+
+
+def test_a_run_is_written_down_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    book = journal.Journal(path, lambda text: text.replace("hunter2", "***"))
+    book.begin("run-a", "lab", "apply", "me@here")
+    book.intent("run-a", STEP, "n1/ssh", ["n1/ssh:file:/x"])
+    changes = [
+        Change(Op.UPDATE, "content", "old", "hunter2"),
+        Change(Op.UPDATE, "key", "s3cret", "s4cret", secret=True),
+    ]
+    book.change("run-a", STEP, "n1/ssh:file:/x", changes, "done", 1.5, ["password hunter2"])
+    book.effect("run-a", "n1/ssh", "restart x", "done", 0.1)
+    book.problem("run-a", STEP, Diagnostic("X", "hunter2 is wrong"))
+    book.step("run-a", STEP, "changed", 2.0, "")
+    book.end("run-a", 3.0, 0, {"n1/ssh": 3}, interrupted=False)
+    book.close()
+    found = journal.run(path, "run-")
+    assert found is not None
+    assert found["exit_code"] == 0
+    assert found["changes"][0]["fields"] == (
+        '[["~", "content", "old", "***"], ["~", "key", "(secret)", "(secret)"]]'
+    )
+    assert found["changes"][0]["output"] == "password ***"
+    assert [each["id"] for each in journal.runs(path)] == ["run-a"]
+    assert journal.usually(path, "lab") == {STEP: 2.0}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    content = path.read_bytes()
+    assert b"hunter2" not in content
+    assert b"s3cret" not in content
+
+
+def test_what_is_about_to_begin_is_on_the_disk_before_it_begins(tmp_path: Path) -> None:
+    site = FakeSite([FakeRole("base", own(a="1"), on_own())], state=tmp_path)
+    seen: list[list[dict[str, object]]] = []
+
+    def on_set(*_: str) -> None:
+        found = journal.run(tmp_path / "journal.sqlite", "run-1")
+        assert found is not None
+        seen.append(found["intents"])
+
+    site.on_set = on_set
+    site.apply()
+    assert [each["what"] for each in seen[0]] == ['["n1/ssh:item:a"]']
+
+
+def test_a_journal_that_cannot_be_written_does_not_stop_a_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    book = journal.Journal(tmp_path / "file" / "journal.sqlite")
+    book.begin("run-a", "lab", "apply", "me")
+    book.close()
+    assert "no journal" in book.error
+
+
+def test_only_one_run_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "lab" / "lock"
+    with lease(path, "run-a", "me@here"):
+        with pytest.raises(ProvisionError) as caught, lease(path, "run-b", "you@there"):
+            pass
+        assert caught.value.exit_code is ExitCode.LOCKED
+        assert "run-a of me@here" in caught.value.diagnostics[0].summary
+    with lease(path, "run-b", "you@there"):
+        pass
+
+
+def saved(site: FakeSite, digest: str = "d1") -> dict[str, object]:
+    planned = site.plan()
+    assert site.session is not None
+    return savedplan.content(planned, digest, site.session.snapshots())
+
+
+def two_values(tmp_path: Path) -> FakeSite:
+    return FakeSite(
+        [FakeRole("base", own(a="1", b="2"), on_own())], hosts={"n1/ssh": Host({"b": "2"})}, state=tmp_path
+    )
+
+
+def test_a_saved_plan_holds_while_nothing_moves(tmp_path: Path) -> None:
+    site = two_values(tmp_path)
+    path = tmp_path / "plan.json"
+    savedplan.save(path, saved(site), "lab.yaml", "site")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    savedplan.check(savedplan.read(path), saved(site))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("a", "1", "n1: base: changes are others"),
+        ("a", "7", "n1: base: changes are others"),
+        ("b", "9", "n1: base"),
+    ],
+)
+def test_a_saved_plan_is_refused_when_the_host_moved(
+    name: str, value: str, word: str, tmp_path: Path
+) -> None:
+    site = two_values(tmp_path)
+    promise = saved(site)
+    site.hosts["n1/ssh"].values[name] = value
+    with pytest.raises(Refused) as caught:
+        savedplan.check(promise, saved(site))
+    assert caught.value.exit_code is ExitCode.REFUSED
+    assert any(word in each for each in caught.value.diagnostics[0].evidence)
+
+
+def test_a_saved_plan_is_refused_when_the_inventory_was_edited(tmp_path: Path) -> None:
+    site = two_values(tmp_path)
+    with pytest.raises(Refused) as caught:
+        savedplan.check(saved(site, "d1"), saved(site, "d2"))
+    assert "inventory" in caught.value.diagnostics[0].evidence[0]
+
+
+def test_a_saved_plan_holds_no_value(tmp_path: Path) -> None:
+    site = FakeSite([FakeRole("base", own(a="hunter2"), on_own())], state=tmp_path)
+    assert "hunter2" not in str(saved(site))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "other", "options": {}}'])
+def test_what_is_no_saved_plan_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    with pytest.raises(UsageError):
+        savedplan.read(path)
+
+
+def test_options_come_back_from_a_saved_plan(tmp_path: Path) -> None:
+    data = saved(two_values(tmp_path))
+    assert dataclasses.asdict(savedplan.options_of(data))["targets"] == ()

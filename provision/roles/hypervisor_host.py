@@ -86,8 +86,8 @@ def resources(context: Context) -> tuple[Resource, ...]:
     reboot = reboot_of(inventory, subject)
     source = inventory.source(("hypervisors", host.name, "cards"))
     found: list[Resource] = [ModprobeBlacklist(system, BLACKLIST, modules, reboot, source=source)]
-    if wanted:
-        loader = host_facts(seen).loader
+    loader = host_facts(seen).loader
+    if wanted or loader == "grub":  # without arguments, a file of ours from before must go
         found.append(KernelArguments(system, wanted, loader, reboot, source=source))
     for alias, card in host.cards.items():
         where = inventory.source(("hypervisors", host.name, "cards", alias))

@@ -13,6 +13,8 @@ from provision.report.style import count, duration, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+MANY = 3
+"""Checks with one cause from which on they are shown as one."""
 PASSED, FAILED, CANNOT_TELL = "passed", "failed", "cannot-tell"
 _STYLES = {PASSED: "green", FAILED: "bold red", CANNOT_TELL: "yellow"}
 _WORDS = {PASSED: "ok", FAILED: "FAILED", CANNOT_TELL: "cannot tell"}
@@ -50,6 +52,30 @@ def print_checks(
         console.print(line, soft_wrap=True)
 
 
+def _by_cause(checks: Sequence[Check], *, full: bool) -> list[list[Check]]:
+    """Return checks that ended alike for the same reason together, where there are many of them."""
+    groups: dict[tuple[object, ...], list[Check]] = {}
+    for number, each in enumerate(checks):
+        alone = full or not each.message or each.outcome == PASSED
+        cause = (each.outcome, each.excused, each.message, number if alone else None)
+        groups.setdefault(cause, []).append(each)
+    result: list[list[Check]] = []
+    for group in groups.values():
+        result += [group] if len(group) >= MANY else [[each] for each in group]
+    return result
+
+
+def _shown(same: Sequence[Check], width: int) -> list[Text]:
+    first = same[0]
+    word = _WORDS.get(first.outcome, first.outcome) + (" (no fault)" if first.excused else "")
+    name = printable(first.name) if len(same) == 1 else count(len(same), "check")
+    head = Text.assemble("  ", (f"{word:<11}", _STYLES.get(first.outcome, "")), f"  {name}")
+    if not first.message:
+        return [head]
+    body = wrap([printable(part) for part in first.message.splitlines()], width - 15)
+    return [head, *(Text(" " * 15 + part, style="dim") for part in body)]
+
+
 def lines(checks: Sequence[Check], width: int, *, seconds: float = 0.0, full: bool = False) -> list[Text]:
     """Return the lines of the table."""
     subjects: dict[str, list[Check]] = {}
@@ -64,18 +90,9 @@ def lines(checks: Sequence[Check], width: int, *, seconds: float = 0.0, full: bo
         result.append(
             Text.assemble((f"{printable(subject):<{widest}}", "bold"), "  ", (head, "green" if good else ""))
         )
-        for each in found:
-            if each.outcome == PASSED and not full:
-                continue
-            word = _WORDS.get(each.outcome, each.outcome) + (" (no fault)" if each.excused else "")
-            result.append(
-                Text.assemble(
-                    "  ", (f"{word:<11}", _STYLES.get(each.outcome, "")), f"  {printable(each.name)}"
-                )
-            )
-            if each.message:
-                body = wrap([printable(part) for part in each.message.splitlines()], width - 15)
-                result += [Text(" " * 15 + part, style="dim") for part in body]
+        for same in _by_cause(found, full=full):
+            if same[0].outcome != PASSED or full:
+                result += _shown(same, width)
     counts = {outcome: sum(each.outcome == outcome for each in checks) for outcome in _STYLES}
     parts = [f"{counts[PASSED]} passed"]
     parts += [f"{counts[FAILED]} failed"] if counts[FAILED] else []

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import singledispatch
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
@@ -102,7 +102,8 @@ class _Row:
     line: str = ""
     outcome: str = ""
     seconds: float = 0.0
-    shown: float = field(default=0.0)
+    shown: float = 0.0
+    announced: bool = False
 
 
 class _Ticking:
@@ -183,6 +184,11 @@ class PlainProgress(_Ticking):
         with self._lock:
             now = self._clock()
             for (subject, role), row in sorted(self._rows.items()):
+                if not row.announced and now - row.since >= 1:
+                    # Only now: most steps end at once, and a line for each beginning would hide the others.
+                    row.announced = True
+                    usual = f" (usually {roughly(row.usually)})" if row.usually else ""
+                    self._say(printable(f"{subject}: {role}: begun{usual}"), "dim")
                 if now - row.shown >= HEARTBEAT:
                     row.shown = now
                     self._say(
@@ -249,8 +255,7 @@ class LiveProgress(_Ticking):
         with self._lock:
             self._follow(event)
         for text, style in sentences(event):
-            if not isinstance(event, StepStarted):
-                self._say(text, style)
+            self._say(text, style)
 
     def pause(self) -> None:
         """Take the table off the screen."""
@@ -330,12 +335,6 @@ def _(event: RunStarted) -> Lines:
     journal = f", journal {event.journal}" if event.journal else ""
     subjects = f", {count(len(event.subjects), 'subject')}" if event.subjects else ""
     return [(printable(f"{event.verb} {event.inventory}: run {event.run}{subjects}{journal}"), "bold")]
-
-
-@sentences.register
-def _(event: StepStarted) -> Lines:
-    usual = f" (usually {roughly(event.usually)})" if event.usually else ""
-    return [(printable(f"{event.subject}: {event.role}: begins{usual}"), "dim")]
 
 
 @sentences.register

@@ -37,6 +37,15 @@ def test_the_full_table_shows_everything() -> None:
     assert "ok           the card has no host driver" in text
 
 
+def test_many_checks_with_one_cause_are_one_line() -> None:
+    many = [CheckResult(f"check {n}", "vm-1", CheckOutcome.FAILED, "there is no VM") for n in range(9)]
+    text = shown(lambda console: print_checks(console, (*CHECKS, *many)))
+    assert text.count("there is no VM") == 1
+    assert "FAILED       9 checks" in text
+    assert "FAILED       root fills the disk" in text
+    assert "check 7" in shown(lambda console: print_checks(console, many, full=True))
+
+
 def test_no_check_is_no_proof() -> None:
     assert "No check applies" in shown(lambda console: print_checks(console, ()))
 

@@ -1,7 +1,7 @@
 """The core story on real kernels: nothing, apply, proof, second apply, other controller, destroy, nothing.
 
 One ordered story of named stages; a stage that follows a broken one fails at once and says which it was.
-Real here: hypervisor kernel, IOMMU groups, drivers, initramfs, boot loader, reboots, DHCP, SSH, guests' kernels.
+Real here: kernels, IOMMU groups, drivers, initramfs, boot loader, reboots, DHCP, SSH.
 Stand-ins: the API is the lab's own, and the guest runs beside the hypervisor with another emulated card.
 """
 

@@ -20,7 +20,11 @@ DISK_MIB = 3072
 BIOS_MIB, ESP_MIB = 1, 64
 ROOT_START_MIB = 1 + BIOS_MIB + ESP_MIB
 ROOT_MIB = DISK_MIB - ROOT_START_MIB - 1
+LVM_ROOT_MIB = 1536
+_PE_START_MIB = 1
 _NAMESPACE = uuid.UUID("5f0d3bbb-6f6e-4b54-9d0d-1d6a3d2b6f10")
+_ROOT_TYPE = "4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709"
+_LVM_TYPE = "E6D6D379-F507-44C2-A23C-238F2A3DF928"
 _BOOT_KERNEL_SECTOR = 0x5C
 _CORE_NEXT_SECTOR = 0x1F4
 _MODULES = (
@@ -50,6 +54,8 @@ def build_disks(folder: Path, root: Path, names: tuple[str, ...]) -> None:
 
 def _build_raw(raw: Path, folder: Path, root: Path, name: str) -> None:
     fs_uuid = str(uuid.uuid5(_NAMESPACE, name))
+    lvm = name.endswith("-lvm")
+    kernel_root = "/dev/mapper/vg0-root" if lvm else f"UUID={fs_uuid}"
     version = next((root / "boot").glob("vmlinuz-*")).name.removeprefix("vmlinuz-")
     for platform in ("i386-pc", "x86_64-efi"):
         target = root / "boot/grub" / platform
@@ -57,10 +63,10 @@ def _build_raw(raw: Path, folder: Path, root: Path, name: str) -> None:
     write_files(
         root,
         {
-            "boot/grub/grub.cfg": _grub_cfg(fs_uuid, version),
+            "boot/grub/grub.cfg": _grub_cfg(fs_uuid, kernel_root, version),
             "etc/fstab": (
-                f"UUID={fs_uuid} / ext4 errors=remount-ro 0 1\n"
-                "LABEL=ESP /boot/efi vfat umask=0077,nofail 0 2\n"
+                f"UUID={fs_uuid} / ext4 errors=remount-ro 0 0\n"
+                "LABEL=ESP /boot/efi vfat umask=0077,noauto,x-systemd.automount 0 0\n"
             ),
         },
     )
@@ -71,12 +77,12 @@ def _build_raw(raw: Path, folder: Path, root: Path, name: str) -> None:
         "label: gpt\n"
         f"start=1MiB, size={BIOS_MIB}MiB, type=21686148-6449-6E6F-744E-656564454649\n"
         f"size={ESP_MIB}MiB, type=uefi\n"
-        f"size={ROOT_MIB}MiB, type=4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709\n"
+        f"size={ROOT_MIB}MiB, type={_LVM_TYPE if lvm else _ROOT_TYPE}\n"
     )
     run(["sfdisk", "-q", str(raw)], stdin=table)
     ext4, esp = folder / "root.part", folder / "esp.part"
     with ext4.open("wb") as out:
-        out.truncate(ROOT_MIB * MIB)
+        out.truncate((LVM_ROOT_MIB if lvm else ROOT_MIB) * MIB)
     run(
         [
             "mkfs.ext4",
@@ -109,19 +115,39 @@ def _build_raw(raw: Path, folder: Path, root: Path, name: str) -> None:
     for place in ("::/EFI/BOOT/BOOTX64.EFI", "::/EFI/debian/grubx64.efi"):
         run(["mcopy", "-i", str(esp), str(efi), place])
     _place(esp, raw, (1 + BIOS_MIB) * MIB)
-    _place(ext4, raw, ROOT_START_MIB * MIB)
+    if lvm:
+        _make_volume_group(raw, root)
+    _place(ext4, raw, (ROOT_START_MIB + (_PE_START_MIB if lvm else 0)) * MIB)
     _write_bios_loader(raw, root / "usr/lib/grub/i386-pc/boot.img", core)
     for part in (ext4, esp, efi, core, config):
         part.unlink()
 
 
-def _grub_cfg(fs_uuid: str, version: str) -> str:
+def _make_volume_group(raw: Path, root: Path) -> None:
+    """Write LVM's metadata for volume group `vg0` with `root` in its first extents, by the image's own LVM.
+
+    Nothing is activated, so no device mapper is needed. Half of the group stays free, as Ubuntu's installer
+    leaves it.
+    """
+    script = (
+        'set -e; root=$1; loop=$(losetup --find --show --offset "$2" --sizelimit "$3" "$4"); '
+        "trap 'losetup -d \"$loop\"' EXIT; "
+        'mount --bind /dev "$root/dev"; mount -t tmpfs tmpfs "$root/run"; chroot "$root" sh -ec "'
+        "pvcreate -q --dataalignment 1m $loop; vgcreate -q vg0 $loop; "
+        f'lvcreate -q -an -Zn -Wn -L {LVM_ROOT_MIB}m -n root vg0"'
+    )
+    sizes = [str(ROOT_START_MIB * MIB), str(ROOT_MIB * MIB)]
+    argv = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", str(root), *sizes]
+    run([*argv, str(raw)])
+
+
+def _grub_cfg(fs_uuid: str, kernel_root: str, version: str) -> str:
     """The first boot's menu; `update-grub` on the machine replaces it."""
     return (
         "serial --unit=0 --speed=115200\nterminal_input serial\nterminal_output serial\nset timeout=0\n"
         "menuentry Debian {\n"
         f"  search --no-floppy --fs-uuid --set=root {fs_uuid}\n"
-        f"  linux /boot/vmlinuz-{version} root=UUID={fs_uuid} ro console=ttyS0\n"
+        f"  linux /boot/vmlinuz-{version} root={kernel_root} ro console=ttyS0 loglevel=5 mitigations=off\n"
         f"  initrd /boot/initrd.img-{version}\n}}\n"
     )
 

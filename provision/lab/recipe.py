@@ -28,7 +28,8 @@ _MASKED = (
     "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer",
     "e2scrub_reap.service", "systemd-networkd-wait-online.service", "systemd-pstore.service",
     "lvm2-lvmpolld.socket", "dm-event.socket", "lvm2-monitor.service", "blk-availability.service",
-    "systemd-rfkill.socket", "systemd-binfmt.service", "hwclock-save.service",
+    "systemd-rfkill.socket", "systemd-binfmt.service", "sys-kernel-debug.mount", "sys-kernel-tracing.mount",
+    "sys-kernel-config.mount", "sys-fs-fuse-connections.mount", "dev-mqueue.mount", "hwclock-save.service",
 )  # fmt: skip
 _DISABLED = ("dnsmasq.service",)
 
@@ -65,7 +66,7 @@ _VM_FILES = {
     ),
     "etc/default/grub": (
         "GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Debian\n"
-        'GRUB_CMDLINE_LINUX_DEFAULT=""\nGRUB_CMDLINE_LINUX="console=ttyS0"\n'
+        'GRUB_CMDLINE_LINUX_DEFAULT=""\nGRUB_CMDLINE_LINUX="console=ttyS0 loglevel=5 mitigations=off"\n'
         "GRUB_TERMINAL=serial\nGRUB_DISABLE_OS_PROBER=true\nGRUB_DISABLE_RECOVERY=true\n"
     ),
     "etc/initramfs-tools/conf.d/lab": "MODULES=list\nCOMPRESS=gzip\nCOMPRESSLEVEL=1\nRESUME=none\n",
@@ -92,8 +93,7 @@ def build_base(target: Path, progress: Progress) -> None:
     for name in _MASKED:
         link(root, f"etc/systemd/system/{name}", "/dev/null")
     for name in _DISABLED:
-        for wanted in (root / "etc/systemd/system").glob(f"*.wants/{name}"):
-            wanted.unlink()
+        (root / "etc/systemd/system/multi-user.target.wants" / name).unlink(missing_ok=True)
     wants = "etc/systemd/system/multi-user.target.wants"
     link(root, f"{wants}/systemd-networkd.service", "/lib/systemd/system/systemd-networkd.service")
     link(root, f"{wants}/lab-time-sources.path", "/etc/systemd/system/lab-time-sources.path")

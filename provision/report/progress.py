@@ -355,6 +355,8 @@ def _(event: EffectDone) -> Lines:
 
 @sentences.register
 def _(event: StepEnded) -> Lines:
+    if event.outcome == "unchanged" and not event.reason and event.seconds < 1:
+        return []  # of a thousand nodes most say this
     reason = f": {event.reason}" if event.reason else ""
     text = f"{event.subject}: {event.role}: {event.outcome}, {duration(event.seconds)}{reason}"
     return [(printable(text), _OUTCOME_STYLES.get(event.outcome, "dim"))]

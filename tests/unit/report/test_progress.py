@@ -83,6 +83,16 @@ def test_what_ended_is_silent() -> None:
     assert said(stream) == ["vm-1: base_os: changed, 1.0 s"]
 
 
+def test_what_is_unchanged_at_once_is_not_said() -> None:
+    progress, stream = plain(Clock())
+    for seconds in (0.1, 2.0):
+        progress(started())
+        progress(
+            events.StepEnded(run="r", subject="vm-1", role="base_os", outcome="unchanged", seconds=seconds)
+        )
+    assert said(stream) == ["vm-1: base_os: unchanged, 2.0 s"]
+
+
 def test_notices_come_out_even_when_the_run_ends_at_once() -> None:
     progress, stream = plain(Clock())
     with progress:

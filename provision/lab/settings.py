@@ -117,12 +117,12 @@ def _range() -> ipaddress.IPv4Network:
 
 def labs_root() -> Path:
     """Return the folder of all labs (`PROVISION_LAB_DIR`)."""
-    return Path(os.environ.get("PROVISION_LAB_DIR") or "/var/lib/provision-lab")
+    return Path(os.environ.get("PROVISION_LAB_DIR") or "/var/lib/provision-lab").absolute()
 
 
 def cache_root() -> Path:
     """Return the folder of images (`PROVISION_CACHE`)."""
-    return Path(os.environ.get("PROVISION_CACHE") or "/var/cache/provision")
+    return Path(os.environ.get("PROVISION_CACHE") or "/var/cache/provision").absolute()
 
 
 def lab_folder(name: str) -> Path:

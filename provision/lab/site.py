@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -93,21 +93,38 @@ def up(settings: LabSettings, progress: Progress) -> Path:
     folder = settings.folder
     labs_root().mkdir(parents=True, exist_ok=True)
     with exclusive(_lock(settings.name)):
-        if (folder / record.FILE).exists():
-            known = record.load(folder)
-            if known.settings != settings:
-                raise LabError(f"lab {settings.name} is up with other settings: 'lab down' first")
         packages.install(packages.missing(settings.driver), progress)
         folder.mkdir(exist_ok=True)
         folder.chmod(0o700)
         for name in ("keys", "console", "guests"):
             (folder / name).mkdir(exist_ok=True, mode=0o700)
-        made = images.prepare(settings, progress)
-        chosen = accel.choose(made.vm / "vmlinuz") if made.vm else ()
-        lab = Record(settings, made, chosen)
-        record.save(lab)
+        lab = _known(settings) or _new(settings, progress)
         netns.ensure(settings)
         return _start(lab, progress)
+
+
+def _known(settings: LabSettings) -> Record | None:
+    """Return the lab's record, with the images that it began with, as long as they are there."""
+    if not (settings.folder / record.FILE).exists():
+        return None
+    known = record.load(settings.folder)
+    if known.settings != settings:
+        raise LabError(f"lab {settings.name} exists with other settings: 'lab down' first")
+    there = (known.images.rootfs, *(image.path for image in known.images.served))
+    if not all(path.exists() for path in there):
+        return None
+    return replace(known, accelerator=_accelerator(known.images))
+
+
+def _new(settings: LabSettings, progress: Progress) -> Record:
+    made = images.prepare(settings, progress)
+    lab = Record(settings, made, _accelerator(made))
+    record.save(lab)
+    return lab
+
+
+def _accelerator(made: images.Images) -> tuple[str, ...]:
+    return accel.choose(made.vm / "vmlinuz") if made.vm else ()
 
 
 def _start(lab: Record, progress: Progress) -> Path:

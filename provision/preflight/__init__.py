@@ -60,6 +60,8 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
             host += [PciFunctions(), IommuState(), cards.CMDLINE]
             found[names.api(hypervisor.name)] += (Mappings(),)
         found[names.ssh(hypervisor.name)] = tuple(host)
+    for node in inventory.nodes.values():
+        found[names.ssh(node.name)] = (hosts.MACHINE,)
     return found
 
 

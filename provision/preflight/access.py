@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.preflight.model import CannotTellYet, Finding, Rule, Site
-from provision.resources.contracts import CannotTell
+from provision.resources.contracts import CannotTell, Change
 from provision.resources.proxmox.image import ImageFile
 from provision.resources.proxmox.mapping import PciMapping
 from provision.resources.proxmox.queries import Rights
@@ -18,6 +18,21 @@ from provision.roles.pci_mapping import used
 from provision.values.diagnostics import Diagnostic
 
 CONFIG = ("CPU", "Memory", "HWType", "Options", "Disk", "Network", "CDROM", "Cloudinit")
+KEYS = {
+    "cores": "CPU",
+    "sockets": "CPU",
+    "cpu": "CPU",
+    "numa": "CPU",
+    "memory": "Memory",
+    "balloon": "Memory",
+    "machine": "HWType",
+    "hostpci": "HWType",
+    "net": "Network",
+    "scsi": "Disk",
+    "efidisk": "Disk",
+    "tpmstate": "Disk",
+}
+"""Privilege `VM.Config.*` by key; all others are options (qemu-server, check_vm_modify_config_perm)."""
 Need = tuple[str, ...]
 """A path and privileges of which one is enough."""
 
@@ -62,7 +77,7 @@ def _to_change(site: Site, hypervisor: Hypervisor) -> Iterator[Need]:
         if each.key.system != names.api(hypervisor.name) or not site.changes(each):
             continue
         if isinstance(each, Vm):
-            yield from _vm_needs(each)
+            yield from _vm_needs(each, site.changes(each))
         elif isinstance(each, VmPower):
             yield f"/vms/{each.vmid}", "VM.PowerMgmt"
         elif isinstance(each, VmAbsent):
@@ -77,17 +92,24 @@ def _to_change(site: Site, hypervisor: Hypervisor) -> Iterator[Need]:
             yield f"/storage/{each.storage}", "Datastore.AllocateTemplate"
 
 
-def _vm_needs(vm: Vm) -> Iterator[Need]:
+def _vm_needs(vm: Vm, changes: Sequence[Change]) -> Iterator[Need]:
+    """Yield what a creation takes, or what the changed keys take."""
     path = f"/vms/{vm.vmid}"
-    yield path, "VM.Allocate"
-    for each in CONFIG:
-        yield path, f"VM.Config.{each}"
-    for storage in dict.fromkeys(each.storage for each in vm.drives):
-        yield f"/storage/{storage}", "Datastore.AllocateSpace"
-    for nic in vm.nics:
-        yield f"/sdn/zones/localnetwork/{nic.bridge}", "SDN.Use"
-    for card in vm.passed:
-        yield f"/mapping/pci/{card.mapping}", "Mapping.Use"
+    created = any(each.path == "vm" for each in changes)
+    keys = {each.path.partition(".")[0].rstrip("0123456789") for each in changes}
+    if created:
+        yield path, "VM.Allocate"
+    for privilege in CONFIG if created else sorted({KEYS.get(key, "Options") for key in keys}):
+        yield path, f"VM.Config.{privilege}"
+    if created or keys & {"scsi", "efidisk", "tpmstate"}:
+        for storage in dict.fromkeys(each.storage for each in vm.drives):
+            yield f"/storage/{storage}", "Datastore.AllocateSpace"
+    if created or "net" in keys:
+        for nic in vm.nics:
+            yield f"/sdn/zones/localnetwork/{nic.bridge}", "SDN.Use"
+    if created or "hostpci" in keys:
+        for card in vm.passed:
+            yield f"/mapping/pci/{card.mapping}", "Mapping.Use"
 
 
 def downloads(site: Site, hypervisor: Hypervisor) -> bool:

@@ -15,6 +15,8 @@ from provision.resources.proxmox import formats
 from provision.resources.proxmox.queries import VmState
 
 PREFIX = "BC:24:11"
+_LAST: list[tuple[Inventory, dict[tuple[str, int], str]]] = []
+"""Addresses of the inventory that was looked at last: every new VM looks at all of them."""
 
 
 def made(inventory: str, node: str, nic: int, taken: Container[str] = frozenset()) -> str:
@@ -45,6 +47,15 @@ def of_vm(state: VmState | None, nic: int) -> str:
 
 def all_made(inventory: Inventory) -> dict[tuple[str, int], str]:
     """Return the addresses of all devices before anything exists: declared or made, each once."""
+    for held, found in _LAST:
+        if held is inventory:
+            return found
+    found = _all_made(inventory)
+    _LAST[:] = [(inventory, found)]
+    return found
+
+
+def _all_made(inventory: Inventory) -> dict[tuple[str, int], str]:
     found: dict[tuple[str, int], str] = {}
     taken = {nic.mac.upper() for node in inventory.nodes.values() for nic in node.nics if nic.mac is not None}
     for node in inventory.nodes.values():

@@ -78,7 +78,8 @@ def orphans(context: Context) -> tuple[Resource, ...]:
     """Return VMs of this inventory that no node declares any more, as absent; told once a hypervisor."""
     inventory = context.inventory
     node, hypervisor = pair(inventory, context.subject)
-    if names.nodes_of(inventory, hypervisor.name)[0].name != node.name:
+    first = next(each.name for each in inventory.nodes.values() if each.hypervisor == hypervisor.name)
+    if first != node.name:
         return ()
     listed = context.seen(names.api(hypervisor.name)).answers.get(VmList())
     declared_vms = {each.vmid for each in inventory.nodes.values()}

@@ -18,7 +18,6 @@ from provision.values.errors import UsageError
 
 NEEDS: tuple[str, ...] = ()
 NEW_BOOT = False
-_DIGITS = 64
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -72,21 +71,17 @@ def download_of(inventory: Inventory, image: str) -> tuple[str, str]:
     Raises:
         UsageError: one of them is missing.
     """
-    declared_image = inventory.images[image]
-    pin = inventory.lock.images.get(image)
-    url = declared_image.url or (pin.url if pin is not None else None)
-    digest = declared_image.sha256 or (pin.sha256 if pin is not None else None)
-    if url is None or digest is None or len(digest) != _DIGITS:
-        what = "URL" if url is None else "SHA-256"
+    pin = inventory.image_pin(image)
+    if pin is None:
         raise UsageError(
             Diagnostic(
                 "IMAGE_UNPINNED",
-                f"image {image} has no {what}: what is downloaded must be pinned",
+                f"image {image} has no URL or no SHA-256: what is downloaded must be pinned",
                 source=inventory.source(("images", image)),
                 remedy=f"provision pin {inventory.file or 'INVENTORY'}",
             )
         )
-    return url, digest.lower()
+    return pin.url, pin.sha256.lower()
 
 
 def file_of(inventory: Inventory, image: str) -> str:

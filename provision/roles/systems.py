@@ -17,6 +17,8 @@ from provision.values.errors import UsageError
 
 BOOT_SECONDS = 600.0
 """How long a booting guest is waited for: emulated ones take minutes."""
+SETTLED_SECONDS = 20.0
+"""How long one that must have booted by now is waited for."""
 SSH_BACKENDS = frozenset({"dnsmasq"})
 """DHCP back ends that are reached by SSH."""
 
@@ -153,7 +155,9 @@ def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint
         return NotThere(f"VMID {node.vmid} of {node.name} belongs to {state.name}", late=False)
     if not state.running:
         return _off(node, born=not marker.first_key)
-    return _ssh(inventory.login(node.name), marker.fingerprints, BOOT_SECONDS)
+    # A guest that has been up for long is not waited for as if it booted.
+    wait = max(SETTLED_SECONDS, BOOT_SECONDS - (state.uptime if isinstance(state, VmState) else 0))
+    return _ssh(inventory.login(node.name), marker.fingerprints, wait)
 
 
 def _off(node: Node, *, born: bool) -> NotThere:

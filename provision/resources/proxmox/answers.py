@@ -38,6 +38,7 @@ def vm_list(body: object) -> tuple[VmEntry, ...] | CannotTell:
             status=text(each.get("status")),
             tags=tags(text(each.get("tags"))),
             memory=_bytes(each.get("maxmem")) // (1024 * 1024),
+            uptime=_bytes(each.get("uptime")),
         )
         for each in _mappings(body)
         if text(each.get("vmid")).isdecimal()
@@ -66,6 +67,7 @@ def vm_state(entry: VmEntry, body: object) -> VmState | CannotTell:
         config=MappingProxyType(config),
         pending=MappingProxyType(pending),
         digest=digest,
+        uptime=entry.uptime,
     )
 
 

@@ -143,7 +143,7 @@ class ProxmoxDriver:
         for each in entries if isinstance(entries, tuple) else ():
             status, since = self._statuses.get(each.vmid, ("", 0.0))
             recent = bool(status) and now - since < FRESH
-            listed.append(replace(each, status=status) if recent else each)
+            listed.append(replace(each, status=status, uptime=0) if recent else each)
         return tuple(listed)
 
     def _vm(self, vmid: int, entries: object, rights: object) -> object:

@@ -87,6 +87,7 @@ class VmEntry:
         status: `running`, `stopped`, ...
         tags: as set.
         memory: its memory in MiB.
+        uptime: seconds since its start, 0 when it is off or has just started.
     """
 
     vmid: int
@@ -96,6 +97,7 @@ class VmEntry:
     status: str
     tags: tuple[str, ...] = ()
     memory: int = 0
+    uptime: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ class VmState:
         config: active values by key, all as text; without the digest.
         pending: values that wait for a power cycle; None = the key goes.
         digest: of the configuration, for writes.
+        uptime: seconds since its start.
     """
 
     vmid: int
@@ -126,6 +129,7 @@ class VmState:
     config: Mapping[str, str]
     pending: Mapping[str, str | None] = field(default_factory=dict)
     digest: str = ""
+    uptime: int = 0
 
     @property
     def running(self) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,13 @@ def test_a_guest_is_reached_with_the_keys_of_its_own_marker_and_no_others(invent
     assert isinstance(found, SshEndpoint)
     assert found.fingerprints == ("SHA256:b", "SHA256:a")
     assert (found.address, found.user, found.wait > 0) == ("10.0.0.11", "debian", True)
+
+
+def test_a_guest_that_has_long_been_up_is_not_waited_for_as_if_it_booted(inventory: Inventory) -> None:
+    fresh, old = reach(inventory, replace(vm(), uptime=5)), reach(inventory, replace(vm(), uptime=86400))
+    assert isinstance(fresh, SshEndpoint)
+    assert isinstance(old, SshEndpoint)
+    assert (fresh.wait, old.wait) == (595.0, 20.0)
 
 
 @pytest.mark.parametrize(

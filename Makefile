@@ -46,6 +46,10 @@ docs: $(STAMP)
 	$(VENV)/bin/python -m provision.inventory.reference > docs/inventory.md
 	$(VENV)/bin/python -m provision.preflight.reference > docs/preflight.md
 
+# A re-run without changes beside its peers; says so and ends well where ../shared/bench is not there.
+bench: $(STAMP)
+	$(VENV)/bin/python benchmarks/noop.py
+
 format: $(STAMP)
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .

@@ -156,7 +156,7 @@ def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint
     if not state.running:
         return _off(node, born=not marker.first_key)
     # A guest that has been up for long is not waited for as if it booted.
-    wait = max(SETTLED_SECONDS, BOOT_SECONDS - (state.uptime if isinstance(state, VmState) else 0))
+    wait = max(SETTLED_SECONDS, BOOT_SECONDS - state.uptime)
     return _ssh(inventory.login(node.name), marker.fingerprints, wait)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -72,6 +71,6 @@ def usage(code: str, summary: str, remedy: str = "") -> UsageError:
 def on_terminal() -> bool:
     """Whether a person can be asked: input and output are terminals."""
     try:
-        return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") != "dumb"
+        return sys.stdin.isatty() and sys.stdout.isatty()
     except (AttributeError, ValueError):  # closed streams
         return False

@@ -18,7 +18,6 @@ from provision.values.events import (
     EffectDone,
     Event,
     Problem,
-    RunEnded,
     RunStarted,
     StepEnded,
     StepProgress,
@@ -326,7 +325,7 @@ Lines = list[tuple[str, str]]
 
 @singledispatch
 def sentences(_event: Event) -> Lines:
-    """Return an event as lines for people; none for what only moves the table."""
+    """Return an event as lines for people; none for what only moves the table, or what the summary says."""
     return []
 
 
@@ -369,12 +368,6 @@ def _(event: Problem) -> Lines:
     style = "bold red" if found.severity is Severity.ERROR else "yellow"
     head = (printable(f"{subject}{found.code}: {found.summary}"), style)
     return [head, *((f"    | {printable(line)}", "dim") for line in found.evidence[-3:])]
-
-
-@sentences.register
-def _(event: RunEnded) -> Lines:
-    parts = ", ".join(f"{number} {name}" for name, number in event.outcomes.items() if number)
-    return [(f"ended after {duration(event.seconds)}: {parts or 'nothing to do'}", "bold")]
 
 
 def _verdict(verdict: str, seconds: float) -> str:

@@ -43,7 +43,6 @@ def test_a_log_has_a_dated_line_for_what_matters() -> None:
         "vm-1: CODE: summary",
         "    | a",
         "CODE: without a source",
-        "ended after 9.0 s: 1 changed",
     ]
 
 

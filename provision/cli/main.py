@@ -6,7 +6,8 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -68,8 +69,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+@cache
+def _commands() -> Any:
+    """Return all commands, built once; typer's classes for them are private to it."""
+    return typer.main.get_command(app)
+
+
 def _run(argv: list[str], state: State) -> int:
-    command = typer.main.get_command(app)
+    command = _commands()
     try:
         result = command.main(args=argv, prog_name="provision", standalone_mode=False, obj=state)
         return int(result or 0)

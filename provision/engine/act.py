@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from provision.engine.expand import ConflictError
 from provision.engine.journal import shown
 from provision.engine.model import PlannedChange
+from provision.engine.retry import retrying
 from provision.engine.run import Ending, Run, failed
 from provision.engine.session import AwayError
 from provision.engine.settle import Deeds, done_by_hand, looks_at, settle, unreached, within
@@ -128,12 +130,29 @@ def refresh(run: Run, work: Work) -> None:
             raise _FailedError(error.diagnostics[0]) from error
     for system, batch in _by_system(work.resources).items():
         wanted = {query for each in batch for query in each.queries()}
+        held = run.session.snapshot(system)
+        if own.get(system) and held is not None and held.missing(wanted):
+            wanted |= _ahead(run, work, system)
         run.session.claim(system, wanted)
         run.session.ask(system, wanted, run.cancel)
     for found in run.world.rules(run.world.inventory, run.session.snapshots(), work.resources):
         if found.severity is Severity.ERROR:
             raise _FailedError(found)
     work.epochs = run.session.epochs(work.systems)
+
+
+def _ahead(run: Run, work: Work, system: str) -> set[Any]:
+    """Return what later steps of the subject will ask of a system, as far as that can be told now."""
+    found: set[Any] = set()
+    for later in run.later(work):
+        if later.role is None or any(run.session.snapshot(name) is None for name in later.questions):
+            continue
+        try:
+            resources = run.expander.resources(later)
+        except ProvisionError:
+            continue  # it says so itself when it is reached
+        found.update(query for each in resources if each.key.system == system for query in each.queries())
+    return found
 
 
 # ---------------------------------------------------------------- acting
@@ -261,7 +280,11 @@ def _send(
     deeds.systems[system] = None
     handle.acted += 1
     try:
-        results = driver.act(run.id, actions, effects, lambda line: run.progress(step, line), run.cancel)
+        # An error that a driver raises means that nothing began; what may have begun is a verdict.
+        results = retrying(
+            lambda: driver.act(run.id, actions, effects, lambda line: run.progress(step, line), run.cancel),
+            run.cancel,
+        )
     finally:
         run.session.forget(
             system, [query for each in todo for query in each.resource.queries()], unclaimed=True

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from provision.engine.model import RunReport
 from provision.engine.run import Ending, Run
 from provision.engine.scheduler import Scheduler
+from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.events import Problem, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode, Outcome, worst
 
@@ -73,6 +74,9 @@ def perform(run: Run, verb: str) -> RunReport:
     outcomes = Counter(str(ending.outcome) for ending in scheduler.endings.values())
     trips = run.session.trips()
     run.journal.end(run.id, seconds, int(code), trips, interrupted=interrupted)
+    if run.journal.error:
+        note = Diagnostic("JOURNAL_UNWRITABLE", run.journal.error, severity=Severity.WARNING)
+        run.emit(Problem(run=run.id, diagnostic=note.as_json()))
     run.emit(RunEnded(run=run.id, outcomes=dict(outcomes), exit_code=int(code), seconds=seconds))
     return RunReport(
         run.id,

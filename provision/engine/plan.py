@@ -106,6 +106,7 @@ class Planner:
 
     def _compare(self, works: Sequence[Work], drafts: Mapping[StepId, _Draft]) -> None:
         self.dirty, self.renewed = {}, {}
+        self.told: list[Diagnostic] = []
         self.consents.born.clear()
         moved: dict[StepId, bool] = {}
         pending_seen: set[str] = set()
@@ -216,7 +217,11 @@ class Planner:
         if standing is not None and self.destroying and isinstance(standing, AwayError):
             return StepPlan(step)  # what is not there needs no removal
         if standing is not None:
-            return away(step, standing, moved=moved)
+            found = away(step, standing, moved=moved)
+            if not isinstance(standing, AwayError) and standing.diagnostics[0] not in self.told:
+                self.told.append(standing.diagnostics[0])  # once, not for each step behind it
+                found = replace(found, problem=standing.diagnostics[0])
+            return found
         if draft.problem is not None:
             return StepPlan(step, problem=draft.problem)
         return self._compared(work, pending_seen)

@@ -170,7 +170,8 @@ class Scheduler:
             what = "waits for" if need.consent is Consent.ALLOW else "waits for consent:"
             return Ending(Outcome.WAITING, f"{what} {need.effect} of {need.system}", stops=True)
         if plan.unreached and not plan.late:
-            return Ending(Outcome.UNREACHED, plan.unreached, stops=True, excused=plan.excused)
+            told = () if plan.problem is None else (plan.problem,)
+            return Ending(Outcome.UNREACHED, plan.unreached, told, stops=True, excused=plan.excused)
         if plan.problem is not None:
             return failed(plan.problem) if not work.resources else None
         fresh = not is_stale(self.run, work) and self.run.session.deeds(work.systems) == work.deeds
@@ -212,6 +213,8 @@ class Scheduler:
             done = _Done(step, systems)
             try:
                 done.endings = call(work)
+            except Interrupted as error:
+                done.error = error
             except Exception as error:  # noqa: BLE001 - a defect ends the step, not the run
                 done.endings = {step: failed(_defect(step, error))}
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
@@ -265,6 +268,8 @@ class Scheduler:
                 else:
                     works = [self.works[step] for step in deferred]
                     done.endings = after_reboot(self.run, works, self.endings)
+            except Interrupted as error:
+                done.error = error
             except Exception as error:  # noqa: BLE001 - as above
                 done.endings = {step: failed(_defect(name, error)) for step in deferred}
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread

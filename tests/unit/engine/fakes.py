@@ -261,6 +261,7 @@ class FakeRole:
     NEW_BOOT: bool = False
     subjects: frozenset[str] | None = None
     gone: Callable[[Context], Sequence[Item]] | None = None
+    left: Callable[[Context], Sequence[Item]] | None = None
     expanded: int = 0
 
     def declared(self, inventory: Inventory, subject: Subject) -> bool:
@@ -280,6 +281,10 @@ class FakeRole:
             gone = self.gone
             assert gone is not None
             return lambda context: tuple(gone(context))
+        if name == "orphans" and self.__dict__.get("left") is not None:
+            left = self.left
+            assert left is not None
+            return lambda context: tuple(left(context))
         raise AttributeError(name)
 
 

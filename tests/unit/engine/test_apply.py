@@ -351,6 +351,31 @@ def test_retired_things_go_first_and_in_reverse(tmp_path: Path) -> None:
     assert site.plan().plan.empty
 
 
+def test_what_left_the_inventory_is_shown_and_goes_only_with_prune(tmp_path: Path) -> None:
+    role = FakeRole("r", own(a="1"), on_own(), left=lambda _: [Item("n1/ssh", "old", "gone")])
+    site = FakeSite([role], hosts={"n1/ssh": Host({"old": "here"})}, state=tmp_path)
+    assert site.plan().plan.orphans == ("n1/ssh:item:old",)
+    site.apply()
+    assert site.hosts["n1/ssh"].values["old"] == "here"
+    site.apply(Options(prune=True))
+    assert site.hosts["n1/ssh"].values["old"] == "gone"
+    assert site.plan().plan.orphans == ()
+
+
+def test_a_system_that_does_not_answer_is_named_once(tmp_path: Path) -> None:
+    roles = [FakeRole("r1", own(a="1"), on_own()), FakeRole("r2", own(b="1"), on_own())]
+    site = FakeSite(roles, hosts={"n1/ssh": Host(down=True)}, state=tmp_path)
+    report = site.apply()
+    assert site.outcomes(report) == {"n1: r1": "unreached", "n1: r2": "unreached"}
+    assert [each.code for step in report.steps for each in step.diagnostics] == ["HOST_UNREACHABLE"]
+    assert report.exit_code == 1
+
+
+def test_a_new_guest_is_asked_ahead_for_its_later_steps(tmp_path: Path) -> None:
+    site = guests(tmp_path)
+    assert site.apply().trips["vm/ssh"] == 8, "facts, states, 2 x act and read back, one boot, read back"
+
+
 def test_destroy_takes_only_what_is_retired_in_reverse_order(tmp_path: Path) -> None:
     def removable(name: str) -> FakeRole:
         def gone(context: object) -> list[Item]:

@@ -205,7 +205,7 @@ _WISHES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     state=_states(),
     wishes=st.lists(_WISHES, min_size=1, max_size=3, unique_by=lambda each: str(each.key)[:40]),

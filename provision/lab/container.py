@@ -110,6 +110,8 @@ def apply_seed(machine: Container, name: str, cloud_init: CloudInit | None, nics
     machine.write("etc/machine-id", uuid.uuid4().hex + "\n")
     machine.lay_clock()
     machine.write("usr/bin/cloud-init", (ASSETS / "cloud-init").read_text(), 0o755)
+    # cloud-init's own mark at the end of an instance's first boot.
+    machine.write("var/lib/cloud/instance/boot-finished", "lab stand-in\n")
     for index, nic in enumerate(nics):
         address = seed.subnet(cloud_init, index) if cloud_init else None
         machine.write(f"etc/systemd/network/10-nic{index}.network", _network(nic, address))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,13 @@ from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError
 from provision.values.outcomes import ExitCode
+
+_GC_EVERY = 50_000
+"""New objects between two looks of the garbage collector.
+
+What a run makes (modules, models, plans) stays until its end: looking through it at every 700 new objects was
+a fourth of a short run's CPU time.
+"""
 
 app = typer.Typer(
     name="provision",
@@ -56,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: arguments without the program's name; those of the process if None.
     """
+    gc.set_threshold(_GC_EVERY, 20, 20)
     arguments = tuple(sys.argv[1:] if argv is None else argv)
     state = State(debug=bool(os.environ.get("PROVISION_DEBUG")), argv=arguments)
     _escape_what_cannot_be_encoded()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from provision.connections.contracts import join_fingerprints
 from provision.connections.keys import fingerprint_of
+from provision.connections.lazy import import_at_first_use
 from provision.connections.ssh_target import Target
 from provision.connections.trust import KnownKey, known_hosts
 from provision.values.diagnostics import Diagnostic
@@ -36,6 +37,9 @@ _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
 # without a handler the library's threads would print what we report ourselves
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+# half of the time that importing paramiko takes, for one directive of ~/.ssh/config
+import_at_first_use("invoke")
 
 
 def open_transport(target: Target, fingerprints: Sequence[str], system: str) -> list[paramiko.Transport]:

@@ -19,7 +19,6 @@ SHORTEST = 4
 _SHORTEST_FORM = 8
 """Shortest encoded form or single line of a secret that is masked."""
 
-_NEVER = re.compile(rb"(?!)")
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
     r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # OSC, DCS and the like: titles, links
@@ -58,7 +57,7 @@ class Redactor:
     def __init__(self, *secrets: SecretStr | str) -> None:
         self._lock = threading.Lock()
         self._forms: frozenset[bytes] = frozenset()
-        self._pattern = _NEVER
+        self._pattern: re.Pattern[bytes] | None = None
         self.add(*secrets)
 
     def add(self, *secrets: SecretStr | str) -> None:
@@ -72,15 +71,17 @@ class Redactor:
         with self._lock:
             if found <= self._forms:
                 return
-            forms = self._forms | found
-            longest_first = sorted(forms, key=lambda form: (-len(form), form))
-            self._pattern = re.compile(b"|".join(map(re.escape, longest_first)))
-            self._forms = forms
+            self._forms |= found
+            self._pattern = None  # made when something is found to mask: most runs add secrets and meet none
 
     @property
     def pattern(self) -> re.Pattern[bytes]:
         """What is masked, as one regular expression."""
-        return self._pattern
+        with self._lock:
+            if self._pattern is None:
+                longest_first = sorted(self._forms, key=lambda form: (-len(form), form))
+                self._pattern = re.compile(b"|".join(map(re.escape, longest_first)) or rb"(?!)")
+            return self._pattern
 
     @property
     def forms(self) -> frozenset[bytes]:
@@ -92,7 +93,7 @@ class Redactor:
         # looking for plain strings is far faster than one regular expression, and most data holds none
         if not any(form in data for form in self._forms):
             return data
-        return self._pattern.sub(MASK.encode(), data)
+        return self.pattern.sub(MASK.encode(), data)
 
     def text(self, text: str) -> str:
         """Return the text with every secret masked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from provision.api.planned import plan_code
 from provision.api.site import Answers, OpenDriver, Site, Verifier, load, nobody
 from provision.api.wiring import read_playbook, roles_of, state_folder
 from provision.engine.model import Plan, RunReport
@@ -19,6 +20,7 @@ __all__ = [
     "Verifier",
     "load",
     "nobody",
+    "plan_code",
     "read_playbook",
     "roles_of",
     "state_folder",

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from provision.api.planned import plan_code, plan_events
 from provision.api.wiring import open_system, read_playbook, roles_of, state_folder
 from provision.connections.contracts import (
     Endpoint,
@@ -40,7 +41,7 @@ from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Consent, Effect
 from provision.values.errors import Refused, UsageError
-from provision.values.events import Emitter, Event, RunEnded, RunStarted
+from provision.values.events import CheckDone, Emitter, Event, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode
 from provision.values.redaction import Redactor
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
@@ -233,8 +234,14 @@ class Site:
         """Return the steps in the order in which they would begin; asks nothing."""
         return expand(self.world, options or Options())
 
-    def plan(self, options: Options, emit: Emitter, cancel: Cancel) -> Plan:
+    def plan(self, options: Options, emit: Emitter, cancel: Cancel, *, detailed: bool = False) -> Plan:
         """Ask every system and return what apply would do; refusals are part of the plan.
+
+        Args:
+            options: targets, steps, consents.
+            emit: receives the plan as events.
+            cancel: ends it early.
+            detailed: the exit code of the last event tells changes by 2.
 
         Raises:
             UsageError: the inventory declares what no role serves, or is wrong otherwise.
@@ -244,7 +251,9 @@ class Site:
         began = time.monotonic()
         emit(RunStarted(run=run, inventory=self.inventory.name, verb="plan"))
         plan = self._plan(options, cancel).plan
-        code = ExitCode.REFUSED if plan.refusals else ExitCode.DONE
+        for event in plan_events(run, plan, self.redactor.text):
+            emit(event)
+        code = plan_code(plan, detailed=detailed)
         emit(RunEnded(run=run, outcomes={}, exit_code=int(code), seconds=time.monotonic() - began))
         return plan
 
@@ -406,14 +415,34 @@ class Site:
         remembered = self._remembered(verify=True)
         wanted = {name: () for name, system in self.session.systems.items() if system.snapshot is None}
         observe(self.session, wanted, remembered, cancel)
-        report = self._checks(answers, options, cancel)
+
+        def tell(result: CheckResult) -> None:
+            emit(
+                CheckDone(
+                    run=run,
+                    name=result.name,
+                    subject=result.subject,
+                    outcome=str(result.outcome),
+                    message=self.redactor.text(result.message),
+                    excused=result.excused,
+                    seconds=result.seconds,
+                )
+            )
+
+        report = self._checks(answers, options, cancel, tell)
         self._remember(options, answers.asked)
         counts = {str(each): report.count(each) for each in CheckOutcome}
         code = report.exit_code(strict=options.strict)
         emit(RunEnded(run=run, outcomes=counts, exit_code=int(code), seconds=time.monotonic() - began))
         return report
 
-    def _checks(self, answers: Answers, options: Options, cancel: Cancel) -> VerifyReport:
+    def _checks(
+        self,
+        answers: Answers,
+        options: Options,
+        cancel: Cancel,
+        tell: Callable[[CheckResult], None] = lambda _result: None,
+    ) -> VerifyReport:
         del cancel
         excused = frozenset(
             system.spec.subject
@@ -421,7 +450,7 @@ class Site:
             if isinstance(system.error, AwayError) and system.error.away.excused
         )
         verifier = self.verifier or self._shipped_checks
-        return verifier(answers, excused, options, lambda _result: None)
+        return verifier(answers, excused, options, tell)
 
     def _shipped_checks(
         self,

@@ -18,7 +18,7 @@ from provision.cli.place import open_site, read, settle
 from provision.cli.state import Debug, State, on_terminal, out, state, usage
 from provision.values.cancel import Cancel
 from provision.values.effects import Consent, EffectClass
-from provision.values.outcomes import ExitCode, Outcome, worst
+from provision.values.outcomes import ExitCode, Outcome
 
 if TYPE_CHECKING:
     from provision.api import Options
@@ -81,6 +81,13 @@ class _Watch:
             self.cancel.drain()
 
 
+def _unsaid(emit: _Watch) -> Callable[[Event], None]:
+    """Keep a plan's problems out of its progress: the plan itself shows them."""
+    from provision.values.events import Problem  # noqa: PLC0415 - keep --help fast
+
+    return lambda event: None if isinstance(event, Problem) else emit(event)
+
+
 @contextmanager
 def _watched(
     context: typer.Context, *, json: bool = False, errors: bool = False, fail_fast: bool = False
@@ -124,37 +131,25 @@ def plan(
     step: Step = None,
     allow: Allow = None,
     prune: Prune = False,
+    json: Json = False,
     full: Full = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
     """Show what apply would do. Changes nothing."""
     found = settle(context, inventory)
     options = _options(target, step, allow, prune=prune)
+    from provision.api import plan_code  # noqa: PLC0415 - keep --help fast
+
     with closing(open_site(found, playbook)) as site:
-        with _watched(context, errors=True) as (_, emit, cancel):
-            result = site.plan(options, emit, cancel)
-        _print_plan(result, full=full)
+        with _watched(context, json=json, errors=not json) as (_, emit, cancel):
+            result = site.plan(options, emit if json else _unsaid(emit), cancel, detailed=detailed)
+        if not json:
+            _print_plan(result, full=full)
         if output is not None and not result.refusals:
             site.save(result, output, options)
-            out().print(f"Saved: provision apply {output}", soft_wrap=True)
+            if not json:
+                out().print(f"Saved: provision apply {output}", soft_wrap=True)
     return int(plan_code(result, detailed=detailed))
-
-
-def plan_code(plan: Plan, *, detailed: bool) -> ExitCode:
-    """Return what `plan` ends with.
-
-    Args:
-        plan: what it found.
-        detailed: whether changes are told by exit 2.
-    """
-    codes = [ExitCode.DONE]
-    if plan.refusals:
-        codes.append(ExitCode.REFUSED)
-    if any(each.problem is not None or (each.unreached and not each.excused) for each in plan.steps):
-        codes.append(ExitCode.ERROR)
-    if detailed and any(each.changes or each.late for each in plan.steps):
-        codes.append(ExitCode.CHANGES)
-    return worst(codes)
 
 
 def apply(

@@ -14,7 +14,7 @@ from provision.report.problems import print_diagnostics, wrap
 from provision.report.style import Glyphs, count, glyphs, printable
 from provision.resources.contracts import Op
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import ALLOWED_BY_DEFAULT, Consent, Effect, EffectClass
+from provision.values.effects import ALLOWED_BY_DEFAULT, RELOAD, Consent, Effect, EffectClass
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -277,7 +277,7 @@ class _View:
 def hit(need: ConsentNeed) -> str:
     """Return whom an effect hits: its target, or the system."""
     system = need.system.split("/")[0]
-    target = need.effect.target
+    target = need.effect.target.removeprefix(RELOAD)
     if not target or target == system:
         return printable(system)
     return printable(target if target.startswith(system) else f"{target} ({system})")

@@ -73,7 +73,7 @@ def _of_class(cls: type[events.Event]) -> dict[str, Any]:
     properties["at"] = {"type": "number", "description": "seconds since 1970"}
     return {
         "type": "object",
-        "description": (cls.__doc__ or "").strip().splitlines()[0],
+        "description": " ".join((cls.__doc__ or "").split()),
         "required": ["type", *names],
         "properties": properties,
     }

@@ -12,7 +12,7 @@ from provision.resources.host.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
 from provision.resources.host.query_kernel import module_name
 from provision.testing.model_answers import blacklist_of, resolved
 from provision.testing.model_state import HostState, ModelFile, ModelUnit
-from provision.values.effects import Effect, EffectClass
+from provision.values.effects import RELOAD, Effect, EffectClass
 
 _ARGUMENTS = re.compile(r"(?m)^for provision_argument in (.*); do$")
 
@@ -301,10 +301,10 @@ def bring_about(state: HostState, effect: Effect) -> None:
 
 
 def _restart(state: HostState, target: str) -> None:
-    name = target.removeprefix("reload:")
+    name = target.removeprefix(RELOAD)
     if name not in state.units:
         raise OperationFailedError(f"Unit {name} not found.")
-    if target.startswith("reload:") and not state.units[name].active:
+    if target.startswith(RELOAD) and not state.units[name].active:
         return
     _started(state, name)
 

@@ -43,6 +43,8 @@ class EffectClass(StrEnum):
         return self in (EffectClass.REBOOT_GUEST, EffectClass.REBOOT_NODE, EffectClass.REBOOT_HYPERVISOR)
 
 
+RELOAD = "reload:"
+"""A restart whose target begins with this reloads the unit (or restarts it if it cannot be reloaded)."""
 ALLOWED_BY_DEFAULT = frozenset(
     {EffectClass.DAEMON_RELOAD, EffectClass.INITRAMFS, EffectClass.BOOT_LOADER, EffectClass.RESTART}
 )
@@ -54,11 +56,14 @@ class Effect:
 
     Args:
         cls: the effect class, the key of the consent policy.
-        target: what it hits: a unit (`chrony.service`), a VM (`vm-gpu`), or empty for the whole system.
+        target: what it hits: a unit (`chrony.service`, `reload:dnsmasq.service` to reload it only), a VM
+            (`vm-gpu`), or empty for the whole system.
     """
 
     cls: EffectClass
     target: str = ""
 
     def __str__(self) -> str:
+        if self.cls is EffectClass.RESTART and self.target.startswith(RELOAD):
+            return f"reload {self.target.removeprefix(RELOAD)}"
         return f"{self.cls} {self.target}".rstrip()

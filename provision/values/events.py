@@ -97,6 +97,68 @@ class Problem(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePlanned(Event):
+    """A plan would change one resource: `changes` as (op, path, old, new), secrets masked.
+
+    `effects` follow the change, `risks` need consent before it, `by_hand` is for a person to do; with `owed`
+    nothing differs, and only effects of an earlier run are due.
+    """
+
+    type: ClassVar[str] = "planned_change"
+    subject: str
+    role: str
+    key: str
+    changes: tuple[tuple[str, str, str, str], ...] = ()
+    effects: tuple[str, ...] = ()
+    risks: tuple[str, ...] = ()
+    by_hand: tuple[str, ...] = ()
+    owed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOpen(Event):
+    """A step that a plan cannot tell: `state` is late or unreached, `excused` that this is no fault."""
+
+    type: ClassVar[str] = "planned_step"
+    subject: str
+    role: str
+    state: str
+    reason: str
+    excused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanMade(Event):
+    """A plan is complete: its totals (`late` and `unreached` count steps, the others resources).
+
+    `consents` are all effects as (system, effect, allow, ask or never), `orphans` what left the inventory.
+    """
+
+    type: ClassVar[str] = "plan"
+    empty: bool
+    refused: bool
+    changes: int
+    unchanged: int
+    late: int
+    unreached: int
+    consents: tuple[tuple[str, str, str], ...] = ()
+    orphans: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckDone(Event):
+    """A check ended: `outcome` is passed, failed or cannot-tell, `message` what was seen."""
+
+    type: ClassVar[str] = "check"
+    name: str
+    subject: str
+    outcome: str
+    message: str = ""
+    excused: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded(Event):
     """A run ended: how many steps had which outcome, and the exit code."""
 

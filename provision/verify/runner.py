@@ -71,5 +71,7 @@ def run_checks(
         pytest.ExitCode.NO_TESTS_COLLECTED,
     ):
         text = "; ".join(plugin.broken) or f"pytest ended with {code}"
-        results.append(CheckResult("checks can be run", inventory.name, CheckOutcome.FAILED, text))
+        broken = CheckResult("checks can be run", inventory.name, CheckOutcome.FAILED, text)
+        results.append(broken)
+        on_result(broken)
     return VerifyReport(tuple(results), time.monotonic() - began)

@@ -34,7 +34,7 @@ from provision.resources.host.file import File
 from provision.resources.host.query_file import FileText
 from provision.resources.host.shell import Shell, ShellResult
 from provision.values.diagnostics import Source
-from provision.values.effects import Effect, EffectClass
+from provision.values.effects import RELOAD, Effect, EffectClass
 
 HOSTS_FOLDER = "/etc/dnsmasq.d/hosts"
 """Where reservations lie unless `network.dhcp.file` names another dhcp-hostsdir."""
@@ -125,7 +125,7 @@ class DnsmasqReservation:
     @property
     def _file(self) -> File:
         line = f"{self.wanted.mac},{self.wanted.address},{self.wanted.name}\n"
-        effects = (Effect(EffectClass.RESTART, f"reload:{UNIT}"),) if self.absent else ()
+        effects = (Effect(EffectClass.RESTART, f"{RELOAD}{UNIT}"),) if self.absent else ()
         return File(
             self.backend.system,
             self.backend.file(self.wanted.name),

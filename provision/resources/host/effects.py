@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 
-from provision.values.effects import Effect, EffectClass
+from provision.values.effects import RELOAD, Effect, EffectClass
 
 REBUILDS_BOOT = frozenset({EffectClass.INITRAMFS, EffectClass.BOOT_LOADER})
 """Effects that a boot does not replace, and that a boot must follow to be of use."""
@@ -24,9 +24,6 @@ SATISFIED_BY_BOOT = frozenset(
     }
 )
 """Effects that any other boot of the host brings about as well."""
-
-RELOAD = "reload:"
-"""A restart whose target begins with this reloads the unit (or restarts it if it cannot be reloaded)."""
 
 _INITRAMFS = """if command -v update-initramfs >/dev/null; then update-initramfs -u -k all
 elif command -v dracut >/dev/null; then dracut --regenerate-all --force

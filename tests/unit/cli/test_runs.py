@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from provision.api import Ask, Options
+from provision.api import Ask, Options, plan_code
+from provision.api.planned import plan_events
 from provision.cli import main, runs
-from provision.cli.runs import plan_code, saved_plan
+from provision.cli.runs import saved_plan
 from provision.engine.model import ConsentNeed, Plan, RunReport, StepId, StepReport
 from provision.inventory import Inventory
 from provision.values import events
@@ -41,9 +42,11 @@ class FakeSite:
     cancelled: bool = False
     saved: list[Path] = field(default_factory=list)
 
-    def plan(self, options: Options, emit: Emitter, cancel: Cancel) -> Plan:
-        del emit, cancel
+    def plan(self, options: Options, emit: Emitter, cancel: Cancel, *, detailed: bool = False) -> Plan:
+        del cancel, detailed
         self.options = options
+        for event in self.emitted:
+            emit(event)
         return self.plan_result
 
     def save(self, plan: Plan, path: Path, options: Options) -> None:
@@ -247,6 +250,42 @@ def test_json_has_events_alone(site: FakeSite, capsys: pytest.CaptureFixture[str
     assert main.main(["apply", "lab", "--yes", "--json"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["type"] for line in lines] == ["run_started", "step_ended"]
+
+
+def test_a_plan_as_events_is_alone_on_the_stream(site: FakeSite, capsys: pytest.CaptureFixture[str]) -> None:
+    site.plan_result = REFUSED
+    site.emitted = tuple(plan_events("r1", REFUSED, str))
+    assert main.main(["plan", "lab", "--json"]) == 4
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0]["type"] == "problem"
+    assert lines[-1]["refused"] is True
+
+
+def test_a_person_reads_the_problems_of_a_plan_once(
+    site: FakeSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.plan_result = REFUSED
+    site.emitted = tuple(plan_events("r1", REFUSED, str))
+    main.main(["plan", "lab"])
+    captured = capsys.readouterr()
+    assert (captured.out + captured.err).count(REFUSED.refusals[0].code) == 1
+
+
+def test_the_events_of_a_plan_say_all_of_it() -> None:
+    found = list(plan_events("r1", PLAN, lambda text: text.replace("pool", "(masked)")))
+    changes = [each for each in found if isinstance(each, events.ChangePlanned)]
+    assert [each.key for each in changes] == [str(c.key) for s in PLAN.steps for c in s.changes]
+    text = json.dumps([each.as_json() for each in found])
+    assert "hunter2" not in text
+    assert "pool" not in text
+    assert any(each.by_hand for each in changes)
+    assert any(each.owed for each in changes)
+    opened = {(each.subject, each.role) for each in found if isinstance(each, events.StepOpen)}
+    assert opened == {(s.step.id.subject, s.step.id.role) for s in PLAN.steps if s.late or s.unreached}
+    made = found[-1]
+    assert isinstance(made, events.PlanMade)
+    assert made.changes == len(changes)
+    assert made.empty is False
 
 
 @pytest.mark.parametrize(("flags", "stopped"), [([], False), (["--fail-fast"], True)])

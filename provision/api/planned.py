@@ -1,0 +1,78 @@
+"""A plan as events, and the exit code that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from provision.engine.journal import shown
+from provision.engine.model import Plan, PlannedChange, StepId
+from provision.values.events import ChangePlanned, Event, PlanMade, Problem, StepOpen
+from provision.values.outcomes import ExitCode, worst
+
+
+def plan_events(run: str, plan: Plan, mask: Callable[[str], str]) -> Iterator[Event]:
+    """Yield what a plan says: problems, one event a change and a step that cannot be told, and the totals.
+
+    Args:
+        run: id of the planning.
+        plan: what was found.
+        mask: takes secrets out of text.
+    """
+    problems = [each.problem for each in plan.steps if each.problem is not None]
+    for diagnostic in (*plan.refusals, *problems, *plan.warnings):
+        yield Problem(run=run, diagnostic=diagnostic.as_json())
+    for step in plan.steps:
+        name = step.step.id
+        for change in step.changes:
+            yield _change(run, name, change, mask)
+        if step.late or step.unreached:
+            yield StepOpen(
+                run=run,
+                subject=name.subject,
+                role=name.role,
+                state="late" if step.late else "unreached",
+                reason=step.late or step.unreached,
+                excused=step.excused,
+            )
+    yield PlanMade(
+        run=run,
+        empty=plan.empty,
+        refused=bool(plan.refusals),
+        changes=sum(len(each.changes) for each in plan.steps),
+        unchanged=sum(each.unchanged for each in plan.steps),
+        late=sum(bool(each.late) for each in plan.steps),
+        unreached=sum(bool(each.unreached) for each in plan.steps),
+        consents=tuple((each.system, str(each.effect), str(each.consent)) for each in plan.risks),
+        orphans=plan.orphans,
+    )
+
+
+def _change(run: str, step: StepId, planned: PlannedChange, mask: Callable[[str], str]) -> ChangePlanned:
+    return ChangePlanned(
+        run=run,
+        subject=step.subject,
+        role=step.role,
+        key=str(planned.key),
+        changes=tuple((op, path, mask(old), mask(new)) for op, path, old, new in map(shown, planned.changes)),
+        effects=tuple(map(str, planned.effects)),
+        risks=tuple(map(str, planned.risks)),
+        by_hand=planned.by_hand.lines if planned.by_hand is not None else (),
+        owed=planned.pending,
+    )
+
+
+def plan_code(plan: Plan, *, detailed: bool = False) -> ExitCode:
+    """Return what `plan` ends with.
+
+    Args:
+        plan: what it found.
+        detailed: whether changes are told by exit 2.
+    """
+    codes = [ExitCode.DONE]
+    if plan.refusals:
+        codes.append(ExitCode.REFUSED)
+    if any(each.problem is not None or (each.unreached and not each.excused) for each in plan.steps):
+        codes.append(ExitCode.ERROR)
+    if detailed and any(each.changes or each.late for each in plan.steps):
+        codes.append(ExitCode.CHANGES)
+    return worst(codes)

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import LazyLoader, find_spec, module_from_spec
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+
+class _Later(ModuleType):
+    """Stands for a module until something of it is wanted.
+
+    `importlib.util.LazyLoader` does not do: with it, the second `import` statement loads the module.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
 
 
 def import_at_first_use(name: str) -> None:
-    """Put a module in place that is only loaded when something of it is used.
+    """Put a stand-in for a module in place, which loads it when something of it is used.
 
     For what a library imports and hardly ever uses: paramiko imports invoke, and with it asyncio and
-    unittest.mock, for `Match exec` in ~/.ssh/config alone. See importlib's documentation, "Implementing lazy
-    imports".
+    unittest.mock, for `Match exec` in ~/.ssh/config alone.
 
     Args:
-        name: a top-level module; where it is not installed, nothing happens.
+        name: a top-level module; where it is loaded or not installed, nothing happens.
     """
-    if name in sys.modules:
-        return
-    spec = find_spec(name)
-    if spec is None or spec.loader is None:
-        return
-    spec.loader = LazyLoader(spec.loader)
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
+    if name not in sys.modules and find_spec(name) is not None:
+        sys.modules[name] = _Later(name)

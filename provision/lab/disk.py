@@ -132,9 +132,10 @@ def _make_volume_group(raw: Path, root: Path) -> None:
     script = (
         'set -e; root=$1; loop=$(losetup --find --show --offset "$2" --sizelimit "$3" "$4"); '
         "trap 'losetup -d \"$loop\"' EXIT; "
+        'mount -t proc proc "$root/proc"; mount -t sysfs sysfs "$root/sys"; '
         'mount --bind /dev "$root/dev"; mount -t tmpfs tmpfs "$root/run"; chroot "$root" sh -ec "'
         "pvcreate -q --dataalignment 1m $loop; vgcreate -q vg0 $loop; "
-        f'lvcreate -q -an -Zn -Wn -L {LVM_ROOT_MIB}m -n root vg0"'
+        f'lvcreate -q --driverloaded n -an -Zn -Wn -L {LVM_ROOT_MIB}m -n root vg0"'
     )
     sizes = [str(ROOT_START_MIB * MIB), str(ROOT_MIB * MIB)]
     argv = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", str(root), *sizes]

@@ -141,17 +141,21 @@ def vm_command(settings: LabSettings, accelerator: tuple[str, ...], tap: str) ->
         "-m", str(settings.hypervisor_memory_mib), "-device", "intel-iommu,intremap=on,caching-mode=on",
         "-drive", f"if=pflash,unit=0,format=raw,readonly=on,file={FIRMWARE}",
         "-drive", "if=pflash,unit=1,format=raw,file=efivars.fd",
-        "-device", "pcie-root-port,id=port1,chassis=1,slot=1",
+    ]  # fmt: skip
+    # First the cards, so that a first card without company is always 0000:01:00.0.
+    for index, card in enumerate(settings.cards, 1):
+        argv += _card(index, card)
+    disk, nic = len(settings.cards) + 1, len(settings.cards) + 2
+    return [
+        *argv,
+        "-device", f"pcie-root-port,id=port{disk},chassis={disk},slot={disk}",
         "-drive", "file=disk.raw,if=none,id=disk0,format=raw,cache=unsafe,discard=unmap",
-        "-device", "virtio-blk-pci,drive=disk0,bus=port1,bootindex=100",
-        "-device", "pcie-root-port,id=port2,chassis=2,slot=2",
+        "-device", f"virtio-blk-pci,drive=disk0,bus=port{disk},bootindex=100",
+        "-device", f"pcie-root-port,id=port{nic},chassis={nic},slot={nic}",
         "-netdev", f"tap,id=net0,ifname={tap},script=no,downscript=no",
-        "-device", f"virtio-net-pci,netdev=net0,bus=port2,romfile=,mac={mac(settings.name, KEY)}",
+        "-device", f"virtio-net-pci,netdev=net0,bus=port{nic},romfile=,mac={mac(settings.name, KEY)}",
         "-device", "virtio-rng-pci",
     ]  # fmt: skip
-    for index, card in enumerate(settings.cards, 3):
-        argv += _card(index, card)
-    return argv
 
 
 def _card(index: int, card: Card) -> list[str]:

@@ -16,7 +16,7 @@ ASSETS = Path(__file__).parent / "assets"
 BASE_PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "udev", "iproute2", "iputils-ping", "openssh-server", "procps", "kmod",
     "sudo", "chrony", "dnsmasq", "pciutils", "lvm2", "cloud-guest-utils", "e2fsprogs", "fdisk",
-    "ca-certificates", "curl", "less", "python3-minimal",
+    "ca-certificates", "curl", "less", "python3-minimal", "cron", "tzdata",
 )  # fmt: skip
 VM_PACKAGES = (
     "linux-image-amd64", "initramfs-tools", "cloud-init", "grub2-common", "grub-pc-bin", "grub-efi-amd64-bin",
@@ -31,6 +31,7 @@ _MASKED = (
     "systemd-rfkill.socket", "systemd-binfmt.service", "sys-kernel-debug.mount", "sys-kernel-tracing.mount",
     "sys-kernel-config.mount", "sys-fs-fuse-connections.mount", "dev-mqueue.mount", "hwclock-save.service",
 )  # fmt: skip
+_VM_MASKED = ("cloud-config.service", "cloud-init-hotplugd.socket")
 _DISABLED = ("dnsmasq.service",)
 
 _FILES = {
@@ -55,14 +56,15 @@ _FILES = {
 _VM_FILES = {
     "etc/cloud/cloud.cfg.d/90-lab.cfg": (
         "datasource_list: [NoCloud, None]\n"
-        "growpart: { mode: off }\nresize_rootfs: false\n"
+        "growpart: { mode: 'off' }\nresize_rootfs: false\n"
         "preserve_hostname: false\n"
         "system_info: { default_user: { name: debian, lock_passwd: true, "
         "sudo: ['ALL=(ALL) NOPASSWD:ALL'], shell: /bin/bash } }\n"
         "cloud_init_modules: [migrator, seed_random, bootcmd, write-files, set_hostname, update_hostname, "
         "update_etc_hosts, users-groups, ssh]\n"
-        "cloud_config_modules: [runcmd]\n"
-        "cloud_final_modules: [scripts-vendor, scripts-user, final-message]\n"
+        # One start of Python less: the unit of the middle stage is masked, what is used of it runs last.
+        "cloud_config_modules: []\n"
+        "cloud_final_modules: [runcmd, scripts-vendor, scripts-user, final-message]\n"
     ),
     "etc/default/grub": (
         "GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Debian\n"
@@ -122,6 +124,8 @@ def build_vm_root(base: Path, root: Path, progress: Progress) -> None:
     )
     run(["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", str(root), *VM_PACKAGES])
     (root / "usr/sbin/policy-rc.d").unlink()
+    for name in _VM_MASKED:
+        link(root, f"etc/systemd/system/{name}", "/dev/null")
     (root / "etc/resolv.conf").write_text("")
     (root / "etc/machine-id").write_text("")
     shutil.rmtree(root / "var/lib/apt/lists", ignore_errors=True)

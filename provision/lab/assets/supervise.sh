@@ -23,6 +23,14 @@ rc=133
 while [ "$rc" = 133 ]; do
   rc=0
   set -- --bind-ro="$stand_ins/swaps:/proc/swaps"
+  # Settings of the kernel that no container has of its own: copies, new with each boot.
+  for part in vm fs fs/inotify; do
+    mkdir -p "$folder/root$stand_ins/sys/$part"
+    for setting in "/proc/sys/$part"/*; do
+      [ ! -f "$setting" ] || cat "$setting" >"$folder/root$stand_ins/sys/$part/${setting##*/}" 2>/dev/null || true
+    done
+  done
+  set -- "$@" --bind="$stand_ins/sys/vm:/proc/sys/vm" --bind="$stand_ins/sys/fs:/proc/sys/fs"
   if [ -x "$folder/before-boot" ]; then
     "$folder/before-boot" "$folder/root" "$stand_ins"
     set -- "$@" --bind-ro="$stand_ins/cmdline:/proc/cmdline"

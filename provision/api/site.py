@@ -25,7 +25,7 @@ from provision.engine.explain import Explained, explained
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal, usually
 from provision.engine.lease import lease
-from provision.engine.model import Plan, RunReport, Step
+from provision.engine.model import Plan, RunReport, Step, StepId
 from provision.engine.observe import observe
 from provision.engine.perform import new_run_id, perform, who
 from provision.engine.plan import Planner
@@ -35,7 +35,7 @@ from provision.engine.work import Planned
 from provision.engine.world import Options, Parent, Verification, World
 from provision.inventory import Inventory, Subject, declared_features, features_unserved, select
 from provision.inventory import load as load_inventory
-from provision.resources.contracts import Driver, Snapshot
+from provision.resources.contracts import Driver, Resource, Snapshot
 from provision.roles.contracts import NotThere, SystemSpec
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
@@ -69,15 +69,15 @@ class Answers:
         self._cancel = cancel
         self.asked: dict[str, set[Any]] = {}
 
-    def ask(self, system: str, queries: Iterable[Any]) -> Snapshot:
-        """Return answers: those at hand, the missing ones by one round trip.
+    def ask(self, system: str, queries: Iterable[Any], *, fresh: bool = False) -> Snapshot:
+        """Return answers: those at hand (none if `fresh`), the missing ones by one round trip.
 
         Raises:
             ProvisionError: the system gives no answers.
         """
         wanted = frozenset(queries)
         self.asked.setdefault(system, set()).update(wanted)
-        return self._session.ask(system, wanted, self._cancel)
+        return self._session.ask(system, wanted, self._cancel, fresh=fresh)
 
     def away(self, system: str) -> str:
         """Return why a system cannot be asked, or an empty string."""
@@ -296,6 +296,11 @@ class Site:
         """Plan, and return what is known of the resources whose key is, or contains, a text."""
         planned = self._plan(Options(), cancel)
         return tuple(explained(planned.works, self.session.snapshots(), text))
+
+    def resources(self, cancel: Cancel) -> dict[StepId, tuple[Resource, ...]]:
+        """Plan, and return all desired states by step: each resource where it is owned or shared."""
+        works = self._plan(Options(), cancel).works
+        return {step: work.resources for step, work in works.items()}
 
     def save(self, plan: Plan, path: Path, options: Options) -> None:
         """Write the plan of the last `plan` call, for `apply(saved=path)`.

@@ -16,8 +16,8 @@ from provision.resources.host.shell import Shell, ShellResult
 class Answers(Protocol):
     """Where checks get their answers: the session of the run."""
 
-    def ask(self, system: str, queries: Iterable[Any]) -> Snapshot:
-        """Return fresh answers: from the snapshot at hand where it has them, else by one round trip.
+    def ask(self, system: str, queries: Iterable[Any], *, fresh: bool = False) -> Snapshot:
+        """Return answers: from the snapshot at hand where it has them, all by one round trip if `fresh`.
 
         Raises:
             ProvisionError: the system gives no answers.

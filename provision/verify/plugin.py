@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ import pytest
 from testinfra.host import Host
 
 from provision.inventory import Inventory
+from provision.resources.host.shell import Shell
 from provision.values.errors import ProvisionError
 from provision.verify.backend import Answers, host_for
 from provision.verify.model import CheckOutcome, CheckResult
@@ -18,6 +20,10 @@ class NotDeclared(pytest.skip.Exception):  # type: ignore[misc,name-defined]  # 
     """The subject declares nothing for this check: there is nothing to tell, and no result."""
 
 
+SETTLING = 60.0
+"""Seconds that a restarted time daemon gets until its clock is synchronised; a burst takes about ten."""
+PAUSE = 1.0
+"""Seconds between two looks at what settles."""
 NOBODY = "-"
 """Stands for a kind of subject that the inventory does not have: such checks are dropped."""
 
@@ -37,6 +43,14 @@ class Site:
         if system not in self._hosts:  # testinfra keeps what it learnt of a system in its Host
             self._hosts[system] = host_for(system, self.answers)
         return self._hosts[system]
+
+    def again(self, system: str, *commands: str) -> Iterator[None]:
+        """Ask commands anew until SETTLING has passed, for what is true only some time after a change."""
+        end = time.monotonic() + SETTLING
+        while time.monotonic() < end:
+            time.sleep(PAUSE)
+            self.answers.ask(system, [Shell(each) for each in commands], fresh=True)
+            yield
 
 
 class VerifyPlugin:

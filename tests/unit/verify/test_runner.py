@@ -8,6 +8,7 @@ from provision.inventory import Inventory, load
 from provision.resources.contracts import CannotTell, Snapshot
 from provision.resources.host.shell import Shell, ShellResult
 from provision.values.outcomes import ExitCode
+from provision.verify import plugin
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
 from provision.verify.runner import run_checks
 
@@ -26,15 +27,18 @@ class Host:
     def __init__(self, known: dict[str, str], away: str = "") -> None:
         self.known = known
         self.reason = away
+        self.later: dict[str, str] = {}
         self.asked: list[str] = []
 
     def away(self, system: str) -> str:
         return self.reason if system == "a/ssh" else ""
 
-    def ask(self, system: str, queries: Iterable[Any]) -> Snapshot:
+    def ask(self, system: str, queries: Iterable[Any], *, fresh: bool = False) -> Snapshot:
         answers: dict[Any, object] = {}
         for each in queries:
             assert isinstance(each, Shell)
+            if fresh:
+                self.known |= self.later
             self.asked.append(each.command)
             text = next((out for part, out in self.known.items() if part in each.command), None)
             answers[each] = CannotTell("silence") if text is None else ShellResult(0, text.encode(), b"")
@@ -97,3 +101,23 @@ def test_no_check_at_all_proves_nothing() -> None:
 def test_junit_is_written_by_pytest(inventory: Inventory, tmp_path: Path) -> None:
     run_checks(inventory, Host({}), junit=tmp_path / "out.xml")
     assert 'testsuite name="provision"' in (tmp_path / "out.xml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("later", "outcome"),
+    [
+        ("Leap status     : Normal\n", CheckOutcome.PASSED),
+        ("Leap status     : Not synchronised\n", CheckOutcome.FAILED),
+    ],
+)
+def test_a_restarted_time_daemon_gets_time_to_synchronise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: str, outcome: CheckOutcome
+) -> None:
+    monkeypatch.setattr(plugin, "PAUSE", 0.001)
+    monkeypatch.setattr(plugin, "SETTLING", 0.05)
+    path = tmp_path / "ntp.yaml"
+    path.write_text(INVENTORY.replace("swap: off", "ntp: [198.18.0.1]"))
+    host = Host({"NTPSynchronized": "no\n", "chronyc": "Leap status     : Not synchronised\n"})
+    host.later = {"chronyc": later}
+    check = by_name(run_checks(load(path), host))["The clock follows a time server"]
+    assert check.outcome is outcome

@@ -54,6 +54,7 @@ nproc
 sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo
 uname -r
 cat /proc/cmdline
+cat /proc/sys/kernel/random/boot_id
 [ -d /sys/firmware/efi ] && echo efi || echo legacy-bios
 """
 
@@ -98,14 +99,15 @@ class SshHypervisor:
         self._run("systemctl reboot")
 
     def facts(self) -> dict[str, object]:
-        """Return `cpus`, `memory` (bytes), `kernel`, `cmdline` and `boot_mode`."""
-        cpus, memory, kernel, cmdline, mode = self._run(_FACTS).splitlines()
+        """Return `cpus`, `memory` (bytes), `kernel`, `cmdline`, `boot_mode` and `boot_id`."""
+        cpus, memory, kernel, cmdline, boot_id, mode = self._run(_FACTS).splitlines()
         return {
             "cpus": int(cpus),
             "memory": int(memory) * _MEMINFO_KIB,
             "kernel": kernel,
             "cmdline": cmdline,
             "boot_mode": mode,
+            "boot_id": boot_id,
         }
 
     def answers(self) -> bool:

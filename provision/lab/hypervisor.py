@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from provision.lab import netns, processes
@@ -96,7 +97,7 @@ class SshHypervisor:
 
     def reboot(self) -> None:
         """Ask for a clean reboot; returns before it happens."""
-        self._run("systemctl reboot")
+        self._run("(sleep 1; systemctl reboot) >/dev/null 2>&1 &")
 
     def facts(self) -> dict[str, object]:
         """Return `cpus`, `memory` (bytes), `kernel`, `cmdline`, `boot_mode` and `boot_id`."""
@@ -133,6 +134,23 @@ class SshHypervisor:
     def _inside(self, argv: list[str]) -> list[str]:
         return argv if self._space is None else netns.inside(self._space, argv)
 
+    def _quiet(self, argv: list[str]) -> bool:
+        """Run a command without our descriptors, for it may outlive the call; tell whether it ended well."""
+        nothing = subprocess.DEVNULL
+        env = processes.environment(self._lab)
+        with suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(
+                self._inside(argv),
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+                env=env,
+                timeout=_TIMEOUT,
+                check=False,
+            )
+            return done.returncode == 0
+        return False
+
     def _shared_connection(self) -> list[str]:
         """Return ssh with a connection that is kept open: a handshake takes seconds when emulated."""
         control = self._lab / "mux"
@@ -147,19 +165,10 @@ class SshHypervisor:
             "-o",
             "ServerAliveCountMax=2",
         ]
-        if not control.exists():
-            # With its own descriptors, for it outlives this call.
-            subprocess.run(
-                self._inside(
-                    [*words, "-fNM", "-o", "ControlPersist=120", *ssh_command(self._lab, self._address)[1:-1]]
-                ),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=processes.environment(self._lab),
-                timeout=_TIMEOUT,
-                check=False,
-            )
+        target = ssh_command(self._lab, self._address)[1:-1]
+        if not (control.exists() and self._quiet([*words, "-O", "check", *target])):
+            control.unlink(missing_ok=True)
+            self._quiet([*words, "-fNM", "-o", "ControlPersist=120", *target])
         return words
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from provision.cli import access, files, history, labs, runs
+from provision.cli import access, files, history, labs, look, runs
 from provision.cli.state import Debug, State
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
@@ -35,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (files, runs, history, labs, access):
+for _module in (files, runs, history, look, labs, access):
     _module.register(app)
 
 

@@ -48,14 +48,12 @@ NOT_YET = """\
 Nothing real stands behind these yet, so there is no such command: {names}.
 """
 PLANNED = (
-    "cards",
     "bootstrap",
     "import",
     "rebuild",
     "pin",
     "image pin",
     "kubeconfig",
-    "unlock",
 )
 
 

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from provision.values.diagnostics import Diagnostic
@@ -35,20 +36,67 @@ def lease(path: Path, run: str, who: str) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise locked(_holder(handle)) from None
+            raise locked(_told(_read(handle))) from None
         os.ftruncate(handle, 0)
         os.pwrite(
             handle, json.dumps({"run": run, "who": who, "pid": os.getpid(), "since": time.time()}).encode(), 0
         )
-        yield
+        try:
+            yield
+        finally:
+            os.ftruncate(handle, 0)
     finally:
         os.close(handle)
 
 
-def _holder(handle: int) -> str:
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who wrote itself into a run lock: run, user and host, process id, and epoch seconds of its begin."""
+
+    run: str
+    who: str
+    pid: int
+    since: float
+
+
+def clear(path: Path) -> Holder | None:
+    """Remove what a run that died left in a run lock, and return it; None if there is nothing.
+
+    The file itself stays: whoever opened it before its removal would lock another file than the rest.
+
+    Raises:
+        ProvisionError: a run holds the lock (exit 6); only its end frees it.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found = _read(handle)
+            remedy = "wait for its end; Ctrl-C in its terminal ends it"
+            if found is not None:
+                remedy += f", and so does kill {found.pid} on the machine where it runs"
+            raise locked(_told(found), remedy) from None
+        left = _read(handle)
+        os.ftruncate(handle, 0)
+        return left
+    finally:
+        os.close(handle)
+
+
+def _read(handle: int) -> Holder | None:
     try:
         found = json.loads(os.pread(handle, 4096, 0))
-        since = time.strftime("%H:%M:%S", time.localtime(found["since"]))
-        return f"run {found['run']} of {found['who']} (process {found['pid']}) goes on since {since}"
+        return Holder(str(found["run"]), str(found["who"]), int(found["pid"]), float(found["since"]))
     except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _told(holder: Holder | None) -> str:
+    if holder is None:
         return "another run of this inventory goes on"
+    since = time.strftime("%H:%M:%S", time.localtime(holder.since))
+    return f"run {holder.run} of {holder.who} (process {holder.pid}) goes on since {since}"

@@ -59,7 +59,17 @@ def run_checks(
         on_result: called with each result as it comes.
     """
     began = time.monotonic()
-    plugin = VerifyPlugin(Site(inventory, answers), subjects(inventory), excused, on_result)
+    errors: list[Exception] = []
+
+    def tell(result: CheckResult) -> None:
+        """Keep errors of the listener (a closed pipe) out of pytest, which would show its own insides."""
+        try:
+            if not errors:
+                on_result(result)
+        except Exception as error:  # noqa: BLE001 - raised again as soon as pytest has ended
+            errors.append(error)
+
+    plugin = VerifyPlugin(Site(inventory, answers), subjects(inventory), excused, tell)
     arguments = [str(CHECKS), f"--rootdir={CHECKS}", "-c/dev/null", *OPTIONS]
     if junit is not None:
         arguments += [f"--junitxml={junit}", "-ojunit_suite_name=provision"]
@@ -73,5 +83,7 @@ def run_checks(
         text = "; ".join(plugin.broken) or f"pytest ended with {code}"
         broken = CheckResult("checks can be run", inventory.name, CheckOutcome.FAILED, text)
         results.append(broken)
-        on_result(broken)
+        tell(broken)
+    if errors:
+        raise errors[0]
     return VerifyReport(tuple(results), time.monotonic() - began)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from provision.api.cards import aliases, cards, cards_of, models_of, uuids_of
+from provision.cli import main
+from provision.engine.lease import lease
+from provision.inventory import load
+from provision.report.cards import print_cards
+from provision.resources.host.pci import PciFunction
+from provision.values.cancel import Cancel
+from tests.unit.report.samples import shown
+from tests.unit.roles_vm.world import INVENTORY, World
+
+GPU = PciFunction("0000:02:00.0", "10de", "2204", "030000", "vfio-pci", "14", boot_vga=True)
+AUDIO = PciFunction("0000:02:00.1", "10de", "1aef", "040300", "", "14")
+OTHER = PciFunction("0000:03:00.0", "8086", "10d3", "020000", "e1000e", "14")
+BRIDGE = PciFunction("0000:00:01.0", "8086", "1901", "060400", "pcieport", "14")
+LSPCI = b'0000:02:00.0 "VGA compatible controller" "NVIDIA Corporation" "GA102 [RTX 3090]" -ra1 "MSI" "x"\n'
+SMI = b"00000000:02:00.0, GPU-11111111-2222-3333-4444-555555555555, NVIDIA GeForce RTX 3090\n"
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    file = tmp_path / "site.yaml"
+    file.write_text(INVENTORY)
+    return file
+
+
+def test_a_card_is_all_its_functions_with_what_shares_its_group() -> None:
+    (card, other) = cards_of("pve", (BRIDGE, GPU, AUDIO, OTHER), {"0000:02:00": ("one",)}, {}, {})
+    assert card.ids == ("10de:2204", "10de:1aef")
+    assert card.drivers == ("vfio-pci", "-")
+    assert card.groups == ("14",)
+    assert card.shares == ("0000:03:00",)
+    assert card.aliases == ("one",)
+    assert card.console
+    assert other.aliases == ()
+
+
+def test_names_come_from_the_host() -> None:
+    assert models_of(LSPCI.decode()) == {"0000:02:00.0": "NVIDIA Corporation GA102 [RTX 3090]"}
+    assert models_of("pcilib: Cannot open\n\n") == {}
+    uuid = "GPU-11111111-2222-3333-4444-555555555555"
+    assert uuids_of(SMI.decode()) == {"0000:02:00": (uuid, "NVIDIA GeForce RTX 3090")}
+    assert uuids_of("No devices were found\n") == {}
+
+
+def test_a_vm_knows_its_card_by_id_only(inventory: Path) -> None:
+    site = load(inventory)
+    assert aliases(site, "pve") == {"0000:02:00": ("one",)}
+    assert aliases(site, "vm-gpu") == {"10de:2204": ("one",)}
+
+
+def test_the_site_is_asked_once_and_who_is_away_is_named(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    site = world.site()
+    found = cards(site, Cancel())
+    assert [(each.host, each.slot, each.aliases) for each in found.cards if each.aliases] == [
+        ("pve", "0000:02:00", ("one",))
+    ]
+    assert set(found.away) == {"vm-gpu"}
+    assert not found.failed
+    assert cards(site, Cancel(), targets=("pve",)).away == {}
+
+
+def test_cards_as_a_table() -> None:
+    models = models_of(LSPCI.decode())
+    found = cards_of("pve", (GPU, AUDIO, OTHER), {"0000:02:00": ("one",)}, models, uuids_of(SMI.decode()))
+    text = shown(lambda console: print_cards(console, found, {"vm-gpu": "vm-gpu is off"}))
+    lines = text.splitlines()
+    assert lines[0].split() == ["host", "slot", "id", "group", "driver", "alias", "model"]
+    assert lines[1].split()[:6] == ["pve", "0000:02:00", "10de:2204", "10de:1aef", "14", "vfio-pci"]
+    assert "GPU-11111111" in text
+    assert "drives_console: true" in text
+    assert "vm-gpu was not seen: vm-gpu is off" in text
+
+
+def test_a_host_without_cards_is_said() -> None:
+    assert shown(lambda console: print_cards(console, (), {})) == "No card was found.\n"
+
+
+def test_an_unknown_host_is_wrong_usage(inventory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["cards", str(inventory), "--target", "nobody"]) == 64
+    assert "NODE_UNKNOWN" in capsys.readouterr().err
+
+
+def lock_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PROVISION_STATE", str(tmp_path / "state"))
+    return tmp_path / "state" / "site" / "lock"
+
+
+def test_nothing_to_unlock(
+    inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock_of(tmp_path, monkeypatch)
+    assert main.main(["unlock", str(inventory)]) == 0
+    assert capsys.readouterr().out == "site is not locked\n"
+
+
+def test_a_lock_that_is_held_is_left_and_its_holder_named(
+    inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = lock_of(tmp_path, monkeypatch)
+    with lease(lock, "r1", "me@here"):
+        before = lock.read_bytes()
+        assert main.main(["unlock", str(inventory)]) == 6
+        assert lock.read_bytes() == before
+    said = capsys.readouterr().err
+    assert "run r1 of me@here" in said
+    assert "kill " in said
+    assert main.main(["unlock", str(inventory)]) == 0
+    assert "is not locked\n" in capsys.readouterr().out
+
+
+def test_what_a_dead_run_left_is_told_and_removed(
+    inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = lock_of(tmp_path, monkeypatch)
+    lock.parent.mkdir(parents=True)
+    lock.write_text(json.dumps({"run": "r1", "who": "me@here", "pid": 4, "since": 1.0}))
+    assert main.main(["unlock", str(inventory)]) == 0
+    assert "run r1 of me@here (process 4)" in capsys.readouterr().out
+    assert lock.read_bytes() == b""
+    with lease(lock, "r2", "me@here"):
+        pass

@@ -61,6 +61,7 @@ def _brought_about(run: Run, work: Work, deeds: Deeds) -> Ending:
         return _waiting(Diagnostic("GATE_CLOSED", f"waits for a person: {step.gate}", step.subject.name))
     if is_stale(run, work):
         refresh(run, work)
+        _show(run, work)
     if work.plan.problem is not None and not work.resources:
         return failed(work.plan.problem)
     for system, batch in _batches(run, work):
@@ -153,6 +154,15 @@ def _ahead(run: Run, work: Work, system: str) -> set[Any]:
             continue  # it says so itself when it is reached
         found.update(query for each in resources if each.key.system == system for query in each.queries())
     return found
+
+
+def _show(run: Run, work: Work) -> None:
+    """Tell what a step that could not be planned will do, now that it can be told."""
+    for resource in work.resources:
+        seen = run.session.snapshot(resource.key.system)
+        for change in resource.changes(seen) if seen is not None else ():
+            op, path, _, _ = shown(change)
+            run.progress(work.step.id, f"planned: {op} {resource.key} {path}")
 
 
 # ---------------------------------------------------------------- acting
@@ -251,7 +261,7 @@ def _effects(
             deeds.withheld[effect] = None
             run.held_back.add((system, effect))
         elif effect.cls.is_reboot:
-            deeds.deferred[effect] = None
+            deeds.deferred[system, effect] = consents.hit(system, effect)
             run.held_back.add((system, effect))
             with run.lock:
                 run.owed.setdefault(consents.hit(system, effect), {})[system, effect] = None

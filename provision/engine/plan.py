@@ -254,8 +254,11 @@ class Planner:
             changes.append(found.planned())
         for name in sorted(work.systems):
             seen = self.session.snapshot(name)
-            # Who only looks at a system does not repay what it owes.
-            mine = self.session.subject_of(name) == work.step.subject.name
+            # Its own subject's steps repay what a system owes; where there are none, who acts on it does.
+            owner = self.session.subject_of(name)
+            mine = owner == work.step.subject.name
+            if not mine and owner in self.consents.subjects:
+                continue
             acts = any(each.key.system == name for each in work.resources)
             if seen is None or name in pending_seen or not (mine or acts):
                 continue

@@ -102,4 +102,4 @@ def _outcome(run: Run, work: Work, former: Ending) -> Ending:
                 source=resource.source,
             )
             return failed(diagnostic, former.changed)
-    return replace(former, deferred=False)
+    return replace(former, deferred=frozenset())

@@ -30,7 +30,7 @@ class Ending:
         diagnostics: problems.
         changed: what was done.
         stops: whether steps that need this one cannot go on.
-        deferred: a reboot is owed before the outcome is known.
+        deferred: subjects that have to reboot before the outcome is known.
         excused: unreached without fault.
         exit_code: what it adds to the run's exit code, if its outcome says too little.
     """
@@ -40,7 +40,7 @@ class Ending:
     diagnostics: tuple[Diagnostic, ...] = ()
     changed: tuple[PlannedChange, ...] = ()
     stops: bool = False
-    deferred: bool = False
+    deferred: frozenset[str] = frozenset()
     excused: bool = False
     exit_code: ExitCode | None = None
 
@@ -123,10 +123,10 @@ class Run:
             return False
         if found is Consent.ASK:
             hit = consents.hit(system, effect) or system
-            with self.lock:
+            with self._asking:  # who waited for this answer does not ask again
                 answer = consents.answers.get((hit, effect.cls))
-            if answer is None:
-                answer = self.question(f"{hit}: allow {effect}?")
+                if answer is None and not self.cancel.draining:
+                    answer = self.ask(f"{hit}: allow {effect}?")
                 if answer is not None:
                     consents.answers[hit, effect.cls] = answer
             if answer:

@@ -7,7 +7,7 @@ import queue
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from provision.engine import workers
 from provision.engine.act import execute, is_stale
@@ -19,7 +19,7 @@ from provision.engine.run import Ending, Run, failed
 from provision.engine.work import Work
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Consent
+from provision.values.effects import Consent, Effect
 from provision.values.events import StepEnded, StepStarted
 from provision.values.outcomes import ExitCode, Outcome
 
@@ -38,6 +38,7 @@ class _Done:
     endings: dict[StepId, Ending] = field(default_factory=dict)
     error: BaseException | None = None
     rebooted: str = ""
+    repaid: list[tuple[str, Effect]] = field(default_factory=list)
 
 
 class Scheduler:
@@ -70,6 +71,7 @@ class Scheduler:
         self.seconds: dict[StepId, float] = {}
         self.deferred: dict[str, list[StepId]] = {}
         self.held: dict[StepId, list[StepId]] = {}
+        self.awaits: dict[StepId, set[str]] = {}
         self.inbox: queue.SimpleQueue[_Done] = queue.SimpleQueue()
 
     def go(self) -> bool:
@@ -257,10 +259,11 @@ class Scheduler:
         self.rebooting.add(subject)
         name = StepId("reboot", subject)
         self._occupy(name, systems)
-        deferred = list(self.deferred.get(subject, ()))
+        deferred = [step for step in self.deferred.get(subject, ()) if self.awaits[step] == {subject}]
+        owed = list(self.run.owed[subject])
 
         def perform() -> None:
-            done = _Done(name, systems, rebooted=subject)
+            done = _Done(name, systems, rebooted=subject, repaid=owed)
             try:
                 problem = reboot(self.run, subject)
                 if problem:
@@ -312,6 +315,8 @@ class Scheduler:
             heapq.heappush(self.ready, self.position[step])
         for step in self.deferred.pop(subject, []):
             former = self.endings[step]
+            if not former.deferred:
+                continue  # another reboot that it waited for was given up before
             reason = f"the reboot of {subject} is owed: another step of it failed"
             self._final(step, Ending(Outcome.BLOCKED, reason, former.diagnostics, former.changed, stops=True))
 
@@ -325,35 +330,47 @@ class Scheduler:
         if done.error is not None:
             raise done.error
         if done.rebooted:
-            self.rebooting.discard(done.rebooted)
-            self.run.owed.pop(done.rebooted, None)
-            self.deferred.pop(done.rebooted, None)
-            for step in self.awaiting.pop(done.rebooted, []):
-                heapq.heappush(self.ready, self.position[step])
-            for step, ending in done.endings.items():
-                self._final(step, ending)
-            self._try_reboots()
+            self._rebooted(done)
             return
         for step, ending in done.endings.items():
             self._end(step, ending, time.monotonic() - began)
+
+    def _rebooted(self, done: _Done) -> None:
+        subject = done.rebooted
+        self.rebooting.discard(subject)
+        left = self.run.owed.get(subject, {})
+        for each in done.repaid:
+            left.pop(each, None)
+        if not left:
+            self.run.owed.pop(subject, None)
+        for step in self.awaiting.pop(subject, []):
+            heapq.heappush(self.ready, self.position[step])
+        for step in self.deferred.pop(subject, []):
+            self.awaits[step].discard(subject)
+            if step in done.endings:
+                self._final(step, done.endings[step])
+            elif not self.awaits[step]:
+                self._final(step, replace(self.endings[step], deferred=frozenset()))
+        self._try_reboots()
 
     def _end(self, step: StepId, ending: Ending, seconds: float) -> None:
         self.endings[step] = ending
         self.seconds[step] = seconds
         self.run.ended.add(step)
         self.open[step.subject] -= 1
-        targets = self._awaited(step) if ending.deferred else []
+        targets = {each for each in ending.deferred if each in self.run.owed}
         if targets:
+            self.awaits[step] = targets
             self.held[step] = []
             for follower in self.followers[step]:
                 if follower.subject == step.subject:
                     self._release(follower)
                 else:
                     self.held[step].append(follower)
-            for subject in targets[:1]:
+            for subject in targets:
                 self.deferred.setdefault(subject, []).append(step)
         else:
-            ending.deferred = False
+            ending.deferred = frozenset()
             self._tell(step, ending)
             for follower in self.followers[step]:
                 self._release(follower)
@@ -368,15 +385,6 @@ class Scheduler:
                 self._give_up(subject)
             elif self.open.get(subject, 0) == 0 or subject in self.awaiting:
                 self._reboot(subject)
-
-    def _awaited(self, step: StepId) -> list[str]:
-        """Return the subjects whose reboot a deferred step waits for."""
-        touched = self.run.touched.get(step, set()) | set(self.works[step].systems)
-        return [
-            subject
-            for subject, owed in self.run.owed.items()
-            if any(system in touched for system, _ in owed) or subject == step.subject
-        ]
 
     def _final(self, step: StepId, ending: Ending) -> None:
         """A step that waited for a reboot has its outcome."""

@@ -39,7 +39,7 @@ class Deeds:
         effects: effects of earlier runs that were repaid.
         systems: which systems were acted on.
         withheld: effects without consent.
-        deferred: reboots that come later.
+        deferred: reboots that come later by system, and whom they hit.
         unknown: results that must be looked up.
         by_hand: what a person must do.
         said: what a person said is done.
@@ -52,13 +52,18 @@ class Deeds:
     effects: list[PlannedChange] = field(default_factory=list)
     systems: dict[str, None] = field(default_factory=dict)
     withheld: dict[Effect, None] = field(default_factory=dict)
-    deferred: dict[Effect, None] = field(default_factory=dict)
+    deferred: dict[tuple[str, Effect], str] = field(default_factory=dict)
     unknown: dict[Key, Result] = field(default_factory=dict)
     by_hand: dict[Key, Difference] = field(default_factory=dict)
     said: dict[Key, Difference] = field(default_factory=dict)
     voided: dict[str, None] = field(default_factory=dict)
     waits: str = ""
     problem: Diagnostic | None = None
+
+    @property
+    def reboots(self) -> frozenset[str]:
+        """Subjects that have to reboot before the step's outcome is known."""
+        return frozenset(self.deferred.values())
 
     @property
     def changed(self) -> tuple[PlannedChange, ...]:
@@ -134,7 +139,7 @@ def settle(run: Run, work: Work, deeds: Deeds) -> Ending:
     if deeds.withheld:
         return _withheld(run, deeds, changed)
     outcome = Outcome.CHANGED if changed else Outcome.UNCHANGED
-    return Ending(outcome, changed=changed, deferred=bool(deeds.deferred))
+    return Ending(outcome, changed=changed, deferred=deeds.reboots)
 
 
 def _wrong(work: Work, deeds: Deeds, left: dict[Key, tuple[Change, ...]]) -> Diagnostic | None:
@@ -156,7 +161,7 @@ def _left(run: Run, deeds: Deeds) -> dict[Key, tuple[Change, ...]]:
         slow = {key: changes for key, changes in left.items() if within(changes)}
         deadline = max((each.deadline for changes in slow.values() for each in changes), default=0.0)
         spent = time.monotonic() - began
-        if spent >= deadline or run.cancel.draining:
+        if spent >= deadline:
             return left
         run.cancel.wait(min(pause, deadline - spent))
         pause = min(max(pause * 1.5, FIRST_POLL), LAST_POLL)
@@ -166,7 +171,7 @@ def _left(run: Run, deeds: Deeds) -> dict[Key, tuple[Change, ...]]:
 
 
 def _unexplained(run: Run, deeds: Deeds) -> dict[Key, tuple[Change, ...]]:
-    held_back = {*deeds.withheld, *deeds.deferred}
+    held_back = {*deeds.withheld, *(effect for _, effect in deeds.deferred)}
     left = {}
     for key, found in deeds.differences.items():
         seen = run.session.snapshot(key.system)
@@ -217,8 +222,9 @@ def _waits(deeds: Deeds) -> Ending:
         evidence=lines,
         remedy=_remedy(deeds),
     )
-    deferred = bool(deeds.deferred)
-    return Ending(Outcome.WAITING, deeds.waits, (diagnostic,), deeds.changed, stops=True, deferred=deferred)
+    return Ending(
+        Outcome.WAITING, deeds.waits, (diagnostic,), deeds.changed, stops=True, deferred=deeds.reboots
+    )
 
 
 def _withheld(run: Run, deeds: Deeds, changed: tuple[PlannedChange, ...]) -> Ending:
@@ -235,7 +241,7 @@ def _withheld(run: Run, deeds: Deeds, changed: tuple[PlannedChange, ...]) -> End
     else:
         summary = f"waits for consent: {names}"
         diagnostic = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=_remedy(deeds))
-    return Ending(Outcome.WAITING, summary, (diagnostic,), changed, deferred=bool(deeds.deferred))
+    return Ending(Outcome.WAITING, summary, (diagnostic,), changed, deferred=deeds.reboots)
 
 
 def _remedy(deeds: Deeds) -> str:

@@ -31,9 +31,7 @@ from provision.engine.world import (
 from provision.inventory import Inventory, Subject
 from provision.resources.contracts import (
     Action,
-    ApiCall,
     ByHand,
-    CannotTell,
     Change,
     Emit,
     Fix,
@@ -199,8 +197,16 @@ class FakeDriver:
     ) -> list[Result]:
         del run, cancel
         self.site.inside(self.system)
+        assert self.system not in self.site.busy, "two steps act on one system"
+        self.site.busy.add(self.system)
         self.round_trips += 1
         self.host.acts += 1
+        try:
+            return self._all(actions, effects, emit)
+        finally:
+            self.site.busy.discard(self.system)
+
+    def _all(self, actions: Sequence[Action], effects: Sequence[Effect], emit: Emit) -> list[Result]:
         results: list[Result] = []
         self.site.boundary()
         for action in actions:
@@ -421,6 +427,3 @@ def born_on(system: str, name: str) -> Callable[[Mapping[str, Snapshot]], Endpoi
         return LocalEndpoint() if seen[system][Value(name)] else NotThere(f"{name} does not exist yet")
 
     return endpoint
-
-
-__all__ = ["ApiCall", "CannotTell"]

@@ -44,6 +44,7 @@ network: {{ dhcp: {{ ssh: {{ host_key: "{HOST_KEY}" }} }} }}
 @pytest.fixture(autouse=True)
 def _tasks_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("provision.resources.proxmox.driver.FIRST_POLL", 0.0)
+    monkeypatch.setattr("provision.verify.plugin.SETTLING", 0.0)  # models know no clock that settles
 
 
 def test_the_lab_from_nothing_to_nothing(tmp_path: Path) -> None:

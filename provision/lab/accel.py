@@ -15,8 +15,7 @@ from pathlib import Path
 from provision.lab.locks import exclusive
 from provision.lab.settings import cache_root
 
-# Without svm the kernel does not load its kvm modules, which nobody needs here.
-TCG = ("-accel", "tcg,thread=multi", "-cpu", "max,svm=off")
+TCG = ("-accel", "tcg,thread=multi", "-cpu", "max")
 KVM = ("-accel", "kvm", "-cpu", "host")
 PROOF = b"userland runs\n"
 KVM_DEVICE = Path("/dev/kvm")

@@ -148,7 +148,7 @@ def _grub_cfg(fs_uuid: str, kernel_root: str, version: str) -> str:
         "serial --unit=0 --speed=115200\nterminal_input serial\nterminal_output serial\nset timeout=0\n"
         "menuentry Debian {\n"
         f"  search --no-floppy --fs-uuid --set=root {fs_uuid}\n"
-        f"  linux /boot/vmlinuz-{version} root={kernel_root} ro console=ttyS0 loglevel=5 mitigations=off\n"
+        f"  linux /boot/vmlinuz-{version} root={kernel_root} ro console=ttyS0 loglevel=5\n"
         f"  initrd /boot/initrd.img-{version}\n}}\n"
     )
 

@@ -68,7 +68,7 @@ _VM_FILES = {
     ),
     "etc/default/grub": (
         "GRUB_DEFAULT=0\nGRUB_TIMEOUT=0\nGRUB_DISTRIBUTOR=Debian\n"
-        'GRUB_CMDLINE_LINUX_DEFAULT=""\nGRUB_CMDLINE_LINUX="console=ttyS0 loglevel=5 mitigations=off"\n'
+        'GRUB_CMDLINE_LINUX_DEFAULT=""\nGRUB_CMDLINE_LINUX="console=ttyS0 loglevel=5"\n'
         "GRUB_TERMINAL=serial\nGRUB_DISABLE_OS_PROBER=true\nGRUB_DISABLE_RECOVERY=true\n"
     ),
     "etc/initramfs-tools/conf.d/lab": "MODULES=list\nCOMPRESS=gzip\nCOMPRESSLEVEL=1\nRESUME=none\n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import os
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from provision.cli import access, files, history, labs, look, runs
+from provision.cli import access, files, history, labs, look, runs, vms
 from provision.cli.state import Debug, State
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (files, runs, history, look, labs, access):
+for _module in (files, runs, history, look, vms, labs, access):
     _module.register(app)
 
 
@@ -65,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; those of the process if None.
     """
     gc.set_threshold(_GC_EVERY, 20, 20)
+    atexit.register(gc.freeze)  # the interpreter's last look through all objects frees nothing that matters
     arguments = tuple(sys.argv[1:] if argv is None else argv)
     state = State(debug=bool(os.environ.get("PROVISION_DEBUG")), argv=arguments)
     _escape_what_cannot_be_encoded()

@@ -50,7 +50,6 @@ Nothing real stands behind these yet, so there is no such command: {names}.
 PLANNED = (
     "bootstrap",
     "import",
-    "rebuild",
     "pin",
     "image pin",
     "kubeconfig",

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from provision.engine.model import ConsentNeed
 from provision.values.effects import Consent, Effect, EffectClass
 
+HITS_WHAT_WAS = frozenset({EffectClass.CONSOLE_LOSS, EffectClass.REPLACE})
+"""Hit, of what is born in this run, what was there before: the hypervisor's monitor, or what is replaced."""
+
 
 @dataclass(slots=True)
 class Consents:
@@ -39,8 +42,7 @@ class Consents:
         """Return the consent of an effect on a system."""
         if self.everything:
             return Consent.ALLOW
-        # Console loss hits the hypervisor's monitor, which was there before.
-        if effect.cls is not EffectClass.CONSOLE_LOSS and self.hit(system, effect) in self.born:
+        if effect.cls not in HITS_WHAT_WAS and self.hit(system, effect) in self.born:
             return Consent.ALLOW
         found = self.policy(effect.cls)
         if found is Consent.ASK and effect.cls in self.allow:

@@ -190,8 +190,10 @@ def away(step: Step, error: ProvisionError, *, moved: bool) -> StepPlan:
 
 
 def is_birth(key: Key, changes: Sequence[Change], session: Session, subjects: frozenset[str]) -> bool:
-    """Tell whether changes bring a subject into being: all of it is new, and it was not reachable."""
+    """Tell whether changes bring a subject into being: made anew, or all new and not reachable before."""
     if key.name not in subjects or session.subject_of(key.system) == key.name:
         return False
+    if any(change.op is Op.REPLACE for change in changes):
+        return True
     reachable = any(session.snapshot(name) is not None for name in session.of_subject(key.name))
     return bool(changes) and not reachable and all(change.op is Op.CREATE for change in changes)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.preflight.model import CannotTellYet, Finding, Rule, Site
-from provision.resources.contracts import CannotTell, Change
+from provision.resources.contracts import CannotTell, Change, Op
 from provision.resources.proxmox.image import ImageFile
 from provision.resources.proxmox.mapping import PciMapping
 from provision.resources.proxmox.queries import Rights
@@ -99,6 +99,8 @@ def _vm_needs(vm: Vm, changes: Sequence[Change]) -> Iterator[Need]:
     keys = {each.path.partition(".")[0].rstrip("0123456789") for each in changes}
     if created:
         yield path, "VM.Allocate"
+    if any(each.op is Op.REPLACE for each in changes):
+        yield path, "VM.PowerMgmt"
     for privilege in CONFIG if created else sorted({KEYS.get(key, "Options") for key in keys}):
         yield path, f"VM.Config.{privilege}"
     if created or keys & {"scsi", "efidisk", "tpmstate"}:

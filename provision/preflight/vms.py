@@ -107,13 +107,13 @@ RULES = (
     Rule(
         ("VMID_TAKEN_FOREIGN",),
         "a declared VMID belongs to a VM or container without this node's marker",
-        "another vmid, or `provision import NODE`",
+        "another vmid, or `provision import INVENTORY NODE`",
         vmid_taken,
     ),
     Rule(
         ("DISK_SHRINK", "DISK_FIXED"),
         "a disk is larger than declared, or a firmware or TPM disk is of another kind than declared",
-        "declare what is there, or `provision rebuild NODE`",
+        "declare what is there, or `provision rebuild INVENTORY NODE`",
         impossible,
     ),
     Rule(

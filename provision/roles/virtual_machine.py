@@ -20,7 +20,7 @@ from provision.resources.proxmox.guest import SnippetGone, vendor_data
 from provision.resources.proxmox.marker import TAG, Marker
 from provision.resources.proxmox.queries import Permissions, VmConfig, VmList, VmState, vm_seen
 from provision.resources.proxmox.vm import Vm
-from provision.resources.proxmox.vm_life import VmAbsent, VmPower
+from provision.resources.proxmox.vm_life import VmAbsent, VmPower, rebuilds
 from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.roles import macs, names, snippets
 from provision.roles.contracts import Context
@@ -53,11 +53,12 @@ def resources(context: Context) -> tuple[Resource, ...]:
     node, hypervisor = pair(inventory, context.subject)
     answer = vm_seen(context.seen(names.api(hypervisor.name)), names.vmid(inventory, node))
     state = answer if isinstance(answer, VmState) else None
+    anew = state is None or rebuilds(state)
     vm = _vm(context, node, hypervisor, state)
     if isinstance(answer, CannotTell) or vm.foreign(answer) is not None:
         return (vm,)  # it says what is wrong; nothing else may be done before that is mended
     found: list[Resource] = []
-    if state is None and vm.cloud_init is not None:
+    if anew and vm.cloud_init is not None:
         first = context.generated.host_key(f"first:{node.name}")
         final = context.generated.host_key(f"final:{node.name}")
         keys = replace(vm.marker, host_key=final.fingerprint, first_key=first.fingerprint)
@@ -67,7 +68,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
         found.append(File(host, path, vendor_data(first), mode="0600", secret=True, source=vm.source))
     found.append(vm)
     # A VM whose power is its owner's is started once: until its first boot has given it its own host key.
-    unborn = (state is None and vm.cloud_init is not None) or (state is not None and _first_key(state))
+    unborn = (anew and vm.cloud_init is not None) or (state is not None and _first_key(state))
     if node.power_state != "unmanaged" or unborn:
         wanted = "stopped" if node.power_state == "stopped" else "running"
         found.append(_power(inventory, node, hypervisor, wanted))
@@ -153,6 +154,7 @@ def pair(inventory: Inventory, subject: Subject) -> tuple[Node, Hypervisor]:
 def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | None) -> Vm:
     inventory = context.inventory
     seen = state.marker if state is not None else None
+    fresh = names.marker(inventory, node)
     efi = node.efi_disk
     disks = hypervisor.storage.disks
     return Vm(
@@ -160,7 +162,7 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         node=hypervisor.node_name,
         vmid=names.vmid(inventory, node),
         name=node.name,
-        marker=seen if names.is_marked(inventory, node, seen) and seen else names.marker(inventory, node),
+        marker=seen if seen and names.is_marked(inventory, node, seen) and not seen.replace else fresh,
         settings=_settings(node),
         nics=tuple(
             Nic(
@@ -251,7 +253,7 @@ def _cloud_init(
     inventory: Inventory, node: Node, hypervisor: Hypervisor, state: VmState | None
 ) -> CloudInit | None:
     """Return what the guest is born with; nothing is read for a VM that is there."""
-    if node.image is None or state is not None:
+    if node.image is None or (state is not None and not rebuilds(state)):
         return None
     login = inventory.login(node.name)
     return CloudInit(

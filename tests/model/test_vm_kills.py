@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.roles_vm.world import World
+from provision.api.vms import mark_for_rebuild
+from provision.values.cancel import Cancel
+from tests.unit.roles_vm.world import INVENTORY, World
 
 
 @pytest.mark.parametrize("boundary", range(1, 14))
@@ -43,3 +45,22 @@ def dying(world: World, writes: int) -> None:
         pass
     finally:
         world.pve.request = request  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("boundary", range(13))
+def test_a_rebuild_that_dies_is_finished_by_the_next_apply(tmp_path: Path, boundary: int) -> None:
+    whole, cut = World(tmp_path / "whole"), World(tmp_path / "cut")
+    for world in (whole, cut):
+        world.write(INVENTORY.replace("console-loss, delete]", "console-loss, delete, replace]"))
+        world.apply()
+        site = world.site()
+        mark_for_rebuild(site, "vm-1", Cancel())
+        site.close()
+    old = cut.pve.vms[101]
+    whole.apply()
+    dying(cut, boundary)
+    report = cut.apply()
+    assert report.exit_code == 0, [(str(each.id), each.diagnostics) for each in report.steps]
+    assert cut.pve.vms[101] is not old
+    assert cut.plan().empty
+    assert cut.dump() == whole.dump()

@@ -25,6 +25,7 @@ from provision.resources.proxmox.answers import tags as split_tags
 from provision.resources.proxmox.formats import Format, join, normal, size_gib
 from provision.resources.proxmox.marker import TAG, Marker
 from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
+from provision.resources.proxmox.vm_life import rebuilds, remove
 from provision.resources.proxmox.vm_parts import GIB, CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Effect, EffectClass
@@ -117,6 +118,10 @@ class Vm:
             return (Change(Op.ATTENTION, "vm", old=foreign.summary, new=str(self.vmid)),)
         if not isinstance(state, VmState):
             return ()
+        if rebuilds(state):
+            disks = "from its image" if any(each.image for each in self.drives) else "with empty disks"
+            anew = f"VM {self.vmid} made anew {disks}"
+            return (Change(Op.REPLACE, "vm", f"VM {self.vmid} with its disks", anew),)
         return tuple(each.change(state) for each in self._differences(state))
 
     def fix(self, seen: Snapshot) -> ApiCall | Impossible:
@@ -130,7 +135,7 @@ class Vm:
         if not isinstance(state, VmState):
             reason = state.reason if isinstance(state, CannotTell) else ""
             return Impossible(Diagnostic("CANNOT_TELL", reason, self.name, source=self.source))
-        return self._update(state)
+        return self._replacement(state) if rebuilds(state) else self._update(state)
 
     def foreign(self, state: VmState | Elsewhere | CannotTell | None) -> Diagnostic | None:
         """Return the problem when the number belongs to something that is not this node's VM."""
@@ -153,8 +158,13 @@ class Vm:
             subject=self.name,
             source=self.source,
             untouched="It was left as it is.",
-            remedy=f"Give {self.name} another vmid, or take the VM over: provision import {self.name}",
+            remedy=f"Give {self.name} another vmid, or take the VM over:"
+            f" provision import {self._inventory} {self.name}",
         )
+
+    @property
+    def _inventory(self) -> str:
+        return self.source.file if self.source is not None else "INVENTORY"
 
     # ------------------------------------------------------------ creation
 
@@ -195,6 +205,14 @@ class Vm:
         requests = [Request("POST", f"/nodes/{self.node}/qemu", data, task=CREATE_SECONDS)]
         requests += [self._resize(each) for each in self.drives if each.image and each.size]
         return tuple(requests)
+
+    def _replacement(self, state: VmState) -> ApiCall | Impossible:
+        """Return its removal and its creation; what dies between the two is a VM that is not there."""
+        removal = remove(self.node, state, self.name, self.source)
+        if isinstance(removal, Impossible):
+            return removal
+        risks = (Effect(EffectClass.REPLACE, self.name),)
+        return ApiCall((*removal, *self._create_requests()), risks=risks)
 
     def _cloud_init(self) -> dict[str, object]:
         born = self.cloud_init
@@ -323,7 +341,8 @@ class Vm:
             untouched="The VM was left as it is.",
             remedy="Write the larger size to the inventory: disks only grow."
             if shrink
-            else f"Write what it is to the inventory, or make the VM anew: provision rebuild {self.name}",
+            else f"Write what it is to the inventory, or make the VM anew:"
+            f" provision rebuild {self._inventory} {self.name}",
         )
 
 

@@ -47,7 +47,7 @@ class VmPower:
         node: node name in Proxmox VE.
         vmid: its number.
         name: node in the inventory.
-        wanted: `running` or `stopped`.
+        wanted: `running` or `stopped`; of a VM that is made anew in this step, as of one that is not there.
         memory: MiB, for the time that a start may take.
         passthrough: whether cards are passed to it.
         console: whether one of them drives the hypervisor's monitor.
@@ -76,7 +76,7 @@ class VmPower:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Compare the status."""
         state = vm_seen(seen, self.vmid)
-        if state is None:
+        if state is None or rebuilds(state):  # what is made anew is made switched off
             return (Change(Op.UPDATE, "power", None, self.wanted),) if self.wanted == "running" else ()
         if not isinstance(state, VmState):
             return _attention("power", state, self.wanted)
@@ -225,20 +225,37 @@ class VmAbsent:
         if state is None or not _ours(state, self.marker):
             summary = f"VM {self.vmid} is not ours"
             return Impossible(Diagnostic("VMID_TAKEN_FOREIGN", summary, self.marker.node, source=self.source))
-        path = f"/nodes/{self.node}/qemu/{self.vmid}"
-        requests: list[Request] = []
-        if state.wanted("protection") == "1":
-            return Impossible(
-                Diagnostic(
-                    "VM_PROTECTED",
-                    f"VM {self.vmid} is protected: Proxmox VE refuses to remove it",
-                    self.marker.node,
-                    source=self.source,
-                    remedy=f"qm set {self.vmid} --protection 0",
-                )
+        removal = remove(self.node, state, self.marker.node, self.source)
+        if isinstance(removal, Impossible):
+            return removal
+        return ApiCall(removal, risks=(Effect(EffectClass.DELETE, self.marker.node),))
+
+
+def remove(node: str, state: VmState, name: str, source: Source | None) -> tuple[Request, ...] | Impossible:
+    """Return the requests that pull a VM's plug and delete it with its disks; nothing for a protected one.
+
+    Args:
+        node: node name in Proxmox VE.
+        state: the VM as it is.
+        name: node in the inventory.
+        source: inventory line.
+    """
+    if state.wanted("protection") == "1":
+        return Impossible(
+            Diagnostic(
+                "VM_PROTECTED",
+                f"VM {state.vmid} is protected: Proxmox VE refuses to remove it",
+                name,
+                source=source,
+                remedy=f"qm set {state.vmid} --protection 0",
             )
-        if state.running:
-            requests.append(Request("POST", f"{path}/status/stop", {}, task=MARGIN * 2))
-        data = {"purge": 1, "destroy-unreferenced-disks": 1}
-        requests.append(Request("DELETE", path, data, task=DELETE_SECONDS))
-        return ApiCall(tuple(requests), risks=(Effect(EffectClass.DELETE, self.marker.node),))
+        )
+    path = f"/nodes/{node}/qemu/{state.vmid}"
+    stop = (Request("POST", f"{path}/status/stop", {}, task=MARGIN * 2),) if state.running else ()
+    data = {"purge": 1, "destroy-unreferenced-disks": 1}
+    return (*stop, Request("DELETE", path, data, task=DELETE_SECONDS))
+
+
+def rebuilds(state: VmState | Elsewhere | CannotTell | None) -> bool:
+    """Whether `provision rebuild` asked for a VM to be made anew."""
+    return isinstance(state, VmState) and state.marker is not None and bool(state.marker.replace)

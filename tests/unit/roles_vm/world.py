@@ -85,6 +85,7 @@ class World:
     shown: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     vm_files: bytes = b""
+    born: dict[str, ModelVm] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -167,7 +168,8 @@ class World:
 
     def _power(self, vm: ModelVm, on: bool) -> None:
         name = vm.config["name"]
-        if on and name not in self.guests:
+        if on and self.born.get(name) is not vm:
+            self.born[name] = vm
             state = guest_state(name)
             for path in [each for each in state.files if each.startswith("/etc/ssh/ssh_host_")]:
                 del state.files[path]

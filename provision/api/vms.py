@@ -1,0 +1,131 @@
+"""One VM: mark it for a rebuild; what commands about one VM share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from provision.api.site import Site
+from provision.engine.lease import lease
+from provision.engine.perform import new_run_id, who
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node
+from provision.resources.contracts import Action, ApiCall, CannotTell, Key, Request, Verdict
+from provision.resources.proxmox import marker as markers
+from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
+from provision.roles import names
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent, UsageError
+
+
+def mark_for_rebuild(site: Site, name: str, cancel: Cancel, *, undo: bool = False) -> tuple[str, bool]:
+    """Write the replace token into the marker of a node's VM, or take it out again.
+
+    The token is all there is: the next apply that finds it makes the VM anew, and the new one has none.
+
+    Args:
+        site: whose node.
+        name: the node.
+        cancel: ends it early.
+        undo: take the token out.
+
+    Returns:
+        The token (empty without one), and whether anything was written.
+
+    Raises:
+        UsageError: there is no such VM in the inventory.
+        Permanent: there is none on the hypervisor, or it is not ours.
+        ProvisionError: a run goes on (exit 6), or the hypervisor does not answer.
+    """
+    node, hypervisor = vm_node(site, name)
+    run = new_run_id()
+    with lease(site.folder / "lock", run, who()):
+        state = vm_now(site, node, hypervisor, cancel)
+        if state is None:
+            raise Permanent(
+                Diagnostic(
+                    "VM_ABSENT",
+                    f"{name} is not there: nothing can be made anew",
+                    name,
+                    remedy=f"provision apply {file_of(site)}",
+                )
+            )
+        found = state.marker
+        if found is None or not names.is_marked(site.inventory, node, found):
+            raise Permanent(foreign(site, node, state.name))
+        if bool(found.replace) is not undo:
+            return found.replace, False
+        token = "" if undo else run
+        description = markers.write(state.wanted("description"), replace(found, replace=token))
+        data: dict[str, object] = {"description": description, "digest": state.digest}
+        write_config(site, node, hypervisor, data, cancel, run)
+    return token, True
+
+
+# ---------------------------------------------------------------- parts
+
+
+def vm_node(site: Site, name: str) -> tuple[Node, Hypervisor]:
+    """Return a VM of the inventory and its hypervisor.
+
+    Raises:
+        UsageError: there is no such VM, or it is not managed.
+    """
+    node = site.inventory.nodes.get(name)
+    hypervisor = site.inventory.hypervisor_of(node) if node is not None else None
+    if node is None or hypervisor is None or not node.manage:
+        vms = [each.name for each in site.inventory.nodes.values() if each.is_virtual and each.manage]
+        remedy = f"there are {', '.join(vms)}" if vms else ""
+        raise UsageError(
+            Diagnostic("NODE_UNKNOWN", f"{file_of(site)} has no VM {name} that it manages", remedy=remedy)
+        )
+    return node, hypervisor
+
+
+def file_of(site: Site) -> str:
+    """Return the inventory's file, as remedies name it."""
+    return site.inventory.file or "INVENTORY"
+
+
+def vm_now(site: Site, node: Node, hypervisor: Hypervisor, cancel: Cancel) -> VmState | None:
+    """Return the VM as it is now, on this node of Proxmox VE, or None if nothing has its number."""
+    vmid = names.vmid(site.inventory, node)
+    found = vm_seen(site.session.ask(names.api(hypervisor.name), {VmConfig(vmid)}, cancel, fresh=True), vmid)
+    if isinstance(found, CannotTell):
+        raise Permanent(Diagnostic("CANNOT_TELL", found.reason, node.name))
+    if isinstance(found, Elsewhere):
+        raise Permanent(foreign(site, node, f"{found.name} ({found.kind} on {found.node})"))
+    return found
+
+
+def foreign(site: Site, node: Node, owner: str, remedy: str = "") -> Diagnostic:
+    """Return the problem of a number that belongs to something else."""
+    return Diagnostic(
+        "VMID_TAKEN_FOREIGN",
+        f"VMID {node.vmid} of {node.name} belongs to {owner}",
+        node.name,
+        source=site.inventory.source(("nodes", node.name)),
+        untouched="It was left as it is.",
+        remedy=remedy or f"Give {node.name} another vmid, or provision import {file_of(site)} {node.name}",
+    )
+
+
+def write_config(
+    site: Site, node: Node, hypervisor: Hypervisor, data: dict[str, object], cancel: Cancel, run: str
+) -> None:
+    """Write to a VM's configuration.
+
+    Raises:
+        Permanent: the hypervisor did not take it.
+    """
+    system = names.api(hypervisor.name)
+    path = f"/nodes/{hypervisor.node_name}/qemu/{names.vmid(site.inventory, node)}/config"
+    key = Key(system, "vm-marker", node.name)
+    action = Action(key, str(key), ApiCall((Request("PUT", path, data),)))
+    with site.session.systems[system].lock:
+        driver = site.session.driver(system, cancel)
+        (result,) = driver.act(run, [action], (), lambda _line: None, cancel)
+    site.session.forget(system, [VmConfig(names.vmid(site.inventory, node))])
+    if result.verdict is not Verdict.DONE:
+        summary = f"the marker of {node.name} was not written"
+        raise Permanent(result.diagnostic or Diagnostic("FIX_FAILED", summary, node.name))

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provision.api.vms import mark_for_rebuild
+from provision.resources.contracts import Op
+from provision.resources.proxmox import marker
+from provision.values.cancel import Cancel
+from provision.values.errors import Permanent, UsageError
+from provision.values.outcomes import Outcome
+from tests.unit.roles_vm.world import INVENTORY, World
+
+ALLOWED = INVENTORY.replace("console-loss, delete]", "console-loss, delete, replace]")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path)
+    world.apply()
+    return world
+
+
+def mark(world: World, node: str, *, undo: bool = False) -> tuple[str, bool]:
+    site = world.site()
+    try:
+        return mark_for_rebuild(site, node, Cancel(), undo=undo)
+    finally:
+        site.close()
+
+
+def token(world: World, vmid: int) -> str:
+    found = marker.read(world.pve.vms[vmid].config["description"])
+    assert found is not None
+    return found.replace
+
+
+def test_a_mark_is_a_token_in_the_notes_and_is_made_once(world: World) -> None:
+    world.pve.vms[101].config["description"] += "\nmine"
+    made, wrote = mark(world, "vm-1")
+    assert wrote
+    assert token(world, 101) == made
+    assert world.pve.vms[101].config["description"].endswith("\nmine")
+    assert mark(world, "vm-1") == (made, False)
+    assert mark(world, "vm-1", undo=True) == ("", True)
+    assert mark(world, "vm-1", undo=True) == ("", False)
+    assert token(world, 101) == ""
+    assert world.plan().empty
+
+
+def test_the_plan_says_what_is_lost_and_waits_for_consent(world: World) -> None:
+    mark(world, "vm-1")
+    before = world.pve.vms[101]
+    plan = world.plan()
+    changes = [change for step in plan.steps for change in step.changes]
+    (vm,) = [each for each in changes if each.key.kind == "vm"]
+    assert [each.op for each in vm.changes] == [Op.REPLACE]
+    assert [(str(need.effect), str(need.consent)) for need in plan.risks] == [("replace vm-1", "ask")]
+    assert {(s.step.id.subject, s.late) for s in plan.steps if s.late} == {
+        ("vm-1", "after vm-1 was replaced")
+    }
+    report = world.apply()
+    assert report.exit_code == 5
+    assert world.pve.vms[101] is before
+    assert before.running
+
+
+def test_with_consent_it_is_made_anew_with_new_keys_and_the_old_address(world: World) -> None:
+    key, mac, disks = world.host_key("vm-1"), world.pve.vms[101].config["net0"], world.pve.dump()["volumes"]
+    old = world.pve.vms[101]
+    mark(world, "vm-1")
+    world.write(ALLOWED)
+    report = world.apply()
+    assert report.exit_code == 0, [(str(each.id), each.diagnostics) for each in report.steps]
+    assert world.pve.vms[101] is not old
+    assert world.pve.vms[101].running
+    assert world.pve.vms[101].config["net0"] == mac
+    assert world.pve.dump()["volumes"] == disks
+    assert world.host_key("vm-1") != key
+    assert world.plan().empty
+    assert {each.outcome for each in world.apply().steps} == {Outcome.UNCHANGED}
+
+
+def test_a_vm_that_is_off_by_hand_is_made_anew_and_started_once(world: World) -> None:
+    world.pve.vms[102].running = False
+    mark(world, "vm-gpu")
+    world.write(ALLOWED)
+    assert world.apply().exit_code == 0
+    assert world.pve.vms[102].running
+    assert world.plan().empty
+
+
+def test_a_protected_vm_is_left(world: World) -> None:
+    world.pve.vms[101].config["protection"] = "1"
+    mark(world, "vm-1")
+    world.write(ALLOWED)
+    report = world.apply()
+    assert report.exit_code == 1
+    assert "VM_PROTECTED" in str([each.diagnostics for each in report.steps])
+    assert world.pve.vms[101].running
+
+
+def test_only_our_own_vms_can_be_marked(world: World) -> None:
+    with pytest.raises(UsageError, match="NODE_UNKNOWN"):
+        mark(world, "vm-9")
+    world.pve.vms[101].config["description"] = "somebody's"
+    with pytest.raises(Permanent, match="VMID_TAKEN_FOREIGN"):
+        mark(world, "vm-1")
+    del world.pve.vms[102]
+    with pytest.raises(Permanent, match="VM_ABSENT"):
+        mark(world, "vm-gpu")

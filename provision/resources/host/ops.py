@@ -378,13 +378,16 @@ class LoadModule:
 
 @dataclass(frozen=True, slots=True)
 class SetHostname:
-    """Set the live host name."""
+    """Set the live host name.
+
+    By hostname(1), which every Debian has: a system container may name itself, but its /proc/sys is read-only.
+    """
 
     name: str
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        return f"printf '%s\\n' {quote(self.name)} >/proc/sys/kernel/hostname"
+        return f"hostname {quote(self.name)}"
 
 
 @dataclass(frozen=True, slots=True)

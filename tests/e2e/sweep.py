@@ -1,0 +1,393 @@
+"""The mutation sweep: every resource of a lab's plan is damaged, and the next plan names it alone.
+
+Each system (and on the API each thing) is damaged at the same time as the others: one plan then proves
+several resources, and must name exactly these, with no more executions than a plan of an undamaged site.
+Afterwards one apply a kind mends the damage for real. Runs as a process of its own in the lab's network.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from provision.api import Options, Site, load
+from provision.values.cancel import Cancel
+from provision.values.events import Event
+from provision.verify.model import VerifyReport
+from tests.e2e.doors import Doors
+from tests.e2e.vandals import (
+    COSTLY,
+    EXEMPT,
+    NOT_HERE,
+    UNREPAIRED,
+    VANDALS,
+    Mutation,
+    Off,
+    Shell,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class SweepReport:
+    """What a sweep found.
+
+    Args:
+        kinds: damages that a plan named, by kind.
+        repaired: kinds that an apply mended.
+        exempt: kinds that nobody damaged, with the reason.
+        resources: how many resources were damaged.
+        mutations: how many damages were named.
+        plans: how many plans that took.
+        applies: how many applies.
+        seconds: wall time in all.
+        not_here: damages that a host cannot take, as it said.
+        failures: what did not hold, with what the plan named instead.
+    """
+
+    kinds: dict[str, int] = field(default_factory=dict)
+    repaired: list[str] = field(default_factory=list)
+    exempt: dict[str, str] = field(default_factory=dict)
+    resources: int = 0
+    mutations: int = 0
+    plans: int = 0
+    applies: int = 0
+    seconds: float = 0.0
+    not_here: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [
+            f"  {kind:20} {count:3} named{', repaired' if kind in self.repaired else ''}"
+            for kind, count in sorted(self.kinds.items())
+        ]
+        lines += [f"  {kind:20} exempt: {reason}" for kind, reason in sorted(self.exempt.items())]
+        lines += [f"  not here: {each}" for each in self.not_here]
+        lines += [f"  FAILED: {each}" for each in self.failures]
+        lines.append(
+            f"sweep: {len(self.kinds)} kinds, {self.resources} resources, {self.mutations} damages in"
+            f" {self.plans} plans, {self.applies} applies, {self.seconds:.0f} s"
+        )
+        return "\n".join(lines)
+
+
+def sweep(inventory_path: Path, lab_folder: Path, namespace: str, state: Path) -> SweepReport:
+    """Damage and repair all resources of a lab that is set up, from inside its network.
+
+    Args:
+        inventory_path: the inventory; its site must be as declared.
+        lab_folder: the lab's folder.
+        namespace: the lab's network namespace.
+        state: the state folder of the applies before.
+
+    Raises:
+        RuntimeError: the sweep itself broke.
+    """
+    argv = [sys.executable, "-m", "tests.e2e.sweep", *map(str, (inventory_path, lab_folder, state))]
+    done = subprocess.run(
+        ["ip", "netns", "exec", namespace, *argv],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
+    if done.returncode:
+        raise RuntimeError(
+            f"the sweep broke with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-6000:]}"
+        )
+    return SweepReport(**json.loads(done.stdout.splitlines()[-1]))
+
+
+# ---------------------------------------------------------------- plans and applies
+
+
+@dataclass(frozen=True)
+class Target:
+    """One damage to one resource."""
+
+    resource: Any
+    mutation: Mutation
+
+    @property
+    def key(self) -> str:
+        return str(self.resource.key)
+
+    @property
+    def lane(self) -> str:
+        """What is damaged once at a time: a host, or one thing of an API."""
+        key = self.resource.key
+        return f"{key.system} {key.name}" if key.system.endswith("/api") else str(key.system)
+
+    def __str__(self) -> str:
+        return f"{self.key} ({self.mutation.name})"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a plan said."""
+
+    named: frozenset[str]
+    problems: tuple[str, ...]
+    open_steps: tuple[str, ...]
+    trips: Mapping[str, int]
+
+
+class Sweep:
+    """One sweep."""
+
+    def __init__(self, inventory_path: Path, folder: Path, state: Path) -> None:
+        self.path, self.folder, self.state = inventory_path, folder, state
+        self.report = SweepReport()
+        self.doors = Doors(self._site().inventory, folder)
+        self.doors.bag.mkdir(exist_ok=True)
+        self.standing: tuple[Target, ...] = ()
+        self.usual: Mapping[str, int] = {}
+
+    def _site(self) -> Site:
+        return load(self.path, state=self.state, overlays=[self.folder / "site.yaml"])
+
+    def run(self) -> SweepReport:
+        """Do all of it."""
+        began = time.monotonic()
+        try:
+            self._plan()  # what is asked is remembered from here on
+            self.usual = self._expect("an undamaged site", ()).trips
+            targets = self._targets()
+            self._name(targets)
+            self._settle(())
+            self._expect("what was undone", ())
+            if not self.report.failures:
+                self._repair(targets)
+        finally:
+            self._settle(())
+            for system in self.doors.hosts:
+                self.doors.run(system, "rm -rf /run/vandal")
+            self.doors.close()
+        self.report.seconds = time.monotonic() - began
+        return self.report
+
+    def _targets(self) -> list[Target]:
+        site = self._site()
+        try:
+            steps = site.resources(Cancel())
+        finally:
+            site.close()
+        resources = {each.key: each for found in steps.values() for each in found}
+        targets = []
+        for key, resource in resources.items():
+            if key.kind in EXEMPT:
+                self.report.exempt[key.kind] = EXEMPT[key.kind]
+                continue
+            if key.kind not in VANDALS:
+                self.report.failures.append(f"{key}: nobody knows how to damage the kind {key.kind}")
+                continue
+            mine = [Target(resource, each) for each in VANDALS[key.kind](resource)]
+            targets += mine
+            if not any(each.mutation.seen for each in mine):
+                self.report.failures.append(f"{key}: no damage")
+        self.report.resources = len({each.key for each in targets})
+        return targets
+
+    # ------------------------------------------------------------ damaging
+
+    def _settle(self, targets: Sequence[Target]) -> tuple[Target, ...]:
+        """Undo what stands, do the new damages, and return those that could be done."""
+        old, self.standing = self.standing, ()
+        lanes = {each.lane for each in (*old, *targets)}
+        done: list[Target] = []
+
+        def settle(lane: str) -> None:
+            undone = [each.mutation for each in old if each.lane == lane]
+            new = [each for each in targets if each.lane == lane]
+            act = self._on_host if lane in self.doors.hosts else self._elsewhere
+            done.extend(act(lane, undone, new))
+
+        with ThreadPoolExecutor(len(self.doors.hosts)) as pool:
+            list(pool.map(settle, sorted(lanes & set(self.doors.hosts))))
+        for lane in sorted(lanes - set(self.doors.hosts)):
+            settle(lane)
+        self.standing = tuple(targets)
+        return tuple(done)
+
+    def _on_host(self, lane: str, undone: Iterable[Mutation], new: Sequence[Target]) -> Iterator[Target]:
+        """Undo and damage in one execution."""
+        scripts = [each.undo for each in undone]
+        for at, each in enumerate(new):
+            assert isinstance(each.mutation.damage, Shell)
+            scripts.append(f"echo '@{at}'\n{each.mutation.damage.script}")
+        said = self.doors.run(lane, "\n".join(f"( {each}\n)" for each in scripts))
+        for text in said.split("@")[1:]:
+            target = new[int(text.split()[0])]
+            if NOT_HERE in text:
+                self.report.not_here.append(f"{target}: {text.partition(NOT_HERE)[2].strip()}")
+            else:
+                yield target
+
+    def _elsewhere(self, lane: str, undone: Iterable[Mutation], new: Sequence[Target]) -> Iterator[Target]:
+        del lane
+        for mutation in undone:
+            self.doors.undo(mutation.damage)
+        for each in new:
+            self.doors.damage(each.mutation.damage)
+            yield each
+
+    # ------------------------------------------------------------ naming
+
+    def _name(self, targets: Iterable[Target]) -> None:
+        lanes: dict[str, deque[Target]] = {}
+        alone: dict[str, deque[Target]] = {}
+        for each in targets:
+            if each.mutation.seen:
+                queue = alone if each.mutation.alone else lanes
+                queue.setdefault(each.lane, deque()).append(each)
+        for queues in (lanes, alone):
+            while any(queues.values()):
+                targeted = [queue.popleft() for queue in queues.values() if queue]
+                damaged = self._settle(targeted)
+                if not damaged:
+                    continue
+                self._expect(", ".join(map(str, damaged)), damaged)
+
+    def _plan(self) -> Seen:
+        site = self._site()
+        try:
+            plan = site.plan(Options(), quiet, Cancel())
+            trips = site.session.trips()
+        finally:
+            site.close()
+        self.report.plans += 1
+        problems = [each.summary for each in plan.refusals]
+        problems += [each.problem.summary for each in plan.steps if each.problem is not None]
+        return Seen(
+            frozenset(str(change.key) for step in plan.steps for change in step.changes),
+            tuple(problems),
+            tuple(
+                f"{each.step.id}: {each.late or each.unreached}"
+                for each in plan.steps
+                if each.late or each.unreached
+            ),
+            trips,
+        )
+
+    def _expect(self, what: str, damaged: Sequence[Target]) -> Seen:
+        """Plan, and note everything that is not as it must be."""
+        seen = self._plan()
+        wanted = {each.key for each in damaged}
+        found: list[str] = []
+        found += [f"{each}: the plan does not name it" for each in damaged if each.key not in seen.named]
+        extra = sorted(seen.named - wanted)
+        if extra:
+            found.append(f"the plan also names {', '.join(extra)} after: {what}")
+        if seen.problems and not any(each.mutation.problem for each in damaged):
+            found.append(f"the plan says {'; '.join(seen.problems)} after: {what}")
+        found += [
+            f"{each}: the plan does not say that it cannot be mended"
+            for each in damaged
+            if each.mutation.problem and not seen.problems
+        ]
+        if seen.open_steps and not any(each.mutation.alone for each in damaged):
+            found.append(f"the plan leaves open {'; '.join(seen.open_steps)} after: {what}")
+        more = {name: count for name, count in seen.trips.items() if count > self.usual.get(name, count)}
+        if more:
+            found.append(f"the plan took {more} instead of {dict(self.usual)} after: {what}")
+        self.report.failures += found
+        if not found:
+            kinds = Counter(each.resource.key.kind for each in damaged)
+            self.report.kinds = dict(Counter(self.report.kinds) + kinds)
+            self.report.mutations += len(damaged)
+        tell("FAILED" if found else "named", what)
+        return seen
+
+    # ------------------------------------------------------------ repairing
+
+    def _waves(self, targets: Iterable[Target]) -> list[list[Target]]:
+        """Return what is repaired together: a wave has one kind of each sort of system; power is last."""
+        first: dict[str, Target] = {}
+        for each in targets:
+            if each.mutation.repair:
+                first.setdefault(each.key, each)
+        groups: dict[str, dict[str, list[Target]]] = {}
+        last: dict[str, Target] = {}
+        for each in first.values():
+            system, kind = each.resource.key.system, each.resource.key.kind
+            if isinstance(each.mutation.damage, Off):
+                last.setdefault(kind, each)  # one VM boots for it, not all
+                continue
+            sort = "guests" if system in self.doors.guests else system
+            group = groups.setdefault(sort, {})
+            group.setdefault("costly" if kind in COSTLY else kind, []).append(each)
+        queues = [deque(group.values()) for group in groups.values()]
+        waves = []
+        while any(queues):
+            waves.append([each for queue in queues if queue for each in queue.popleft()])
+        return [*waves, *([list(last.values())] if last else [])]
+
+    def _repair(self, targets: Sequence[Target]) -> None:
+        for wave in self._waves(targets):
+            damaged = self._settle(wave)
+            found = self._apply(damaged)
+            if found:
+                self.report.failures += found
+                self._settle(())
+            else:
+                self.standing = ()
+                self.report.repaired = sorted(
+                    {*self.report.repaired, *(each.resource.key.kind for each in damaged)}
+                )
+            tell("FAILED" if found else "repaired", ", ".join(map(str, damaged)))
+        self._expect("what was repaired", ())
+        left = set(self.report.kinds) - set(self.report.repaired) - set(UNREPAIRED)
+        self.report.failures += [f"{kind}: no apply repaired it" for kind in sorted(left)]
+
+    def _apply(self, damaged: Sequence[Target]) -> list[str]:
+        site = self._site()
+        site.verifier = lambda *_: VerifyReport(())
+        try:
+            done = site.apply(None, Options(), quiet, Cancel(), lambda _plan: True)
+        finally:
+            site.close()
+        self.report.applies += 1
+        what = ", ".join(map(str, damaged))
+        changed = {str(change.key) for step in done.steps for change in step.changed}
+        wanted = {each.key for each in damaged}
+        said = [f"{step.id} {step.outcome}: {step.reason}" for step in done.steps if step.reason]
+        found = []
+        if done.exit_code:
+            found.append(f"apply ended with {done.exit_code} ({'; '.join(said)}) after: {what}")
+        if changed != wanted:
+            found.append(f"apply changed {sorted(changed ^ wanted)} more or less than was damaged: {what}")
+        return found
+
+
+def quiet(_event: Event) -> None:
+    """Hear nothing."""
+
+
+def tell(outcome: str, what: str) -> None:
+    """Say how one plan or apply went."""
+    sys.stderr.write(f"{time.strftime('%X')} {outcome} {what}\n")
+
+
+def main(inventory_path: str, folder: str, state: str) -> None:
+    """Do a sweep; its report is the last line of output."""
+    running = Sweep(Path(inventory_path), Path(folder), Path(state))
+    try:
+        running.run()
+    finally:
+        sys.stderr.write(f"{running.report}\n")
+    sys.stdout.write(f"{json.dumps(asdict(running.report))}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

@@ -1,0 +1,415 @@
+"""Vandals: how each kind of resource is damaged on a live system, and how the damage is undone.
+
+They act as somebody would who does not know the product: a shell on the host, requests of root to the API,
+or a file of the lab put aside. They know resources by their public fields, never how these are compared.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+BAG = "/run/vandal"
+"""Where a host's originals are kept while they are damaged."""
+NOT_HERE = "vandal: not here:"
+"""What a script says when the host cannot be damaged like that."""
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBDt6sZdOlOXQtDXYcPcUL4Fo2zsrYSvTSCD5iQKqNlB vandal"
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A script for the system of the resource, run by root."""
+
+    script: str
+
+
+@dataclass(frozen=True)
+class Config:
+    """Keys of a VM's configuration, changed by a function of the ones that are there; undone as they were."""
+
+    path: str
+    change: Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class PciMap:
+    """The mapping is removed, or its card's id is another one."""
+
+    name: str
+    remove: bool
+
+
+@dataclass(frozen=True)
+class Aside:
+    """A file of the lab, by its path in the lab's folder, is put aside."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Off:
+    """The plug of a VM is pulled; nothing undoes it but a repair."""
+
+    path: str
+
+
+Damage = Shell | Config | PciMap | Aside | Off
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One damage.
+
+    Args:
+        name: what is damaged.
+        damage: how.
+        undo: script that undoes a script; the other kinds of damage undo themselves.
+        alone: other systems cannot be looked at meanwhile.
+        problem: the plan must say besides that it cannot mend it.
+        seen: whether a plan is asked to name it.
+        repair: whether an apply can mend it in a lab, as cheaply as anything.
+    """
+
+    name: str
+    damage: Damage
+    undo: str = ""
+    alone: bool = False
+    problem: bool = False
+    seen: bool = True
+    repair: bool = True
+
+
+Vandal = Callable[[Any], Iterator[Mutation]]
+
+
+def _shell(name: str, damage: str, undo: str, **flags: bool) -> Mutation:
+    return Mutation(name, Shell(damage), undo, **flags)
+
+
+def _kept(name: str, path: str, damage: str, after: str = "", **flags: bool) -> Mutation:
+    """Return a damage to one file, of which a copy is kept."""
+    there, copy = shlex.quote(path), shlex.quote(f"{BAG}/{path.replace('/', '_')}")
+    keep = f"mkdir -p {BAG}; rm -f {copy}; cp -a {there} {copy}"
+    return _shell(name, f"{keep}\n{damage}", f"rm -f {there}; cp -a {copy} {there}\n{after}", **flags)
+
+
+def _append(path: str, text: str) -> str:
+    return f"printf '%s\\n' {shlex.quote(text)} >>{shlex.quote(path)}"
+
+
+def _whole(path: str, what: str = "", after: str = "") -> Iterator[Mutation]:
+    """Yield damages of a file whose content is managed."""
+    prefix = f"{what}: " if what else ""
+    yield _kept(f"{prefix}content", path, _append(path, "# a vandal was here"), after)
+    yield _kept(f"{prefix}removed", path, f"rm {shlex.quote(path)}", after)
+
+
+def _mode(each: Any) -> Iterator[Mutation]:
+    if each.mode:
+        other = "0640" if int(each.mode, 8) != 0o640 else "0600"
+        yield _kept("mode", each.path, f"chmod {other} {shlex.quote(each.path)}")
+
+
+def file(each: Any) -> Iterator[Mutation]:
+    """Damage a file: content, existence, mode, owner, group."""
+    path = shlex.quote(each.path)
+    if each.absent:
+        yield _shell("appeared", f"touch {path}", f"rm -f {path}")
+        return
+    if each.path.endswith("/.ssh/authorized_keys"):
+        # Without its key, or with an owner that sshd does not trust, nobody could look at the host any more.
+        yield _kept("key added", each.path, _append(each.path, KEY))
+        yield from _mode(each)
+        return
+    if each.content is not None:
+        yield from _whole(each.path)
+    yield from _mode(each)
+    if each.owner:
+        yield _kept("owner", each.path, f"chown 1 {path}")
+    if each.group:
+        yield _kept("group", each.path, f"chgrp 1 {path}")
+
+
+def directory(each: Any) -> Iterator[Mutation]:
+    """Damage a folder: its mode."""
+    path = shlex.quote(each.path)
+    other = "0750" if int(each.mode, 8) != 0o750 else "0700"
+    yield _shell("mode", f"chmod {other} {path}", f"chmod {each.mode} {path}")
+
+
+def file_line(each: Any) -> Iterator[Mutation]:
+    """Damage a line: removed, changed."""
+    path, line = shlex.quote(each.path), shlex.quote(each.line)
+    without = f"grep -vxF -e {line} {path} >{BAG}/new || :\n"
+    yield _kept("removed", each.path, f"{without}cat {BAG}/new >{path}")
+    yield _kept(
+        "changed", each.path, f"{without}cat {BAG}/new >{path}\n{_append(each.path, '# ' + each.line)}"
+    )
+
+
+def package(each: Any) -> Iterator[Mutation]:
+    """Damage dpkg's own list, each package as removed: the lab has no source that it could come back from."""
+    for name in each.names:
+        edit = f"/^Package: {name}$/,/^$/ s/^Status: install ok installed/Status: deinstall ok config-files/"
+        status = "/var/lib/dpkg/status"
+        yield _kept(f"{name} removed", status, f"sed -i {shlex.quote(edit)} {status}", repair=False)
+
+
+def service(each: Any) -> Iterator[Mutation]:
+    """Damage a unit: stopped, disabled (or the other way round)."""
+    unit = shlex.quote(each.unit)
+    if each.running is not None and each.unit not in ("ssh.service", "sshd.service"):
+        verbs = ("stop", "start") if each.running else ("start", "stop")
+        yield _shell("stopped", f"systemctl {verbs[0]} {unit}", f"systemctl {verbs[1]} {unit}")
+    if each.enabled is not None:
+        verbs = ("disable", "enable") if each.enabled else ("enable", "disable")
+        yield _shell("disabled", f"systemctl -q {verbs[0]} {unit}", f"systemctl -q {verbs[1]} {unit}")
+
+
+def sysctl(each: Any) -> Iterator[Mutation]:
+    """Damage a kernel parameter: live, at boot."""
+    value, wanted = shlex.quote(each.name), each.value.split()
+    other = " ".join((str(int(wanted[0]) + 1 if int(wanted[0]) != 1 else 0), *wanted[1:]))
+    yield _shell("live value", f"sysctl -qw {value}='{other}'", f"sysctl -qw {value}='{each.value}'")
+    yield from _whole(each.file.path, "at boot")
+
+
+def kernel_module(each: Any) -> Iterator[Mutation]:
+    """Damage a module: unloaded, no longer loaded at boot."""
+    name = shlex.quote(each.name)
+    yield _shell("unloaded", f"modprobe -r {name} || echo '{NOT_HERE} {name} is in use'", f"modprobe {name}")
+    for part in each.files:
+        if not part.absent:
+            yield from _whole(part.path, part.path)
+
+
+def with_file(each: Any) -> Iterator[Mutation]:
+    """Damage the one file of a resource."""
+    yield from _whole(each.file.path)
+
+
+def kernel_arguments(each: Any) -> Iterator[Mutation]:
+    """Damage the command line: of the next boot, and the running kernel's (another is mounted over it)."""
+    yield from _whole(each.file.path, "at boot")
+    first = shlex.quote(each.arguments[0])
+    yield _shell(
+        "active",
+        f"mkdir -p {BAG}; tr ' ' '\\n' </proc/cmdline | grep -vxF -e {first} | tr '\\n' ' ' >{BAG}/cmdline\n"
+        f"mount --bind {BAG}/cmdline /proc/cmdline",
+        "umount /proc/cmdline",
+        repair=False,
+    )
+
+
+def hostname(each: Any) -> Iterator[Mutation]:
+    """Damage the name: live, at boot, in /etc/hosts."""
+    yield _shell("live", "hostname vandal", f"hostname {shlex.quote(each.name)}")
+    yield from _whole(each.file.path, "at boot")
+    pattern = f"/[[:blank:]]{each.name}\\([[:blank:]]\\|$\\)/d"
+    yield _kept("in /etc/hosts", "/etc/hosts", f"sed -i {shlex.quote(pattern)} /etc/hosts")
+
+
+def timezone(each: Any) -> Iterator[Mutation]:
+    """Damage the zone: the link, Debian's file."""
+    yield _kept("link", "/etc/localtime", "ln -sf /usr/share/zoneinfo/Asia/Tokyo /etc/localtime")
+    yield from _whole(each.file.path, "file")
+
+
+def time_sync(each: Any) -> Iterator[Mutation]:
+    """Damage the time daemon: its servers, stopped, disabled."""
+    yield from _whole(each.file.path, "servers")
+    unit = each.unit.unit
+    # A daemon that was started again needs a moment until the kernel's clock counts as synchronised.
+    wait = (
+        "n=0; until timedatectl show -p NTPSynchronized --value | grep -q yes || [ $n -gt 90 ]; "
+        "do sleep 1; n=$((n + 1)); done"
+    )
+    yield _shell("stopped", f"systemctl stop {unit}", f"systemctl start {unit}; {wait}")
+    yield _shell("disabled", f"systemctl -q disable {unit}", f"systemctl -q enable {unit}")
+
+
+def swap(each: Any) -> Iterator[Mutation]:
+    """Damage the absence of swap: at boot, active (where the kernel is the host's own)."""
+    del each
+    yield _kept("at boot", "/etc/fstab", _append("/etc/fstab", "/vandal.swap none swap sw 0 0"))
+    yield _shell(
+        "active",
+        f"if systemd-detect-virt -qc; then echo '{NOT_HERE} the kernel is shared'; exit 0; fi\n"
+        "dd if=/dev/zero of=/vandal.swap bs=1M count=4 status=none; chmod 600 /vandal.swap\n"
+        "mkswap -q /vandal.swap >/dev/null; swapon /vandal.swap",
+        "if [ -e /vandal.swap ]; then swapoff /vandal.swap; rm /vandal.swap; fi",
+    )
+
+
+def command(each: Any) -> Iterator[Mutation]:
+    """Damage what a command makes: removed."""
+    path = shlex.quote(each.creates)
+    yield _shell("removed", f"mkdir -p {BAG}; mv {path} {BAG}/made", f"mv {BAG}/made {path}")
+
+
+def dhcp_reservation(each: Any) -> Iterator[Mutation]:
+    """Damage a reservation: removed, another address, another MAC, the address also for somebody else."""
+    wanted, backend = each.wanted, each.backend
+    path = backend.file(wanted.name)
+    reload = "systemctl reload dnsmasq"
+    yield _kept("removed", path, f"rm {shlex.quote(path)}", reload)
+    for name, old, new in (
+        ("address", wanted.address, wanted.address.rpartition(".")[0] + ".251"),
+        ("MAC", wanted.mac, "52:54:00:56:41:4e"),
+    ):
+        edit = shlex.quote(f"s/{old}/{new}/")
+        yield _kept(name, path, f"sed -i {edit} {shlex.quote(path)}", reload)
+    # Somebody else's line is only looked at beside ours when ours does not stand, or holds something else.
+    other = shlex.quote(f"{backend.folder}/vandal")
+    yield _shell(
+        "taken by another",
+        f"echo '52:54:00:56:41:4e,{wanted.address},vandal' >{other}",
+        f"rm -f {other}; {reload}",
+        problem=True,
+        repair=False,
+    )
+
+
+def snippet_gone(each: Any) -> Iterator[Mutation]:
+    """Damage the absence of a snippet: it is there again."""
+    path = shlex.quote(each.path)
+    yield _shell("appeared", f"echo '#cloud-config' >{path}; chmod 600 {path}", f"rm -f {path}")
+
+
+# ---------------------------------------------------------------- the API
+
+_FLIP = {"0": "1", "1": "0"}
+_OTHER: Mapping[str, Callable[[str], str]] = {
+    "onboot": lambda value: _FLIP[value],
+    "protection": lambda value: _FLIP[value],
+    "startup": lambda _: "order=77",
+    "cores": lambda value: str(int(value) + 1),
+    "sockets": lambda value: str(int(value) + 1),
+    "memory": lambda value: str(int(value) + 64),
+    "balloon": lambda value: "512" if value == "0" else "0",
+    "numa": lambda value: _FLIP[value],
+    "agent": lambda value: f"enabled={_FLIP[value.removeprefix('enabled=')]}",
+    "machine": lambda value: "pc" if "q35" in value else "q35",
+    "bios": lambda value: "ovmf" if value == "seabios" else "seabios",
+    "cpu": lambda value: "cputype=qemu64" if "qemu64" not in value else "cputype=kvm64",
+}
+"""Another value of a VM's key; those that a running VM takes over at once come first."""
+_AT_ONCE = ("onboot", "protection", "startup")
+
+
+def vm(each: Any) -> Iterator[Mutation]:
+    """Damage a VM's configuration, key by key; what waits for a power cycle is damage, too."""
+    tags = "provision"
+    yield Mutation(
+        "tags",
+        Config(
+            each.path,
+            lambda now: {"tags": ";".join({*now["tags"].split(";"), "vandal"} - {tags})},
+        ),
+    )
+    managed = dict(each.settings)
+    for key, other in _OTHER.items():
+        if key in managed:
+            value = other(managed[key])
+            yield Mutation(key, Config(each.path, _always({key: value})), repair=key in _AT_ONCE)
+    for at, nic in enumerate(each.nics):
+        new = "e1000" if nic.model != "e1000" else "virtio"
+        yield Mutation(
+            f"net{at} model",
+            Config(each.path, _replaced(f"net{at}", f"{nic.model}=", f"{new}=")),
+            repair=False,
+        )
+        yield Mutation(
+            f"net{at} bridge",
+            Config(each.path, _replaced(f"net{at}", f"bridge={nic.bridge}", "bridge=vmbr9")),
+            repair=False,
+        )
+    for at, _ in enumerate(each.passed):
+        yield Mutation(
+            f"hostpci{at} no longer PCI Express",
+            Config(each.path, _replaced(f"hostpci{at}", "pcie=1", "pcie=0")),
+            repair=False,
+        )
+        yield Mutation(f"hostpci{at} removed", Config(each.path, _always({f"hostpci{at}": ""})), repair=False)
+
+
+def _always(values: Mapping[str, str]) -> Callable[[Mapping[str, str]], Mapping[str, str]]:
+    return lambda _now: values
+
+
+def _replaced(key: str, old: str, new: str) -> Callable[[Mapping[str, str]], Mapping[str, str]]:
+    return lambda now: {key: now[key].replace(old, new)}
+
+
+def vm_marker(each: Any) -> Iterator[Mutation]:
+    """Damage what is left of the first boot: the configuration names our snippet again.
+
+    The keys in the marker are what the guest is trusted by: with another one it would rightly be refused.
+    """
+    path = f"/nodes/{each.node}/qemu/{each.vmid}"
+    yield Mutation("snippet", Config(path, _always({"cicustom": f"vendor={each.snippet}"})))
+
+
+def vm_power(each: Any) -> Iterator[Mutation]:
+    """Damage a VM's power: off.
+
+    For plans the lab forgets which process the VM is, so that the API says that it is off and nothing has to
+    boot afterwards; for the repair the plug is pulled.
+    """
+    yield Mutation("seen as off", Aside(f"guests/{each.vmid}/pid"), alone=True, repair=False)
+    yield Mutation("off", Off(f"/nodes/{each.node}/qemu/{each.vmid}"), seen=False)
+
+
+def pci_mapping(each: Any) -> Iterator[Mutation]:
+    """Damage a mapping: another id, removed."""
+    yield Mutation("id", PciMap(each.name, remove=False))
+    yield Mutation("removed", PciMap(each.name, remove=True))
+
+
+def image(each: Any) -> Iterator[Mutation]:
+    """Damage an image: its volume is gone."""
+    yield Mutation("removed", Aside(f"api/storage/{each.storage}/import/{each.file}"))
+
+
+VANDALS: Mapping[str, Vandal] = {
+    "command": command,
+    "dhcp-reservation": dhcp_reservation,
+    "directory": directory,
+    "file": file,
+    "file-line": file_line,
+    "hostname": hostname,
+    "image": image,
+    "kernel-arguments": kernel_arguments,
+    "kernel-module": kernel_module,
+    "modprobe-blacklist": with_file,
+    "package": package,
+    "pci-mapping": pci_mapping,
+    "service": service,
+    "snippet-gone": snippet_gone,
+    "swap": swap,
+    "sysctl": sysctl,
+    "time-sync": time_sync,
+    "timezone": timezone,
+    "vm": vm,
+    "vm-marker": vm_marker,
+    "vm-power": vm_power,
+}
+"""Kind of resource → its damages, the first repairable one is what a repair is proven by."""
+
+EXEMPT: Mapping[str, str] = {
+    "root-filesystem": "a filesystem in use cannot be shrunk; each first boot proves that it is grown",
+    "card-unbound": "a proof; to bind a driver would take the card from the VM that runs with it",
+    "address-used": "a proof: it changes nothing, and without the address nobody could look",
+    "dhcp-lease": "a proof: it changes nothing, and the lease file is the running dnsmasq's",
+}
+"""Kind of resource → why nobody damages it."""
+
+UNREPAIRED: Mapping[str, str] = {
+    "package": "the lab has no package source",
+}
+"""Kind of resource → why no apply repairs it in the lab."""
+
+COSTLY = frozenset({"kernel-arguments", "modprobe-blacklist"})
+"""Kinds whose repair makes an initramfs or a boot loader's menu: they share one apply."""

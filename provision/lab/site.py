@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -43,6 +44,8 @@ from provision.lab.settings import (
 )
 
 Progress = Callable[[str], None]
+_INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
+_INOTIFY_INSTANCES = 4096
 _BOOT_DEADLINE = 420.0
 _CONTAINER_DEADLINE = 60.0
 _DAEMON_DEADLINE = 60.0
@@ -94,6 +97,7 @@ def up(settings: LabSettings, progress: Progress) -> Path:
     labs_root().mkdir(parents=True, exist_ok=True)
     with exclusive(_lock(settings.name)):
         packages.install(packages.missing(settings.driver), progress)
+        make_room(progress)
         folder.mkdir(exist_ok=True)
         folder.chmod(0o700)
         for name in ("keys", "console", "guests"):
@@ -125,6 +129,22 @@ def _new(settings: LabSettings, progress: Progress) -> Record:
 
 def _accelerator(made: images.Images) -> tuple[str, ...]:
     return accel.choose(made.vm / "vmlinuz") if made.vm else ()
+
+
+def make_room(progress: Progress, file: Path = _INOTIFY) -> None:
+    """Let the kernel watch for more than a dozen containers: each one's systemd takes nine of 128 instances.
+
+    Source of the setting: inotify(7).
+    """
+    try:
+        have = int(file.read_text())
+    except (OSError, ValueError):
+        return
+    if have < _INOTIFY_INSTANCES:
+        progress(f"raising fs.inotify.max_user_instances of this machine from {have} to {_INOTIFY_INSTANCES}")
+        # Where it cannot be raised, a small lab still comes up.
+        with contextlib.suppress(OSError):
+            file.write_text(f"{_INOTIFY_INSTANCES}\n")
 
 
 def _start(lab: Record, progress: Progress) -> Path:

@@ -1,0 +1,141 @@
+"""What people get wrong, through the command line: exit 64, the place, words that help, and no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from provision.cli import main
+
+GOOD = """\
+version: 1
+name: tiny
+network: { cidr: 198.18.0.0/24 }
+nodes:
+  a: { address: 198.18.0.11, hostname: a }
+"""
+MISTAKES = {
+    "empty": ("", "empty"),
+    "only a comment": ("# nothing\n", "empty"),
+    "a list": ("- version: 1\n", "mapping"),
+    "a word": ("inventory\n", "mapping"),
+    "no version": (GOOD.replace("version: 1\n", ""), "version"),
+    "another version": (GOOD.replace("version: 1", "version: 2"), "version"),
+    "a tab": (GOOD.replace("  a:", "\ta:"), "tab"),
+    "a duplicate key": (GOOD + "name: again\n", "name"),
+    "a duplicate node": (GOOD + "  a: { address: 198.18.0.12 }\n", "a"),
+    "an unknown key": (GOOD.replace("hostname", "hostnam"), "hostname"),
+    "a wrong type": (GOOD.replace("{ address: 198.18.0.11, hostname: a }", "[1]"), "nodes"),
+    "an unset variable": (GOOD.replace("hostname: a", "hostname: ${NOWHERE_SET}"), "NOWHERE_SET"),
+    "a truth of YAML 1.1": (GOOD.replace("hostname: a", "grow_root: yes"), "true"),
+    "an address outside": (GOOD.replace("198.18.0.11", "198.18.1.11"), "198.18.1.11"),
+    "an address that is none": (GOOD.replace("198.18.0.11", "198.18.0.300"), "198.18.0.300"),
+    "an address twice": (GOOD + "  b: { address: 198.18.0.11 }\n", "198.18.0.11"),
+    "a dangling reference": (GOOD.replace("hostname: a", "profile: nobody"), "nobody"),
+    "a decimal size": (GOOD.replace("hostname: a", "memory: 60GB"), "60GiB"),
+    "a plain secret": (
+        GOOD.replace("hostname: a", "host_resources: [{ kind: file, path: /x, secret: hunter2 }]"),
+        "!secret",
+    ),
+    "an unknown tag": (GOOD.replace("hostname: a", "hostname: !vault a"), "!vault"),
+    "an exploding alias": (
+        "a: &a [x,x,x,x,x,x,x,x,x]\n"
+        + "".join(
+            f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n"
+            for old, new in zip("abcdefg", "bcdefgh", strict=True)
+        ),
+        "",
+    ),
+    "a brace left open": (GOOD.replace("hostname: a }", "hostname: a"), ""),
+    "two documents": (GOOD + "---\n" + GOOD, ""),
+    "no text": ("\x00\x01", ""),
+    "an undefined base": ("extends: nowhere.yaml\n" + GOOD, "nowhere.yaml"),
+}
+COMMANDS: dict[str, Callable[[str], list[str]]] = {
+    "validate": lambda file: ["validate", file],
+    "plan": lambda file: ["plan", file],
+    "apply": lambda file: ["apply", file, "--yes"],
+    "destroy": lambda file: ["destroy", file, "--yes", "--allow", "delete"],
+    "verify": lambda file: ["verify", file],
+    "graph": lambda file: ["graph", file],
+    "lab up": lambda file: ["lab", "up", file],
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROVISION_STATE", str(tmp_path / "state"))
+
+
+def fails(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main.main(argv) == 64
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.out + captured.err
+    assert captured.err
+    return captured.err
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_a_file(mistake: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, named = MISTAKES[mistake]
+    file = tmp_path / "wrong.yaml"
+    file.write_text(text)
+    said = fails(["validate", str(file)], capsys)
+    assert "wrong.yaml" in said
+    assert named in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("mistake", ["empty", "a tab", "an unknown key", "an unset variable"])
+def test_every_command_says_it(
+    command: str, mistake: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(MISTAKES[mistake][0])
+    assert "wrong.yaml" in fails(COMMANDS[command](str(file)), capsys)
+    assert not (tmp_path / "state").exists(), "nothing begins"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_that_is_not_there(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "absent.yaml" in fails(COMMANDS[command](str(tmp_path / "absent.yaml")), capsys)
+
+
+def test_a_file_that_is_huge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "huge.yaml"
+    with file.open("wb") as stream:
+        stream.truncate(50 << 20)
+    assert "huge.yaml" in fails(["validate", str(file)], capsys)
+
+
+def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fails(["plan", str(tmp_path)], capsys)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["aply", "x.yaml"],
+        ["apply", "x.yaml", "--yess"],
+        ["apply", "x.yaml", "--allow", "reboot"],
+        ["apply", "x.yaml", "y.yaml"],
+        ["apply"],
+        ["lab"],
+        ["lab", "start", "x.yaml"],
+        ["plan", "--out"],
+    ],
+)
+def test_wrong_words(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    fails(argv, capsys)
+
+
+@pytest.mark.parametrize("words", [["--target", "nobody"], ["--step", "nothing"], ["--playbook", "nowhere"]])
+def test_names_that_mean_nothing(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "good.yaml"
+    file.write_text(GOOD)
+    assert words[1] in fails(["plan", str(file), *words], capsys)

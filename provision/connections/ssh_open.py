@@ -68,6 +68,20 @@ def open_transport(target: Target, fingerprints: Sequence[str], system: str) -> 
     return chain
 
 
+def shown_fingerprint(target: Target, system: str) -> str:
+    """Return the fingerprint of the host key that a server shows; nothing is sent to it beyond the handshake.
+
+    Raises:
+        Transient, Permanent, Refused: as `open_transport`, the last one for jump hosts only.
+    """
+    chain = open_transport(target.jump, (), target.jump.host) if target.jump is not None else []
+    try:
+        chain.append(_negotiated(target, system, chain, ()))
+        return fingerprint_of(_host_key(chain[-1])[1])
+    finally:
+        close_all(chain)
+
+
 def close_all(chain: Sequence[paramiko.Transport]) -> None:
     """Close connections, the last one first."""
     for transport in reversed(chain):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -10,6 +11,7 @@ from provision.engine.explain import Explained
 from provision.report.diff import field_line, is_text, text_diff
 from provision.report.problems import mark
 from provision.report.style import glyphs, printable, shorten
+from provision.resources.contracts import Change
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,16 +45,28 @@ def print_explained(console: Console, found: Explained, *, full: bool = False) -
         )
     else:
         lines.append(Text("  differs", style="bold yellow"))
-        for change in planned.changes:
-            if not change.secret and (is_text(change.old) or is_text(change.new)):
-                lines.append(Text(f"    {change.op} {printable(change.path)}"))
-                lines += [Text(f"      {sign} {line}") for sign, line in text_diff(change, full=full)]
-            else:
-                text = field_line(change, console.width - 8, signs, full=full)
-                lines.append(Text(f"    {change.op} {text}"))
+        lines += _differences(planned.changes, console, full=full)
         costs = [*(f"needs {each}" for each in planned.risks), *(f"then {each}" for each in planned.effects)]
         lines += [Text(f"    {printable(each)}") for each in costs]
         if planned.by_hand is not None:
             lines += [Text(f"    by hand: {printable(each)}") for each in planned.by_hand.lines]
     for line in lines:
         console.print(line, soft_wrap=True)
+
+
+def print_differences(console: Console, changes: Sequence[Change]) -> None:
+    """Print field-level differences alone."""
+    for line in _differences(changes, console, full=False):
+        console.print(line, soft_wrap=True)
+
+
+def _differences(changes: Sequence[Change], console: Console, *, full: bool) -> list[Text]:
+    lines: list[Text] = []
+    for change in changes:
+        if not change.secret and (is_text(change.old) or is_text(change.new)):
+            lines.append(Text(f"    {change.op} {printable(change.path)}"))
+            lines += [Text(f"      {sign} {line}") for sign, line in text_diff(change, full=full)]
+        else:
+            text = field_line(change, console.width - 8, glyphs(console.encoding), full=full)
+            lines.append(Text(f"    {change.op} {text}"))
+    return lines

@@ -17,6 +17,7 @@ from provision.connections import ssh_open
 from provision.connections.contracts import SshEndpoint
 from provision.connections.keys import new_host_key
 from provision.connections.ssh import SshConnection
+from provision.connections.ssh_target import resolve
 from provision.resources.contracts import Action, Blob, Fix, Verdict
 from provision.resources.host.driver import HostDriver
 from provision.values.cancel import Cancel, Interrupted
@@ -367,3 +368,10 @@ def test_an_upload_to_a_folder_that_cannot_be_made_is_reported(host: Server, tmp
     with pytest.raises(Permanent, match="UPLOAD_FAILED"):
         connection.upload(f"{tmp_path}/file/blobs/x", b"data", Cancel())
     connection.close()
+
+
+def test_the_key_that_a_server_shows_is_told_without_logging_in(host: Server) -> None:
+    endpoint = SshEndpoint(host.address, "nobody-at-all", host.port)
+    assert ssh_open.shown_fingerprint(resolve(endpoint), "n1/ssh") == host.host_key.fingerprint
+    with pytest.raises(Transient, match="HOST_UNREACHABLE"):
+        ssh_open.shown_fingerprint(resolve(SshEndpoint("127.0.0.41", "me", 1)), "n1/ssh")

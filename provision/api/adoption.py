@@ -1,0 +1,158 @@
+"""A VM that nobody manages, adopted: tag and marker, and nothing else."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from provision.api.site import Site
+from provision.api.vms import file_of, foreign, vm_node, vm_now, write_config
+from provision.connections.contracts import SshEndpoint
+from provision.engine.lease import lease
+from provision.engine.observe import Questions, observe
+from provision.engine.perform import new_run_id, who
+from provision.inventory import Subject
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node
+from provision.resources.contracts import Change
+from provision.resources.proxmox import marker as markers
+from provision.resources.proxmox.answers import tags as split_tags
+from provision.resources.proxmox.marker import TAG, Marker
+from provision.resources.proxmox.queries import VmConfig, VmState
+from provision.resources.proxmox.vm import Vm
+from provision.roles import names, virtual_machine
+from provision.roles.contracts import Context
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent, ProvisionError
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A VM that nobody manages yet, as it would be adopted.
+
+    Args:
+        node: the node that it becomes.
+        vmid: its number.
+        name: its name in Proxmox VE.
+        running: whether it runs.
+        changes: what differs from the inventory and the next apply would mend.
+        host_key: fingerprint that its marker has already, or empty.
+        ours: whether it carries this node's marker already.
+    """
+
+    node: str
+    vmid: int
+    name: str
+    running: bool
+    changes: tuple[Change, ...]
+    host_key: str = ""
+    ours: bool = False
+
+
+def adoption(site: Site, name: str, cancel: Cancel) -> Adoption:
+    """Look at the VM that has a node's number, and tell what adopting it would mean; writes nothing.
+
+    Raises:
+        UsageError: there is no such VM in the inventory.
+        Permanent: nothing has this number, or another inventory's VM or a container has it.
+        ProvisionError: the hypervisor does not answer.
+    """
+    node, hypervisor = vm_node(site, name)
+    state = vm_now(site, node, hypervisor, cancel)
+    if state is None:
+        summary = f"nothing has VMID {node.vmid} of {name}: there is nothing to adopt"
+        raise Permanent(Diagnostic("VM_ABSENT", summary, name, remedy=f"provision apply {file_of(site)}"))
+    found = state.marker
+    ours = names.is_marked(site.inventory, node, found)
+    if found is not None and not ours:
+        owner = f"node {found.node} of inventory {found.inventory}"
+        remedy = f"take the line `provision: ...` out of its notes first: qm config {node.vmid}"
+        raise Permanent(foreign(site, node, owner, remedy))
+    return Adoption(
+        node=name,
+        vmid=state.vmid,
+        name=state.name,
+        running=state.running,
+        changes=_differences(site, node, hypervisor, state),
+        host_key=found.host_key if found is not None else "",
+        ours=ours,
+    )
+
+
+def shown_host_key(site: Site, name: str) -> str:
+    """Return the fingerprint of the SSH host key that a node shows now, or empty if it shows none.
+
+    Whether it is the node's own key is for a person to say.
+    """
+    from provision.connections.ssh_open import shown_fingerprint  # noqa: PLC0415 - slow
+    from provision.connections.ssh_target import resolve  # noqa: PLC0415 - slow
+
+    login = site.inventory.login(name)
+    endpoint = SshEndpoint(
+        login.address, login.user, login.port, login.key, login.jump, known_hosts=login.known_hosts
+    )
+    with suppress(ProvisionError):
+        return shown_fingerprint(resolve(endpoint), names.ssh(name))
+    return ""
+
+
+def adopt(site: Site, name: str, host_key: str, cancel: Cancel) -> bool:
+    """Write tag and marker to the VM that has a node's number, and nothing else.
+
+    Args:
+        site: whose node.
+        name: the node.
+        host_key: fingerprint of the guest's SSH host key, which is accepted from then on.
+        cancel: ends it early.
+
+    Returns:
+        Whether anything was written.
+
+    Raises:
+        UsageError, Permanent, ProvisionError: as `adoption`, and what the hypervisor says.
+    """
+    run = new_run_id()
+    with lease(site.folder / "lock", run, who()):
+        adoption(site, name, cancel)
+        node, hypervisor = vm_node(site, name)
+        state = vm_now(site, node, hypervisor, cancel)
+        if state is None:
+            return False
+        old = state.marker or Marker(site.inventory.name, name)
+        new = old if host_key in old.fingerprints else replace(old, host_key=host_key, first_key="")
+        tags = ";".join(sorted({*split_tags(state.wanted("tags")), TAG}))
+        wanted = {"description": markers.write(state.wanted("description"), new), "tags": tags}
+        data: dict[str, object] = {}
+        if wanted["description"] != state.wanted("description"):
+            data["description"] = wanted["description"]
+        if TAG not in split_tags(state.wanted("tags")):
+            data["tags"] = wanted["tags"]
+        if not data:
+            return False
+        write_config(site, node, hypervisor, {**data, "digest": state.digest}, cancel, run)
+    return True
+
+
+def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState) -> tuple[Change, ...]:
+    """Return what the role would mend if the VM were ours already."""
+    api, subject = names.api(hypervisor.name), Subject("node", node.name)
+    questions = Questions()
+    questions.add(virtual_machine.questions(site.inventory, subject))
+    questions.close_over(site.session)
+    observe(site.session, questions.by_system, {}, cancel=Cancel())
+    snapshots = dict(site.session.snapshots())
+    mine = Marker(site.inventory.name, node.name)
+    adopted = replace(
+        state,
+        config={
+            **state.config,
+            "description": markers.write(state.wanted("description"), state.marker or mine),
+            "tags": ";".join(sorted({*split_tags(state.wanted("tags")), TAG})),
+        },
+    )
+    seen = snapshots[api]
+    snapshots[api] = replace(seen, answers={**seen.answers, VmConfig(state.vmid): adopted})
+    context = Context(site.inventory, subject, snapshots, site.world.generated())
+    vm = next(each for each in virtual_machine.resources(context) if isinstance(each, Vm))
+    return vm.changes(snapshots[api])

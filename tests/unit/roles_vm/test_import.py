@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from provision.api import Site
+from provision.api.adoption import adopt, adoption
+from provision.cli import main, vms
+from provision.resources.proxmox import marker
+from provision.values.cancel import Cancel
+from provision.values.errors import Permanent
+from tests.unit.roles_vm.world import World
+
+T = TypeVar("T")
+KEY = "SHA256:" + "k" * 43
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A site whose VM 101 carries neither tag nor marker."""
+    world = World(tmp_path)
+    world.apply()
+    config = world.pve.vms[101].config
+    config.update({"description": "made by hand", "tags": "web", "cores": "1", "name": "old-web"})
+    world.pve.log.clear()
+    return world
+
+
+def with_site(world: World, call: Callable[[Site], T]) -> T:
+    site = world.site()
+    try:
+        return call(site)
+    finally:
+        site.close()
+
+
+def writes(world: World) -> list[tuple[str, str, set[str]]]:
+    return [(method, path, set(data)) for method, path, data in world.pve.log if method != "GET"]
+
+
+def test_looking_shows_what_differs_and_writes_nothing(world: World) -> None:
+    found = with_site(world, lambda site: adoption(site, "vm-1", Cancel()))
+    assert (found.vmid, found.name, found.running, found.ours) == (101, "old-web", True, False)
+    assert [(each.path, each.old, each.new) for each in found.changes] == [("cores", "1", "2")]
+    assert writes(world) == []
+
+
+def test_adopting_writes_tag_and_marker_and_nothing_else(world: World) -> None:
+    before = dict(world.pve.vms[101].config)
+    assert with_site(world, lambda site: adopt(site, "vm-1", KEY, Cancel()))
+    path = "/nodes/pve/qemu/101/config"
+    assert writes(world) == [("PUT", path, {"description", "tags", "digest"})]
+    after = world.pve.vms[101].config
+    assert {key for key in after if after[key] != before.get(key)} == {"description", "tags"}
+    assert after["tags"] == "provision;web"
+    assert after["description"].startswith("made by hand\n")
+    assert marker.read(after["description"]) == marker.Marker("site", "vm-1", KEY)
+    assert not with_site(world, lambda site: adopt(site, "vm-1", KEY, Cancel()))
+
+
+def test_what_was_adopted_is_reached_by_its_key_and_mended_by_apply(world: World) -> None:
+    key = world.host_key("vm-1")
+    world.pve.vms[101].config["name"] = "vm-1"  # by which the model finds its guest
+    with_site(world, lambda site: adopt(site, "vm-1", key, Cancel()))
+    report = world.apply()
+    assert report.exit_code == 0, [(str(each.id), each.diagnostics) for each in report.steps]
+    assert world.pve.vms[101].config["cores"] == "2"
+    assert world.host_key("vm-1") == key
+    assert world.plan().empty
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (lambda world: world.pve.vms.pop(101), "VM_ABSENT"),
+        (
+            lambda world: world.pve.vms[101].config.update(description="provision: inventory=x node=y"),
+            "VMID_TAKEN_FOREIGN",
+        ),
+        (
+            lambda world: (
+                world.pve.vms.pop(101),
+                world.pve.others.append(
+                    {"vmid": 101, "node": "pve", "type": "lxc", "name": "box", "status": "running"}
+                ),
+            ),
+            "VMID_TAKEN_FOREIGN",
+        ),
+    ],
+    ids=["absent", "of-another-inventory", "container"],
+)
+def test_what_cannot_be_adopted_is_left(world: World, spoil: Callable[[World], object], code: str) -> None:
+    spoil(world)
+    with pytest.raises(Permanent, match=code):
+        with_site(world, lambda site: adopt(site, "vm-1", KEY, Cancel()))
+    assert writes(world) == []
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def command(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    monkeypatch.setattr(vms, "settle", lambda _context, _name: world.site().inventory)
+    monkeypatch.setattr(vms, "open_site", lambda _inventory: world.site())
+    monkeypatch.setattr("provision.api.adoption.shown_host_key", lambda _site, _name: KEY)
+
+    def run(*argv: str, typed: str | None = None) -> int:
+        monkeypatch.setattr(vms, "on_terminal", lambda: typed is not None)
+        monkeypatch.setattr("provision.cli.prompts._read", lambda _prompt: typed or "")
+        return main.main(["import", "lab", "vm-1", *argv])
+
+    return run
+
+
+def test_without_a_terminal_the_key_must_be_given(
+    command: Callable[..., int], world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command() == 64
+    assert "give --host-key and --yes" in capsys.readouterr().err
+    assert command("--yes") == 4
+    said = " ".join(capsys.readouterr().err.split())
+    assert "HOST_KEY_UNKNOWN" in said
+    assert f"--host-key {KEY}" in said
+    assert command("--yes", "--host-key", "MD5:1") == 64
+    assert writes(world) == []
+    assert command("--yes", "--host-key", KEY) == 0
+    assert command("--yes", "--host-key", KEY) == 0
+    assert len(writes(world)) == 1
+
+
+@pytest.mark.parametrize(("typed", "code", "count"), [("y\n", 0, 1), ("n\n", 5, 0), ("", 5, 0)])
+def test_a_person_confirms_the_key_that_is_shown(
+    command: Callable[..., int],
+    world: World,
+    typed: str,
+    code: int,
+    count: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert command(typed=typed) == code
+    out = capsys.readouterr().out
+    assert KEY in out
+    assert "cores" in out
+    assert len(writes(world)) == count

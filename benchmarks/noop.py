@@ -45,7 +45,14 @@ def main() -> int:
     most = max(int(each) for each in _value(arguments, "--hosts", "1,10,50").split(","))
     provision = Path(sys.executable).with_name("provision")
     with farm(python, bench, most, told):
-        options = ["--bench", bench, "--provision", provision, "--folder", work / "provision"]
+        options: list[str | Path] = [
+            "--bench",
+            bench,
+            "--provision",
+            provision,
+            "--folder",
+            work / "provision",
+        ]
         return run(python, CHECKOUT / "benchmarks" / "contender.py", *options, *arguments, env=told)
 
 
@@ -87,7 +94,7 @@ def farm(python: Path, bench: Path, count: int, environment: dict[str, str]) -> 
     try:
         if run(*hosts, "start", str(count), env=environment):
             sys.exit("the farm did not start")
-        if run(*pyinfra, env=for_pyinfra):
+        if subprocess.run(pyinfra, check=False, env=for_pyinfra, capture_output=True).returncode:
             sys.exit("pyinfra did not bring the farm to its states")
         if run(python, bench / "batch.py", "paramiko", "check", str(count), env=environment):
             sys.exit("the farm is not as it should be")

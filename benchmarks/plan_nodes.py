@@ -1,0 +1,136 @@
+"""What planning costs where nothing changes: nodes in memory, through the public library.
+
+python benchmarks/plan_nodes.py [--nodes 1000] [--rounds 3]
+
+Every node has 25 states (files with a template, packages, services, lines, kernel parameters). The
+first apply makes them so; then each round loads the inventory anew and plans. No network, no processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import tempfile
+import time
+from pathlib import Path
+
+from provision.api import Options, Site, load
+from provision.connections.contracts import Endpoint
+from provision.resources.contracts import Driver
+from provision.roles.contracts import SystemSpec
+from provision.testing.model_host import HostState, ModelHost, ModelUnit, guest_state
+from provision.values.cancel import Cancel
+
+SERVICES = ("ssh", "cron", "chrony", "rsyslog")
+
+
+def inventory(nodes: int) -> str:
+    """Return an inventory of bare metal nodes that share one profile."""
+    lines = [
+        "version: 1",
+        "name: fleet",
+        "access: { user: root }",
+        "profiles:",
+        "  plain:",
+        "    host_resources:",
+    ]
+    resources = [
+        f"{{ kind: file, path: /etc/fleet/{index}.conf, mode: 0640, "
+        f'content: "{{{{ name }}}} {{{{ address }}}} {index}\\n" }}'
+        for index in range(8)
+    ]
+    resources += [f"{{ kind: package, name: tool-{index} }}" for index in range(5)]
+    resources += [f"{{ kind: service, name: {name}, running: true, enabled: true }}" for name in SERVICES]
+    resources += [f"{{ kind: file, path: /etc/modules, line: module-{index} }}" for index in range(4)]
+    resources += [f"{{ kind: sysctl, key: vm.fleet_{index}, value: {index} }}" for index in range(4)]
+    lines += [f"      - {each}" for each in resources]
+    lines.append("nodes:")
+    lines += [
+        f"  n{index:04d}: {{ profile: plain, address: 10.0.{index // 250}.{index % 250 + 1} }}"
+        for index in range(nodes)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def machine() -> HostState:
+    """Return a host with the services, before its states are made."""
+    state = guest_state()
+    for name in SERVICES:
+        state.units.setdefault(f"{name}.service", ModelUnit())
+    for index in range(4):
+        file = f"/proc/sys/vm/fleet_{index}"
+        state.sysctls[file] = state.base_sysctls[file] = "99"
+    return state
+
+
+class Fleet:
+    """The nodes by system, kept from one site to the next."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, ModelHost] = {}
+
+    def open(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
+        """Return the one driver of a system."""
+        del endpoint
+        return self.hosts.setdefault(spec.name, ModelHost(spec.name, machine()))
+
+
+def peak() -> float:
+    """Return the peak resident memory since `forget_peak`, in MiB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("the kernel does not say")
+
+
+def forget_peak() -> None:
+    """Let the kernel count the peak from now on (proc(5), clear_refs)."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    fleet = Fleet()
+    with tempfile.TemporaryDirectory() as folder:
+        file, state = Path(folder) / "fleet.yaml", Path(folder) / "state"
+        file.write_text(inventory(given.nodes))
+        options = Options()
+
+        def opened() -> Site:
+            return load(file, playbook="hosts", state=state, open_driver=fleet.open)
+
+        site = opened()
+        began = time.monotonic()
+        report = site.apply(None, options, lambda _: None, Cancel(), lambda _: True)
+        site.close()
+        assert report.exit_code == 0, report.steps[0].diagnostics
+        print(f"first apply of {given.nodes} nodes: {time.monotonic() - began:.1f} s")
+        del site, report
+        for _ in range(given.rounds):
+            gc.collect()
+            forget_peak()
+            before, trips = peak(), sum(each.round_trips for each in fleet.hosts.values())
+            began, used = time.monotonic(), time.process_time()
+            site = opened()
+            loaded = time.monotonic()
+            plan = site.plan(options, lambda _: None, Cancel())
+            ended, cpu = time.monotonic(), time.process_time() - used
+            asked = sum(each.round_trips for each in fleet.hosts.values()) - trips
+            changes = sum(len(step.changes) for step in plan.steps)
+            assert not changes
+            assert not plan.refusals
+            assert len(plan.steps) == given.nodes
+            print(
+                f"{given.nodes} nodes, 0 changes: load {loaded - began:.2f} s, plan {ended - loaded:.2f} s, "
+                f"CPU {cpu:.2f} s, executions {asked / given.nodes:g} a node, "
+                f"memory {before:.0f} MiB before, {peak():.0f} MiB at the peak"
+            )
+            site.close()
+            del site, plan
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ import json
 import shutil
 import ssl
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,6 +37,9 @@ class Doors:
         self.guests = frozenset(f"{name}/ssh" for name in inventory.nodes)
         self.hypervisor = next(iter(inventory.hypervisors.values())).address
         self.bag = folder / "vandal"
+        self.bag.mkdir(exist_ok=True)
+        # Not beside the rest: the path of a socket is short.
+        self.sockets = Path(tempfile.mkdtemp(prefix="vandal-", dir="/run"))
         self._undone: dict[Any, Callable[[], None]] = {}
         self._login: dict[str, str] = {}
 
@@ -46,7 +50,7 @@ class Doors:
         options = [
             "-F", "none", "-i", str(key), "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes",
             "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
-            "-o", "ConnectTimeout=60", "-o", "ControlMaster=auto", "-o", f"ControlPath={self.bag}/%C",
+            "-o", "ConnectTimeout=60", "-o", "ControlMaster=auto", "-o", f"ControlPath={self.sockets}/%C",
             "-o", "ControlPersist=30",
         ]  # fmt: skip
         argv = ["ssh", *options, self.hosts[system], *(["sudo", "-n"] if guest else []), "sh", "-eu"]
@@ -147,10 +151,11 @@ class Doors:
         """Leave nothing behind."""
         for host in self.hosts.values():
             subprocess.run(
-                ["ssh", "-F", "none", "-o", f"ControlPath={self.bag}/%C", "-O", "exit", host],
+                ["ssh", "-F", "none", "-o", f"ControlPath={self.sockets}/%C", "-O", "exit", host],
                 capture_output=True,
                 check=False,
             )
+        shutil.rmtree(self.sockets, ignore_errors=True)
         shutil.rmtree(self.bag, ignore_errors=True)
 
 

@@ -150,7 +150,6 @@ class Sweep:
         self.path, self.folder, self.state = inventory_path, folder, state
         self.report = SweepReport()
         self.doors = Doors(self._site().inventory, folder)
-        self.doors.bag.mkdir(exist_ok=True)
         self.standing: tuple[Target, ...] = ()
         self.usual: Mapping[str, int] = {}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,10 +32,9 @@ def declared() -> dict[str, Any]:
     made = inventory("e2e-c-sweep")
     made["access"]["authorized_keys"] = [KEY.replace("vandal", "colleague")]
     hypervisor = made["hypervisors"]["pve"]
-    hypervisor["blacklist_extra"] = ["floppy"]
     hypervisor["host_resources"] += [
         {"kind": "file", "path": "/etc/profile", "line": "export EDITOR=vi"},
-        {"kind": "file", "path": "/etc/vandal", "absent": True},
+        {"kind": "kernel_module", "name": "floppy", "blacklisted": True},
         {"kind": "package", "name": "cron"},
         {"kind": "service", "name": "cron", "running": True, "enabled": True},
         {"kind": "command", "name": "setup", "run": "touch /etc/ready", "creates": "/etc/ready"},

@@ -380,7 +380,7 @@ class LoadModule:
 class SetHostname:
     """Set the live host name.
 
-    By hostname(1), which every Debian has: a system container may name itself, but its /proc/sys is read-only.
+    By hostname(1), which every Debian has: a container may name itself, but its /proc/sys is read-only.
     """
 
     name: str

@@ -15,7 +15,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,8 @@ class Done:
 
     def ended(self, code: int) -> Done:
         """Return itself, if it ended like that."""
-        assert self.code == code, f"{' '.join(self.argv)}: {self.code}, not {code}\n{self.said[-6000:]}"
+        told = "\n".join(line for line in self.said.splitlines() if '"outcome":"passed"' not in line)
+        assert self.code == code, f"{' '.join(self.argv)}: {self.code}, not {code}\n{told[-6000:]}"
         assert "Traceback" not in self.said, self.said[-6000:]
         return self
 
@@ -316,8 +317,8 @@ class Site:
                     )
         return found
 
-    def dump(self, *addresses: str) -> str:
-        """Return the state of all machines and of the API, as an independent script tells it."""
+    def dump(self, *addresses: str) -> tuple[str, ...]:
+        """Return the state of all machines and of the API, as an independent script tells it, by lines."""
         script = (HERE / "dump.sh").read_text()
         parts = []
         for address in addresses:
@@ -325,7 +326,7 @@ class Site:
         for name, text in self.api_files().items():
             if not name.startswith("tasks/"):
                 parts += [f"api {name}: {line}" for line in _lasting(text)]
-        return "\n".join(parts)
+        return tuple(parts)
 
 
 def _lasting(text: str) -> Iterator[str]:
@@ -335,6 +336,12 @@ def _lasting(text: str) -> Iterator[str]:
             yield re.sub(r"(key=)\S*", r"\1...", line)
         elif not line.startswith(("meta:", "smbios1:", "vmgenid:")):
             yield line
+
+
+def differences(before: Iterable[str], after: Iterable[str]) -> list[str]:
+    """Return the lines of two dumps that differ, marked with - and +."""
+    old, new = set(before), set(after)
+    return sorted([f"- {line}" for line in old - new] + [f"+ {line}" for line in new - old])
 
 
 def traces(site: Site) -> list[str]:

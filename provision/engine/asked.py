@@ -53,21 +53,33 @@ def _unpacked(value: Any) -> Any:
     return tuple(_unpacked(each) for each in value) if isinstance(value, list) else value
 
 
+_last: tuple[Any, dict[str, frozenset[Any]]] = (None, {})
+"""The file that was read last, and what it said: one run reads it four times."""
+
+
 def read(path: Path) -> dict[str, frozenset[Any]]:
     """Return the questions by system; nothing when the file is absent or damaged."""
+    global _last  # noqa: PLW0603 - a cache of one file
     try:
+        status = path.stat()
+        stamp = (path, status.st_ino, status.st_mtime_ns, status.st_size)
+        if _last[0] == stamp:
+            return dict(_last[1])
         data = json.loads(path.read_bytes())
         if data["version"] != VERSION:
             return {}
         table = [unpack(each) for each in data["queries"]]
-        return {
+        found = {
             str(system): frozenset(
                 query for query in (table[index] for index in indexes) if query is not None
             )
             for system, indexes in data["systems"].items()
         }
+        if None not in table:  # a kind that is unknown now may be known later
+            _last = (stamp, dict(found))
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
         return {}
+    return found
 
 
 def write(path: Path, asked: Mapping[str, Iterable[Any]]) -> None:

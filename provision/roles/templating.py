@@ -65,8 +65,8 @@ def read_template(path: Path, source: Source | None = None) -> str:
         UsageError: `TEMPLATE_UNREADABLE`.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(_LIMIT + 1)
+        status = path.stat()
+        data = _bytes(path, (status.st_ino, status.st_mtime_ns, status.st_size))
     except OSError as error:
         raise _unreadable(path, error.strerror or "it cannot be read", source) from None
     if len(data) > _LIMIT:
@@ -75,6 +75,14 @@ def read_template(path: Path, source: Source | None = None) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise _unreadable(path, "it is no UTF-8 text", source) from None
+
+
+@lru_cache(maxsize=64)
+def _bytes(path: Path, stamp: tuple[int, ...]) -> bytes:
+    """Return a file's bytes, up to one more than the limit; hosts share templates."""
+    del stamp  # part of the cache's key: a changed file is read again
+    with path.open("rb") as file:
+        return file.read(_LIMIT + 1)
 
 
 def _error(summary: str, source: Source | None) -> UsageError:

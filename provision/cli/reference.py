@@ -49,8 +49,6 @@ Nothing real stands behind these yet, so there is no such command: {names}.
 """
 PLANNED = (
     "bootstrap",
-    "pin",
-    "image pin",
     "kubeconfig",
 )
 

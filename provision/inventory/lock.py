@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 from provision.inventory.reader import Unreadable, read_text, read_tree
 from provision.inventory.tree import Item
 from provision.values.diagnostics import Diagnostic
+from provision.values.errors import UsageError
 
 LOCK_NAME = "provision.lock.yaml"
 _DIGEST = re.compile("[0-9a-f]{64}").fullmatch
@@ -56,7 +59,7 @@ def read_lock(path: Path) -> tuple[Lock, list[Diagnostic]]:
         return Lock(), error.problems
 
     def wrong(item: Item, summary: str) -> None:
-        remedy = "provision pin writes this file"
+        remedy = "`provision pin INVENTORY` writes this file"
         problems.append(Diagnostic("LOCK_INVALID", summary, source=item.source(), remedy=remedy))
 
     sections: dict[str, dict[str, Pin]] = {"images": {}, "binaries": {}, "charts": {}}
@@ -76,6 +79,34 @@ def read_lock(path: Path) -> tuple[Lock, list[Diagnostic]]:
                 continue
             sections[section][name] = Pin(str.__str__(url.value), digest)
     return Lock(str(path), sections["images"], sections["binaries"], sections["charts"]), problems
+
+
+def write_lock(path: Path, lock: Lock) -> None:
+    """Write a lock file whole, or leave the old one.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    # Quoted by hand: 64 hex digits may look like a number, and YAML libraries differ in what is one.
+    lines = ["# Written by `provision pin`: what is downloaded is what stands here.", "version: 1"]
+    for section in ("images", "binaries", "charts"):
+        pins: dict[str, Pin] = getattr(lock, section)
+        lines += [f"{section}:"] if pins else []
+        for name, pin in sorted(pins.items()):
+            lines += [f"  {json.dumps(name)}:", f"    url: {json.dumps(pin.url)}"]
+            lines += [f"    sha256: {json.dumps(pin.sha256)}"]
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(
+            Diagnostic("FILE_NOT_WRITTEN", f"{path} cannot be written: {error.strerror}")
+        ) from error
 
 
 def _entries(item: Item) -> list[tuple[str, Item]]:

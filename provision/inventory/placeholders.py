@@ -34,7 +34,7 @@ def find_placeholders(inventory: Inventory) -> list[Diagnostic]:
 
     file = inventory.file or "INVENTORY"
     for name, image in inventory.images.items():
-        if name not in inventory.lock.images:
+        if inventory.image_pin(name) is None:
             path = ("images", name, "sha256")
             look(image.sha256, "", f"the digest of image {name}", path, f"provision pin {file}")
     for name, host in inventory.hypervisors.items():

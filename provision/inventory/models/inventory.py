@@ -151,9 +151,14 @@ class Inventory(Model):
         )
 
     def image_pin(self, name: str) -> Pin | None:
-        """Return an image's URL and digest: declared, else from the lock; None when unpinned."""
+        """Return an image's URL and digest: declared, else from the lock; None when unpinned.
+
+        A pin of another URL than the declared one is none.
+        """
         image = self.images[name]
         pinned = self._lock.images.get(name)
+        if pinned is not None and image.url not in {None, pinned.url}:
+            pinned = None
         if image.sha256 is not None and not is_placeholder(image.sha256):
             return Pin(image.url, image.sha256) if image.url is not None else None
         return pinned

@@ -135,12 +135,12 @@ class Network(Model):
 
 
 class Image(Model):
-    """A cloud image; written by `provision image pin NAME`."""
+    """A cloud image."""
 
     url: Url | None = None
     """Where it is downloaded from."""
     sha256: Sha256 | None = None
-    """Its digest, checked at download."""
+    """Its digest, checked at download; unset, that of the lock file (`provision pin INVENTORY`)."""
     file: Word | None = None
     """File name in the image storage; unset, the URL's last part."""
 

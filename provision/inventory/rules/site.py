@@ -75,10 +75,9 @@ def _endpoints(inventory: Inventory, findings: Findings) -> None:
                 remedy = f"provision bootstrap root@{hypervisor.address} writes it"
                 findings.lacks(f"hypervisors.{name}.api", key, path, remedy=remedy)
     for name, image in inventory.images.items():
-        for key in ("url", "sha256"):
-            where = ("images", name, key)
-            if getattr(image, key) is None and not findings.written(where):
-                findings.lacks(f"images.{name}", key, where, remedy=f"provision image pin {name} writes it")
+        where = ("images", name, "url")
+        if image.url is None and not findings.written(where):
+            findings.lacks(f"images.{name}", "url", where)
     if any(node.is_virtual for node in inventory.nodes.values()):
         for key in ("user", "key"):
             if getattr(inventory.access, key) is None and not findings.written(("access", key)):

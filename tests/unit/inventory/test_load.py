@@ -298,7 +298,7 @@ def test_a_wrong_inventory_exits_64(write: Write) -> None:
     assert caught.value.exit_code == ExitCode.USAGE
 
 
-LOCK = f"version: 1\nimages: {{ debian-12: {{ url: https://x/y.img, sha256: '{'cd' * 32}' }} }}\n"
+LOCK = f"version: 1\nimages: {{ debian-12: {{ url: https://images.example/debian.img, sha256: '{'cd' * 32}' }} }}\n"
 
 
 def test_the_lock_pins_what_the_inventory_leaves_open(loads: Loads, write: Write) -> None:
@@ -309,8 +309,15 @@ def test_the_lock_pins_what_the_inventory_leaves_open(loads: Loads, write: Write
     inventory = loads(text)
     pin = inventory.image_pin("debian-12")
     assert pin is not None
-    assert (pin.url, pin.sha256) == ("https://x/y.img", "cd" * 32)
+    assert (pin.url, pin.sha256) == ("https://images.example/debian.img", "cd" * 32)
     assert inventory.placeholders() == []
+
+
+def test_a_pin_of_another_url_is_none(loads: Loads, write: Write) -> None:
+    write(LOCK.replace("debian.img", "older.img"), "provision.lock.yaml")
+    inventory = loads(SITE.replace("ab" * 32, "<64 hex digits>"))
+    assert inventory.image_pin("debian-12") is None
+    assert [each.code for each in inventory.placeholders()] == ["PLACEHOLDER"]
 
 
 def test_a_broken_lock_is_a_usage_error(write: Write, fails: Fails) -> None:

@@ -1,0 +1,108 @@
+"""A download that is only read through: its SHA-256, over HTTP or HTTPS with certificate checks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from urllib.parse import urljoin, urlsplit
+
+from provision.values.cancel import Cancel, Interrupted
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent, Transient
+
+CHUNK = 1024 * 1024
+CONNECT_SECONDS = 10.0
+SILENCE_SECONDS = 60.0
+REDIRECTS = 10
+REDIRECTED = frozenset({301, 302, 303, 307, 308})
+TROUBLE = 500
+"""Statuses from here on are the server's own trouble: they may be gone with the next try."""
+
+
+def digest_of(
+    url: str, cancel: Cancel, progress: Callable[[int, int], None] = lambda _read, _all: None
+) -> tuple[str, int]:
+    """Return SHA-256 (hex) and size (bytes) of what a URL leads to; nothing is kept.
+
+    Args:
+        url: http or https; nothing else is opened, and https never leads on to http.
+        cancel: ends it early.
+        progress: told the bytes read and all bytes, 0 where the server does not say how many.
+
+    Raises:
+        Permanent: `DOWNLOAD_REFUSED`: another scheme, also by a redirect, a bad certificate, a status.
+        Transient: `DOWNLOAD_FAILED`: not reached, cut off, or the server's own trouble.
+        Interrupted: it was told to leave.
+    """
+    import requests  # noqa: PLC0415 - slow: only when something is downloaded
+
+    with requests.Session() as session:
+        at = url
+        for _ in range(REDIRECTS):
+            _check_scheme(at, url)
+            try:
+                answer = session.get(
+                    at,
+                    stream=True,
+                    allow_redirects=False,
+                    timeout=(CONNECT_SECONDS, SILENCE_SECONDS),
+                    headers={"Accept-Encoding": "identity"},
+                )
+                with answer:
+                    if answer.status_code in REDIRECTED and "location" in answer.headers:
+                        at = urljoin(at, answer.headers["location"])
+                        continue
+                    if answer.status_code != requests.codes.ok:
+                        raise _status(url, answer.status_code, answer.reason)
+                    return _read(answer, cancel, progress)
+            except requests.exceptions.SSLError as error:
+                summary = f"{url}: its certificate does not hold: {_last(error)}"
+                raise Permanent(Diagnostic("DOWNLOAD_REFUSED", summary)) from None
+            except requests.exceptions.RequestException as error:
+                raise Transient(Diagnostic("DOWNLOAD_FAILED", f"{url}: {_last(error)}")) from None
+    raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: more than {REDIRECTS} redirects"))
+
+
+def _read(answer: object, cancel: Cancel, progress: Callable[[int, int], None]) -> tuple[str, int]:
+    import requests  # noqa: PLC0415 - slow: only when something is downloaded
+
+    assert isinstance(answer, requests.Response)  # noqa: S101 - narrows the type
+    declared = answer.headers.get("content-length", "")
+    size = int(declared) if declared.isdecimal() else 0
+    digest, read = hashlib.sha256(), 0
+    for chunk in answer.iter_content(CHUNK):
+        if cancel.draining:
+            raise Interrupted
+        digest.update(chunk)
+        read += len(chunk)
+        progress(read, size)
+    if size and read != size:
+        raise requests.exceptions.ConnectionError(f"cut off after {read} of {size} bytes")
+    return digest.hexdigest(), read
+
+
+def _check_scheme(url: str, first: str) -> None:
+    scheme = urlsplit(url).scheme
+    if scheme not in {"http", "https"}:
+        summary = f"{first}: only http and https are opened, not {scheme}:"
+        raise Permanent(Diagnostic("DOWNLOAD_REFUSED", summary))
+    if scheme == "http" and urlsplit(first).scheme == "https":
+        raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{first}: it leads on to plain http: {url}"))
+
+
+def _status(url: str, status: int, reason: str) -> Permanent | Transient:
+    diagnostic = Diagnostic(
+        "DOWNLOAD_FAILED" if status >= TROUBLE else "DOWNLOAD_REFUSED", f"{url}: {status} {reason}"
+    )
+    return Transient(diagnostic) if status >= TROUBLE else Permanent(diagnostic)
+
+
+def _last(error: Exception) -> str:
+    """Return the innermost words of a nested exception."""
+    inner: object = error
+    while isinstance(inner, Exception):
+        nested = getattr(inner, "reason", None) or next(iter(inner.args), None)
+        if not isinstance(nested, Exception):
+            break
+        inner = nested
+    return str(inner) or type(error).__name__

@@ -48,9 +48,13 @@ def content(planned: Planned, digest: str, snapshots: Mapping[str, Snapshot]) ->
         digest: hash of the inventory.
         snapshots: the answers it rests on.
     """
+    # What is as desired, then and now, rests on nothing: answers hold what moves by itself (leases, uptimes).
     answers: dict[str, str] = {}
     for work in planned.works.values():
+        changed = {each.key for each in work.plan.changes}
         for resource in work.resources:
+            if resource.key not in changed:
+                continue
             seen = snapshots.get(resource.key.system)
             if seen is not None:
                 found = [(query, seen.answers.get(query)) for query in resource.queries()]

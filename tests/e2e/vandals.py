@@ -66,7 +66,8 @@ class Mutation:
         name: what is damaged.
         damage: how.
         undo: script that undoes a script; the other kinds of damage undo themselves.
-        alone: other systems cannot be looked at meanwhile.
+        path: file of which a copy is kept meanwhile; one damage at a time has it.
+        alone: not all can be told meanwhile: a system is away, or must boot first.
         problem: the plan must say besides that it cannot mend it.
         seen: whether a plan is asked to name it.
         repair: whether an apply can mend it in a lab, as cheaply as anything.
@@ -75,6 +76,7 @@ class Mutation:
     name: str
     damage: Damage
     undo: str = ""
+    path: str = ""
     alone: bool = False
     problem: bool = False
     seen: bool = True
@@ -84,15 +86,18 @@ class Mutation:
 Vandal = Callable[[Any], Iterator[Mutation]]
 
 
-def _shell(name: str, damage: str, undo: str, **flags: bool) -> Mutation:
-    return Mutation(name, Shell(damage), undo, **flags)
+def _shell(
+    name: str, damage: str, undo: str, *, alone: bool = False, problem: bool = False, repair: bool = True
+) -> Mutation:
+    return Mutation(name, Shell(damage), undo, alone=alone, problem=problem, repair=repair)
 
 
-def _kept(name: str, path: str, damage: str, after: str = "", **flags: bool) -> Mutation:
+def _kept(name: str, path: str, damage: str, after: str = "", *, repair: bool = True) -> Mutation:
     """Return a damage to one file, of which a copy is kept."""
     there, copy = shlex.quote(path), shlex.quote(f"{BAG}/{path.replace('/', '_')}")
     keep = f"mkdir -p {BAG}; rm -f {copy}; cp -a {there} {copy}"
-    return _shell(name, f"{keep}\n{damage}", f"rm -f {there}; cp -a {copy} {there}\n{after}", **flags)
+    undo = f"rm -f {there}; cp -a {copy} {there}\n{after}"
+    return Mutation(name, Shell(f"{keep}\n{damage}"), undo, path, repair=repair)
 
 
 def _append(path: str, text: str) -> str:
@@ -199,6 +204,7 @@ def kernel_arguments(each: Any) -> Iterator[Mutation]:
         f"mkdir -p {BAG}; tr ' ' '\\n' </proc/cmdline | grep -vxF -e {first} | tr '\\n' ' ' >{BAG}/cmdline\n"
         f"mount --bind {BAG}/cmdline /proc/cmdline",
         "umount /proc/cmdline",
+        alone=True,  # what only the next boot can tell is left open
         repair=False,
     )
 

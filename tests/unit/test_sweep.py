@@ -1,0 +1,62 @@
+"""The mutation sweep's own judgement: it must be able to fail."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from provision.resources.host.file import File, FileLine
+from provision.resources.host.service import Service
+from tests.e2e.sweep import Seen, Target, judged, together
+from tests.e2e.vandals import EXEMPT, UNREPAIRED, VANDALS, Mutation, Shell
+
+HOST = "vm-1/ssh"
+FILE = Target(File(HOST, "/etc/motd", b"x"), Mutation("content", Shell(":")))
+AWAY = Target(File(HOST, "/etc/motd", b"x"), Mutation("away", Shell(":"), alone=True))
+TAKEN = Target(File(HOST, "/etc/motd", b"x"), Mutation("taken", Shell(":"), problem=True))
+USUAL = {HOST: 1}
+
+
+def seen(*named: str, problems: str = "", left: str = "", trips: int = 1) -> Seen:
+    return Seen(frozenset(named), tuple(problems.split()), tuple(left.split()), {HOST: trips})
+
+
+@pytest.mark.parametrize(
+    ("damaged", "plan", "faults"),
+    [
+        ([FILE], seen(FILE.key), 0),
+        ([], seen(), 0),
+        ([FILE], seen(), 1),
+        ([FILE], seen(FILE.key, "vm-1/ssh:file:/etc/other"), 1),
+        ([FILE], seen("vm-1/ssh:file:/etc/other"), 2),
+        ([], seen(FILE.key), 1),
+        ([FILE], seen(FILE.key, problems="no"), 1),
+        ([TAKEN], seen(FILE.key, problems="no"), 0),
+        ([TAKEN], seen(FILE.key), 1),
+        ([FILE], seen(FILE.key, left="step"), 1),
+        ([AWAY], seen(FILE.key, left="step"), 0),
+        ([FILE], seen(FILE.key, trips=2), 1),
+        ([AWAY], seen(FILE.key, trips=0), 0),
+    ],
+)
+def test_a_plan_must_name_the_damage_alone_at_the_same_cost(
+    damaged: list[Target], plan: Seen, faults: int
+) -> None:
+    assert len(judged("x", damaged, plan, USUAL)) == faults
+
+
+def test_two_damages_of_one_file_or_resource_are_never_together() -> None:
+    line = Target(FileLine(HOST, "/etc/hosts", "a b"), Mutation("removed", Shell(":"), path="/etc/hosts"))
+    name = Target(File(HOST, "/etc/hosts", b""), Mutation("content", Shell(":"), path="/etc/hosts"))
+    unit = Service(HOST, "cron", running=True, enabled=True)
+    stopped, disabled = (Target(unit, Mutation(each, Shell(":"))) for each in ("stopped", "disabled"))
+    queues = [deque(each) for each in ([line], [name], [stopped], [disabled])]
+    assert together(queues) == [line, stopped]
+    assert together(queues) == [name, disabled]
+    assert together(queues) == []
+
+
+def test_no_kind_is_damaged_and_exempt() -> None:
+    assert not set(VANDALS) & set(EXEMPT)
+    assert set(UNREPAIRED) <= set(VANDALS)

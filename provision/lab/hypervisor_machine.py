@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from provision.lab import keys, netns
+from provision.lab.api.storages import LOCAL, LOCAL_DISKS
 from provision.lab.disk import MIB, ROOT_START_MIB
 from provision.lab.nspawn import Container
 from provision.lab.qemu import FIRMWARE, VARIABLES, Machine
@@ -32,12 +33,22 @@ def files(settings: LabSettings) -> dict[str, str]:
             "[Unit]\nDescription=Hands the API's connections to the lab\nRequires=pveproxy.socket\n"
             f"After=pveproxy.socket network.target\n\n[Service]\nExecStart={proxy}\n"
         ),
+        "etc/pve/storage.cfg": storage_cfg(),
         "var/lib/vz/snippets/.keep": "",
         "var/lib/vz/import/.keep": "",
         "var/lib/vz/template/iso/.keep": "",
         "etc/default/grub.d/.keep": "",
         "etc/chrony/conf.d/lab-router.conf": f"server {settings.gateway} iburst\n",
     }
+
+
+def storage_cfg() -> str:
+    """Return the storages that the API serves, as a Proxmox host keeps them for root to read."""
+    where = {"dir": "path /var/lib/vz", "lvmthin": "thinpool data\n\tvgname pve"}
+    return "\n".join(
+        f"{each.kind}: {each.name}\n\t{where[each.kind]}\n\tcontent {','.join(each.content)}\n"
+        for each in (LOCAL, LOCAL_DISKS)
+    )
 
 
 def container(settings: LabSettings, rootfs: Path) -> Container:

@@ -1,7 +1,7 @@
 """What is refused, with its code and its exit code, and that nothing was touched.
 
-Not here, because a container has no cards: shared IOMMU groups and consoles that start at boot; the story on
-virtual machines and the tests of preflight have them.
+Not here, because a container has neither cards nor bridges: shared IOMMU groups, consoles that start at
+boot, bridges that are not there; the story on virtual machines and the tests of preflight have them.
 """
 
 from __future__ import annotations
@@ -100,7 +100,6 @@ CASES = (
         "STORAGE_NO_SNIPPETS",
         declare=_set(*_PVE, "storage", "snippets", value="local-disks"),
     ),
-    Case("a bridge that is not there", "BRIDGE_MISSING", declare=_set(*_PVE, "bridge", value="vmbr9")),
     Case(
         "a certificate that is not the pinned one",
         "CERTIFICATE_UNKNOWN",

@@ -12,7 +12,7 @@ import struct
 import uuid
 from pathlib import Path
 
-from provision.lab.recipe import run, write_files
+from provision.lab.recipe import KERNEL_LINE, run, write_files
 
 SECTOR = 512
 MIB = 1024 * 1024
@@ -148,7 +148,7 @@ def _grub_cfg(fs_uuid: str, kernel_root: str, version: str) -> str:
         "serial --unit=0 --speed=115200\nterminal_input serial\nterminal_output serial\nset timeout=0\n"
         "menuentry Debian {\n"
         f"  search --no-floppy --fs-uuid --set=root {fs_uuid}\n"
-        f"  linux /boot/vmlinuz-{version} root={kernel_root} ro console=ttyS0 loglevel=5\n"
+        f"  linux /boot/vmlinuz-{version} root={kernel_root} ro {KERNEL_LINE}\n"
         f"  initrd /boot/initrd.img-{version}\n}}\n"
     )
 

@@ -43,14 +43,16 @@ the run ends with 5. `destroy` is its own consent: it asks for the inventory's n
 {rows}
 """
 NOT_YET = """\
+## Not tried
+
+`bootstrap` was tried against stand-ins for `pveum`, `pvesh` and `pvesm` and a real SSH server. It was not run
+against a real Proxmox VE: look at the role and the token that it made (`pveum role list`, `pveum acl list`).
+
 ## Not yet
 
 Nothing real stands behind these yet, so there is no such command: {names}.
 """
-PLANNED = (
-    "bootstrap",
-    "kubeconfig",
-)
+PLANNED = ("kubeconfig",)
 
 
 def reference() -> str:

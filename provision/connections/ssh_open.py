@@ -59,7 +59,7 @@ def open_transport(target: Target, fingerprints: Sequence[str], system: str) -> 
     if target.jump is not None:
         chain = open_transport(target.jump, (), target.jump.host)
     try:
-        chain.append(_secured(target, fingerprints, system, chain))
+        chain.append(secured(target, fingerprints, system, chain))
         _log_in(chain[-1], target, system)
     except BaseException:
         close_all(chain)
@@ -121,10 +121,14 @@ def _socket(target: Target, chain: Sequence[paramiko.Transport]) -> socket.socke
     return connection
 
 
-def _secured(
+def secured(
     target: Target, fingerprints: Sequence[str], system: str, chain: Sequence[paramiko.Transport]
 ) -> paramiko.Transport:
-    """Return a connection whose host key is accepted."""
+    """Return a connection whose host key is accepted, before any login.
+
+    Raises:
+        Transient, Permanent, Refused: as `open_transport`.
+    """
     known: list[KnownKey] = []
     if not fingerprints:
         known = known_hosts(*target.known_hosts).keys(target.name, target.port)

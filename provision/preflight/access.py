@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.preflight.model import CannotTellYet, Finding, Rule, Site
+from provision.preflight.privileges import CONFIG
 from provision.resources.contracts import CannotTell, Change, Op
 from provision.resources.proxmox.image import ImageFile
 from provision.resources.proxmox.mapping import PciMapping
@@ -17,7 +18,6 @@ from provision.roles import names
 from provision.roles.pci_mapping import used
 from provision.values.diagnostics import Diagnostic
 
-CONFIG = ("CPU", "Memory", "HWType", "Options", "Disk", "Network", "CDROM", "Cloudinit")
 KEYS = {
     "cores": "CPU",
     "sockets": "CPU",

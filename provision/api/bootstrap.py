@@ -1,0 +1,283 @@
+"""The first trust in a Proxmox VE host: role, user, token, and a first inventory from what is there.
+
+Works through `pveum`, `pvesh` and `pvesm`, as root on the host, as the host's own manual has it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from provision.connections.contracts import ShellConnection
+from provision.engine.perform import who
+from provision.preflight.privileges import DOWNLOAD, paths, role
+from provision.resources.contracts import CannotTell
+from provision.resources.host.driver import HostDriver
+from provision.resources.host.kinds import HOST_KINDS
+from provision.resources.host.pci import PciFunction, PciFunctions
+from provision.resources.host.query_system import Bridge, Bridges
+from provision.resources.host.shell import Shell, ShellResult
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent
+
+ROLE = "Provision"
+USER = "provision@pve"
+FILE_BASED = frozenset({"dir", "nfs", "cifs", "btrfs", "cephfs"})
+"""Types of storages that can hold images and snippets."""
+_VERSION, _ROLES, _USERS = (
+    Shell("pveversion"),
+    Shell("pveum role list --output-format json"),
+    Shell("pveum user list --output-format json"),
+)
+_TOKENS = Shell(f"pveum user token list {USER} --output-format json")
+_NODE, _MEMORY = Shell("uname -n"), Shell("grep MemTotal /proc/meminfo")
+_ADDRESSES, _ROUTE = Shell("ip -o -4 address show scope global"), Shell("ip -4 route show default")
+_STORAGES = Shell('n=$(uname -n); pvesh get "/nodes/${n%%.*}/storage" --output-format json')
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFound:
+    """A storage of the node: its name, type and content types."""
+
+    name: str
+    type: str
+    content: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a host is.
+
+    Args:
+        node: node name in Proxmox VE.
+        version: as `pveversion` says it.
+        roles: privileges by role.
+        users: user ids.
+        tokens: names of our user's tokens.
+        storages: active storages.
+        bridges: names of its network bridges.
+        functions: PCI functions.
+        memory: MiB.
+        networks: address with prefix length by interface.
+        gateway: of the default route, empty without one.
+    """
+
+    node: str
+    version: str
+    roles: Mapping[str, tuple[str, ...]]
+    users: tuple[str, ...]
+    tokens: tuple[str, ...]
+    storages: tuple[StorageFound, ...]
+    bridges: tuple[str, ...]
+    functions: tuple[PciFunction, ...]
+    memory: int
+    networks: Mapping[str, str] = field(default_factory=dict)
+    gateway: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Storages by use; empty where there is none."""
+
+    images: str
+    disks: str
+    snippets: str
+
+    def missing(self, found: Found) -> dict[str, tuple[str, ...]]:
+        """Return the content types that have to be enabled, by storage."""
+        wanted: dict[str, list[str]] = {}
+        for name, kind in ((self.images, "import"), (self.snippets, "snippets")):
+            storage = next((each for each in found.storages if each.name == name), None)
+            if storage is not None and kind not in storage.content:
+                wanted.setdefault(name, []).append(kind)
+        return {name: tuple(kinds) for name, kinds in wanted.items()}
+
+
+def look(connection: ShellConnection, host: str, cancel: Cancel) -> Found:
+    """Ask a host what it is, by one execution; changes nothing.
+
+    Raises:
+        Permanent: it is no Proxmox VE, or one of its own tools fails.
+        ProvisionError: it does not answer.
+    """
+    texts = (_VERSION, _ROLES, _USERS, _TOKENS, _NODE, _MEMORY, _STORAGES, _ADDRESSES, _ROUTE)
+    driver = HostDriver(host, connection, HOST_KINDS, who=who())
+    seen = driver.answer(frozenset({*texts, PciFunctions(), Bridges()}), cancel)
+    if _text(seen.answers.get(_VERSION)) is None:
+        summary = f"{host} has no pveversion: it is no Proxmox VE"
+        raise Permanent(Diagnostic("NO_PROXMOX", summary, host, untouched="Nothing was changed."))
+    bridges, functions = seen.answers.get(Bridges()), seen.answers.get(PciFunctions())
+    route = (_text(seen.answers.get(_ROUTE)) or "").split()[:3]
+    memory = (_text(seen.answers.get(_MEMORY)) or "").split()
+    return Found(
+        node=(_text(seen.answers.get(_NODE)) or "").strip().partition(".")[0],
+        version=(_text(seen.answers.get(_VERSION)) or "").strip(),
+        roles={
+            str(each["roleid"]): _list(each.get("privs"))
+            for each in _rows(seen.answers.get(_ROLES), host, _ROLES)
+        },
+        users=tuple(str(each["userid"]) for each in _rows(seen.answers.get(_USERS), host, _USERS)),
+        tokens=tuple(
+            str(each["tokenid"]) for each in (_rows(seen.answers.get(_TOKENS), host, _TOKENS, lenient=True))
+        ),
+        storages=tuple(
+            StorageFound(str(each["storage"]), str(each["type"]), _list(each.get("content")))
+            for each in _rows(seen.answers.get(_STORAGES), host, _STORAGES)
+            if each.get("active", 1) and each.get("enabled", 1)
+        ),
+        bridges=tuple(each.name for each in bridges if isinstance(each, Bridge))
+        if isinstance(bridges, tuple)
+        else (),
+        functions=functions if isinstance(functions, tuple) else (),
+        networks={
+            row[1]: row[3]
+            for line in (_text(seen.answers.get(_ADDRESSES)) or "").splitlines()
+            if len(row := line.split()) > 3  # noqa: PLR2004 - number, interface, family, address
+        },
+        gateway=route[2] if route[:2] == ["default", "via"] else "",
+        memory=int(memory[1]) // 1024 if len(memory) > 1 and memory[1].isdecimal() else 0,
+    )
+
+
+def choose(found: Found) -> Choice:
+    """Return the storages to use: those that can already, else those that could."""
+
+    def first(wanted: str, types: Iterable[str] | None) -> str:
+        able = [each for each in found.storages if types is None or each.type in types]
+        ready = [each for each in able if wanted in each.content]
+        return next((each.name for each in (*ready, *(able if types else ()))), "")
+
+    blocks = [each.type for each in found.storages if each.type not in FILE_BASED]
+    ready = [each for each in found.storages if each.type in blocks and "images" in each.content]
+    disks = ready[0].name if ready else first("images", None)
+    return Choice(first("import", FILE_BASED), disks, first("snippets", FILE_BASED))
+
+
+def grant(found: Found, choice: Choice, token: str, *, renew: bool = False) -> str:
+    """Return the script that makes role, user and a privilege-separated token, and prints that as JSON.
+
+    It can be repeated: what is there is brought to the same state. A token that is there stays, and nothing
+    is printed, unless it is renewed.
+
+    Args:
+        found: what the host has.
+        choice: the storages that the role is given on.
+        token: the token's name.
+        renew: make the token anew: the old secret ends.
+    """
+    known = found.roles.get("Administrator", ())
+    privileges, _ = role(known)
+    at = paths(
+        found.node,
+        [each for each in (choice.images, choice.disks, choice.snippets) if each],
+        broad=DOWNLOAD not in known,
+    )
+    full = f"{USER}!{token}"
+    verb = "modify" if ROLE in found.roles else "add"
+    commands: list[list[str]] = [["pveum", "role", verb, ROLE, "--privs", ",".join(privileges)]]
+    if USER not in found.users:
+        commands.append(["pveum", "user", "add", USER, "--comment", "provision: by its tokens only"])
+    commands += [["pveum", "acl", "modify", path, "--roles", ROLE, "--users", USER] for path in at]
+    lines = ["set -eu", *(f"{shlex.join(each)} >/dev/null" for each in commands)]
+    there = token in found.tokens
+    if there and renew:
+        lines.append(f"{shlex.join(['pveum', 'user', 'token', 'remove', USER, token])} >/dev/null")
+    if not there or renew:
+        add = ["pveum", "user", "token", "add", USER, token, "--privsep", "1", "--output-format", "json"]
+        lines.append(shlex.join(add))
+    # The rights of such a token are those that both it and its user have.
+    given = [["pveum", "acl", "modify", path, "--roles", ROLE, "--tokens", full] for path in at]
+    lines += [f"{shlex.join(each)} >/dev/null" for each in given]
+    return "\n".join(lines) + "\n"
+
+
+def enable(found: Found, missing: Mapping[str, Sequence[str]]) -> str:
+    """Return the script that adds content types to storages; those that are enabled stay."""
+    lines = ["set -eu"]
+    for storage in found.storages:
+        if storage.name in missing:
+            content = ",".join(dict.fromkeys((*storage.content, *missing[storage.name])))
+            lines.append(shlex.join(["pvesm", "set", storage.name, "--content", content]))
+    return "\n".join(lines) + "\n"
+
+
+def run(connection: ShellConnection, script: str, host: str, cancel: Cancel) -> bytes:
+    """Run a script and return what it printed.
+
+    Raises:
+        Permanent: it failed; the evidence is its last words on the error stream.
+    """
+    streams = (bytearray(), bytearray())
+    code = connection.execute(
+        script.encode(), on_output=lambda data, error: streams[error].extend(data), cancel=cancel
+    )
+    if code != 0:
+        words = bytes(streams[1]).decode("utf-8", "replace").splitlines()[-10:]
+        why = "the connection was cut" if code is None else f"a command ended with {code}"
+        raise Permanent(
+            Diagnostic(
+                "BOOTSTRAP_FAILED",
+                f"{host}: {why}",
+                host,
+                evidence=tuple(words),
+                remedy="mend it and run the same command again: it goes on from what is there",
+            )
+        )
+    return bytes(streams[0])
+
+
+def secret_of(answer: bytes) -> SecretStr | None:
+    """Return the token's secret from what `pveum user token add` printed, or None."""
+    try:
+        value = json.loads(answer)["value"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return SecretStr(str(value))
+
+
+def write_secret(path: Path, secret: SecretStr) -> None:
+    """Write a secret, readable by its owner only from its first byte."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(secret.get_secret_value() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _text(answer: object) -> str | None:
+    if not isinstance(answer, ShellResult) or answer.rc != 0:
+        return None
+    return answer.stdout.decode("utf-8", "replace")
+
+
+def _rows(answer: object, host: str, query: Shell, *, lenient: bool = False) -> list[dict[str, object]]:
+    try:
+        found = json.loads(_text(answer) or "")
+        return [dict(each) for each in found]
+    except (ValueError, TypeError):
+        if lenient:  # a user that is not there has no tokens
+            return []
+    words: tuple[str, ...] = ()
+    if isinstance(answer, ShellResult):
+        words = tuple(answer.stderr.decode("utf-8", "replace").splitlines()[-5:])
+    elif isinstance(answer, CannotTell):
+        words = (answer.reason,)
+    summary = f"{host}: `{query.command}` gives no answer"
+    raise Permanent(Diagnostic("BOOTSTRAP_FAILED", summary, host, evidence=words))
+
+
+def _list(value: object) -> tuple[str, ...]:
+    """Return a list that PVE prints as text with commas, or as an object whose keys count."""
+    if isinstance(value, Mapping):
+        return tuple(str(each) for each in value)
+    return tuple(each for each in str(value or "").replace(" ", ",").split(",") if each)

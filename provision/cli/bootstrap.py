@@ -1,0 +1,253 @@
+"""The command that makes the first trust in a Proxmox VE host."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from provision.cli.files import write_file
+from provision.cli.state import Debug, on_terminal, out, usage
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent, Refused
+
+if TYPE_CHECKING:
+    from provision.api.bootstrap import Choice, Found
+    from provision.connections.contracts import ShellConnection, SshEndpoint
+
+TARGET = re.compile(r"(?P<user>[^@\s]+)@(?P<host>[^@:\s\[\]]+)(?::(?P<port>[0-9]+))?")
+NAME = re.compile(r"[a-z][a-z0-9-]*")
+API_PORT = 8006
+NOT_LET_IN = frozenset({"SSH_AUTH_FAILED", "SSH_KEY_UNREADABLE"})
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(bootstrap)
+
+
+def bootstrap(
+    target: Annotated[
+        str, typer.Argument(metavar="root@HOST", help="The host, with :PORT for SSH if it is not 22.")
+    ],
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Name of inventory and token.")
+    ] = "site",
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The inventory to write.", show_default="NAME.yaml"),
+    ] = None,
+    key: Annotated[
+        Path, typer.Option("--key", metavar="FILE", help="Private key to log in with; its .pub is installed.")
+    ] = Path("~/.ssh/id_ed25519"),
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="Where the token's secret is kept.",
+            show_default="~/.config/provision/NAME.token",
+        ),
+    ] = None,
+    host_key: Annotated[
+        str | None, typer.Option("--host-key", metavar="SHA256:...", help="The SSH host key to accept.")
+    ] = None,
+    certificate: Annotated[
+        str | None, typer.Option("--certificate", metavar="AA:BB:...", help="The certificate to accept.")
+    ] = None,
+    enable_content: Annotated[
+        bool, typer.Option("--enable-content", help="Enable missing content types of storages, unasked.")
+    ] = False,
+    renew: Annotated[bool, typer.Option("--renew", help="Make the token anew; the old secret ends.")] = False,
+    debug: Debug = False,  # noqa: ARG001 - its callback does the work
+) -> int:
+    """Make the first trust in a Proxmox VE host: key, role, user, token, and a first inventory.
+
+    Shows the fingerprints of SSH and certificate for one confirmation (without a terminal, give both), logs
+    in by key or asks for the password once, installs the public key, and makes a role with what provision
+    needs and no more, a user without password, and a privilege-separated token. Repeating it goes on from
+    what is there.
+    """
+    from provision.api import bootstrap as library  # noqa: PLC0415 - keep --help fast
+    from provision.api.first_inventory import Trusted, first_inventory  # noqa: PLC0415 - keep --help fast
+    from provision.connections.contracts import SshEndpoint  # noqa: PLC0415 - keep --help fast
+
+    host, port = _target(target)
+    if NAME.fullmatch(name) is None:
+        raise usage("NAME_WRONG", f"{name!r} is no name: lower-case letters, digits and hyphens")
+    file = output or Path(f"{name}.yaml")
+    if file.exists():
+        raise usage("FILE_EXISTS", f"{file} exists and is left as it is", "give --out another file")
+    secret_file = token_file or Path("~/.config/provision") / f"{name}.token"
+    public = _public(key)
+    address = _address(SshEndpoint(host, "root", port))
+    shown = _fingerprints(SshEndpoint(host, "root", port), address, host_key, certificate)
+    endpoint = SshEndpoint(host, "root", port, key.expanduser(), fingerprints=(shown[0],))
+    cancel = Cancel()
+    connection = _let_in(endpoint, public)
+    found = library.look(connection, host, cancel)
+    choice = library.choose(found)
+    _enable(found, choice, connection, host, unasked=enable_content)
+    kept = secret_file.expanduser()
+    if name in found.tokens and not renew and not kept.exists():
+        raise usage(
+            "TOKEN_EXISTS",
+            f"{host} has the token {library.USER}!{name} already, and its secret is not in {kept}",
+            "give --renew (who uses the old secret is locked out), or another --name",
+        )
+    script = library.grant(found, choice, name, renew=renew)
+    secret = library.secret_of(library.run(connection, script, host, cancel))
+    if secret is not None:
+        library.write_secret(kept, secret)
+    trusted = Trusted(address, port, *shown, key, name, secret_file)
+    write_file(file, first_inventory(name, found, choice, trusted))
+    out().print(
+        f"{found.node} ({found.version}) trusts this machine's token {library.USER}!{name}", soft_wrap=True
+    )
+    out().print(f"Written: {secret_file}", soft_wrap=True)
+    out().print(f"Written: {file}; next: declare nodes in it, then provision plan {file}", soft_wrap=True)
+    return 0
+
+
+def connect(endpoint: SshEndpoint) -> ShellConnection:
+    """Return a connection that is opened when it is first used."""
+    from provision.connections.ssh import SshConnection  # noqa: PLC0415 - keep --help fast
+
+    return SshConnection(endpoint)
+
+
+def _target(text: str) -> tuple[str, int | None]:
+    match = TARGET.fullmatch(text)
+    if match is None or match["user"] != "root":
+        raise usage("TARGET_WRONG", f"{text!r} is not like root@HOST", "only root may make roles and tokens")
+    return match["host"], int(match["port"]) if match["port"] else None
+
+
+def _public(key: Path) -> str:
+    file = Path(f"{key.expanduser()}.pub")
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except OSError as problem:
+        summary = f"{file} cannot be read: {problem.strerror}"
+        raise usage("PUBLIC_KEY_MISSING", summary, f"ssh-keygen -t ed25519 -f {key}, or give --key") from None
+
+
+def _address(endpoint: SshEndpoint) -> str:
+    """Return the IPv4 address of a host, which may be a name in DNS or in ~/.ssh/config."""
+    from provision.connections.ssh_target import resolve  # noqa: PLC0415 - keep --help fast
+
+    name = resolve(endpoint).host
+    try:
+        return str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+    except OSError as problem:
+        raise usage("TARGET_WRONG", f"{name} has no IPv4 address: {problem.strerror}") from None
+
+
+def _fingerprints(
+    endpoint: SshEndpoint, address: str, host_key: str | None, certificate: str | None
+) -> tuple[str, str]:
+    """Return the fingerprints of host key and certificate that a person, or the command line, accepts.
+
+    Raises:
+        Refused: what is shown is not what was given.
+        UsageError: nobody can be asked.
+    """
+    from provision.connections.first_login import certificate_of  # noqa: PLC0415 - keep --help fast
+    from provision.connections.ssh_open import shown_fingerprint  # noqa: PLC0415 - keep --help fast
+    from provision.connections.ssh_target import resolve  # noqa: PLC0415 - keep --help fast
+
+    host = endpoint.address
+    shown = (shown_fingerprint(resolve(endpoint), host), certificate_of(address, API_PORT))
+    given = (host_key, certificate.upper() if certificate else None)
+    for what, seen, wanted in zip(("host key", "certificate"), shown, given, strict=True):
+        if wanted is not None and wanted != seen:
+            summary = f"{host} shows another {what} than the one that was given"
+            evidence = (f"given: {wanted}", f"shown: {seen}")
+            raise Refused(
+                Diagnostic(
+                    "HOST_KEY_CHANGED", summary, host, evidence=evidence, untouched="Nothing was sent to it."
+                )
+            )
+    out().print(f"{host} shows the host key     {shown[0]}", soft_wrap=True)
+    out().print(f"{host} shows the certificate  {shown[1]}", soft_wrap=True)
+    if None not in given:
+        return shown
+    if not on_terminal():
+        raise usage(
+            "CONFIRMATION_MISSING",
+            "there is no terminal to ask on, and nobody has said that these are the host's own",
+            "give --host-key and --certificate, as the host itself shows them",
+        )
+    out().print(
+        "On the host: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub, and pvenode cert info", soft_wrap=True
+    )
+    if not _yes("Are both the host's own?"):
+        raise Refused(
+            Diagnostic("HOST_KEY_UNKNOWN", f"{host} was not accepted", host, untouched="Nothing was sent.")
+        )
+    return shown
+
+
+def _let_in(endpoint: SshEndpoint, public: str) -> ShellConnection:
+    """Return a connection by our key: it is there, or an agent's key or the password installs it."""
+    from provision.api.bootstrap import run  # noqa: PLC0415 - keep --help fast
+    from provision.connections.first_login import install_key, key_script  # noqa: PLC0415 - keep --help fast
+
+    connection = connect(endpoint)
+    if _works(connection, endpoint):
+        return connection
+    other = connect(replace(endpoint, key=None))
+    if _works(other, endpoint):
+        run(other, key_script(public), endpoint.address, Cancel())
+        other.close()
+        return connect(endpoint)
+    if not on_terminal():
+        raise usage(
+            "PASSWORD_MISSING",
+            f"{endpoint.address} takes none of our keys, and there is no terminal to ask for the password",
+            f"ssh-copy-id -i {endpoint.key}.pub root@{endpoint.address}",
+        )
+    from pydantic import SecretStr  # noqa: PLC0415 - slow
+
+    install_key(endpoint, SecretStr(getpass.getpass(f"Password of root@{endpoint.address}: ")), public)
+    return connect(endpoint)
+
+
+def _works(connection: ShellConnection, endpoint: SshEndpoint) -> bool:
+    from provision.api.bootstrap import run  # noqa: PLC0415 - keep --help fast
+
+    try:
+        run(connection, "exit 0\n", endpoint.address, Cancel())
+    except Permanent as problem:
+        if problem.diagnostics[0].code in NOT_LET_IN:
+            return False
+        raise
+    return True
+
+
+def _enable(found: Found, choice: Choice, connection: ShellConnection, host: str, *, unasked: bool) -> None:
+    """Enable content types that storages lack, if the person agrees; say so otherwise."""
+    from provision.api.bootstrap import enable, run  # noqa: PLC0415 - keep --help fast
+
+    missing = choice.missing(found)
+    for name, kinds in missing.items():
+        what = f"the content type{'s' if kinds[1:] else ''} {' and '.join(kinds)} on storage {name}"
+        if unasked or (on_terminal() and _yes(f"Enable {what}? Images and first boots need it.")):
+            run(connection, enable(found, {name: kinds}), host, Cancel())
+            out().print(f"Enabled {what}", soft_wrap=True)
+        else:
+            out().print(
+                f"Missing is {what}: give --enable-content, or see pvesm set {name} --content", soft_wrap=True
+            )
+
+
+def _yes(question: str) -> bool:
+    from provision.cli.prompts import yes_or_no  # noqa: PLC0415 - keep --help fast
+
+    return yes_or_no(question)

@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+import json
+import re
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provision.api.bootstrap import Choice, Found, StorageFound, choose, enable, grant, look
+from provision.api.first_inventory import Trusted, first_inventory
+from provision.cli import bootstrap, main
+from provision.connections.contracts import SshEndpoint
+from provision.connections.local import LocalConnection
+from provision.inventory import load
+from provision.preflight import access, privileges
+from provision.resources.host.pci import PciFunction
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent
+from tests.unit.roles_vm.world import World
+
+SECRET = "11111111-2222-3333-4444-555555555555"
+KEY = "SHA256:" + "k" * 43
+CERTIFICATE = ":".join(["AB"] * 32)
+ALL = [
+    *privileges.VM,
+    *privileges.STORAGE,
+    "SDN.Use",
+    *privileges.MAPPING,
+    "Sys.AccessNetwork",
+    "Sys.Console",
+]
+OLD = [*(each for each in ALL if each != "Sys.AccessNetwork"), "Sys.Audit", "Sys.Modify", "VM.Monitor"]
+GPU = PciFunction("0000:02:00.0", "10de", "2204", "030000", "vfio-pci", "14", boot_vga=True)
+FOUND = Found(
+    node="pve",
+    version="pve-manager/9.0.10",
+    roles={"Administrator": tuple(ALL)},
+    users=("root@pam",),
+    tokens=(),
+    storages=(
+        StorageFound("local", "dir", ("iso", "vztmpl", "backup")),
+        StorageFound("local-zfs", "zfspool", ("images", "rootdir")),
+    ),
+    bridges=("vmbr0", "vmbr1"),
+    functions=(GPU, PciFunction("0000:02:00.1", "10de", "1aef", "040300", "", "14")),
+    memory=65536,
+    networks={"vmbr0": "192.168.1.5/24"},
+    gateway="192.168.1.1",
+)
+CHOICE = Choice("local", "local-zfs", "local")
+
+
+# ---------------------------------------------------------------- privileges
+
+
+def test_the_role_of_bootstrap_is_enough_for_a_whole_life(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    have, missing = privileges.role(ALL)
+    assert missing == ()
+    world.pve.rights = {
+        path: dict.fromkeys(have, 1) for path in privileges.paths("pve", ["local", "local-zfs"])
+    }
+    assert world.apply().exit_code == 0
+    assert world.destroy().exit_code == 0
+    del world.pve.rights["/vms"]
+    assert [each.code for each in world.plan().refusals] == ["PVE_PRIV_MISSING"]
+
+
+def test_preflight_names_no_privilege_that_the_role_lacks() -> None:
+    text = Path(str(access.__file__)).read_text()
+    named = re.findall(r'"((?:VM|Datastore|SDN|Mapping|Sys)\.[A-Za-z.]+)"', text)
+    assert named
+    assert set(named) <= {*privileges.role(ALL)[0], *privileges.DOWNLOAD_BROAD}
+
+
+def test_versions_differ_in_what_a_download_needs() -> None:
+    have, missing = privileges.role(OLD)
+    assert missing == ()
+    assert {"Sys.Audit", "Sys.Modify"} <= set(have)
+    assert "Sys.AccessNetwork" not in have
+    assert "VM.Monitor" not in have
+    assert "/" in privileges.paths("pve", [], broad=True)
+    assert "/" not in privileges.paths("pve", ["local"])
+
+
+# ---------------------------------------------------------------- pure parts
+
+
+def test_storages_are_chosen_by_what_they_can() -> None:
+    assert choose(FOUND) == CHOICE
+    assert CHOICE.missing(FOUND) == {"local": ("import", "snippets")}
+    ready = (*FOUND.storages, StorageFound("nas", "nfs", ("import", "snippets", "images")))
+    assert choose(replace(FOUND, storages=ready)) == Choice("nas", "local-zfs", "nas")
+    only = (StorageFound("local", "dir", ("images", "import", "snippets")),)
+    assert choose(replace(FOUND, storages=only)) == Choice("local", "local", "local")
+    script = enable(FOUND, CHOICE.missing(FOUND))
+    assert "pvesm set local --content iso,vztmpl,backup,import,snippets" in script
+
+
+def test_the_token_is_separated_and_given_on_what_is_used_only() -> None:
+    script = grant(FOUND, CHOICE, "site")
+    assert "pveum role add Provision" in script
+    assert "pveum user token add provision@pve site --privsep 1" in script
+    paths = set(re.findall(r"acl modify (\S+) --roles Provision --tokens 'provision@pve!site'", script))
+    assert paths == {
+        "/vms",
+        "/storage/local",
+        "/storage/local-zfs",
+        "/sdn/zones/localnetwork",
+        "/mapping/pci",
+        "/nodes/pve",
+    }
+
+
+def test_repeating_keeps_the_token_unless_it_is_renewed() -> None:
+    there = replace(FOUND, roles={**FOUND.roles, "Provision": ()}, users=("provision@pve",), tokens=("site",))
+    again = grant(there, CHOICE, "site")
+    assert "role modify Provision" in again
+    assert "user add" not in again
+    assert "token add" not in again
+    renewed = grant(there, CHOICE, "site", renew=True)
+    assert renewed.index("token remove provision@pve site") < renewed.index("token add provision@pve site")
+
+
+def test_the_first_inventory_is_valid_and_says_what_was_found(tmp_path: Path) -> None:
+    (tmp_path / "id").write_text("x")
+    (tmp_path / "t").write_text("s")
+    trusted = Trusted("192.168.1.5", 2222, KEY, CERTIFICATE, tmp_path / "id", "site", tmp_path / "t")
+    file = tmp_path / "site.yaml"
+    file.write_text(first_inventory("site", FOUND, CHOICE, trusted))
+    inventory = load(file)
+    host = inventory.hypervisors["pve"]
+    assert (host.api.token_id, host.api.fingerprint) == ("provision@pve!site", CERTIFICATE)
+    assert (host.ssh.host_key, host.ssh.port) == (KEY, 2222)
+    assert (host.storage.images, host.storage.disks, host.storage.snippets) == ("local", "local-zfs", "local")
+    assert host.cards["gpu1"].drives_console
+    assert host.cards["gpu1"].id == "10de:2204"
+    assert "IOMMU group 14" in file.read_text()
+    assert inventory.placeholders() == []
+    assert inventory.network is not None
+    assert (str(inventory.network.cidr), inventory.network.gateway) == ("192.168.1.0/24", "192.168.1.1")
+
+
+# ---------------------------------------------------------------- the command, on stand-ins for its tools
+
+
+PVEUM = """#!/bin/sh
+printf 'pveum %s\\n' "$*" >>"$FAKE/log"
+case "$*" in
+"role list"*) cat "$FAKE/roles" ;;
+"user list"*) cat "$FAKE/users" ;;
+"user token list"*) cat "$FAKE/tokens" 2>/dev/null || { echo 'no such user' >&2; exit 255; } ;;
+"user token add"*) echo '[{"tokenid":"site"}]' >"$FAKE/tokens"
+  echo '{"full-tokenid":"provision@pve!site","info":{"privsep":"1"},"value":"SECRET"}' ;;
+"role add"*) if [ -e "$FAKE/fail" ]; then echo 'permission denied' >&2; exit 13; fi ;;
+esac
+""".replace("SECRET", SECRET)
+
+
+@dataclass
+class Fake:
+    """A host with stand-ins for Proxmox VE's tools, and the command pointed at it."""
+
+    folder: Path
+    run: Callable[..., int]
+
+    @property
+    def log(self) -> list[str]:
+        file = self.folder / "log"
+        return file.read_text().splitlines() if file.exists() else []
+
+
+class RefusingConnection(LocalConnection):
+    """A host that takes none of our keys."""
+
+    def execute(self, script: bytes, **_: Any) -> int | None:
+        del script
+        raise Permanent(Diagnostic("SSH_AUTH_FAILED", "none of our keys"))
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    folder = tmp_path / "fake"
+    (folder / "bin").mkdir(parents=True)
+    storages = [
+        {
+            "storage": each.name,
+            "type": each.type,
+            "content": ",".join(each.content),
+            "active": 1,
+            "enabled": 1,
+        }
+        for each in FOUND.storages
+    ]
+    (folder / "roles").write_text(
+        json.dumps([{"roleid": "Administrator", "privs": ",".join(ALL), "special": 1}])
+    )
+    (folder / "users").write_text(json.dumps([{"userid": "root@pam"}]))
+    (folder / "storages").write_text(json.dumps(storages))
+    tools = {
+        "pveum": PVEUM,
+        "pvesh": '#!/bin/sh\ncat "$FAKE/storages"\n',
+        "pvesm": '#!/bin/sh\nprintf \'pvesm %s\\n\' "$*" >>"$FAKE/log"\n',
+        "ip": "#!/bin/sh\ncase $* in *route*) echo 'default via 192.168.1.1 dev vmbr0' ;;\n"
+        "*) echo '4: vmbr0    inet 192.168.1.5/24 scope global vmbr0' ;; esac\n",
+        "pveversion": "#!/bin/sh\necho pve-manager/9.0.10/abc\n",
+    }
+    for name, text in tools.items():
+        tool = folder / "bin" / name
+        tool.write_text(text)
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("FAKE", str(folder))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(bootstrap, "connect", lambda _endpoint: LocalConnection(("/bin/sh", "-s")))
+    monkeypatch.setattr("provision.connections.ssh_open.shown_fingerprint", lambda _target, _system: KEY)
+    monkeypatch.setattr("provision.connections.first_login.certificate_of", lambda _host, _port: CERTIFICATE)
+    (tmp_path / "id").write_text("private")
+    (tmp_path / "id.pub").write_text("ssh-ed25519 AAAA me\n")
+
+    def run(*argv: str, typed: str | None = None, target: str = "root@192.168.1.5") -> int:
+        monkeypatch.setattr(bootstrap, "on_terminal", lambda: typed is not None)
+        monkeypatch.setattr("provision.cli.prompts._read", lambda _prompt: typed or "")
+        out = ["--out", str(tmp_path / "site.yaml"), "--token-file", str(tmp_path / "secret" / "token")]
+        return main.main(["bootstrap", target, "--key", str(tmp_path / "id"), *out, *argv])
+
+    return Fake(folder, run)
+
+
+GIVEN = ("--host-key", KEY, "--certificate", CERTIFICATE)
+
+
+def test_bootstrap_makes_role_user_token_secret_and_inventory(
+    fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fake.run(*GIVEN, "--enable-content") == 0
+    secret = tmp_path / "secret" / "token"
+    assert secret.read_text().strip() == SECRET
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    token = load(tmp_path / "site.yaml").hypervisors
+    (host,) = token.values()
+    assert host.api.token is not None
+    assert host.api.token.open().get_secret_value() == SECRET
+    captured = capsys.readouterr()
+    assert SECRET not in captured.out + captured.err
+    assert SECRET not in "".join(fake.log) + (tmp_path / "site.yaml").read_text()
+    assert any(each.startswith("pveum role add Provision --privs VM.Allocate,") for each in fake.log)
+    assert "pvesm set local --content iso,vztmpl,backup,import,snippets" in fake.log
+
+
+def test_one_question_confirms_both_fingerprints(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fake.run(typed="n\n") == 4
+    assert fake.log == []
+    out = capsys.readouterr().out
+    assert KEY in out
+    assert CERTIFICATE in out
+    assert fake.run(typed="y\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "target", "code", "said"),
+    [
+        ((), "root@127.0.0.1", 64, "give --host-key and --certificate"),
+        (("--host-key", "SHA256:" + "x" * 43), "root@127.0.0.1", 4, "another host key"),
+        (("--certificate", ":".join(["CD"] * 32)), "root@127.0.0.1", 4, "another certificate"),
+        (GIVEN, "admin@h", 64, "only root"),
+        ((*GIVEN, "--name", "A B"), "root@127.0.0.1", 64, "lower-case"),
+        ((*GIVEN, "--key", "/nonexistent/id"), "root@127.0.0.1", 64, "ssh-keygen"),
+    ],
+)
+def test_nothing_is_touched_before_all_is_clear(
+    argv: tuple[str, ...],
+    target: str,
+    code: int,
+    said: str,
+    fake: Fake,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert fake.run(*argv, target=target) == code
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert fake.log == []
+
+
+def test_without_content_types_the_person_is_told(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fake.run(*GIVEN) == 0
+    assert "--enable-content" in capsys.readouterr().out
+    assert not [each for each in fake.log if each.startswith("pvesm")]
+
+
+def test_a_token_whose_secret_is_lost_is_renewed_only_when_asked(
+    fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (fake.folder / "tokens").write_text('[{"tokenid": "site"}]')
+    assert fake.run(*GIVEN) == 64
+    assert "--renew" in capsys.readouterr().err
+    assert not (tmp_path / "site.yaml").exists()
+    assert fake.run(*GIVEN, "--renew") == 0
+    assert "pveum user token remove provision@pve site" in fake.log
+
+
+def test_what_fails_on_the_host_is_shown_and_can_be_repeated(
+    fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (fake.folder / "fail").touch()
+    assert fake.run(*GIVEN) == 1
+    assert "permission denied" in capsys.readouterr().err
+    assert not (tmp_path / "site.yaml").exists()
+    (fake.folder / "fail").unlink()
+    assert fake.run(*GIVEN) == 0
+    assert fake.run(*GIVEN) == 64
+    assert "FILE_EXISTS" in capsys.readouterr().err
+
+
+def test_a_host_without_proxmox_is_left(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    (fake.folder / "bin" / "pveversion").unlink()
+    assert fake.run(*GIVEN) == 1
+    assert "NO_PROXMOX" in capsys.readouterr().err
+    assert not [each for each in fake.log if "list" not in each]
+
+
+def test_the_password_is_asked_once_and_installs_the_key(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[SshEndpoint, str, str]] = []
+    monkeypatch.setattr("getpass.getpass", lambda _prompt: "hunter2")
+
+    def install(endpoint: SshEndpoint, password: Any, public: str) -> None:
+        asked.append((endpoint, password.get_secret_value(), public))
+
+    def connect(_endpoint: SshEndpoint) -> LocalConnection:
+        return LocalConnection(("/bin/sh", "-s")) if asked else RefusingConnection()
+
+    monkeypatch.setattr(bootstrap, "connect", connect)
+    monkeypatch.setattr("provision.connections.first_login.install_key", install)
+    assert fake.run(*GIVEN) == 64  # no terminal: no password
+    assert fake.run(*GIVEN, typed="n\n") == 0
+    ((endpoint, password, public),) = asked
+    assert endpoint.fingerprints == (KEY,)
+    assert (password, public) == ("hunter2", "ssh-ed25519 AAAA me")
+
+
+def test_one_execution_looks_and_changes_nothing(fake: Fake) -> None:
+    connection = LocalConnection(("/bin/sh", "-s"))
+    found = look(connection, "pve", Cancel())
+    assert connection.executions == 1
+    assert found.version == "pve-manager/9.0.10/abc"
+    assert found.roles["Administrator"] == tuple(ALL)
+    assert found.storages == FOUND.storages
+    assert found.memory > 0
+    assert found.tokens == ()
+    assert all("list" in each for each in fake.log)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import provision
+from provision.cli.main import app
+
+SOURCE = Path(provision.__file__).parent
+NAMED = re.compile(r"(?<![\w./-])provision ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
+PROSE = frozenset({"itself", "event", "runs on", "inventory", "out", "lab guest"})
+"""What follows the name where no command is meant."""
+
+
+def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield all texts that a user may read: strings, with what is filled in left as X; no docstrings."""
+    silent: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            silent.add(node.value)  # docstrings, also of attributes
+        if isinstance(node, ast.JoinedStr):
+            silent.update(node.values)
+            parts = [each.value if isinstance(each, ast.Constant) else "X" for each in node.values]
+            yield node.lineno, "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in silent:
+            yield node.lineno, node.value
+
+
+def commands() -> dict[str, tuple[str, ...]]:
+    """Return all commands, with those of a group."""
+    root: Any = typer.main.get_command(app)
+    return {name: tuple(getattr(each, "commands", ())) for name, each in root.commands.items()}
+
+
+def wrong(text: str, known: dict[str, tuple[str, ...]]) -> list[str]:
+    """Return what a text names as a command and is none."""
+    found = []
+    for match in NAMED.finditer(text):
+        first, second = match[1], match[2] or ""
+        if first in PROSE or f"{first} {second}" in PROSE:
+            continue
+        if first not in known or (known[first] and second and second not in known[first]):
+            found.append(match[0])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("provision trust X router", []),
+        ("take it over: provision impart X", ["provision impart"]),
+        ("provision lab up X", []),
+        ("provision lab upp X", ["provision lab upp"]),
+        ("provision runs on X, which has to reboot", []),
+        ("provision-lab is", []),
+    ],
+)
+def test_a_command_that_does_not_exist_is_found(text: str, said: list[str]) -> None:
+    assert wrong(text, commands()) == said
+
+
+def test_every_command_that_a_text_names_is_one() -> None:
+    known = commands()
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}: {each}"
+        for path in SOURCE.rglob("*.py")
+        for line, text in texts(ast.parse(path.read_text(encoding="utf-8")))
+        for each in wrong(text, known)
+    ]
+    assert found == []

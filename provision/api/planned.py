@@ -1,4 +1,4 @@
-"""A plan as events, and the exit code that follows from it."""
+"""A plan and the results of checks as events, and the exit code that follows from a plan."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 from provision.engine.journal import shown
 from provision.engine.model import Plan, PlannedChange, StepId
-from provision.values.events import ChangePlanned, Event, PlanMade, Problem, StepOpen
+from provision.values.events import ChangePlanned, CheckDone, Event, PlanMade, Problem, StepOpen
 from provision.values.outcomes import ExitCode, worst
+from provision.verify.model import CheckResult
 
 
 def plan_events(run: str, plan: Plan, mask: Callable[[str], str]) -> Iterator[Event]:
@@ -76,3 +77,16 @@ def plan_code(plan: Plan, *, detailed: bool = False) -> ExitCode:
     if detailed and any(each.changes or each.late for each in plan.steps):
         codes.append(ExitCode.CHANGES)
     return worst(codes)
+
+
+def check_event(run: str, result: CheckResult, mask: Callable[[str], str]) -> CheckDone:
+    """Return the event of a check that has ended."""
+    return CheckDone(
+        run=run,
+        name=result.name,
+        subject=result.subject,
+        outcome=str(result.outcome),
+        message=mask(result.message),
+        excused=result.excused,
+        seconds=result.seconds,
+    )

@@ -10,7 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from provision.api.planned import plan_code, plan_events
+from provision.api.answers import Answers
+from provision.api.planned import check_event, plan_code, plan_events
 from provision.api.wiring import open_system, read_playbook, roles_of, state_folder
 from provision.connections.contracts import (
     Endpoint,
@@ -35,13 +36,13 @@ from provision.engine.work import Planned
 from provision.engine.world import Options, Parent, Verification, World
 from provision.inventory import Inventory, Subject, declared_features, features_unserved, select
 from provision.inventory import load as load_inventory
-from provision.resources.contracts import Driver, Resource, Snapshot
+from provision.resources.contracts import Driver, Resource
 from provision.roles.contracts import NotThere, SystemSpec
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Consent, Effect
 from provision.values.errors import Refused, UsageError
-from provision.values.events import CheckDone, Emitter, Event, RunEnded, RunStarted
+from provision.values.events import Emitter, Event, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode
 from provision.values.redaction import Redactor
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
@@ -59,34 +60,6 @@ HOST_ROLES = frozenset({"hypervisor_host", "host_resources", "image"})
 def nobody(_question: str) -> bool | None:
     """Answer for a person who is not there."""
     return None
-
-
-class Answers:
-    """The session as verification sees it; what it asks is asked in advance the next time."""
-
-    def __init__(self, session: Session, cancel: Cancel) -> None:
-        self._session = session
-        self._cancel = cancel
-        self.asked: dict[str, set[Any]] = {}
-
-    def ask(self, system: str, queries: Iterable[Any], *, fresh: bool = False) -> Snapshot:
-        """Return answers: those at hand (none if `fresh`), the missing ones by one round trip.
-
-        Raises:
-            ProvisionError: the system gives no answers.
-        """
-        wanted = frozenset(queries)
-        self.asked.setdefault(system, set()).update(wanted)
-        return self._session.ask(system, wanted, self._cancel, fresh=fresh)
-
-    def away(self, system: str) -> str:
-        """Return why a system cannot be asked, or an empty string."""
-        found = self._session.systems.get(system)
-        if found is None:
-            return f"there is no system {system}"
-        if found.snapshot is not None or found.error is None:
-            return ""
-        return found.error.diagnostics[0].summary
 
 
 @dataclass
@@ -422,17 +395,7 @@ class Site:
         observe(self.session, wanted, remembered, cancel)
 
         def tell(result: CheckResult) -> None:
-            emit(
-                CheckDone(
-                    run=run,
-                    name=result.name,
-                    subject=result.subject,
-                    outcome=str(result.outcome),
-                    message=self.redactor.text(result.message),
-                    excused=result.excused,
-                    seconds=result.seconds,
-                )
-            )
+            emit(check_event(run, result, self.redactor.text))
 
         report = self._checks(answers, options, cancel, tell)
         self._remember(options, answers.asked)

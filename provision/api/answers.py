@@ -1,0 +1,38 @@
+"""The session as verification sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from provision.engine.session import Session
+from provision.resources.contracts import Snapshot
+from provision.values.cancel import Cancel
+
+
+class Answers:
+    """The session as verification sees it; what it asks is asked in advance the next time."""
+
+    def __init__(self, session: Session, cancel: Cancel) -> None:
+        self._session = session
+        self._cancel = cancel
+        self.asked: dict[str, set[Any]] = {}
+
+    def ask(self, system: str, queries: Iterable[Any], *, fresh: bool = False) -> Snapshot:
+        """Return answers: those at hand (none if `fresh`), the missing ones by one round trip.
+
+        Raises:
+            ProvisionError: the system gives no answers.
+        """
+        wanted = frozenset(queries)
+        self.asked.setdefault(system, set()).update(wanted)
+        return self._session.ask(system, wanted, self._cancel, fresh=fresh)
+
+    def away(self, system: str) -> str:
+        """Return why a system cannot be asked, or an empty string."""
+        found = self._session.systems.get(system)
+        if found is None:
+            return f"there is no system {system}"
+        if found.snapshot is not None or found.error is None:
+            return ""
+        return found.error.diagnostics[0].summary

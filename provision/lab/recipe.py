@@ -37,7 +37,8 @@ _DISABLED = ("dnsmasq.service",)
 _FILES = {
     "etc/systemd/network/90-default.network": "[Match]\nName=en* eth*\n\n[Network]\nDHCP=ipv4\n",
     "etc/systemd/system/lab-time-sources.service": (
-        "[Unit]\nDescription=Hand DHCP's time servers to chrony\nAfter=chrony.service\n\n"
+        "[Unit]\nDescription=Hand DHCP's time servers to chrony\n"
+        "After=chrony.service lab-time-sources.path\n\n"
         "[Service]\nType=oneshot\nExecStart=/usr/local/lib/lab-time-sources\n"
     ),
     "etc/systemd/system/lab-time-sources.path": (
@@ -101,7 +102,9 @@ def build_base(target: Path, progress: Progress) -> None:
         (root / "etc/systemd/system/multi-user.target.wants" / name).unlink(missing_ok=True)
     wants = "etc/systemd/system/multi-user.target.wants"
     link(root, f"{wants}/systemd-networkd.service", "/lib/systemd/system/systemd-networkd.service")
-    link(root, f"{wants}/lab-time-sources.path", "/etc/systemd/system/lab-time-sources.path")
+    # The service too: the lease may have come before the watch for it began.
+    for unit in ("lab-time-sources.path", "lab-time-sources.service"):
+        link(root, f"{wants}/{unit}", f"/etc/systemd/system/{unit}")
     write_files(root, _FILES)
     install_asset(root, "lab-time-sources", "usr/local/lib/lab-time-sources")
     for key in (root / "etc/ssh").glob("ssh_host_*"):

@@ -69,8 +69,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SweepReport]:
     try:
         site.provision("lab", "up", site.file).ended(0)
         site.apply().ended(0)
-        yield sweep(site.file, site.lab, f"provision-{site.name}", site.state)
-        site.apply("--strict").ended(0)
+        made = sweep(site.file, site.lab, f"provision-{site.name}", site.state, width=2)
+        site.provision("verify", site.file).ended(0)
+        yield made
     finally:
         clear(site)
 

@@ -251,8 +251,8 @@ def swap(each: Any) -> Iterator[Mutation]:
 
 def command(each: Any) -> Iterator[Mutation]:
     """Damage what a command makes: removed."""
-    path = shlex.quote(each.creates)
-    yield _shell("removed", f"mkdir -p {BAG}; mv {path} {BAG}/made", f"mv {BAG}/made {path}")
+    path, aside = shlex.quote(each.creates), shlex.quote(f"{BAG}/{each.creates.replace('/', '_')}")
+    yield _shell("removed", f"mkdir -p {BAG}; mv {path} {aside}", f"mv {aside} {path}")
 
 
 def dhcp_reservation(each: Any) -> Iterator[Mutation]:
@@ -268,7 +268,7 @@ def dhcp_reservation(each: Any) -> Iterator[Mutation]:
         edit = shlex.quote(f"s/{old}/{new}/")
         yield _kept(name, path, f"sed -i {edit} {shlex.quote(path)}", reload)
     # Somebody else's line is only looked at beside ours when ours does not stand, or holds something else.
-    other = shlex.quote(f"{backend.folder}/vandal")
+    other = shlex.quote(f"{backend.folder}/vandal-of-{wanted.name}")
     yield _shell(
         "taken by another",
         f"echo '52:54:00:56:41:4e,{wanted.address},vandal' >{other}",

@@ -360,8 +360,11 @@ class Site:
         told = _one_at_a_time(emit)
         answers = Answers(self.session, cancel)
 
+        def tell(result: CheckResult) -> None:
+            told(check_event(run_id, result, self.redactor.text))
+
         def verify(cancel: Cancel) -> Verification:
-            return _verification(self._checks(answers, options, cancel), options)
+            return _verification(self._checks(answers, options, cancel, tell), options)
 
         run = Run(
             id=run_id,
@@ -409,7 +412,7 @@ class Site:
         answers: Answers,
         options: Options,
         cancel: Cancel,
-        tell: Callable[[CheckResult], None] = lambda _result: None,
+        tell: Callable[[CheckResult], None],
     ) -> VerifyReport:
         del cancel
         excused = frozenset(

@@ -256,6 +256,7 @@ class Site:
             input=text,
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
             timeout=90,
         )

@@ -231,6 +231,7 @@ def test_no_file_of_a_target_or_of_the_lab_has_a_secret_but_where_it_belongs(sto
     lab = story.site.lab
     homes = {
         "keys/token",
+        "api/access.json",  # Proxmox keeps tokens as they are too
         "guests/201/upper/etc/site/env",
         "guests/201/upper/etc/site/file",
         "guests/201/upper/etc/ssh/ssh_host_ed25519_key",
@@ -283,7 +284,7 @@ def test_secrets_of_features_that_nothing_serves_are_not_shown_either(story: Sto
     declared["cluster"] = {"k3s": {"token": Reference("file", str(tmp_path / "K3s.token"))}}
     declared["profiles"]["small"]["k3s"] = "server"
     file = story.site.write(tmp_path / "read.yaml", declared)
-    for words in (("validate", file), ("plan", file, "--debug"), ("apply", file, "--yes", "--json")):
+    for words in (("validate", file), ("plan", file, "--full"), ("apply", file, "--yes", "--json")):
         done = story.site.provision(*words)
         assert not [name for name, value in planted.items() if value in done.said]
         assert "Traceback" not in done.said

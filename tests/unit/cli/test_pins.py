@@ -55,7 +55,7 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     found.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield found
     server.shutdown()

@@ -70,7 +70,8 @@ def test_every_command_that_a_text_names_is_one() -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{line}: {each}"
         for path in SOURCE.rglob("*.py")
-        for line, text in texts(ast.parse(path.read_text(encoding="utf-8")))
+        if "provision " in (source := path.read_text(encoding="utf-8"))  # parsing all takes seconds
+        for line, text in texts(ast.parse(source))
         for each in wrong(text, known)
     ]
     assert found == []

@@ -11,6 +11,7 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.resources.contracts import Resource
 from provision.resources.proxmox.image import ImageFile
 from provision.resources.proxmox.queries import Permissions, StorageContent
+from provision.resources.proxmox.storage_cfg import STORAGES
 from provision.roles import names
 from provision.roles.contracts import Context
 from provision.values.diagnostics import Diagnostic
@@ -26,9 +27,15 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
-    """Ask for the image storage's content."""
+    """Ask for the image storage's content, and what the host says that it takes.
+
+    A host that does not answer gets no image either: nothing on it could be refused in time.
+    """
     storage = inventory.hypervisors[subject.name].storage.images
-    return {names.api(subject.name): (Permissions(), StorageContent(storage))}
+    return {
+        names.api(subject.name): (Permissions(), StorageContent(storage)),
+        names.ssh(subject.name): (STORAGES,),
+    }
 
 
 def resources(context: Context) -> tuple[Resource, ...]:

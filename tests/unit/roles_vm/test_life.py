@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from provision.connections.contracts import Endpoint
+from provision.resources.contracts import Driver
 from provision.resources.proxmox import marker
+from provision.roles.contracts import SystemSpec
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent
 from provision.values.outcomes import Outcome
 from tests.unit.roles_vm.world import World
 
@@ -51,3 +56,18 @@ def test_every_host_key_was_known_and_the_first_one_is_dead(world: World) -> Non
     assert not [path for path in world.host.files if "/snippets/" in path]
     alive = [guest.state.text("/etc/ssh/ssh_host_ed25519_key") for guest in world.guests.values()]
     assert not set(alive) & set(world.keys)
+
+
+def test_nothing_is_made_on_a_hypervisor_that_does_not_answer_over_ssh(tmp_path: Path) -> None:
+    class Silent(World):
+        def _open(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
+            if spec.name == "pve/ssh":
+                raise Permanent(Diagnostic("HOST_UNREACHABLE", "no answer", spec.name))
+            return super()._open(spec, endpoint)
+
+    world = Silent(tmp_path)
+    before = world.dump()
+    report = world.apply()
+    assert report.exit_code == 1
+    assert {step.outcome for step in report.steps} <= {Outcome.UNREACHED, Outcome.BLOCKED, Outcome.LATE}
+    assert world.dump() == before

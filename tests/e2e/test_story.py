@@ -26,7 +26,7 @@ pytestmark = [
 
 ROOT = Path(__file__).parents[2]
 INVENTORY = "inventories/lab.yaml"
-CARD = "0000:03:00.0"
+CARD = "0000:01:00.0"
 HYPERVISOR = "198.18.0.5"
 ROUTER = "198.18.0.1"
 GUESTS = {"vm-1": (201, "198.18.0.11"), "vm-2": (202, "198.18.0.12"), "vm-gpu": (203, "198.18.0.13")}

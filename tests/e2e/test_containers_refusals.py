@@ -205,11 +205,15 @@ def test_a_token_without_rights_is_refused(site: Site, overlay: Callable[[str, s
 def test_a_wrong_checksum_is_a_failed_step_that_leaves_no_file(
     site: Site, overlay: Callable[[str, str], None]
 ) -> None:
+    def kept() -> list[str]:
+        return [name for name in site.api_files() if not name.startswith("tasks/")]
+
+    before = kept()
     overlay(r'sha256: "[0-9a-f]{4}', 'sha256: "0123')
     done = site.apply().ended(1)
     assert "checksum" in done.said
-    files = [name for name in site.api_files() if not name.startswith("tasks/")]
-    assert files == []
+    assert kept() == before
+    assert not list((site.lab / "api/storage").rglob("*0123*"))
 
 
 @pytest.mark.parametrize("words", [("apply",), ("destroy",)])

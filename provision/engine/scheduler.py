@@ -243,8 +243,8 @@ class Scheduler:
             return {work.step.id: Ending(Outcome.UNCHANGED, "no checks")}
         found = self.run.verify(self.run.cancel)
         self.run.verification = found.detail
-        good = found.exit_code is ExitCode.DONE
-        outcome = Outcome.UNCHANGED if good else Outcome.FAILED
+        good = {ExitCode.DONE: Outcome.UNCHANGED, ExitCode.WAITING: Outcome.WAITING}
+        outcome = good.get(found.exit_code, Outcome.FAILED)
         return {work.step.id: Ending(outcome, found.summary, exit_code=found.exit_code)}
 
     # ------------------------------------------------------------ reboots

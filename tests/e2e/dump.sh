@@ -1,5 +1,5 @@
 # The state of a machine of the site, one fact a line, told without the product. What differs between two
-# machines that were made alike is left out: identities, keys, leases, clocks.
+# machines that were made alike is left out: identities, keys, leases, clocks. Enabled units are links below /etc.
 set -eu
 export LC_ALL=C
 cd /
@@ -15,7 +15,6 @@ find $places -type f -printf 'file %m %u:%g %p\n' | lasting | sort
 find $places -type l -printf 'link %p -> %l\n' | lasting | sort
 find $places -type f -print0 | xargs -0 -r sha256sum | sed 's/^/content /' | lasting | sort
 dpkg-query -W -f 'package ${Package} ${db:Status-Abbrev}\n'
-systemctl list-unit-files --state=enabled --no-legend --plain | awk '{print "enabled", $1}'
 for unit in ssh chrony dnsmasq systemd-timesyncd; do echo "unit $unit $(systemctl is-active "$unit" || :)"; done
 for key in net.ipv4.ip_forward net.ipv4.tcp_keepalive_time net.ipv4.conf.all.rp_filter; do
   echo "sysctl $key $(sysctl -n "$key")"

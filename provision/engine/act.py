@@ -100,6 +100,24 @@ def is_stale(run: Run, work: Work) -> bool:
     return bool(work.plan.late or work.plan.unreached) or run.session.epochs(work.systems) != work.epochs
 
 
+def greet(run: Run, work: Work, name: str) -> None:
+    """Ask one system what a step's role looks at; one that was just reached is asked ahead for later steps.
+
+    Raises:
+        AwayError: it is not there (yet).
+        ProvisionError: it does not answer.
+    """
+    queries = work.questions.get(name, ())
+    wanted = set(queries)
+    if run.session.snapshot(name) is None:
+        wanted |= looks_at(run, [work, *run.later(work)], name)
+        wanted.update(run.world.evidence.get(name, ()))
+        if run.session.subject_of(name) == work.step.subject.name:
+            wanted |= run.remembered.get(name, frozenset())
+    run.session.claim(name, queries)
+    run.session.ask(name, wanted, run.cancel)
+
+
 def refresh(run: Run, work: Work) -> None:
     """Expand a step from present answers.
 
@@ -109,17 +127,9 @@ def refresh(run: Run, work: Work) -> None:
     """
     step = work.step
     own = {name: run.session.subject_of(name) == step.subject.name for name in work.systems}
-    for name, queries in work.questions.items():
-        held = run.session.snapshot(name)
-        wanted = set(queries)
-        if held is None:  # just reached: ask for all that the subject's later steps look at, too
-            wanted |= looks_at(run, [work, *run.later(work)], name)
-            wanted.update(run.world.evidence.get(name, ()))
-            if own.get(name):
-                wanted |= run.remembered.get(name, frozenset())
-        run.session.claim(name, queries)
+    for name in work.questions:
         try:
-            run.session.ask(name, wanted, run.cancel)
+            greet(run, work, name)
         except ProvisionError as error:
             raise _SilentError(error) from error
     resources = run.expander.resources(work)

@@ -63,7 +63,7 @@ claim 'VM 202 has no card' lacks /nodes/pve/qemu/202/config hostpci
 claim 'VM 203 is a q35' has /nodes/pve/qemu/203/config '"machine": *"[^"]*q35'
 claim 'VM 203 has OVMF' has /nodes/pve/qemu/203/config '"bios": *"ovmf"'
 claim 'VM 203 has no enrolled keys' has /nodes/pve/qemu/203/config 'pre-enrolled-keys=0'
-claim 'VM 203 has cpu host' has /nodes/pve/qemu/203/config '"cpu": *"host'
+claim 'VM 203 has cpu host' has /nodes/pve/qemu/203/config '"cpu": *"[^"]*host'
 claim 'VM 203 has no balloon' has /nodes/pve/qemu/203/config '"balloon": *0'
 claim 'VM 203 has the card by a mapping' has /nodes/pve/qemu/203/config '"hostpci0": *"[^"]*mapping='
 

@@ -215,10 +215,9 @@ class HostDriver:
         execution.run(script)
         live.close()
         if execution.hello is None:
-            error = self._no_hello(execution)
-            if execution.rc is not None or execution.expired is not None:
-                raise error
-            # the script was on its way: it may run
+            if execution.rc is not None:  # the shell ended without it
+                raise self._no_hello(execution)
+            # cut, or silent for too long: the script was on its way and may still run
             return self._results(execution, labels, cancel)
         self._locked(execution)
         return self._results(execution, labels, cancel)

@@ -410,3 +410,13 @@ def test_a_locked_host_is_not_rebooted() -> None:
     driver, _ = host(Answer({1: Said(b"run-0\tann@desk\t1700000000\t77\n", rc=75)}))
     with pytest.raises(ProvisionError, match="HOST_LOCKED"):
         driver.reboot(REBOOT, quiet, Cancel())
+
+
+def test_a_fix_that_was_sent_to_a_silent_host_is_unknown_and_not_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "GREETING", Limit(0.02))
+    driver, shell = host(Answer(hello=None, silence=5.0))
+    assert [each.verdict for each in act(driver, [action("first")])] == [Verdict.UNKNOWN]
+    assert shell.closed
+    assert driver.round_trips == 1

@@ -364,9 +364,7 @@ class Site:
             told(check_event(run_id, result, self.redactor.text))
 
         def verify(cancel: Cancel) -> Verification:
-            report = self._checks(answers, options, cancel, tell)
-            hit = {planned.consents.hit(need.system, need.effect) for need in run.missing}
-            return _verification(report, options, hit | set(run.withheld))
+            return _verification(self._checks(answers, options, cancel, tell), options)
 
         run = Run(
             id=run_id,
@@ -489,13 +487,9 @@ def _is_worth_asking(plan: Plan) -> bool:
     return any(each.changes or each.late or each.problem for each in plan.steps)
 
 
-def _verification(report: VerifyReport, options: Options, waiting: set[str]) -> Verification:
-    """Return how a run's verification ended; what waits for consent cannot be as declared yet."""
+def _verification(report: VerifyReport, options: Options) -> Verification:
     counts = {each: report.count(each) for each in CheckOutcome}
     summary = ", ".join(f"{number} {each}" for each, number in counts.items() if number) or "no checks"
-    wrong = {each.subject for each in report.checks if each.outcome is CheckOutcome.FAILED}
-    if wrong and wrong <= waiting:
-        return Verification(ExitCode.WAITING, f"{summary}; {', '.join(sorted(wrong))} waits", report)
     return Verification(report.exit_code(strict=options.strict), summary, report)
 
 

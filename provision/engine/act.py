@@ -34,6 +34,8 @@ from provision.values.outcomes import Outcome
 
 VOIDING = frozenset({EffectClass.POWER_CYCLE, EffectClass.REPLACE, EffectClass.DELETE})
 """Effects after which a subject's systems are not what they were."""
+FINAL = frozenset({EffectClass.REPLACE, EffectClass.DELETE})
+"""Risks that are taken on answers of this moment only: a VM's number may have become someone else's."""
 
 
 def execute(run: Run, work: Work) -> Ending:
@@ -68,7 +70,7 @@ def _brought_about(run: Run, work: Work, deeds: Deeds) -> Ending:
         _act(run, work, system, batch, deeds)
         while deeds.by_hand and done_by_hand(run, work, deeds):
             _act(run, work, system, batch, deeds)
-        if deeds.problem or deeds.waits:
+        if deeds.problem or deeds.waits or deeds.cut:
             break
     run.touched[step.id] = set(deeds.systems)
     return settle(run, work, deeds)
@@ -146,8 +148,9 @@ def refresh(run: Run, work: Work) -> None:
             wanted |= _ahead(run, work, system)
         run.session.claim(system, wanted)
         run.session.ask(system, wanted, run.cancel)
+    others = run.subjects - {step.subject.name, *map(run.session.subject_of, work.systems)}
     for found in run.world.rules(run.world.inventory, run.session.snapshots(), work.resources):
-        if found.severity is Severity.ERROR:
+        if found.severity is Severity.ERROR and found.subject not in others:
             raise _FailedError(found)
     work.epochs = run.session.epochs(work.systems)
 
@@ -206,6 +209,8 @@ def _act(run: Run, work: Work, system: str, batch: Sequence[Resource], deeds: De
     with handle.lock:
         queries = {query for each in batch for query in each.queries()}
         seen = run.session.ask(system, queries, run.cancel)
+        if any(_is_final(resource, seen) for resource in batch):  # the plan may be hours old by now
+            seen = run.session.ask(system, queries, run.cancel, fresh=True)
         todo = _todo(run, system, batch, seen, deeds)
         pending = _pending(run, work, system, seen)
         effects = _effects(run, system, todo, pending, deeds)
@@ -223,12 +228,19 @@ def _act(run: Run, work: Work, system: str, batch: Sequence[Resource], deeds: De
     deeds.voided.clear()
 
 
+def _is_final(resource: Resource, seen: Snapshot) -> bool:
+    """Tell whether mending a resource removes what nobody can bring back."""
+    found = difference(resource, seen)
+    return found is not None and any(each.cls in FINAL for each in found.risks)
+
+
 def _pending(run: Run, work: Work, system: str, seen: Snapshot) -> list[Effect]:
     """Return what a system owes and this step repays: nothing of others, nothing held back already."""
     planned = any(each.pending and each.key.system == system for each in work.plan.changes)
     if not planned and run.session.subject_of(system) != work.step.subject.name:
         return []
-    return [effect for effect in owed(seen) if (system, effect) not in run.held_back]
+    open_effects = owed(seen, destroying=run.planned.destroying)
+    return [effect for effect in open_effects if (system, effect) not in run.held_back]
 
 
 def _todo(run: Run, system: str, batch: Sequence[Resource], seen: Snapshot, deeds: Deeds) -> list[Difference]:
@@ -326,6 +338,9 @@ def _send(
         )
         if result.verdict is not Verdict.DONE:
             deeds.problem = deeds.problem or _trouble(result, f"{system}: {effect}", step.subject)
+    verdicts = {each.verdict for each in results}
+    if Verdict.NOT_BEGUN in verdicts and not verdicts & {Verdict.FAILED, Verdict.UNKNOWN}:
+        deeds.cut = True
     hits = {
         run.planned.consents.hit(system, effect)
         for effect in (*effects, *(risk for each in todo for risk in each.risks))

@@ -21,7 +21,7 @@ class Consents:
         allow: classes whose `ask` is lifted for this run.
         subject_of: whose system it is, by system.
         subjects: all subjects' names: an effect's target may be one.
-        everything: destroy is its own consent.
+        everything: destroy is its own consent, though not to a reboot of what it leaves behind.
         born: subjects that did not exist before this run; nothing of theirs needs protection.
         answers: what a person said in this run, by subject and class.
     """
@@ -40,7 +40,7 @@ class Consents:
 
     def of(self, system: str, effect: Effect) -> Consent:
         """Return the consent of an effect on a system."""
-        if self.everything:
+        if self.everything and not effect.cls.is_reboot:
             return Consent.ALLOW
         if effect.cls not in HITS_WHAT_WAS and self.hit(system, effect) in self.born:
             return Consent.ALLOW

@@ -53,7 +53,7 @@ def perform(run: Run, verb: str) -> RunReport:
     Raises:
         BaseException: what a worker raised that is no error of a system; the journal has no end then.
     """
-    began = time.monotonic()
+    began = time.monotonic() - run.planned.seconds  # without the time in which a person read the plan
     plan = run.planned.plan
     run.journal.begin(run.id, plan.inventory, verb, who())
     run.emit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,6 +64,7 @@ class Planner:
             UsageError: targets, steps or desired states contradict each other.
             Interrupted: the run must leave.
         """
+        began = time.monotonic()
         steps = expand(self.world, self.options)
         if self.destroying:
             steps = self._destroying(steps)
@@ -88,7 +90,9 @@ class Planner:
             if now <= late:
                 break
             late |= now
-        return self._finished([*retired, *works], drafts)
+        planned = self._finished([*retired, *works], drafts)
+        planned.seconds = time.monotonic() - began
+        return planned
 
     def _unite(self, works: Sequence[Work], drafts: Mapping[StepId, _Draft], late: set[StepId]) -> None:
         self.desired = Desired()
@@ -265,7 +269,7 @@ class Planner:
             pending_seen.add(name)
             changes.extend(
                 PlannedChange(Key(name, "pending", str(effect)), (), (effect,), pending=True)
-                for effect in owed(seen)
+                for effect in owed(seen, destroying=self.destroying)
             )
         return StepPlan(work.step, tuple(changes), unchanged, problem=problem)
 
@@ -279,9 +283,9 @@ class Planner:
                     self.dirty.setdefault(subject, f"after {subject} was power-cycled")
                 elif effect.cls is EffectClass.REPLACE:
                     self.renewed.setdefault(subject, f"after {subject} was replaced")
-            if planned.by_hand is None and is_birth(
-                planned.key, planned.changes, self.session, self.consents.subjects
-            ):
+            born = is_birth(planned.key, planned.changes, self.session, self.consents.subjects)
+            allowed = not self.consents.missing(planned.key.system, planned.risks)
+            if born and allowed and planned.by_hand is None:  # what may not be replaced is still what it was
                 self.consents.born.add(planned.key.name)
 
     # ------------------------------------------------------------ the whole

@@ -104,6 +104,11 @@ class Run:
             self._by_subject.setdefault(work.step.subject.name, []).append(work)
 
     @property
+    def subjects(self) -> frozenset[str]:
+        """All that this run has steps for."""
+        return frozenset(self._by_subject)
+
+    @property
     def expander(self) -> Expander:
         """Expands steps with this run's generated values."""
         return Expander(self.world, self.session, self.planned.generated, destroying=self.planned.destroying)

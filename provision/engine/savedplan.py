@@ -141,8 +141,9 @@ def check(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     steps, answers = _differing(saved["steps"], now["steps"]), _differing(saved["answers"], now["answers"])
     moved += [f"{each}: {_what(saved['steps'].get(each), now['steps'].get(each))}" for each in steps]
     moved += [f"{each}: was changed by something else" for each in answers]
-    if saved["consents"] != now["consents"]:
-        moved.append("the policy or the effects that need consent are others")
+    # The policy is the inventory's; what `apply FILE --allow` adds to the promise is no other promise.
+    if [each[:2] for each in saved["consents"]] != [each[:2] for each in now["consents"]]:
+        moved.append("the effects that need consent are others")
     if moved:
         raise Refused(
             Diagnostic(

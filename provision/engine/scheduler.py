@@ -6,6 +6,7 @@ import heapq
 import queue
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,8 @@ GRACE = 3.0
 """Seconds that running steps have after the second Ctrl-C."""
 WORKERS = 64
 """Steps at a time; one system is never acted on by two of them."""
+_UNPROVEN = {Outcome.FAILED: "failed", Outcome.BLOCKED: "blocked", Outcome.WAITING: "waiting"}
+"""Outcomes of steps after which the site is not verified, the first one is told."""
 
 
 @dataclass(slots=True)
@@ -188,8 +191,10 @@ class Scheduler:
 
     def _without_work(self, work: Work) -> Ending | None:
         """Return the ending of a step that needs no worker: nothing to do, blocked, or unreached."""
+        if work.step.id.role == VERIFY:
+            return self._unverified()
         blocked = self._blocked(work)
-        if blocked is not None or work.step.id.role == VERIFY:
+        if blocked is not None:
             return blocked
         plan = work.plan
         need = self._withheld(work) if work.new_boot else None
@@ -220,6 +225,16 @@ class Scheduler:
                 return Ending(Outcome.WAITING, f"waits for {each}", stops=True)
             root = ending.reason if ending.outcome is Outcome.BLOCKED else f"{each} failed"
             return Ending(Outcome.BLOCKED, root, stops=True)
+        return None
+
+    def _unverified(self) -> Ending | None:
+        """Return why the site is not verified: failed checks would only repeat what steps said before."""
+        count = Counter(ending.outcome for ending in self.endings.values())
+        for outcome, verb in _UNPROVEN.items():
+            if count[outcome]:
+                what = f"{count[outcome]} step{'s' * (count[outcome] > 1)} {verb}"
+                result = Outcome.WAITING if outcome is Outcome.WAITING else Outcome.BLOCKED
+                return Ending(result, f"not verified: {what}; `provision verify` tells what is true now")
         return None
 
     def _exclusive(self, work: Work) -> frozenset[str]:
@@ -267,10 +282,12 @@ class Scheduler:
     def _verify(self, work: Work) -> dict[StepId, Ending]:
         if self.run.verify is None:
             return {work.step.id: Ending(Outcome.UNCHANGED, "no checks")}
+        gate = work.step.gate
+        if gate and self.run.question(gate) is not True:
+            return {work.step.id: Ending(Outcome.WAITING, f"waits for a person: {gate}")}
         found = self.run.verify(self.run.cancel)
         self.run.verification = found.detail
-        good = {ExitCode.DONE: Outcome.UNCHANGED, ExitCode.WAITING: Outcome.WAITING}
-        outcome = good.get(found.exit_code, Outcome.FAILED)
+        outcome = Outcome.UNCHANGED if found.exit_code is ExitCode.DONE else Outcome.FAILED
         return {work.step.id: Ending(outcome, found.summary, exit_code=found.exit_code)}
 
     # ------------------------------------------------------------ reboots

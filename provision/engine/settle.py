@@ -24,7 +24,7 @@ from provision.resources.contracts import (
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.effects import Consent, Effect
 from provision.values.errors import ProvisionError
-from provision.values.outcomes import Outcome
+from provision.values.outcomes import ExitCode, Outcome
 
 FIRST_POLL = 0.5
 LAST_POLL = 5.0
@@ -46,6 +46,7 @@ class Deeds:
         voided: subjects that are not what they were.
         waits: why the step stopped before its end, or empty.
         problem: why it failed, if it did.
+        cut: the run was told to end before all of it had begun.
     """
 
     differences: dict[Key, Difference] = field(default_factory=dict)
@@ -59,6 +60,7 @@ class Deeds:
     voided: dict[str, None] = field(default_factory=dict)
     waits: str = ""
     problem: Diagnostic | None = None
+    cut: bool = False
 
     @property
     def reboots(self) -> frozenset[str]:
@@ -123,8 +125,8 @@ def read_back(run: Run, work: Work, systems: Sequence[str], others: Sequence[Wor
 def settle(run: Run, work: Work, deeds: Deeds) -> Ending:
     """Read back what a step did and return its ending."""
     changed = deeds.changed
-    if deeds.problem is not None and not deeds.unknown:
-        return failed(deeds.problem, changed)
+    if (deeds.problem is not None or deeds.cut) and not deeds.unknown:
+        return _broken_off(work, deeds, changed)
     try:
         read_back(run, work, list(deeds.systems))
     except ProvisionError as error:
@@ -140,6 +142,14 @@ def settle(run: Run, work: Work, deeds: Deeds) -> Ending:
         return _withheld(run, deeds, changed)
     outcome = Outcome.CHANGED if changed else Outcome.UNCHANGED
     return Ending(outcome, changed=changed, deferred=deeds.reboots)
+
+
+def _broken_off(work: Work, deeds: Deeds, changed: tuple[PlannedChange, ...]) -> Ending:
+    if deeds.problem is not None:
+        return failed(deeds.problem, changed)
+    summary = "interrupted: a part of it was not begun"
+    told = Diagnostic("INTERRUPTED", summary, work.step.subject.name, severity=Severity.WARNING)
+    return failed(told, changed, exit_code=ExitCode.INTERRUPTED)
 
 
 def _wrong(work: Work, deeds: Deeds, left: dict[Key, tuple[Change, ...]]) -> Diagnostic | None:

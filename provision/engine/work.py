@@ -30,10 +30,15 @@ from provision.values.errors import ProvisionError
 ALREADY_BY_BOOT = frozenset({EffectClass.DAEMON_RELOAD, EffectClass.RESTART, EffectClass.RESTART_K3S})
 
 
-def owed(seen: Snapshot) -> tuple[Effect, ...]:
-    """Return the effects that earlier runs left; reboots and restarts are satisfied by any other boot."""
+def owed(seen: Snapshot, *, destroying: bool) -> tuple[Effect, ...]:
+    """Return the effects that earlier runs left; reboots and restarts are satisfied by any other boot.
+
+    Removing things needs no reboot that an apply left owing: nobody who destroys has asked for it.
+    """
 
     def is_open(pending: Pending) -> bool:
+        if destroying and pending.effect.cls.is_reboot:
+            return False
         by_boot = pending.effect.cls.is_reboot or pending.effect.cls in ALREADY_BY_BOOT
         return not by_boot or not pending.boot_id or pending.boot_id == seen.boot_id
 
@@ -108,7 +113,10 @@ class Work:
 
 @dataclass(slots=True)
 class Planned:
-    """A plan with what the run needs to keep it; `here` are subjects that the controller itself runs on."""
+    """A plan with what the run needs to keep it.
+
+    `here` are subjects that the controller itself runs on; `seconds` is how long it took to ask and plan.
+    """
 
     plan: Plan
     works: dict[StepId, Work]
@@ -118,6 +126,7 @@ class Planned:
     options: Options
     destroying: bool = False
     here: frozenset[str] = frozenset()
+    seconds: float = 0.0
 
 
 class Expander:

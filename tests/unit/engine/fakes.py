@@ -74,7 +74,7 @@ class Item:
         boots: the value counts only after a reboot of this class.
         restarts: the unit that must restart after it.
         risks: what its fix needs consent for.
-        creates: the subject that it brings into being.
+        replaces: mending it makes something anew.
         by_hand: a person must do it.
         impossible: nothing may be done.
         within: seconds in which it comes true by itself.
@@ -86,7 +86,7 @@ class Item:
     boots: EffectClass | None = None
     restarts: str = ""
     risks: tuple[Effect, ...] = ()
-    creates: bool = False
+    replaces: bool = False
     by_hand: bool = False
     impossible: bool = False
     within: float = 0.0
@@ -107,7 +107,7 @@ class Item:
         now = seen[Value(self.name)]
         found = []
         if now != self.want:
-            op = Op.CREATE if now is None else Op.UPDATE
+            op = Op.REPLACE if self.replaces else Op.CREATE if now is None else Op.UPDATE
             settles = Settles.WITHIN if self.within else Settles.NOW
             found.append(Change(op, "value", now, self.want, settles, self.within))
         if self.boots and seen[Value(f"running {self.name}")] != self.want:
@@ -195,22 +195,25 @@ class FakeDriver:
     def act(
         self, run: str, actions: Sequence[Action], effects: Sequence[Effect], emit: Emit, cancel: Cancel
     ) -> list[Result]:
-        del run, cancel
+        del run
         self.site.inside(self.system)
         assert self.system not in self.site.busy, "two steps act on one system"
         self.site.busy.add(self.system)
         self.round_trips += 1
         self.host.acts += 1
         try:
-            return self._all(actions, effects, emit)
+            return self._all(actions, effects, emit, cancel)
         finally:
             self.site.busy.discard(self.system)
 
-    def _all(self, actions: Sequence[Action], effects: Sequence[Effect], emit: Emit) -> list[Result]:
+    def _all(
+        self, actions: Sequence[Action], effects: Sequence[Effect], emit: Emit, cancel: Cancel
+    ) -> list[Result]:
         results: list[Result] = []
         self.site.boundary()
         for action in actions:
-            if results and results[-1].verdict is not Verdict.DONE:
+            ends = self.host.is_api and cancel.draining  # an API takes one request after the other
+            if ends or (results and results[-1].verdict is not Verdict.DONE):
                 results.append(Result(Verdict.NOT_BEGUN))
                 continue
             results.append(self._do(action, emit))

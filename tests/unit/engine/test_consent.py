@@ -1,0 +1,234 @@
+"""What protects a site: consent by class, fresh looks before what is final, and no verdict without proof."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provision.engine import savedplan
+from provision.engine.consent import Consents
+from provision.engine.world import Entry, Options, Parent, Verification, default_policy
+from provision.resources.contracts import Snapshot
+from provision.roles.contracts import SystemSpec
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic
+from provision.values.effects import ALLOWED_BY_DEFAULT, Consent, Effect, EffectClass
+from provision.values.outcomes import ExitCode
+from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, born_on, here, on_own, own
+
+REPLACE, CYCLE = Effect(EffectClass.REPLACE, "vm"), Effect(EffectClass.POWER_CYCLE, "vm")
+LOSS = Effect(EffectClass.DELETE, "n1")
+
+
+def consents(
+    *, never: bool = False, allow: frozenset[EffectClass] = frozenset(), everything: bool = False
+) -> Consents:
+    policy = (lambda _: Consent.NEVER) if never else default_policy
+    return Consents(policy, allow, lambda _: "n1", frozenset({"n1"}), everything)
+
+
+@pytest.mark.parametrize("cls", EffectClass)
+def test_each_class_may_be_asked_for_allowed_and_forbidden(cls: EffectClass) -> None:
+    effect = Effect(cls)
+    assert consents().of("n1/ssh", effect) is (Consent.ALLOW if cls in ALLOWED_BY_DEFAULT else Consent.ASK)
+    assert consents(allow=frozenset({cls})).of("n1/ssh", effect) is Consent.ALLOW
+    assert consents(never=True, allow=frozenset({cls})).of("n1/ssh", effect) is Consent.NEVER
+
+
+@pytest.mark.parametrize("cls", EffectClass)
+def test_destroy_consents_to_all_but_reboots(cls: EffectClass) -> None:
+    expected = Consent.NEVER if cls.is_reboot else Consent.ALLOW
+    assert consents(never=True, everything=True).of("n1/ssh", Effect(cls)) is expected
+
+
+@pytest.mark.parametrize("cls", [each for each in EffectClass if each not in ALLOWED_BY_DEFAULT])
+def test_a_risk_that_is_never_allowed_touches_nothing(cls: EffectClass, tmp_path: Path) -> None:
+    role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", risks=(Effect(cls, "n1"),))], on_own())
+    site = FakeSite([role], policy={cls: Consent.NEVER}, state=tmp_path)
+    report = site.apply(Options(allow=frozenset({cls})), ask=lambda _: True)
+    assert report.exit_code == ExitCode.WAITING
+    assert site.hosts["n1/ssh"].acts == 0
+
+
+def replacing(tmp_path: Path) -> FakeSite:
+    """A guest that is to be made anew, and something else whose mending cycles its power."""
+    role = FakeRole(
+        "machine",
+        lambda _: [
+            Item("pve/api", "other", "1", risks=(CYCLE,)),
+            Item("pve/api", "vm", "new", risks=(REPLACE,), replaces=True),
+        ],
+        lambda _: {"pve/api": (Value("vm"),)},
+        subjects=frozenset({"vm"}),
+    )
+    return FakeSite(
+        [FakeRole("prepare", own(host="1"), on_own(), subjects=frozenset({"pve"})), role],
+        subjects=("pve", "vm"),
+        hosts={"pve/api": Host({"vm": "old"}, is_api=True)},
+        specs={
+            "pve/api": SystemSpec("pve/api", "proxmox", "pve", {}, here),
+            "vm/ssh": SystemSpec(
+                "vm/ssh", "host", "vm", {"pve/api": (Value("vm"),)}, born_on("pve/api", "vm")
+            ),
+        },
+        parents={"vm": (Parent("pve"),)},
+        state=tmp_path,
+    )
+
+
+def test_what_may_not_be_replaced_is_protected_like_all_that_was_there(tmp_path: Path) -> None:
+    site = replacing(tmp_path)
+    risks = {each.effect: each.consent for each in site.plan().plan.risks}
+    assert risks == {REPLACE: Consent.ASK, CYCLE: Consent.ASK}
+    report = site.apply()
+    assert report.exit_code == ExitCode.WAITING
+    assert site.hosts["pve/api"].values == {"vm": "old"}
+
+
+def test_what_may_be_replaced_needs_no_further_consent(tmp_path: Path) -> None:
+    site = replacing(tmp_path)
+    risks = site.plan(Options(allow=frozenset({EffectClass.REPLACE}))).plan.risks
+    assert {each.effect: each.consent for each in risks} == {REPLACE: Consent.ALLOW, CYCLE: Consent.ALLOW}
+
+
+def test_what_is_final_is_looked_at_once_more_right_before(tmp_path: Path) -> None:
+    role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "gone", risks=(LOSS,))], on_own())
+    site = FakeSite([role], hosts={"n1/ssh": Host({"a": "mine"})}, state=tmp_path)
+    allowed = Options(allow=frozenset({EffectClass.DELETE}))
+    planned = site.plan(allowed)
+    site.hosts["n1/ssh"].values["a"] = "gone"  # while a person read the plan
+    report = site.apply(allowed, planned=planned)
+    assert report.exit_code == ExitCode.DONE
+    assert site.hosts["n1/ssh"].acts == 0
+
+
+def test_destroy_pays_no_reboot_that_an_apply_left_owing(tmp_path: Path) -> None:
+    role = FakeRole("r", own(a="1"), on_own(), gone=lambda _: [Item("n1/ssh", "a", "gone")])
+    owing = {Effect(EffectClass.REBOOT_NODE): "boot-1", Effect(EffectClass.RESTART, "x.service"): "boot-1"}
+    site = FakeSite([role], hosts={"n1/ssh": Host({"a": "1"}, pending=owing)}, state=tmp_path)
+    report = site.apply(destroying=True)
+    assert report.exit_code == ExitCode.DONE
+    host = site.hosts["n1/ssh"]
+    assert (host.reboots, host.restarted, host.values) == (0, ["restart x.service"], {"a": "gone"})
+
+
+def test_a_promise_is_the_same_with_a_consent_that_comes_later(tmp_path: Path) -> None:
+    role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "gone", risks=(LOSS,))], on_own())
+    site = FakeSite([role], hosts={"n1/ssh": Host({"a": "mine"})}, state=tmp_path)
+
+    def content(options: Options) -> dict[str, object]:
+        planned = site.plan(options)
+        assert site.session is not None
+        return savedplan.content(planned, "digest", site.session.snapshots())
+
+    savedplan.check(content(Options()), content(Options(allow=frozenset({EffectClass.DELETE}))))
+
+
+# ---------------------------------------------------------------- what is claimed at the end
+
+
+class Checks:
+    """A verification that counts how often it is asked."""
+
+    def __init__(self, code: ExitCode = ExitCode.DONE) -> None:
+        self.code = code
+        self.runs = 0
+
+    def __call__(self, _cancel: Cancel) -> Verification:
+        self.runs += 1
+        return Verification(self.code, "said")
+
+
+def verified(role: FakeRole, tmp_path: Path, checks: Checks, *, gate: str = "") -> FakeSite:
+    return FakeSite(
+        [role], entries=(Entry("r", ("all",)), Entry("verify", gate=gate)), state=tmp_path, verify=checks
+    )
+
+
+def test_a_site_with_a_failed_step_is_not_verified(tmp_path: Path) -> None:
+    checks = Checks(ExitCode.VERIFY_FAILED)
+    site = verified(FakeRole("r", own(a="1"), on_own()), tmp_path, checks)
+    site.hosts["n1/ssh"].refuses = frozenset({"a"})
+    report = site.apply()
+    assert (report.exit_code, checks.runs) == (ExitCode.ERROR, 0)
+    assert str(report.steps[-1].outcome) == "blocked"
+    assert report.steps[-1].reason.startswith("not verified: 1 step failed")
+
+
+def test_a_site_that_waits_for_consent_is_not_verified(tmp_path: Path) -> None:
+    checks = Checks(ExitCode.VERIFY_FAILED)
+    boots = FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", boots=EffectClass.REBOOT_NODE)], on_own())
+    report = verified(boots, tmp_path, checks).apply()
+    assert (report.exit_code, checks.runs) == (ExitCode.WAITING, 0)
+    assert report.steps[-1].reason.startswith("not verified: 1 step waiting")
+
+
+@pytest.mark.parametrize("code", [ExitCode.DONE, ExitCode.VERIFY_FAILED, ExitCode.CANNOT_TELL])
+def test_a_run_ends_with_what_its_verification_says(code: ExitCode, tmp_path: Path) -> None:
+    checks = Checks(code)
+    assert verified(FakeRole("r", own(a="1"), on_own()), tmp_path, checks).apply().exit_code == code
+    assert checks.runs == 1
+
+
+def test_a_gate_holds_the_verification_too(tmp_path: Path) -> None:
+    checks = Checks()
+    site = verified(FakeRole("r", own(a="1"), on_own()), tmp_path, checks, gate="Quiet?")
+    assert (site.apply().exit_code, checks.runs) == (ExitCode.WAITING, 0)
+    assert (site.apply(ask=lambda text: text == "Quiet?").exit_code, checks.runs) == (ExitCode.DONE, 1)
+
+
+def test_a_step_that_was_told_to_end_half_way_is_not_done(tmp_path: Path) -> None:
+    role = FakeRole(
+        "r",
+        lambda _: [Item("pve/api", "a", "1"), Item("pve/api", "b", "1")],
+        lambda _: {"pve/api": ()},
+        subjects=frozenset({"pve"}),
+    )
+    spec = SystemSpec("pve/api", "proxmox", "pve", {}, here)
+    site = FakeSite(
+        [role],
+        subjects=("pve",),
+        hosts={"pve/api": Host(is_api=True)},
+        specs={"pve/api": spec},
+        state=tmp_path,
+    )
+    cancel = Cancel()
+    site.on_set = lambda *_: cancel.drain()
+    report = site.apply(cancel=cancel)
+    assert (report.exit_code, site.outcomes(report)) == (ExitCode.INTERRUPTED, {"pve: r": "failed"})
+    assert site.hosts["pve/api"].values == {"a": "1"}
+    assert site.apply().exit_code == ExitCode.DONE
+
+
+def test_the_time_of_a_run_counts_its_planning(tmp_path: Path) -> None:
+    site = FakeSite([FakeRole("r", own(a="1"), on_own())], state=tmp_path)
+    planned = site.plan()
+    assert planned.seconds > 0
+    planned.seconds = 100.0
+    assert site.apply(planned=planned).seconds >= planned.seconds
+
+
+@pytest.mark.parametrize(("subject", "outcome"), [("n2", "changed"), ("n1", "failed")])
+def test_a_late_step_is_refused_by_what_is_found_about_it_and_not_about_others(
+    subject: str, outcome: str, tmp_path: Path
+) -> None:
+    first = FakeRole(
+        "first", lambda _: [Item("n1/ssh", "a", "1", boots=EffectClass.REBOOT_NODE)], on_own(),
+        subjects=frozenset({"n1"}),
+    )  # fmt: skip
+    later = FakeRole("later", own(b="1"), on_own(), subjects=frozenset({"n1"}), NEW_BOOT=True)
+    there = FakeRole("there", own(c="1"), on_own(), subjects=frozenset({"n2"}))
+    site = FakeSite(
+        [first, later, there],
+        subjects=("n1", "n2"),
+        policy={EffectClass.REBOOT_NODE: Consent.ALLOW},
+        state=tmp_path,
+    )
+
+    def rules(_inventory: object, seen: dict[str, Snapshot], _resources: object) -> list[Diagnostic]:
+        booted = "n1/ssh" in seen and seen["n1/ssh"].boot_id == "boot-2"
+        return [Diagnostic("FOUND_LATE", "wrong", subject)] if booted else []
+
+    site.rules = rules
+    assert site.outcomes(site.apply())["n1: later"] == outcome

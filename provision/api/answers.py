@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
+from provision.engine import workers
 from provision.engine.session import Session
 from provision.resources.contracts import Snapshot
 from provision.values.cancel import Cancel
+from provision.values.errors import ProvisionError
 
 
 class Answers:
@@ -27,6 +30,19 @@ class Answers:
         wanted = frozenset(queries)
         self.asked.setdefault(system, set()).update(wanted)
         return self._session.ask(system, wanted, self._cancel, fresh=fresh)
+
+    def held(self, system: str) -> Snapshot:
+        """Return the answers at hand, without a round trip; an empty snapshot when there are none."""
+        return self._session.snapshot(system) or Snapshot(system)
+
+    def gather(self, wanted: Mapping[str, Iterable[Any]]) -> None:
+        """Ask several systems at once, one round trip each; one that gives no answers is left out."""
+
+        def one(system: str) -> None:
+            with suppress(ProvisionError):
+                self.ask(system, wanted[system])
+
+        workers.each(wanted, one, self._cancel)
 
     def away(self, system: str) -> str:
         """Return why a system cannot be asked, or an empty string."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import pytest
@@ -22,6 +22,14 @@ class Answers(Protocol):
         Raises:
             ProvisionError: the system gives no answers.
         """
+        ...
+
+    def held(self, system: str) -> Snapshot:
+        """Return the answers at hand, without a round trip; an empty snapshot when there are none."""
+        ...
+
+    def gather(self, wanted: Mapping[str, Iterable[Any]]) -> None:
+        """Ask several systems at once, one round trip each; one that gives no answers is left out."""
         ...
 
     def away(self, system: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from provision.inventory import Inventory, select
 from provision.verify.backend import Answers
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
 from provision.verify.plugin import Site, VerifyPlugin
+from provision.verify.rehearsal import rehearse
 
 CHECKS = Path(__file__).parent / "checks"
 
@@ -28,8 +29,8 @@ OPTIONS = (
 )
 
 
-def subjects(inventory: Inventory) -> dict[str, tuple[str, ...]]:
-    """Return the names that parametrise checks, by the argument that asks for them."""
+def subjects(inventory: Inventory, targets: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Return the names that parametrise checks, by the argument that asks for them; all without targets."""
     chosen = {
         "hypervisor": "hypervisors",
         "vm": "nodes.virtual",
@@ -38,6 +39,8 @@ def subjects(inventory: Inventory) -> dict[str, tuple[str, ...]]:
     }
     names = {kind: tuple(each.name for each in select(inventory, what)) for kind, what in chosen.items()}
     names["gpu_vm"] = tuple(each for each in names["gpu_vm"] if each in names["vm"])
+    if targets:
+        names = {kind: tuple(each for each in found if each in targets) for kind, found in names.items()}
     return names
 
 
@@ -47,6 +50,7 @@ def run_checks(
     *,
     junit: Path | None = None,
     excused: frozenset[str] = frozenset(),
+    targets: Collection[str] = (),
     on_result: Callable[[CheckResult], None] = lambda _: None,
 ) -> VerifyReport:
     """Run every check that the inventory gives a reason for.
@@ -56,6 +60,7 @@ def run_checks(
         answers: the session.
         junit: where to write pytest's own JUnit XML, or None.
         excused: subjects that are away without fault (off by hand).
+        targets: subjects that the checks are about; empty for all.
         on_result: called with each result as it comes.
     """
     began = time.monotonic()
@@ -69,8 +74,15 @@ def run_checks(
         except Exception as error:  # noqa: BLE001 - raised again as soon as pytest has ended
             errors.append(error)
 
-    plugin = VerifyPlugin(Site(inventory, answers), subjects(inventory), excused, tell)
+    named = subjects(inventory)
     arguments = [str(CHECKS), f"--rootdir={CHECKS}", "-c/dev/null", *OPTIONS]
+
+    def rehearsal(prepared: Answers) -> None:
+        silent = VerifyPlugin(Site(inventory, prepared), named, excused, lambda _: None)
+        pytest.main(arguments, plugins=[silent])
+
+    rehearse(answers, [f"{each}/ssh" for each in (*named["hypervisor"], *named["node"])], rehearsal)
+    plugin = VerifyPlugin(Site(inventory, answers), named, excused, tell)
     if junit is not None:
         arguments += [f"--junitxml={junit}", "-ojunit_suite_name=provision"]
     code = pytest.main(arguments, plugins=[plugin])

@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +29,32 @@ class Host:
         self.reason = away
         self.later: dict[str, str] = {}
         self.asked: list[str] = []
+        self.answers: dict[Any, object] = {}
+        self.trips = 0
+
+    def held(self, system: str) -> Snapshot:
+        return Snapshot(system, "boot", dict(self.answers) if system == "a/ssh" else {})
+
+    def gather(self, wanted: Mapping[str, Iterable[Any]]) -> None:
+        for system, queries in wanted.items():
+            self.ask(system, queries)
 
     def away(self, system: str) -> str:
         return self.reason if system == "a/ssh" else ""
 
     def ask(self, system: str, queries: Iterable[Any], *, fresh: bool = False) -> Snapshot:
-        answers: dict[Any, object] = {}
-        for each in queries:
+        wanted = set(queries)
+        missing = wanted if fresh else wanted - set(self.answers)
+        self.trips += bool(missing)
+        answers = self.answers
+        for each in missing:
             assert isinstance(each, Shell)
             if fresh:
                 self.known |= self.later
             self.asked.append(each.command)
             text = next((out for part, out in self.known.items() if part in each.command), None)
             answers[each] = CannotTell("silence") if text is None else ShellResult(0, text.encode(), b"")
-        return Snapshot(system, "boot", answers)
+        return Snapshot(system, "boot", dict(answers))
 
 
 @pytest.fixture
@@ -76,6 +88,18 @@ def test_what_is_seen_decides_and_silence_is_not_success(inventory: Inventory) -
     assert checks["No swap is in use"].outcome is CheckOutcome.CANNOT_TELL
     assert "silence" in checks["No swap is in use"].message
     assert report.exit_code(strict=False) is ExitCode.VERIFY_FAILED
+
+
+def test_a_first_verification_costs_a_few_round_trips_and_not_one_a_command(inventory: Inventory) -> None:
+    known = {"uname -n": "a", "uname": "Linux", "os-release": "ID=debian\n", "hostname": "a\n", "": ""}
+    host = Host(known)
+    run_checks(inventory, host)
+    assert len(host.asked) > 8
+    assert len(host.asked) == len(set(host.asked)), "nothing is asked twice"
+    assert host.trips <= 5
+    trips = host.trips
+    run_checks(inventory, host)
+    assert host.trips == trips, "what is at hand is not asked again"
 
 
 def test_what_is_not_declared_is_no_check(inventory: Inventory) -> None:

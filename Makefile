@@ -3,26 +3,36 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup lab test story check lint types layers unit model docs bench format clean
+.PHONY: setup packages lab test story story-full check lint types layers unit model docs bench format clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
+	@python3 -c 'import ensurepip' 2>/dev/null || (apt-get -q update && apt-get -q install -y python3-venv)
 	python3 -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --upgrade pip
 	$(VENV)/bin/pip install --quiet --editable '.[lab,dev]'
 	touch $(STAMP)
+
+# What tests need of Debian; the lab installs what it needs by itself.
+TOOLS := busybox openssh-server openssh-client curl util-linux
+packages:
+	@missing=$$(for each in $(TOOLS); do dpkg-query -W -f '$${db:Status-Abbrev}' $$each 2>/dev/null | grep -q '^ii' || echo $$each; done); \
+	if [ -n "$$missing" ]; then apt-get -q update && apt-get -q install -y --no-install-recommends $$missing; fi
 
 # The main job, from nothing: set up, start the lab, and bring its site to a verified end.
 lab: $(STAMP)
 	$(VENV)/bin/provision apply inventories/lab.yaml --yes
 
 # Everything that needs no lab: gates, unit tests, model sweeps, contracts against independent servers.
-test: $(STAMP) check model
+test: packages $(STAMP) check model
 
-# The core story in the lab: needs root; about ten minutes without hardware virtualisation.
+# The core story in the lab: needs root. Virtual machines and containers side by side, a file a worker.
 story: $(STAMP)
-	$(VENV)/bin/pytest tests/e2e -m 'not full' --durations=0
+	$(VENV)/bin/pytest tests/e2e -m 'not full' -n 2 --dist loadfile --durations=60 --durations-min=1
+
+story-full: $(STAMP)
+	$(VENV)/bin/pytest tests/e2e -n 2 --dist loadfile --durations=60 --durations-min=1
 
 check: lint types layers unit
 

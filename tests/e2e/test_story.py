@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.sweep import sweep
+
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and virtual machines"),
@@ -108,17 +110,17 @@ def ended(done: subprocess.CompletedProcess[str]) -> str:
     return f"exit {done.returncode}\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
 
 
-def test_01_nothing_is_there(story: Story) -> None:
-    story.provision("lab", "down", INVENTORY)
-    assert not story.lab.exists()
-    assert NAMESPACE not in subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
-
-
-def test_02_the_lab_comes_up_and_a_host_driver_holds_the_card(story: Story) -> None:
+def test_01_the_lab_comes_up_with_nothing_in_it(story: Story) -> None:
     done = story.provision("lab", "up", INVENTORY)
     assert done.returncode == 0, ended(done)
+    assert story.api("/nodes/pve/qemu") == []
+    assert story.api("/cluster/mapping/pci") == []
+    assert not story.ssh(ROUTER, "ls /etc/dnsmasq.d/hosts").strip()
+
+
+def test_02_a_host_driver_holds_the_card(story: Story) -> None:
     driver = story.ssh(HYPERVISOR, f"readlink -f /sys/bus/pci/devices/{CARD}/driver")
-    assert driver.strip().endswith("/bochs-drm") or driver.strip().endswith("/bochs"), driver
+    assert driver.strip().endswith(("/bochs-drm", "/bochs")), driver
 
 
 def test_03_the_end_state_does_not_hold_yet(story: Story) -> None:
@@ -223,6 +225,32 @@ def test_12_another_controller_with_another_key_has_an_empty_plan(story: Story) 
             keys[name].write_bytes(private)
             keys[name].with_name(f"{name}.pub").write_bytes(public_key)
     assert done.returncode == 0, ended(done)
+
+
+def test_13_what_would_take_more_than_its_own_card_is_refused(story: Story, tmp_path: Path) -> None:
+    before = story.api("/nodes/pve/tasks")
+    shared = story.ssh(HYPERVISOR, "lspci -Dn -d 1234:1111").split()[-3].split(".")[0]
+    assert not shared.startswith(CARD[:-2])
+    refusals: dict[str, dict[str, object]] = {
+        "IOMMU_GROUP_SHARED": {
+            "hypervisors": {"pve": {"cards": {"display": {"address": shared, "drives_console": False}}}}
+        },
+        "ONBOOT_FORBIDDEN": {"nodes": {"vm-gpu": {"start_at_boot": True}}},
+        "BRIDGE_MISSING": {"nodes": {"vm-1": {"nics": [{"bridge": "vmbr7"}]}}},
+    }
+    for code, changed in refusals.items():
+        variant = tmp_path / f"{code}.yaml"
+        variant.write_text(json.dumps({"extends": str(ROOT / INVENTORY), **changed}))
+        done = story.provision("apply", str(variant), "--yes")
+        assert done.returncode == 4, ended(done)
+        assert code in done.stdout + done.stderr, ended(done)
+    assert story.api("/nodes/pve/tasks") == before
+
+
+def test_14_every_damage_appears_in_the_next_plan_by_name_and_is_repaired(story: Story) -> None:
+    report = sweep(ROOT / INVENTORY, story.lab, NAMESPACE, story.state, width=3)
+    print(report)  # noqa: T201 - pytest -s shows the sweep kind by kind
+    assert not report.failures, report
 
 
 def test_90_destroy_leaves_nothing_of_ours(story: Story) -> None:

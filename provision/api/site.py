@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.api.answers import Answers
+from provision.api.memory import Memory
 from provision.api.planned import check_event, plan_code, plan_events
 from provision.api.wiring import open_system, read_playbook, roles_of, state_folder
 from provision.connections.contracts import (
@@ -20,7 +21,7 @@ from provision.connections.contracts import (
     SshEndpoint,
 )
 from provision.connections.trust import TrustStore
-from provision.engine import asked, savedplan
+from provision.engine import savedplan
 from provision.engine.expand import VERIFY, expand
 from provision.engine.explain import Explained, explained
 from provision.engine.generated import GeneratedValues
@@ -172,34 +173,14 @@ class Site:
         node = self.inventory.nodes.get(subject.name) if subject.kind == "node" else None
         return (Parent(node.hypervisor),) if node is not None and node.hypervisor else ()
 
-    # ------------------------------------------------------------ memory of what was asked
-
     @property
-    def _asked_file(self) -> Path:
-        return self.folder / "asked.json"
-
-    def _remembered(self, *, verify: bool) -> dict[str, frozenset[Any]]:
-        found = asked.read(self._asked_file)
-        plain = {name: queries for name, queries in found.items() if not name.endswith("#verify")}
-        if verify:
-            for name, queries in found.items():
-                if name.endswith("#verify"):
-                    system = name.removesuffix("#verify")
-                    plain[system] = plain.get(system, frozenset()) | queries
-        return plain
+    def _memory(self) -> Memory:
+        return Memory(self.folder / "asked.json")
 
     def _remember(self, options: Options, verified: Mapping[str, Iterable[Any]] | None = None) -> None:
-        before = asked.read(self._asked_file)
-        now: dict[str, Iterable[Any]] = dict(before)
         late = self._planned is not None and any(each.late for each in self._planned.plan.steps)
         partial = bool(options.targets or options.steps or late)
-        for name, system in self.session.systems.items():
-            if system.snapshot is not None and system.claimed:
-                now[name] = system.claimed | before.get(name, frozenset()) if partial else system.claimed
-        for name, queries in (verified or {}).items():
-            now[f"{name}#verify"] = queries
-        if any(set(now[name]) != set(before.get(name, ())) for name in now):
-            asked.write(self._asked_file, now)
+        self._memory.note(self.session, verified or {}, partial=partial)
 
     # ------------------------------------------------------------ calls
 
@@ -240,7 +221,7 @@ class Site:
             kept = tuple(entry for entry in world.playbook.entries if entry.role not in HOST_ROLES)
             world = replace(world, playbook=replace(world.playbook, entries=kept))
         verify = not destroying and any(entry.role == VERIFY for entry in world.playbook.entries)
-        remembered = self._remembered(verify=verify and not options.steps)
+        remembered = self._memory.recall(verify=verify and not options.steps)
         planner = Planner(world, self.session, options, remembered, cancel, destroying=destroying)
         self._planned = planner.plan()
         if not destroying:
@@ -363,8 +344,8 @@ class Site:
         def tell(result: CheckResult) -> None:
             told(check_event(run_id, result, self.redactor.text))
 
-        def verify(cancel: Cancel) -> Verification:
-            return _verification(self._checks(answers, options, cancel, tell), options)
+        def verify(_cancel: Cancel) -> Verification:
+            return _verification(self._checks(answers, options, tell), options)
 
         run = Run(
             id=run_id,
@@ -376,7 +357,7 @@ class Site:
             journal=journal,
             ask=ask,
             verify=verify,
-            remembered=self._remembered(verify=verb == "apply"),
+            remembered=self._memory.recall(verify=verb == "apply"),
             usual=usually(self.journal_path, self.inventory.name),
         )
         try:
@@ -392,15 +373,20 @@ class Site:
         run = new_run_id()
         began = time.monotonic()
         emit(RunStarted(run=run, inventory=self.inventory.name, verb="verify"))
+        self.steps(options)  # refuses targets that do not exist
         answers = Answers(self.session, cancel)
-        remembered = self._remembered(verify=True)
-        wanted = {name: () for name, system in self.session.systems.items() if system.snapshot is None}
+        remembered = self._memory.recall(verify=True)
+        wanted = {
+            name: ()
+            for name, system in self.session.systems.items()
+            if system.snapshot is None and (not options.targets or system.spec.subject in options.targets)
+        }
         observe(self.session, wanted, remembered, cancel)
 
         def tell(result: CheckResult) -> None:
             emit(check_event(run, result, self.redactor.text))
 
-        report = self._checks(answers, options, cancel, tell)
+        report = self._checks(answers, options, tell)
         self._remember(options, answers.asked)
         counts = {str(each): report.count(each) for each in CheckOutcome}
         code = report.exit_code(strict=options.strict)
@@ -408,13 +394,8 @@ class Site:
         return report
 
     def _checks(
-        self,
-        answers: Answers,
-        options: Options,
-        cancel: Cancel,
-        tell: Callable[[CheckResult], None],
+        self, answers: Answers, options: Options, tell: Callable[[CheckResult], None]
     ) -> VerifyReport:
-        del cancel
         excused = frozenset(
             system.spec.subject
             for system in self.session.systems.values()
@@ -432,7 +413,14 @@ class Site:
     ) -> VerifyReport:
         from provision.verify.runner import run_checks  # noqa: PLC0415 - imports pytest
 
-        return run_checks(self.inventory, answers, junit=options.junit, excused=excused, on_result=on_result)
+        return run_checks(
+            self.inventory,
+            answers,
+            junit=options.junit,
+            excused=excused,
+            targets=options.targets,
+            on_result=on_result,
+        )
 
     def destroy(
         self,

@@ -74,7 +74,7 @@ def run_checks(
         except Exception as error:  # noqa: BLE001 - raised again as soon as pytest has ended
             errors.append(error)
 
-    named = subjects(inventory)
+    named = subjects(inventory, targets)
     arguments = [str(CHECKS), f"--rootdir={CHECKS}", "-c/dev/null", *OPTIONS]
 
     def rehearsal(prepared: Answers) -> None:

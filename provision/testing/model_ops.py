@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from provision.resources.host import ops
+from provision.resources.host import ops, ops_grow
 from provision.resources.host.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
 from provision.resources.host.query_kernel import module_name
 from provision.testing.model_answers import blacklist_of, resolved
@@ -198,7 +198,7 @@ def _swap_off(state: HostState, op: ops.SwapOff) -> None:
     state.swaps = ()
 
 
-def _grow_partition(state: HostState, op: ops.GrowPartition) -> None:
+def _grow_partition(state: HostState, op: ops_grow.GrowPartition) -> None:
     root = state.root
     if (op.disk, op.number) != (root.disk, root.partition):
         raise OperationFailedError(f"{op.disk}{op.number} is not the root's partition")
@@ -209,7 +209,7 @@ def _grow_partition(state: HostState, op: ops.GrowPartition) -> None:
         state.root = replace(root, behind_partition=0, in_device=root.in_device + gained)
 
 
-def _grow_volume(state: HostState, op: ops.GrowVolume) -> None:
+def _grow_volume(state: HostState, op: ops_grow.GrowVolume) -> None:
     root = state.root
     if op.pv != root.volume:
         raise OperationFailedError(f"{op.pv} is no physical volume")
@@ -217,7 +217,7 @@ def _grow_volume(state: HostState, op: ops.GrowVolume) -> None:
     state.root = replace(root, in_partition=0, in_group=0, in_device=root.in_device + gained)
 
 
-def _grow_filesystem(state: HostState, op: ops.GrowFilesystem) -> None:
+def _grow_filesystem(state: HostState, op: ops_grow.GrowFilesystem) -> None:
     del op
     state.root = replace(state.root, size=state.root.size + state.root.in_device, in_device=0)
 
@@ -250,9 +250,9 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.LoadModule: _load,
     ops.SetHostname: _hostname,
     ops.SwapOff: _swap_off,
-    ops.GrowPartition: _grow_partition,
-    ops.GrowVolume: _grow_volume,
-    ops.GrowFilesystem: _grow_filesystem,
+    ops_grow.GrowPartition: _grow_partition,
+    ops_grow.GrowVolume: _grow_volume,
+    ops_grow.GrowFilesystem: _grow_filesystem,
     ops.RunCommand: _command,
 }
 

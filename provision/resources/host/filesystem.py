@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from provision.resources.contracts import CannotTell, Change, Frame, Key, Op, Remedy, Snapshot
-from provision.resources.host import ops
+from provision.resources.host import ops, ops_grow
 from provision.resources.host.base import cannot_tell, unknown, why
 from provision.values.diagnostics import Source
 from provision.values.effects import Effect
@@ -227,8 +227,8 @@ class RootFilesystem:
         done: list[ops.Operation] = []
         grows = status.behind_partition > _TOLERANCE
         if grows:
-            done.append(ops.GrowPartition(status.disk, status.partition))
+            done.append(ops_grow.GrowPartition(status.disk, status.partition))
         if status.volume and (grows or status.in_partition > _TOLERANCE or status.in_group > _TOLERANCE):
-            done.append(ops.GrowVolume(status.volume, status.device))
-        done.append(ops.GrowFilesystem(status.fstype, status.device))
+            done.append(ops_grow.GrowVolume(status.volume, status.device))
+        done.append(ops_grow.GrowFilesystem(status.fstype, status.device))
         return ops.fix(done, self.effects)

@@ -41,9 +41,12 @@ def open_system(inventory: Inventory, redactor: Redactor, spec: SystemSpec, endp
     if isinstance(endpoint, HttpsEndpoint):
         from provision.connections.https import PveConnection  # noqa: PLC0415
         from provision.resources.proxmox.driver import ProxmoxDriver  # noqa: PLC0415
+        from provision.roles import names  # noqa: PLC0415
 
         node = inventory.hypervisors[spec.subject].node_name
-        return ProxmoxDriver(spec.name, PveConnection(endpoint, spec.subject), node)
+        vms = names.nodes_of(inventory, spec.subject)
+        vmids = {each.name: each.vmid for each in vms if each.vmid is not None}
+        return ProxmoxDriver(spec.name, PveConnection(endpoint, spec.subject), node, vmids=vmids)
     from provision.resources.host.driver import HostDriver  # noqa: PLC0415
     from provision.resources.host.kinds import HOST_KINDS  # noqa: PLC0415
 

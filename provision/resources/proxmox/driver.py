@@ -69,6 +69,7 @@ class ProxmoxDriver:
         connection: an open ApiConnection.
         node: the hypervisor's node name in Proxmox VE.
         clock: seconds that only grow.
+        vmids: numbers of the inventory's VMs by node; a VM whose number is not given is found by its name.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class ProxmoxDriver:
         connection: ApiConnection,
         node: str,
         clock: Callable[[], float] = time.monotonic,
+        vmids: Mapping[str, int] | None = None,
     ) -> None:
+        self._vmids = vmids or {}
         self.system = system
         self._connection = connection
         self._node = node
@@ -226,10 +229,12 @@ class ProxmoxDriver:
 
     def _power_cycle(self, name: str, emit: Emit, cancel: Cancel) -> None:
         entries = self._vm_list()
+        number = self._vmids.get(name)  # a name may have been changed by hand, and given to another VM
         own = [
             each
             for each in (entries if isinstance(entries, tuple) else ())
-            if each.kind == "qemu" and each.node == self._node and TAG in each.tags and each.name == name
+            if each.kind == "qemu" and each.node == self._node and TAG in each.tags
+            if (each.name == name if number is None else each.vmid == number)
         ]
         if len(own) != 1:
             raise _Failure(self._failed(f"{len(own)} VMs of ours are called {name}", "VM_NOT_FOUND"))

@@ -275,3 +275,15 @@ def test_only_whole_identifiers_are_tasks() -> None:
     for text in (None, "", 5, UPID[:-1], f"x{UPID}", "UPID:pve"):
         assert upid_of(text) is None
     assert not is_success("OKAY")
+
+
+def test_a_vm_that_was_renamed_is_power_cycled_by_its_number() -> None:
+    pve = model(101, 102)
+    pve.vms[101].config["name"] = "called-otherwise"
+    pve.vms[102].config["name"] = "vm-1"
+    for vm in pve.vms.values():
+        vm.running = True
+    driver = ProxmoxDriver("pve/api", pve, "pve", vmids={"vm-1": 101})
+    driver.act("run", (), (Effect(EffectClass.POWER_CYCLE, "vm-1"),), lambda _: None, Cancel())
+    touched = {path for method, path, _ in pve.log if method == "POST"}
+    assert touched == {"/nodes/pve/qemu/101/status/shutdown", "/nodes/pve/qemu/101/status/start"}

@@ -362,7 +362,9 @@ def saved_plan(name: str) -> tuple[str, Path | None, str | None]:
         content = json.loads(path.read_bytes())
     except ValueError:
         return name, None, None  # YAML may begin with a brace too
-    file = content.get("file") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or "format" not in content:
+        return name, None, None  # an inventory may be written as JSON, too
+    file = content.get("file")
     if not isinstance(file, str):
         raise usage(
             "PLAN_UNREADABLE", f"{name} is no plan of this version", "make it anew with provision plan --out"

@@ -338,11 +338,13 @@ def test_verify_writes_junit(site: FakeSite, tmp_path: Path) -> None:
 
 def test_apply_takes_a_saved_plan_for_what_it_is(tmp_path: Path) -> None:
     plan, flow = tmp_path / "plan", tmp_path / "flow.yaml"
-    plan.write_text('{"file": "inventories/lab.yaml", "playbook": "hosts"}')
+    plan.write_text('{"format": 1, "file": "inventories/lab.yaml", "playbook": "hosts"}')
     flow.write_text("{version: '1', name: lab}")
     assert saved_plan(str(plan)) == ("inventories/lab.yaml", plan, "hosts")
     assert saved_plan(str(flow)) == (str(flow), None, None)
     assert saved_plan("lab") == ("lab", None, None)
-    plan.write_text("{}")
+    plan.write_text('{"version": 1, "name": "lab"}')
+    assert saved_plan(str(plan)) == (str(plan), None, None), "an inventory may be written as JSON"
+    plan.write_text('{"format": 1}')
     with pytest.raises(UsageError, match="PLAN_UNREADABLE"):
         saved_plan(str(plan))

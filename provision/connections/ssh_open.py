@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +28,9 @@ CONNECT_TIMEOUT = 15.0
 
 HANDSHAKE_TIMEOUT = 60.0
 """Seconds for banner, key exchange and login each: emulated machines are slow."""
+
+LOGINS = 8
+"""Logins to one server at a time: beyond 10, sshd drops some at random (`MaxStartups` in sshd_config(5))."""
 
 KEEPALIVE = 15
 _DEAD_AFTER_MS = 60_000
@@ -59,13 +64,45 @@ def open_transport(target: Target, fingerprints: Sequence[str], system: str) -> 
     if target.jump is not None:
         chain = open_transport(target.jump, (), target.jump.host)
     try:
-        chain.append(secured(target, fingerprints, system, chain))
-        _log_in(chain[-1], target, system)
+        with _door(target):
+            chain.append(secured(target, fingerprints, system, chain))
+            _log_in(chain[-1], target, system)
     except BaseException:
         close_all(chain)
         raise
     chain[-1].set_keepalive(KEEPALIVE)
     return chain
+
+
+class _Door:
+    """Where logins to one server pass, a few at a time; a jump host is the door of all that is behind it."""
+
+    def __init__(self) -> None:
+        self.places = threading.BoundedSemaphore(LOGINS)
+        self.closed: tuple[float, Transient] | None = None
+
+
+_DOORS: dict[tuple[str, int, str], _Door] = {}
+
+
+@contextlib.contextmanager
+def _door(target: Target) -> Iterator[None]:
+    """Pass one of a few at a time; who waited while the server proved unreachable does not try it once more.
+
+    Raises:
+        Transient: what another one met meanwhile.
+    """
+    behind = target.jump.host if target.jump is not None else ""
+    door = _DOORS.setdefault((target.host, target.port, behind), _Door())  # atomic, unlike defaultdict
+    arrived = time.monotonic()
+    with door.places:
+        if door.closed is not None and door.closed[0] >= arrived:
+            raise door.closed[1]
+        try:
+            yield
+        except Transient as error:
+            door.closed = (time.monotonic(), error)
+            raise
 
 
 def shown_fingerprint(target: Target, system: str) -> str:

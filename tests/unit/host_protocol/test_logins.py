@@ -1,0 +1,94 @@
+"""Logins to one server: a few at a time, and none in vain."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from provision.connections import ssh_open
+from provision.connections.ssh_target import Target
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Transient
+
+JUMP = Target("jump", "jump", 22, "root", (), only_keys=False, known_hosts=())
+MANY = 3 * ssh_open.LOGINS
+
+
+class Transport:
+    def set_keepalive(self, _seconds: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def _no_doors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssh_open, "_DOORS", {})
+
+
+def all_at_once(work: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=work) for _ in range(MANY)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+
+def test_a_jump_host_lets_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, full = threading.Lock(), threading.Barrier(ssh_open.LOGINS)
+    inside, most = 0, 0
+
+    def secured(*_: object) -> Transport:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        full.wait(timeout=30)  # all places are taken, or this fails
+        return Transport()
+
+    def log_in(*_: object) -> None:
+        nonlocal inside
+        with lock:
+            inside -= 1
+
+    monkeypatch.setattr(ssh_open, "secured", secured)
+    monkeypatch.setattr(ssh_open, "_log_in", log_in)
+    opened: list[Sequence[object]] = []
+    all_at_once(lambda: opened.append(ssh_open.open_transport(JUMP, (), "jump")))
+    assert (len(opened), most) == (MANY, ssh_open.LOGINS)
+
+
+def test_who_waited_at_an_unreachable_jump_host_does_not_try_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[None] = []
+    waiting = threading.Semaphore(0)
+    errors: list[Transient] = []
+
+    def secured(*_: object) -> Transport:
+        tried.append(None)
+        for _each in range(MANY):
+            waiting.acquire()
+        for _each in range(MANY):
+            waiting.release()
+        raise Transient(Diagnostic("HOST_UNREACHABLE", "no"))
+
+    def arrived() -> float:
+        now = time.monotonic()
+        waiting.release()
+        return now
+
+    def attempt() -> None:
+        try:
+            ssh_open.open_transport(JUMP, (), "jump")
+        except Transient as error:
+            errors.append(error)
+
+    monkeypatch.setattr(ssh_open, "LOGINS", 1)
+    monkeypatch.setattr(ssh_open, "secured", secured)
+    monkeypatch.setattr("provision.connections.ssh_open.time", SimpleNamespace(monotonic=arrived))
+    all_at_once(attempt)
+    assert (len(errors), len(tried)) == (MANY, 1)

@@ -31,7 +31,7 @@ class ClockStatus:
 
 
 class ClockStateKind:
-    """timedatectl(1) reads the kernel's flag, whoever sets it."""
+    """The time daemon knows; timedatectl(1) reads the kernel's flag, whoever sets it."""
 
     query = ClockState
 
@@ -41,10 +41,14 @@ class ClockStateKind:
         return (
             "v=$(systemd-detect-virt --container 2>/dev/null) || v=\n"
             'if [ "$v" = none ]; then v=; fi\n'
-            "s=$(timedatectl show -p NTPSynchronized --value 2>/dev/null) || s=\n"
-            'if [ -z "$s" ] && command -v chronyc >/dev/null 2>&1; then\n'
-            "  case $(chronyc -c tracking 2>/dev/null) in ''|*'Not synchronised') s=no;; *) s=yes;; esac\n"
+            "s=\n"
+            "if command -v chronyc >/dev/null 2>&1; then\n"
+            "  case $(chronyc -c tracking 2>/dev/null) in\n"
+            "    '') ;; *'Not synchronised') s=no;; *) s=yes;;\n  esac\n"
             "fi\n"
+            'if [ -z "$s" ] && [ -e /run/systemd/timesync/synchronized ]; then s=yes; fi\n'
+            # last, since it starts a daemon over D-Bus for one flag: seconds on a slow machine
+            'if [ -z "$s" ]; then s=$(timedatectl show -p NTPSynchronized --value 2>/dev/null) || s=; fi\n'
             'printf \'clock|%s|%s\\n\' "$s" "$v"'
         )
 

@@ -102,7 +102,7 @@ def is_stale(run: Run, work: Work) -> bool:
     return bool(work.plan.late or work.plan.unreached) or run.session.epochs(work.systems) != work.epochs
 
 
-def greet(run: Run, work: Work, name: str) -> None:
+def _greet(run: Run, work: Work, name: str) -> None:
     """Ask one system what a step's role looks at; one that was just reached is asked ahead for later steps.
 
     Raises:
@@ -131,7 +131,7 @@ def refresh(run: Run, work: Work) -> None:
     own = {name: run.session.subject_of(name) == step.subject.name for name in work.systems}
     for name in work.questions:
         try:
-            greet(run, work, name)
+            _greet(run, work, name)
         except ProvisionError as error:
             raise _SilentError(error) from error
     resources = run.expander.resources(work)

@@ -8,11 +8,10 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from provision.engine import workers
-from provision.engine.act import execute, greet, is_stale
+from provision.engine.act import execute, is_stale
 from provision.engine.expand import VERIFY
 from provision.engine.graph import predecessors
 from provision.engine.model import ConsentNeed, StepId, StepReport
@@ -22,14 +21,13 @@ from provision.engine.work import Work
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Consent, Effect
-from provision.values.errors import ProvisionError
 from provision.values.events import StepEnded, StepStarted
 from provision.values.outcomes import ExitCode, Outcome
 
 GRACE = 3.0
 """Seconds that running steps have after the second Ctrl-C."""
-WORKERS = 64
-"""Steps at a time; one system is never acted on by two of them."""
+WORKERS = 256
+"""Steps at a time: more than guests that boot at once, each of which holds one while it is waited for."""
 _UNPROVEN = {Outcome.FAILED: "failed", Outcome.BLOCKED: "blocked", Outcome.WAITING: "waiting"}
 """Outcomes of steps after which the site is not verified, the first one is told."""
 
@@ -70,7 +68,6 @@ class Scheduler:
         self.awaiting: dict[str, list[StepId]] = {}
         self.busy: dict[str, int] = {}
         self.running: dict[StepId, float] = {}
-        self.arrived: dict[StepId, float] = {}
         self.rebooting: set[str] = set()
         self.cut: set[StepId] = set()
         self.endings: dict[StepId, Ending] = {}
@@ -152,35 +149,13 @@ class Scheduler:
                     self.awaiting.setdefault(subject, []).append(work.step.id)
                     self._reboot(subject)
                     return
-        absent = self._absent(work)
-        systems = absent or self._exclusive(work)
+        systems = self._exclusive(work)
         taken = next((name for name in sorted(systems) if self.busy.get(name)), None)
         if taken is not None:
             self.parked.setdefault(taken, []).append(work.step.id)
             self._wake(systems)
             return
-        if absent:
-            self._start(work, absent, lambda each: self._arrive(each, absent))
-            return
         self._start(work, systems, lambda each: {each.step.id: execute(self.run, each)})
-
-    def _absent(self, work: Work) -> frozenset[str]:
-        """Return the subject's own systems that a late step has to wait for, once a step.
-
-        While one guest boots, its step holds nothing that the steps of other guests need.
-        """
-        if work.step.id in self.arrived or not is_stale(self.run, work):
-            return frozenset()
-        session = self.run.session
-        own = (each for each in work.questions if session.subject_of(each) == work.step.subject.name)
-        return frozenset(each for each in own if session.snapshot(each) is None)
-
-    def _arrive(self, work: Work, systems: frozenset[str]) -> dict[StepId, Ending]:
-        """Wait until systems answer; what they do not say now, the step itself will tell."""
-        for name in sorted(systems):
-            with suppress(ProvisionError):
-                greet(self.run, work, name)
-        return {}
 
     def _wake(self, systems: Iterable[str]) -> None:
         """Take up one step that waits for each of some systems, where it is free by now."""
@@ -238,9 +213,14 @@ class Scheduler:
         return None
 
     def _exclusive(self, work: Work) -> frozenset[str]:
-        """Return the systems that a step may act on."""
+        """Return the systems that no other step may act on meanwhile.
+
+        A late step may wait for its subject to boot, or for its cloud-init: hypervisor and router stay free
+        for the steps of others meanwhile, and each action on them holds their lock.
+        """
         if work.plan.late or is_stale(self.run, work):
-            return work.systems
+            own = self.run.session.of_subject(work.step.subject.name)
+            return work.systems.intersection(own)
         acted = {each.key.system for each in work.plan.changes}
         return frozenset(acted) or work.systems
 
@@ -248,8 +228,7 @@ class Scheduler:
         self, work: Work, systems: frozenset[str], call: Callable[[Work], dict[StepId, Ending]]
     ) -> None:
         step = work.step.id
-        if step not in self.arrived:
-            self._started(work)
+        self._started(work)
         self._occupy(step, systems)
 
         def perform() -> None:
@@ -275,7 +254,7 @@ class Scheduler:
         )
 
     def _occupy(self, name: StepId, systems: frozenset[str]) -> None:
-        self.running[name] = self.arrived.get(name, time.monotonic())
+        self.running[name] = time.monotonic()
         for system in systems:
             self.busy[system] = self.busy.get(system, 0) + 1
 
@@ -374,10 +353,6 @@ class Scheduler:
             raise done.error
         if done.rebooted:
             self._rebooted(done)
-            return
-        if not done.endings and done.name in self.works:
-            self.arrived[done.name] = began
-            heapq.heappush(self.ready, self.position[done.name])
             return
         for step, ending in done.endings.items():
             self._end(step, ending, time.monotonic() - began)

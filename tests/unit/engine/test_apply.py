@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -414,3 +415,36 @@ def test_two_roles_that_name_one_key_unite_or_conflict(tmp_path: Path, merges: b
         assert "wants-x" in caught.value.diagnostics[0].summary
         assert "wants-y" in caught.value.diagnostics[0].summary
         assert site.hosts["n1/ssh"].acts == 0
+
+
+def test_a_guest_that_takes_long_to_boot_holds_up_no_other(tmp_path: Path) -> None:
+    names = ("vm1", "vm2")
+    create = FakeRole(
+        "create", lambda context: [Item("pve/api", context.subject.name, "here")], lambda _: {"pve/api": ()}
+    )
+    meet = FakeRole(
+        "meet",
+        lambda context: [Item("pve/api", f"{context.subject.name} met", "1")],
+        lambda subject: {"pve/api": (Value(subject),), f"{subject}/ssh": (Value("os"),)},
+        NEEDS=("create",),
+    )
+    specs = {"pve/api": SystemSpec("pve/api", "proxmox", "pve", {}, here)}
+    for name in names:
+        born = born_on("pve/api", name)
+        specs[f"{name}/ssh"] = SystemSpec(f"{name}/ssh", "host", name, {"pve/api": (Value(name),)}, born)
+    site = FakeSite(
+        [create, meet], subjects=names, hosts={"pve/api": Host(is_api=True)}, specs=specs, state=tmp_path
+    )
+    boots = site.blocks["vm1/ssh"] = threading.Event()
+
+    def on_set(_system: str, name: str, _value: str) -> None:
+        if name == "vm2 met":
+            boots.set()
+
+    site.on_set = on_set
+    deadline = threading.Timer(20, boots.set)
+    deadline.start()
+    report = site.apply()
+    assert deadline.is_alive(), "vm2 waited for vm1"
+    deadline.cancel()
+    assert set(site.outcomes(report).values()) == {"changed"}

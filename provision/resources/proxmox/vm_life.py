@@ -86,7 +86,7 @@ class VmPower:
     def fix(self, seen: Snapshot) -> ApiCall | Impossible:
         """Start it, or shut it down and pull the plug when it does not listen."""
         state = vm_seen(seen, self.vmid)
-        if state is not None and not isinstance(state, VmState):
+        if state is not None and (not isinstance(state, VmState) or state.marker is None):
             summary = f"VM {self.vmid} cannot be seen or is not ours"
             return Impossible(Diagnostic("CANNOT_TELL", summary, self.name, source=self.source))
         path = f"/nodes/{self.node}/qemu/{self.vmid}/status"
@@ -252,8 +252,8 @@ def remove(node: str, state: VmState, name: str, source: Source | None) -> tuple
         )
     path = f"/nodes/{node}/qemu/{state.vmid}"
     stop = (Request("POST", f"{path}/status/stop", {}, task=MARGIN * 2),) if state.running else ()
-    data = {"purge": 1, "destroy-unreferenced-disks": 1}
-    return (*stop, Request("DELETE", path, data, task=DELETE_SECONDS))
+    # Disks that its configuration does not name stay: on a shared storage they may be another cluster's.
+    return (*stop, Request("DELETE", path, {"purge": 1}, task=DELETE_SECONDS))
 
 
 def rebuilds(state: VmState | Elsewhere | CannotTell | None) -> bool:

@@ -274,6 +274,6 @@ def test_the_end_of_a_vm_pulls_the_plug_first_and_takes_its_disks() -> None:
         ("POST", "stop"),
         ("DELETE", "102"),
     ]
-    assert call.requests[-1].data == {"purge": 1, "destroy-unreferenced-disks": 1}
+    assert call.requests[-1].data == {"purge": 1}
     assert call.risks == (Effect(EffectClass.DELETE, "vm-gpu"),)
     assert [each.method for each in calls(gone, seen("stopped")).requests] == ["DELETE"]

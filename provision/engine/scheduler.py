@@ -5,13 +5,13 @@ from __future__ import annotations
 import heapq
 import queue
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from provision.engine import workers
 from provision.engine.act import execute, is_stale
+from provision.engine.defect import defect
 from provision.engine.expand import VERIFY
 from provision.engine.graph import predecessors
 from provision.engine.model import ConsentNeed, StepId, StepReport
@@ -456,11 +456,4 @@ class Scheduler:
 
 
 def _defect(step: StepId, error: Exception) -> Diagnostic:
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
-    return Diagnostic(
-        "INTERNAL",
-        f"{step}: provision itself failed: {type(error).__name__}{place}",
-        subject=step.subject,
-        remedy="this is a defect of the tool: run again with --debug and report it",
-    )
+    return defect("INTERNAL", f"{step}: provision itself failed", step.subject, error)

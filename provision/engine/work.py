@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from provision.engine.consent import Consents
+from provision.engine.defect import defect
 from provision.engine.expand import Desired
 from provision.engine.model import Plan, PlannedChange, Step, StepId, StepPlan
 from provision.engine.session import AwayError, Session
@@ -23,7 +24,6 @@ from provision.resources.contracts import (
     Snapshot,
 )
 from provision.roles.contracts import Context, Generated
-from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Effect, EffectClass
 from provision.values.errors import ProvisionError
 
@@ -169,18 +169,11 @@ class Expander:
         except ProvisionError:
             raise
         except Exception as error:
-            raise ProvisionError(_defect(work.step, member, error)) from error
+            what = f"the role {work.step.id.role} failed in {member}()"
+            untouched = "nothing of this step was touched"
+            told = defect("ROLE_DEFECT", what, work.step.subject.name, error, untouched)
+            raise ProvisionError(told) from error
         return found
-
-
-def _defect(step: Step, member: str, error: Exception) -> Diagnostic:
-    return Diagnostic(
-        "ROLE_DEFECT",
-        f"the role {step.id.role} failed in {member}(): {type(error).__name__}",
-        subject=step.subject.name,
-        untouched="nothing of this step was touched",
-        remedy="this is a defect of the tool: run again with --debug and report it",
-    )
 
 
 def away(step: Step, error: ProvisionError, *, moved: bool) -> StepPlan:

@@ -53,16 +53,6 @@ class HypervisorFacts:
         """Return the functions of a card."""
         return tuple(each for each in self.functions or () if slot in (each.address, each.slot))
 
-    def group_mates(self, slot: str) -> tuple[PciFunction, ...]:
-        """Return what shares an IOMMU group with a card and is neither its own function nor a bridge."""
-        own = {each.address for each in self.card(slot)}
-        groups = {each.group for each in self.card(slot) if each.group}
-        return tuple(
-            each
-            for each in self.functions or ()
-            if each.group in groups and each.address not in own and not each.is_bridge
-        )
-
     def bridge(self, name: str) -> Bridge | None:
         """Return a bridge by its name."""
         return next((each for each in self.bridges if each.name == name), None)

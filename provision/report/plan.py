@@ -13,7 +13,6 @@ from provision.report.diff import field_line, is_text, text_diff
 from provision.report.problems import print_diagnostics, wrap
 from provision.report.style import Glyphs, count, glyphs, printable
 from provision.resources.contracts import Op
-from provision.values.diagnostics import Diagnostic
 from provision.values.effects import ALLOWED_BY_DEFAULT, RELOAD, Consent, Effect, EffectClass
 
 if TYPE_CHECKING:
@@ -58,15 +57,6 @@ def print_plan(console: Console, plan: Plan, *, full: bool = False) -> None:
     view = _View(console.width, glyphs(console.encoding), full)
     for line in view.lines(plan):
         console.print(line, soft_wrap=True)
-
-
-def diagnostics_of(plan: Plan) -> tuple[Diagnostic, ...]:
-    """Return all problems that a plan names, refusals first."""
-    return (
-        *plan.refusals,
-        *(each.problem for each in plan.steps if each.problem is not None),
-        *plan.warnings,
-    )
 
 
 def op_of(change: PlannedChange) -> Op:

@@ -307,11 +307,6 @@ class Node(NodeSettings):
         return bool(self.gpus) or self.gpu_cards is not None
 
     @property
-    def has_passthrough(self) -> bool:
-        """Whether cards are passed to it: implies q35, OVMF, cpu host, balloon off, start at boot off."""
-        return bool(self.gpus)
-
-    @property
     def machine_type(self) -> Literal["i440fx", "q35"] | None:
         """Machine type, declared or implied; None is unmanaged."""
         return self.machine or ("q35" if self.gpus else None)

@@ -88,12 +88,9 @@ AGENT = Format(
     flags=frozenset({"enabled", "freeze-fs", "fstrim_cloned_disks"}),
     aliases={"freeze-fs-on-backup": "freeze-fs", "guest-fsfreeze": "freeze-fs"},
 )
-VGA = Format(default_key="type", defaults={"type": "std"})
 MACHINE = Format(default_key="type", defaults={"type": "pc"}, flags=frozenset({"enable-s3", "enable-s4"}))
 BOOT = Format(default_key="legacy")
 STARTUP = Format(default_key="order")
-IPCONFIG = Format(defaults={})
-CICUSTOM = Format()
 MAPPING_ENTRY = Format(ignored=frozenset({"description"}))
 
 _TRUE = frozenset({"1", "on", "yes", "true"})

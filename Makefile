@@ -51,6 +51,7 @@ unit: $(STAMP)
 
 model: $(STAMP)
 	$(VENV)/bin/pytest tests/model tests/contract
+	$(VENV)/bin/pytest tests/unit -m hypothesis --hypothesis-profile=deep
 
 docs: $(STAMP)
 	$(VENV)/bin/python -m provision.inventory.reference > docs/inventory.md

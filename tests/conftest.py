@@ -7,6 +7,12 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Few examples in each run of the unit tests; many in `make model` (--hypothesis-profile=deep).
+settings.register_profile("quick", max_examples=15, deadline=None, database=None)
+settings.register_profile("deep", max_examples=200, deadline=None)
+settings.load_profile("quick")
 
 REVIEWED = [
     re.compile(line)

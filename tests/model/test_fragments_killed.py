@@ -1,14 +1,21 @@
-"""Every role of hosts with every shipped inventory, killed at every boundary on ModelHost."""
+"""Every kind of resource, file case and role of hosts, killed at every boundary on ModelHost."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from provision.inventory import Subject
-from tests.unit.host.converge import killed_everywhere
+from provision.resources.contracts import Resource
+from provision.testing.host_cases import FILE_CASES, Case
+from provision.testing.model_host import ModelHost
+from tests.unit.host import test_kinds_converge as kinds
+from tests.unit.host.converge import differing, killed_everywhere
+from tests.unit.host.test_file_cases import ROOT
+from tests.unit.host.test_file_cases import host_of as host_of_files
 from tests.unit.roles_host.test_shipped_inventories import CASES, host_of, load, name_of, resources_of
 
 
@@ -22,3 +29,22 @@ def test_killed_at_every_boundary_the_role_ends_as_an_uninterrupted_run(
         lambda: host_of(inventory, subject), lambda host: resources_of(role, inventory, subject, host)
     )
     assert boundaries > 2
+
+
+@pytest.mark.parametrize(("name", "make", "resources"), kinds.CASES, ids=[each[0] for each in kinds.CASES])
+def test_killed_at_every_boundary_a_kind_ends_as_an_uninterrupted_run(
+    name: str, make: kinds.Make, resources: Sequence[Resource]
+) -> None:
+    first = ModelHost(kinds.S, make())
+    if name != "sysctl goes":
+        assert differing(first, resources)
+    killed_everywhere(lambda: ModelHost(kinds.S, make()), lambda _host: resources)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [each for each in FILE_CASES if not each.unchanged and not each.refused],
+    ids=lambda case: case.name,
+)
+def test_killed_at_every_boundary_the_case_ends_alike(case: Case) -> None:
+    assert killed_everywhere(lambda: host_of_files(case), lambda _host: [case.make(ROOT)]) >= 2

@@ -1,10 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from provision.cli import files, main, state
@@ -102,46 +97,3 @@ def test_debug_shows_the_traceback(
 def test_a_defect_names_the_journal_once_it_is_known() -> None:
     text = main._internal(ValueError(), state.State(journal="/state/journal")).summary
     assert "/state/journal" in text
-
-
-SCRIPT = (sys.executable, "-m", "provision.cli.main")
-
-
-def run(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), **environ}
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-
-
-def test_a_closed_pipe_is_quiet() -> None:
-    done = run(["bash", "-c", 'set -o pipefail; "$@" schema | true', "bash", *SCRIPT])
-    assert done.stderr == ""
-
-
-def test_an_encoding_without_the_characters_is_no_reason_to_fail(tmp_path: Path) -> None:
-    done = run(
-        [*SCRIPT, "validate", str(tmp_path / "gänsefüßchen.yaml")], PYTHONIOENCODING="ascii", PYTHONUTF8="0"
-    )
-    assert done.returncode == 64
-    assert "Traceback" not in done.stderr
-    assert r"g\xe4nsef\xfc\xdfchen" in done.stderr
-
-
-def test_help_imports_nothing_slow() -> None:
-    slow = (
-        "pydantic",
-        "rich",
-        "paramiko",
-        "yaml",
-        "kubernetes",
-        "jinja2",
-        "pytest",
-        "provision.engine",
-        "asyncio",
-    )
-    code = (
-        "import sys; from provision.cli.main import main; code = main(['--help']);"
-        f"print([name for name in {slow!r} if name in sys.modules], file=sys.stderr); sys.exit(code)"
-    )
-    done = run([sys.executable, "-c", code])
-    assert done.returncode == 0
-    assert done.stderr == "[]\n"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from provision.resources.contracts import CannotTell, Frame
@@ -322,7 +322,6 @@ def test_an_answer_with_a_hole_tells_nothing(
     assert all(isinstance(each, CannotTell) for each in _parse(output, expected, dropped=1).values())
 
 
-@settings(max_examples=60, deadline=None)
 @given(output=st.binary(max_size=300), stderr=st.binary(max_size=60), rc=st.sampled_from([0, 1, 127, None]))
 def test_garbage_is_cannot_tell(output: bytes, stderr: bytes, rc: int | None) -> None:
     for _, _, expected in SAMPLES:
@@ -330,7 +329,6 @@ def test_garbage_is_cannot_tell(output: bytes, stderr: bytes, rc: int | None) ->
         assert set(found) == set(expected)
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_mangled_answers_never_raise(data: st.DataObject) -> None:
     _, output, expected = data.draw(st.sampled_from(SAMPLES))

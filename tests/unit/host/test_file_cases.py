@@ -12,7 +12,7 @@ from provision.resources.host.query_file import FileState
 from provision.testing.host_cases import FILE_CASES, Case
 from provision.testing.model_host import HostState, ModelFile, ModelHost
 from provision.values.cancel import Cancel
-from tests.unit.host.converge import converge, differing, killed_everywhere, seen_by
+from tests.unit.host.converge import converge, differing, seen_by
 
 ROOT = "/case"
 
@@ -37,15 +37,6 @@ def test_case_converges_or_is_refused_or_is_unchanged(case: Case) -> None:
     else:
         assert converge(host, [resource])
         assert not converge(host, [resource])
-
-
-@pytest.mark.parametrize(
-    "case",
-    [each for each in FILE_CASES if not each.unchanged and not each.refused],
-    ids=lambda case: case.name,
-)
-def test_killed_at_every_boundary_the_case_ends_alike(case: Case) -> None:
-    assert killed_everywhere(lambda: host_of(case), lambda _host: [case.make(ROOT)]) >= 2
 
 
 def test_lines_of_one_step_add_up() -> None:

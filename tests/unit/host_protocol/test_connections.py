@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -45,16 +43,6 @@ def test_the_upload_command_means_the_same_to_every_login_shell() -> None:
     assert len(words) == 4
     # within single quotes, csh minds `!` and fish minds backslashes
     assert not re.search(r"[!\\]", words[3])
-
-
-def test_without_configuration_or_jump_host_fabric_is_not_even_imported(home: Path) -> None:
-    code = (
-        "import sys; from provision.connections.ssh_target import resolve;"
-        "from provision.connections.contracts import SshEndpoint;"
-        "resolve(SshEndpoint('n1', 'root')); sys.exit('fabric' in sys.modules or 'paramiko' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], env={"HOME": str(home)}, check=False, cwd=Path.cwd())
-    assert done.returncode == 0
 
 
 def test_what_the_inventory_says_wins_over_the_user_s_configuration(home: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -66,11 +64,3 @@ def test_unreadable_templates_are_told(tmp_path: Path, content: bytes | None) ->
         read_template(path, SOURCE)
     assert raised.value.diagnostics[0].code == "TEMPLATE_UNREADABLE"
     assert raised.value.diagnostics[0].source == SOURCE
-
-
-def test_plain_texts_do_not_load_the_template_library() -> None:
-    code = (
-        "import sys; from provision.roles.templating import render; render('plain', {}, 'x'); "
-        "sys.exit('jinja2' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from provision.inventory import load
 from provision.verify.runner import run_checks, subjects
-from tests.unit.verify.test_runner import INVENTORY, Host
+from tests.model.verify.test_runner import INVENTORY, Host
 
 
 def test_checks_are_about_the_targets_and_nothing_else(tmp_path: Path) -> None:

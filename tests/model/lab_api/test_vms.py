@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.model.lab_api.conftest import Site
 from tests.unit.lab_api.client import request
-from tests.unit.lab_api.conftest import Site
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGfm0mBzqYyqfm0mBzqYyqfm0mBzqYyqfm0mBzqYyqfm a@b"
 QEMU = "/nodes/pve/qemu"

@@ -7,8 +7,8 @@ from urllib.parse import quote
 import pytest
 
 from provision.lab.contracts import Nic
-from tests.unit.lab_api.conftest import Site
-from tests.unit.lab_api.test_vms import KEY, QEMU, config, create, put
+from tests.model.lab_api.conftest import Site
+from tests.model.lab_api.test_vms import KEY, QEMU, config, create, put
 
 MakeVm = Callable[..., int]
 

@@ -5,7 +5,7 @@ import pytest
 from provision.inventory import Inventory
 from provision.verify.model import CheckResult
 from provision.verify.runner import run_checks
-from tests.unit.verify.test_runner import Host, inventory
+from tests.model.verify.test_runner import Host, inventory
 
 __all__ = ["inventory"]
 

@@ -7,8 +7,8 @@ import pytest
 
 from provision.lab.api.access import Access, Auth, bootstrap_token
 from provision.lab.api.errors import ApiError
+from tests.model.lab_api.conftest import Site
 from tests.unit.lab_api.client import Client, request, token_client
-from tests.unit.lab_api.conftest import Site
 
 
 def add(access: Access, path: str, who: str, role: str, *, propagate: bool = True) -> None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model.lab_api.conftest import Site
 from tests.unit.lab_api.client import token_client
-from tests.unit.lab_api.conftest import Site
 
 PCI = "/nodes/pve/hardware/pci"
 MAPPING = "/cluster/mapping/pci"

@@ -1,7 +1,5 @@
 import subprocess
 
-import pytest
-
 from provision.resources.contracts import CannotTell, Frame
 from provision.resources.host.shell import Shell, ShellKind, ShellResult
 
@@ -31,11 +29,12 @@ def test_each_command_keeps_its_own_status_and_streams() -> None:
     assert answers[QUESTIONS[5]] == ShellResult(0, b"", b"")
 
 
-@pytest.mark.parametrize("cut", range(0, 400, 7))
-def test_a_cut_answer_cannot_tell_and_never_lies(cut: int) -> None:
+def test_a_cut_answer_cannot_tell_and_never_lies() -> None:
     whole = ask(["sh"])
     full = KIND.parse(whole, QUESTIONS)
-    answers = KIND.parse(Frame(whole.stdout[:cut], whole.stderr, None), QUESTIONS)
-    for query in QUESTIONS:
-        seen = answers[query]
-        assert isinstance(seen, CannotTell) or seen == full[query]
+    assert len(whole.stdout) > 100
+    for cut in range(len(whole.stdout)):
+        answers = KIND.parse(Frame(whole.stdout[:cut], whole.stderr, None), QUESTIONS)
+        for query in QUESTIONS:
+            seen = answers[query]
+            assert isinstance(seen, CannotTell) or seen == full[query]

@@ -8,8 +8,8 @@ import pytest
 from provision.lab.api.access import Auth
 from provision.lab.api.errors import TaskError
 from provision.lab.api.tasks import UPID, TaskLog, Tasks
+from tests.model.lab_api.conftest import Site
 from tests.unit.lab_api.client import token_client
-from tests.unit.lab_api.conftest import Site
 
 ROOT = Auth("root@pam")
 

@@ -1,0 +1,85 @@
+"""Imports that wait, streams and encodings: proved in fresh interpreters, for this one is warm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = (sys.executable, "-m", "provision.cli.main")
+_LAZY = """
+import sys
+import provision.connections.ssh
+import paramiko
+loaded = {"asyncio", "unittest.mock", "fabric"} & set(sys.modules)
+assert not loaded, loaded
+import fabric, invoke
+assert invoke.run and fabric.Connection
+assert paramiko.config.invoke.run is invoke.run
+from provision.connections.lazy import import_at_first_use
+import_at_first_use("no_such_module")
+assert "no_such_module" not in sys.modules
+"""
+
+
+def run(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **environ}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def test_paramiko_does_not_bring_invoke_until_it_is_used() -> None:
+    done = run([sys.executable, "-c", _LAZY])
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_configuration_or_jump_host_fabric_is_not_even_imported(tmp_path: Path) -> None:
+    code = (
+        "import sys; from provision.connections.ssh_target import resolve;"
+        "from provision.connections.contracts import SshEndpoint;"
+        "resolve(SshEndpoint('n1', 'root')); sys.exit('fabric' in sys.modules or 'paramiko' in sys.modules)"
+    )
+    assert run([sys.executable, "-c", code], HOME=str(tmp_path)).returncode == 0
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    done = run(["bash", "-c", 'set -o pipefail; "$@" schema | true', "bash", *SCRIPT])
+    assert done.stderr == ""
+
+
+def test_an_encoding_without_the_characters_is_no_reason_to_fail(tmp_path: Path) -> None:
+    done = run(
+        [*SCRIPT, "validate", str(tmp_path / "gänsefüßchen.yaml")], PYTHONIOENCODING="ascii", PYTHONUTF8="0"
+    )
+    assert done.returncode == 64
+    assert "Traceback" not in done.stderr
+    assert r"g\xe4nsef\xfc\xdfchen" in done.stderr
+
+
+def test_help_imports_nothing_slow() -> None:
+    slow = (
+        "pydantic",
+        "rich",
+        "paramiko",
+        "yaml",
+        "kubernetes",
+        "jinja2",
+        "pytest",
+        "provision.engine",
+        "asyncio",
+    )
+    code = (
+        "import sys; from provision.cli.main import main; code = main(['--help']);"
+        f"print([name for name in {slow!r} if name in sys.modules], file=sys.stderr); sys.exit(code)"
+    )
+    done = run([sys.executable, "-c", code])
+    assert done.returncode == 0
+    assert done.stderr == "[]\n"
+
+
+def test_plain_texts_do_not_load_the_template_library() -> None:
+    code = (
+        "import sys; from provision.roles.templating import render; render('plain', {}, 'x'); "
+        "sys.exit('jinja2' in sys.modules)"
+    )
+    assert run([sys.executable, "-c", code]).returncode == 0

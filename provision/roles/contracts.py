@@ -9,7 +9,7 @@ A role is a module in this package, found by its name, with these members:
     def questions(inventory, subject) -> Mapping[str, tuple[Query, ...]]      facts it needs, by system
     def resources(context) -> tuple[Resource, ...]     in the order in which they are brought about
     def retired(context) -> tuple[Resource, ...]       what must go before anything comes (optional)
-    def orphans(context) -> tuple[Resource, ...]       what is managed and left the inventory, as absent (optional)
+    def orphans(context) -> tuple[Resource, ...]       what left the inventory, as absent (optional)
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from provision.engine.defect import defect
 
 
@@ -8,10 +10,9 @@ def broken() -> None:
 
 
 def test_a_defect_tells_where_it_happened_and_no_values() -> None:
-    try:
+    with pytest.raises(ValueError, match="hunter2") as caught:
         broken()
-    except ValueError as error:
-        told = defect("INTERNAL", "n1: base: provision itself failed", "n1", error)
+    told = defect("INTERNAL", "n1: base: provision itself failed", "n1", caught.value)
     assert told.summary == "n1: base: provision itself failed: ValueError"
     assert told.evidence[-1].startswith("test_defect.py:")
     assert told.evidence[-1].endswith(" in broken")

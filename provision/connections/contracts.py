@@ -24,7 +24,7 @@ class SshEndpoint:
         jump: jump host, or None.
         known_hosts: file with known keys, or None for the user's own.
         fingerprints: accepted host keys (`SHA256:...`); when given, nothing else is accepted.
-        wait: seconds to go on trying while the host boots (0 = one try).
+        wait: seconds to go on trying while the host boots, counted from the first try (0 = one try).
         sudo: whether users other than root become root; without, only what the user may do works.
     """
 

@@ -71,6 +71,7 @@ class SshConnection:
         self._lock = threading.Lock()
         self._chain: list[paramiko.Transport] = []
         self._target: Target | None = None
+        self._deadline: float | None = None
         self.executions = 0
 
     # ------------------------------------------------------------ scripts
@@ -192,14 +193,15 @@ class SshConnection:
     def _opened(self, cancel: Cancel) -> list[paramiko.Transport]:
         if self._target is None:
             self._target = resolve(self._endpoint)
-        deadline = time.monotonic() + self._endpoint.wait
+        if self._deadline is None:  # once: who asks again does not wait for the same boot again
+            self._deadline = time.monotonic() + self._endpoint.wait
         while True:
             if cancel.leaving:
                 raise Interrupted
             try:
                 return open_transport(self._target, self._endpoint.fingerprints, self._system)
             except Transient:
-                if time.monotonic() + _RETRY >= deadline:
+                if time.monotonic() + _RETRY >= self._deadline:
                     raise
             cancel.wait(_RETRY)
 

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from provision.connections import ssh_open
+from provision.connections import ssh, ssh_open
+from provision.connections.contracts import SshEndpoint
 from provision.connections.ssh_target import Target
+from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Transient
 
@@ -92,3 +94,26 @@ def test_who_waited_at_an_unreachable_jump_host_does_not_try_it_too(monkeypatch:
     monkeypatch.setattr("provision.connections.ssh_open.time", SimpleNamespace(monotonic=arrived))
     all_at_once(attempt)
     assert (len(errors), len(tried)) == (MANY, 1)
+
+
+def test_a_guest_that_does_not_boot_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, tries = [0.0], [0]
+
+    class Waiting(Cancel):
+        def wait(self, seconds: float) -> None:
+            clock[0] += seconds
+
+    def closed(*_: object) -> list[Transport]:
+        tries[0] += 1
+        raise Transient(Diagnostic("HOST_UNREACHABLE", "no"))
+
+    monkeypatch.setattr(ssh, "resolve", lambda _: JUMP)
+    monkeypatch.setattr(ssh, "open_transport", closed)
+    monkeypatch.setattr("provision.connections.ssh.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    connection = ssh.SshConnection(SshEndpoint("vm-1", "debian", wait=60.0))
+    counts = []
+    for _ in range(2):
+        with pytest.raises(Transient):
+            connection.execute(b"", on_output=lambda _data, _err: None, cancel=Waiting())
+        counts.append(tries[0])
+    assert counts == [60, 61]

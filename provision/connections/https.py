@@ -162,7 +162,7 @@ class PveConnection:
         write = method not in READS
         if status == NOT_REACHED or (not write and (status in ANSWER_LOST or status in GATEWAY)):
             return Transient(self._unreachable(f"{status} {reason}"), retry_after=2.0)
-        if write and status in ANSWER_LOST:
+        if write and (status in ANSWER_LOST or status in GATEWAY):
             return self._unknown(method, path, f"{status} {reason}")
         errors = error.errors if isinstance(error.errors, Mapping) else {}
         return ApiError(status, reason, {str(key): _text(value) for key, value in errors.items()})

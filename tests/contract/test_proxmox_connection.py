@@ -140,6 +140,7 @@ ANSWERS: list[tuple[str, tuple[int, str, object], type[Exception], str]] = [
     ("GET", (401, "authentication failure", {"data": None}), Permanent, "API_AUTH_FAILED"),
     ("GET", (595, "Connection refused", {"data": None}), Transient, "API_UNREACHABLE"),
     ("POST", (595, "Connection refused", {"data": None}), Transient, "API_UNREACHABLE"),
+    ("POST", (504, "Gateway Time-out", {"data": None}), UnknownOutcome, "API_ANSWER_LOST"),
     ("GET", (596, "Broken pipe", {"data": None}), Transient, "API_UNREACHABLE"),
     ("POST", (596, "Broken pipe", {"data": None}), UnknownOutcome, "API_ANSWER_LOST"),
     ("POST", (599, "Too many redirections", {"data": None}), UnknownOutcome, "API_ANSWER_LOST"),

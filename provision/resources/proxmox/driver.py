@@ -308,6 +308,8 @@ class ProxmoxDriver:
             body = self._connection.request("GET", f"{upid.path}/status")
         except Transient:
             return None
+        except ProvisionError as error:  # the token was taken away, another certificate: the task goes on
+            raise _Failure(self._unknown(error.diagnostics[0].summary, upid)) from None
         except ApiError as error:
             return str(error) if is_lost(str(error)) else None
         if not isinstance(body, Mapping) or body.get("status") != "stopped":

@@ -22,7 +22,7 @@ from provision.testing.model_proxmox import ModelProxmox, ModelVm
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Effect, EffectClass
-from provision.values.errors import Transient, UnknownOutcome
+from provision.values.errors import Permanent, Transient, UnknownOutcome
 
 VM = {"name": "vm-1", "tags": "provision", "memory": "1024", "cores": "2"}
 
@@ -243,6 +243,12 @@ def test_an_api_that_is_away_while_a_task_runs_is_asked_again() -> None:
         run(Scripted(UPID, away, {"status": "stopped", "exitstatus": "OK"}), Impatient()).verdict
         is Verdict.DONE
     )
+
+
+def test_a_task_that_may_no_longer_be_looked_at_is_unknown_and_not_failed() -> None:
+    refused = Permanent(Diagnostic("API_AUTH_FAILED", "the token is gone"))
+    result = run(Scripted(UPID, refused), Impatient())
+    assert (result.verdict, result.handle) == (Verdict.UNKNOWN, UPID)
 
 
 def test_locks_are_waited_for() -> None:

@@ -21,7 +21,7 @@ def plan_events(run: str, plan: Plan, mask: Callable[[str], str]) -> Iterator[Ev
     """
     problems = [each.problem for each in plan.steps if each.problem is not None]
     for diagnostic in (*plan.refusals, *problems, *plan.warnings):
-        yield Problem(run=run, diagnostic=diagnostic.as_json())
+        yield Problem(run=run, diagnostic=diagnostic.masked(mask).as_json())
     for step in plan.steps:
         name = step.step.id
         for change in step.changes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -56,6 +57,15 @@ class Diagnostic:
     source: Source | None = None
     untouched: str = ""
     remedy: str = ""
+
+    def masked(self, mask: Callable[[str], str]) -> Diagnostic:
+        """Return it with secrets masked in all that was seen or said; the inventory's own line stays."""
+        return replace(
+            self,
+            summary=mask(self.summary),
+            evidence=tuple(map(mask, self.evidence)),
+            remedy=mask(self.remedy),
+        )
 
     def as_json(self) -> dict[str, object]:
         """Return the published form: only plain JSON types."""

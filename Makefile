@@ -56,6 +56,9 @@ model: $(STAMP)
 docs: $(STAMP)
 	$(VENV)/bin/python -m provision.inventory.reference > docs/inventory.md
 	$(VENV)/bin/python -m provision.preflight.reference > docs/preflight.md
+	$(VENV)/bin/python -m provision.cli.reference > docs/cli.md
+	$(VENV)/bin/python -m provision.report.schema > docs/events.md
+	$(VENV)/bin/python -m provision.verify.reference > docs/verify.md
 
 # A re-run without changes beside its peers; says so and ends well where ../shared/bench is not there.
 bench: $(STAMP)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+@cache
 def commands() -> dict[str, tuple[str, ...]]:
     """Return all commands, with those of a group."""
     root: Any = typer.main.get_command(app)
@@ -75,3 +77,11 @@ def test_every_command_that_a_text_names_is_one() -> None:
         for each in wrong(text, known)
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("page", sorted((SOURCE.parent / "docs").rglob("*.md")), ids=lambda page: page.stem)
+def test_every_command_that_a_page_names_is_one(page: Path) -> None:
+    code = re.findall(
+        r"^```sh\n.*?^```|`[^`\n]+`", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    assert [found for each in code for found in wrong(each, commands())] == []

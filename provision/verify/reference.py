@@ -17,7 +17,7 @@ thing about one subject. What the inventory does not declare is not checked. A c
 either way *cannot tell*: that is no success (`--strict`: [exit 7](exit-codes.md)), unless the subject is off
 because its owner wants it so (`power: unmanaged`).
 
-Checks are testinfra's; each of their commands is a question that goes with all others in one execution a host.
+Checks are testinfra's; each of their commands is a question that goes with all others in one execution.
 Nothing is installed on hosts, and nothing is changed.
 
 This page is generated from the checks: `python -m provision.verify.reference > docs/verify.md`.

@@ -16,14 +16,26 @@ claim() { # claim TEXT COMMAND...
     fi
 }
 
+# One connection a host for all claims; a host that does not answer fails its claims at once.
+masters=$(mktemp -d)
+trap 'for each in "$masters"/*.sock; do [ -S "$each" ] && ssh -o ControlPath="$each" -O exit any; done 2>/dev/null; rm -rf "$masters"' EXIT
 options="-F none -o BatchMode=yes -o ConnectTimeout=30 -o IdentitiesOnly=yes -o LogLevel=ERROR
-    -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
-pve() { ssh $options -i "$lab/keys/site" root@198.18.0.5 "$@" </dev/null; }
-router() { ssh $options -i "$lab/keys/site" root@198.18.0.1 "$@" </dev/null; }
-guest() {
-    address=$1
+    -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ControlMaster=auto -o ControlPersist=300"
+on() { # on ADDRESS KEY USER COMMAND...
+    address=$1 key=$2 user=$3
+    shift 3
+    [ ! -e "$masters/$address.away" ] || return 1
+    [ -S "$masters/$address.sock" ] ||
+        ssh $options -o ControlPath="$masters/$address.sock" -i "$lab/keys/$key" "$user@$address" true </dev/null ||
+        { : >"$masters/$address.away"; return 1; }
+    ssh $options -o ControlPath="$masters/$address.sock" -i "$lab/keys/$key" "$user@$address" "$@" </dev/null
+}
+pve() { on 198.18.0.5 site root "$@"; }
+router() { on 198.18.0.1 site root "$@"; }
+guest() { # guest ADDRESS COMMAND...
+    whom=$1
     shift
-    ssh $options -i "$lab/keys/guest" "debian@$address" "$@" </dev/null
+    on "$whom" guest debian "$@"
 }
 api() {
     curl -sSf --noproxy '*' --insecure --header "Authorization: PVEAPIToken=provision@pve!lab=$(cat "$lab/keys/token")" \

@@ -43,7 +43,7 @@ from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Consent, Effect
 from provision.values.errors import Refused, UsageError
-from provision.values.events import Emitter, Event, RunEnded, RunStarted
+from provision.values.events import Emitter, Event, Problem, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode
 from provision.values.redaction import Redactor
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
@@ -386,12 +386,23 @@ class Site:
         def tell(result: CheckResult) -> None:
             emit(check_event(run, result, self.redactor.text))
 
-        report = self._checks(answers, options, tell)
+        report = replace(self._checks(answers, options, tell), silent=self._silent())
+        for diagnostic in report.silent:
+            emit(Problem(run=run, diagnostic=diagnostic.as_json()))
         self._remember(options, answers.asked)
         counts = {str(each): report.count(each) for each in CheckOutcome}
         code = report.exit_code(strict=options.strict)
         emit(RunEnded(run=run, outcomes=counts, exit_code=int(code), seconds=time.monotonic() - began))
         return report
+
+    def _silent(self) -> tuple[Diagnostic, ...]:
+        """Return why systems gave no answers at all; one that is away as others say is none of them."""
+        errors = (system.error for system in self.session.systems.values())
+        return tuple(
+            dict.fromkeys(
+                each.diagnostics[0] for each in errors if each is not None and not isinstance(each, AwayError)
+            )
+        )
 
     def _checks(
         self, answers: Answers, options: Options, tell: Callable[[CheckResult], None]

@@ -9,12 +9,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from provision.connections.contracts import Endpoint
+from provision.engine import workers
 from provision.engine.retry import retrying
 from provision.resources.contracts import Driver, Snapshot
 from provision.roles.contracts import NotThere, SystemSpec
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError
+
+PATIENCE = 2.0
+"""Seconds that all connections together have to close."""
 
 
 class AwayError(Permanent):
@@ -255,9 +259,16 @@ class Session:
                 self._shut(system)
 
     def close(self) -> None:
-        """Close all drivers; what still blocks is left behind."""
-        for system in self.systems.values():
-            self._shut(system)
+        """Close all drivers; what still blocks (a login that is never answered) is left behind."""
+        closed = threading.Event()
+
+        def shut() -> None:
+            for system in self.systems.values():
+                self._shut(system)
+            closed.set()
+
+        workers.start("close", shut)
+        closed.wait(PATIENCE)
 
     def _shut(self, system: System) -> None:
         if system.driver is not None:

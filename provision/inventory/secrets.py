@@ -102,6 +102,6 @@ def secret_of(value: Any) -> Secret:
     if isinstance(value, str):
         raise PydanticCustomError(
             "inventory_secret",
-            "a secret is written by reference, like !secret {{ env: NAME }} or !secret {{ file: NAME }}",
+            "a secret is written by reference, like !secret { env: NAME } or !secret { file: NAME }",
         )
     return wrong(f"expected !secret {{ env | file | command }}, found {shape_of(value)}")

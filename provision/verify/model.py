@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode
 
 
@@ -39,20 +40,23 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """All checks of one verification."""
+    """All checks of one verification, and the systems that gave no answers at all."""
 
     checks: tuple[CheckResult, ...]
     seconds: float = 0.0
+    silent: tuple[Diagnostic, ...] = ()
 
     def count(self, outcome: CheckOutcome) -> int:
         """Return how many checks had an outcome."""
         return sum(each.outcome is outcome for each in self.checks)
 
     def exit_code(self, *, strict: bool) -> ExitCode:
-        """Return 3 when a check failed, 7 with `strict` when one cannot tell, else 0.
+        """Return 1 for a silent system, 3 for a failed check, with `strict` 7 for one that cannot tell, else 0.
 
         A run without a single check proves nothing: with `strict` it cannot tell either.
         """
+        if self.silent:
+            return ExitCode.ERROR
         if self.count(CheckOutcome.FAILED):
             return ExitCode.VERIFY_FAILED
         unsure = any(each.outcome is CheckOutcome.CANNOT_TELL and not each.excused for each in self.checks)

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import threading
+import time
+
+from provision.connections.contracts import LocalEndpoint
+from provision.engine.session import PATIENCE, Session
+from provision.roles.contracts import SystemSpec
+
+
+class Stuck:
+    """A driver whose connection is being opened for ever: its close waits for that."""
+
+    system = "a/ssh"
+    round_trips = 0
+
+    def __init__(self) -> None:
+        self.forever = threading.Event()
+
+    def close(self) -> None:
+        self.forever.wait()
+
+
+def test_a_connection_that_cannot_be_closed_does_not_keep_the_program() -> None:
+    stuck = Stuck()
+    spec = SystemSpec("a/ssh", "host", "a", {}, lambda _: LocalEndpoint())
+    session = Session({"a/ssh": spec}, lambda _spec, _endpoint: stuck)  # type: ignore[arg-type,return-value]  # only closed
+    session.systems["a/ssh"].driver = stuck  # type: ignore[assignment]  # as above
+    closing = threading.Thread(target=session.close, daemon=True)
+    began = time.monotonic()
+    closing.start()
+    closing.join(PATIENCE * 5)
+    assert not closing.is_alive(), f"still closing after {time.monotonic() - began:.0f} s"
+    stuck.forever.set()

@@ -52,6 +52,37 @@ def find_inventory(name: str) -> Path:
     raise usage("INVENTORY_NOT_FOUND", f"there is no inventory {name}", hint)
 
 
+def saved_plan(name: str) -> tuple[str, Path | None, str | None]:
+    """Return what an argument of `apply` means: an inventory, its saved plan, and the playbook of that.
+
+    Raises:
+        UsageError: it looks like a saved plan and names no inventory.
+    """
+    path = Path(name)
+    try:
+        with path.open("rb") as stream:
+            first = stream.read(1)
+    except OSError:
+        return name, None, None  # a directory, or the name of a shipped inventory: not ours to judge
+    if first != b"{":
+        return name, None, None
+    import json  # noqa: PLC0415 - only for plans
+
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        return name, None, None  # YAML may begin with a brace too
+    if not isinstance(content, dict) or "format" not in content:
+        return name, None, None  # an inventory may be written as JSON, too
+    file = content.get("file")
+    if not isinstance(file, str):
+        raise usage(
+            "PLAN_UNREADABLE", f"{name} is no plan of this version", "make it anew with provision plan --out"
+        )
+    playbook = content.get("playbook")
+    return file, path, playbook if isinstance(playbook, str) else None
+
+
 def complete_inventory(incomplete: str) -> list[str]:
     """Return inventories for shell completion: files in reach, then shipped ones."""
     parent = Path(incomplete).parent if incomplete else Path()

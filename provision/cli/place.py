@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from provision.cli.names import find_inventory
+from provision.cli.names import find_inventory, saved_plan
 from provision.cli.state import state, usage
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError
@@ -30,10 +30,17 @@ def read(name: str) -> Inventory:
     """Return the inventory that a name means, as the user wrote it.
 
     Raises:
-        UsageError: it is not there, or it is wrong.
+        UsageError: it is not there, or it is wrong, or it is a saved plan.
     """
     from provision.inventory import load  # noqa: PLC0415 - keep --help fast
 
+    inventory, saved, _ = saved_plan(name)
+    if saved is not None:
+        raise usage(
+            "PLAN_GIVEN",
+            f"{name} is no inventory: this is a saved plan of {inventory}",
+            f"give {inventory} here; provision apply {name} applies the plan",
+        )
     return load(find_inventory(name))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import typer
 
 from provision.cli.files import InventoryName, write_file
 from provision.cli.interrupts import interrupts
-from provision.cli.names import complete_inventory
+from provision.cli.names import complete_inventory, saved_plan
 from provision.cli.place import open_site, read, settle
 from provision.cli.state import Debug, State, on_terminal, out, state, usage
 from provision.values.cancel import Cancel
@@ -182,6 +182,8 @@ def apply(
             "CONFIRMATION_MISSING", "there is no terminal to ask on, and nothing was confirmed", "give --yes"
         )
     name, saved, promised = saved_plan(inventory)
+    if saved is not None:
+        _refuse_promised(name, {"--target": target, "--step": step, "--playbook": playbook, "--prune": prune})
     found = settle(context, name, start_lab=True)
     options = _options(target, step, allow, prune=prune)
 
@@ -213,7 +215,8 @@ def apply(
     if emit.failed_fast and report.exit_code == ExitCode.INTERRUPTED:
         report = replace(report, interrupted=False, exit_code=int(ExitCode.ERROR))
     if not json:
-        _print_summary(report, f"provision apply {inventory}", debug=debug or state(context).debug)
+        command = "provision apply " + (inventory if saved is None else _goes_on(report, inventory, name))
+        _print_summary(report, command, debug=debug or state(context).debug)
     return report.exit_code
 
 
@@ -342,35 +345,27 @@ def explain(
     return 0
 
 
-def saved_plan(name: str) -> tuple[str, Path | None, str | None]:
-    """Return what an argument of `apply` means: an inventory, its saved plan, and the playbook of that.
+def _refuse_promised(inventory: str, given: Mapping[str, object]) -> None:
+    """Refuse options that a saved plan has decided already.
 
     Raises:
-        UsageError: it looks like a saved plan and names no inventory.
+        UsageError: one of them was given.
     """
-    path = Path(name)
-    try:
-        with path.open("rb") as stream:
-            first = stream.read(1)
-    except OSError:
-        return name, None, None  # a directory, or the name of a shipped inventory: not ours to judge
-    if first != b"{":
-        return name, None, None
-    import json  # noqa: PLC0415 - only for plans
-
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError:
-        return name, None, None  # YAML may begin with a brace too
-    if not isinstance(content, dict) or "format" not in content:
-        return name, None, None  # an inventory may be written as JSON, too
-    file = content.get("file")
-    if not isinstance(file, str):
+    named = [flag for flag, value in given.items() if value]
+    if named:
         raise usage(
-            "PLAN_UNREADABLE", f"{name} is no plan of this version", "make it anew with provision plan --out"
+            "PLAN_OPTIONS",
+            f"a saved plan is applied as it was made: {', '.join(named)} cannot be given now",
+            f"give {', '.join(named)} to: provision plan {inventory} --out FILE",
         )
-    playbook = content.get("playbook")
-    return file, path, playbook if isinstance(playbook, str) else None
+
+
+def _goes_on(report: RunReport, plan: str, inventory: str) -> str:
+    """Return what the next command is about: the plan while nothing was done, else its inventory.
+
+    Once something was done the saved plan is stale by its own work.
+    """
+    return inventory if report.steps else plan
 
 
 def _options(

@@ -10,7 +10,7 @@ import pytest
 from provision.api import Ask, Options, plan_code
 from provision.api.planned import plan_events
 from provision.cli import main, runs
-from provision.cli.runs import saved_plan
+from provision.cli.names import saved_plan
 from provision.engine.model import ConsentNeed, Plan, RunReport, StepId, StepReport
 from provision.inventory import Inventory
 from provision.values import events
@@ -348,3 +348,46 @@ def test_apply_takes_a_saved_plan_for_what_it_is(tmp_path: Path) -> None:
     plan.write_text('{"format": 1}')
     with pytest.raises(UsageError, match="PLAN_UNREADABLE"):
         saved_plan(str(plan))
+
+
+def saved(tmp_path: Path) -> str:
+    file = tmp_path / "plan"
+    file.write_text('{"format": "provision-plan/1", "file": "inventories/lab.yaml", "playbook": "site"}')
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    "flags", [["--target", "vm-1"], ["--step", "base_os"], ["--playbook", "hosts"], ["--prune"]]
+)
+def test_what_a_saved_plan_decided_cannot_be_given_again(
+    flags: list[str], site: FakeSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["apply", saved(tmp_path), "--yes", *flags]) == 64
+    said = capsys.readouterr().err
+    assert "PLAN_OPTIONS" in said
+    assert f"give {flags[0]} to: provision plan inventories/lab.yaml --out FILE" in said
+    assert site.options is None
+
+
+def test_after_a_saved_plan_the_next_command_names_the_inventory(
+    site: FakeSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["apply", saved(tmp_path), "--yes", "--allow", "delete"]) == 0
+    assert site.options == Options(allow=frozenset({EffectClass.DELETE}))
+    assert "Next: provision verify inventories/lab.yaml\n" in capsys.readouterr().out
+
+
+def test_a_saved_plan_of_which_nothing_was_done_is_still_the_next_one(
+    site: FakeSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.report = replace(DONE, steps=(), interrupted=True, exit_code=130)
+    main.main(["apply", file := saved(tmp_path), "--yes"])
+    assert f"Next: provision apply {file} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["plan", "verify", "validate", "graph"])
+def test_a_saved_plan_is_no_inventory(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main([command, saved(tmp_path)]) == 64
+    assert "this is a saved plan of inventories/lab.yaml" in capsys.readouterr().err

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +15,7 @@ import typer
 
 from provision.cli.names import complete_inventory
 from provision.cli.place import read
-from provision.cli.state import Debug, err, out
+from provision.cli.state import Debug, err, out, usage
 
 InventoryName = Annotated[
     str,
@@ -75,9 +80,35 @@ def write_file(path: Path, text: str) -> None:
     Raises:
         UsageError: it cannot be written.
     """
-    from provision.cli.state import usage  # noqa: PLC0415 - only here
-
-    try:
+    with writing(path):
         path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Name the file when the block cannot write it.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        yield
     except OSError as problem:
         raise usage("FILE_NOT_WRITTEN", f"{path} cannot be written: {problem.strerror}") from problem
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuse a file that cannot be written, before the work whose result it is for.
+
+    Raises:
+        UsageError: it is a folder, or its folder is absent or closed to this user.
+    """
+    if path is None:
+        return
+    with writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISDIR(path.parent.stat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from provision.cli.files import InventoryName, write_file
+from provision.cli.files import InventoryName, check_writable, write_file, writing
 from provision.cli.interrupts import interrupts
 from provision.cli.names import complete_inventory, saved_plan
 from provision.cli.place import open_site, read, settle
@@ -136,6 +136,7 @@ def plan(
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
     """Show what apply would do. Changes nothing."""
+    check_writable(output)
     found = settle(context, inventory)
     options = _options(target, step, allow, prune=prune)
     from provision.api import plan_code  # noqa: PLC0415 - keep --help fast
@@ -146,7 +147,8 @@ def plan(
         if not json:
             _print_plan(result, full=full)
         if output is not None and not result.refusals:
-            site.save(result, output, options)
+            with writing(output):
+                site.save(result, output, options)
             if not json:
                 out().print(f"Saved: provision apply {output}", soft_wrap=True)
     return int(plan_code(result, detailed=detailed))
@@ -231,6 +233,7 @@ def verify(
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
     """Prove the site by checks of its own, on fresh answers. Changes nothing."""
+    check_writable(junit)
     found = settle(context, inventory)
     options = _options(target, None, None, strict=strict)
     with (

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -391,3 +393,25 @@ def test_a_saved_plan_is_no_inventory(
 ) -> None:
     assert main.main([command, saved(tmp_path)]) == 64
     assert "this is a saved plan of inventories/lab.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["plan", "lab", "--out"], ["verify", "lab", "--junit"]])
+@pytest.mark.parametrize("name", ["nowhere/file", "a-file/file", "."])
+def test_a_file_that_cannot_be_written_is_told_before_the_work(
+    argv: list[str], name: str, site: FakeSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a-file").touch()
+    assert main.main([*argv, str(tmp_path / name)]) == 64
+    assert "FILE_NOT_WRITTEN" in capsys.readouterr().err
+    assert site.options is None
+
+
+def test_a_plan_that_cannot_be_saved_after_all_is_no_defect(
+    site: FakeSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(site, "save", full)
+    assert main.main(["plan", "lab", "--out", str(tmp_path / "plan")]) == 64
+    assert "No space left" in capsys.readouterr().err

@@ -51,7 +51,7 @@ class VerifyReport:
         return sum(each.outcome is outcome for each in self.checks)
 
     def exit_code(self, *, strict: bool) -> ExitCode:
-        """Return 1 for a silent system, 3 for a failed check, with `strict` 7 for one that cannot tell, else 0.
+        """Return 1 for a silent system, 3 for a failed check, with `strict` 7 for one that cannot tell.
 
         A run without a single check proves nothing: with `strict` it cannot tell either.
         """

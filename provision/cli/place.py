@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -72,17 +74,44 @@ def settle(context: typer.Context, name: str, *, start_lab: bool = False) -> Inv
 
 
 def open_site(inventory: Inventory, playbook: str | None = None) -> Site:
-    """Return the site of an inventory."""
+    """Return the site of an inventory.
+
+    Raises:
+        UsageError: its state cannot be kept where it should be.
+    """
     from provision.api import Site  # noqa: PLC0415 - keep --help fast
 
+    _state_folder()
     return Site(inventory, playbook=playbook or "site")
 
 
 def journal_file() -> Path:
-    """Return the file of former runs."""
-    from provision.api import state_folder  # noqa: PLC0415 - keep --help fast
+    """Return the file of former runs.
 
-    return state_folder() / "journal.sqlite"
+    Raises:
+        UsageError: there can be none where it should be.
+    """
+    return _state_folder() / "journal.sqlite"
+
+
+def _state_folder() -> Path:
+    """Return the folder of the state, which need not exist yet; nothing is made.
+
+    Raises:
+        UsageError: something else is in its place, or above it.
+    """
+    from provision.api import state_folder  # noqa: PLC0415 - keep --help fast
+    from provision.engine.lease import unusable  # noqa: PLC0415 - keep --help fast
+
+    folder = state_folder()
+    try:
+        if not stat.S_ISDIR(folder.stat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    except FileNotFoundError:
+        pass
+    except OSError as problem:
+        raise unusable(folder, problem) from None
+    return folder
 
 
 def lab_settings(inventory: Inventory) -> LabSettings:

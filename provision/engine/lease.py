@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from provision.values.diagnostics import Diagnostic
-from provision.values.errors import ProvisionError
+from provision.values.errors import ProvisionError, UsageError
 from provision.values.outcomes import ExitCode
 
 
@@ -23,15 +23,31 @@ def locked(summary: str, remedy: str = "wait for it to end, and run again") -> P
     )
 
 
+def unusable(folder: Path, error: OSError) -> UsageError:
+    """Return the error of a folder of the state that cannot be made, read or written: exit 64."""
+    return UsageError(
+        Diagnostic(
+            "STATE_UNUSABLE",
+            f"the state of runs cannot be kept in {folder}: {error.strerror}",
+            untouched="nothing was touched",
+            remedy="set PROVISION_STATE to a folder of yours",
+        )
+    )
+
+
 @contextmanager
 def lease(path: Path, run: str, who: str) -> Iterator[None]:
     """Hold the run lock of an inventory; the kernel frees it with the process, even after a kill.
 
     Raises:
         ProvisionError: another run holds it (exit 6), with its id, who and since when.
+        UsageError: the folder of the state cannot hold it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise unusable(path.parent, error) from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,11 +82,14 @@ def clear(path: Path) -> Holder | None:
 
     Raises:
         ProvisionError: a run holds the lock (exit 6); only its end frees it.
+        UsageError: the folder of the state can hold no lock.
     """
     try:
         handle = os.open(path, os.O_RDWR)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise unusable(path.parent, error) from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,11 +7,12 @@ import pytest
 
 from provision.api.cards import aliases, cards, cards_of, models_of, uuids_of
 from provision.cli import main
-from provision.engine.lease import lease
+from provision.engine.lease import clear, lease
 from provision.inventory import load
 from provision.report.cards import print_cards
 from provision.resources.host.pci import PciFunction
 from provision.values.cancel import Cancel
+from provision.values.errors import UsageError
 from tests.unit.report.samples import shown
 from tests.unit.roles_vm.world import INVENTORY, World
 
@@ -127,3 +128,31 @@ def test_what_a_dead_run_left_is_told_and_removed(
     assert lock.read_bytes() == b""
     with lease(lock, "r2", "me@here"):
         pass
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+@pytest.mark.parametrize(
+    "argv", [["plan", "SITE"], ["apply", "SITE", "--yes"], ["unlock", "SITE"], ["runs"], ["show", "last"]]
+)
+def test_a_state_that_cannot_be_kept_is_one_clear_error(
+    argv: list[str],
+    place: str,
+    inventory: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PROVISION_STATE", str(tmp_path / place))
+    assert main.main([str(inventory) if each == "SITE" else each for each in argv]) == 64
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("error ") == 1
+    assert f"STATE_UNUSABLE the state of runs cannot be kept in {tmp_path / place}: " in said
+
+
+def test_a_lock_that_cannot_be_made_is_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="STATE_UNUSABLE"), lease(tmp_path / "file" / "lock", "r1", "me"):
+        pytest.fail("the run began")
+    with pytest.raises(UsageError, match="STATE_UNUSABLE"):
+        clear(tmp_path / "file" / "lock")

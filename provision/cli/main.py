@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import gc
 import os
 import sys
@@ -26,6 +27,9 @@ _GC_EVERY = 50_000
 What a run makes (modules, models, plans) stays until its end: looking through it at every 700 new objects was
 a fourth of a short run's CPU time.
 """
+
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+"""How writing to a file that was opened before may fail."""
 
 app = typer.Typer(
     name="provision",
@@ -69,12 +73,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     atexit.register(gc.freeze)  # the interpreter's last look through all objects frees nothing that matters
     arguments = tuple(sys.argv[1:] if argv is None else argv)
     state = State(debug=bool(os.environ.get("PROVISION_DEBUG")), argv=arguments)
+    if sys.stdout is None:  # closed (`>&-`): nothing is begun, whose next open file would become the output
+        return int(ExitCode.ERROR)
     _escape_what_cannot_be_encoded()
     try:
         code = _run(list(arguments), state)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader went away (`provision plan | head`): end quietly; nothing may flush into it at exit.
+    except OSError:
+        # The reader went away (`provision plan | head`) or the disk of the output is full: end quietly;
+        # nothing may flush into it at exit.
         _silence_stdout()
         return int(ExitCode.ERROR)
     return code
@@ -109,13 +116,26 @@ def _run(argv: list[str], state: State) -> int:
         if state.debug:
             _show_traceback()
         return int(problem.exit_code)
-    except BrokenPipeError:
-        raise
     except Exception as problem:  # noqa: BLE001 - the last line of defence: a user never sees a bare traceback
+        _raise_of_output(problem)
         _show((_internal(problem, state),))
         if state.debug:
             _show_traceback()
         return int(ExitCode.ERROR)
+
+
+def _raise_of_output(problem: Exception) -> None:
+    """Raise what standard output raised; everything else is for the caller.
+
+    Raises:
+        OSError: the output takes no more.
+    """
+    if isinstance(problem, BrokenPipeError):
+        raise problem
+    if isinstance(problem, OSError) and problem.errno in _OUTPUT_ERRORS and problem.filename is None:
+        # Such an error does not say whose it was: the output is asked; one that works gets an empty line.
+        sys.stdout.write("\n")
+        sys.stdout.flush()
 
 
 def _internal(problem: Exception, state: State) -> Diagnostic:

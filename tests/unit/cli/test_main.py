@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import errno
+import subprocess
+import sys
+
 import pytest
 
 from provision.cli import files, main, state
@@ -97,3 +101,24 @@ def test_debug_shows_the_traceback(
 def test_a_defect_names_the_journal_once_it_is_known() -> None:
     text = main._internal(ValueError(), state.State(journal="/state/journal")).summary
     assert "/state/journal" in text
+
+
+@pytest.mark.parametrize("argv", [["--version"], ["validate", "lab"]])
+@pytest.mark.parametrize(("output", "unbuffered"), [(">/dev/full", ""), (">/dev/full", "1"), (">&-", "")])
+def test_an_output_that_takes_nothing_ends_the_command_quietly(
+    argv: list[str], output: str, unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    command = f'exec "$0" -m provision.cli.main "$@" {output}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable, *argv], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_another_file_s_full_disk_is_not_taken_for_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(OSError(errno.ENOSPC, "full"), monkeypatch)
+    assert main.main(["validate", "x"]) == 1
+    assert "INTERNAL" in capsys.readouterr().err

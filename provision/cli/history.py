@@ -18,6 +18,9 @@ RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="Run, or the beginning of its id; `last` is the latest.")
 ]
 
+NAMED = 3
+"""How many runs a message names."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
@@ -82,10 +85,18 @@ def _found(name: str) -> RunRecord:
     file = journal_file()
     if name == "last":
         latest = runs(file, 1)
-        name = latest[0]["id"] if latest else name
+        if not latest:
+            raise usage("RUN_UNKNOWN", "there is no run yet", "provision apply INVENTORY makes one")
+        name = latest[0]["id"]
     row = run(file, name) if name else None
     if row is None:
-        raise usage(
-            "RUN_UNKNOWN", f"there is no one run that begins with {name!r}", "provision runs lists them"
+        ids = sorted(
+            (each["id"] for each in runs(file, -1) if name and each["id"].startswith(name)), reverse=True
         )
+        if not ids:
+            raise usage(
+                "RUN_UNKNOWN", f"there is no run that begins with {name!r}", "provision runs lists them"
+            )
+        some = ", ".join(ids[:NAMED]) + (", ..." if len(ids) > NAMED else "")
+        raise usage("RUN_AMBIGUOUS", f"{len(ids)} runs begin with {name!r}: {some}", "give more of the id")
     return record(row)

@@ -73,12 +73,17 @@ def trust(
     fingerprint: Annotated[
         str,
         typer.Argument(
-            metavar="FINGERPRINT", help="SHA256:..., compared with the host's own.", show_default=False
+            metavar="FINGERPRINT", help="SHA256:..., as the host's own console shows it.", show_default=False
         ),
     ],
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Accept an SSH host key of a system, and no other one. It is kept in a file beside the inventory."""
+    """Accept an SSH host key of a system from now on, and no other one.
+
+    The host is not asked: compare the fingerprint yourself with the one that the host's own console shows.
+    It is written to a file beside the inventory (its name, with .trust), and every later connection is held
+    to it.
+    """
     found = read(inventory)
     with closing(open_site(found)) as site:
         systems = [each for each in site.world.systems if not each.endswith("/api")]
@@ -91,6 +96,7 @@ def trust(
         except OSError as problem:
             raise usage("FILE_NOT_WRITTEN", f"{problem.filename}: {problem.strerror}") from None
     out().print(f"accepted for {system}: {fingerprint}", soft_wrap=True)
+    out().print(f"Written: {site.trust.path}", soft_wrap=True)
     return 0
 
 

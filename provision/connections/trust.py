@@ -137,7 +137,7 @@ class TrustStore:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._lock = threading.Lock()
 
     def fingerprints(self, system: str) -> tuple[str, ...]:
@@ -167,18 +167,18 @@ class TrustStore:
 
     def _lines(self) -> list[tuple[str, str]]:
         try:
-            text = self._path.read_text(encoding="utf-8")
+            text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return []
         fields = (line.split() for line in text.splitlines() if not line.startswith("#"))
         return [(each[0], each[1]) for each in fields if len(each) == 2 and FINGERPRINT.fullmatch(each[1])]  # noqa: PLR2004 - system, key
 
     def _write(self, lines: list[tuple[str, str]]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write("# accepted SSH host keys: system, fingerprint\n")
             file.writelines(f"{system} {fingerprint}\n" for system, fingerprint in lines)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(self._path)
+        Path(name).replace(self.path)

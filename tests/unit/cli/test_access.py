@@ -74,7 +74,9 @@ nodes:
 """
 
 
-def test_trust_is_kept_beside_the_inventory_and_decides(tmp_path: Path) -> None:
+def test_trust_is_kept_beside_the_inventory_and_decides(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(SITE)
     site = open_site(read(str(file)))
@@ -82,6 +84,7 @@ def test_trust_is_kept_beside_the_inventory_and_decides(tmp_path: Path) -> None:
     assert isinstance(before, SshEndpoint)
     assert before.fingerprints == ()
     assert main.main(["trust", str(file), "metal/ssh", KEY]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"Written: {tmp_path / 'small.trust'}"
     after = site.endpoint("metal/ssh", Cancel())
     assert isinstance(after, SshEndpoint)
     assert after.fingerprints == (KEY,)

@@ -81,8 +81,8 @@ def trust(
     """Accept an SSH host key of a system from now on, and no other one.
 
     The host is not asked: compare the fingerprint yourself with the one that the host's own console shows.
-    It is written to a file beside the inventory (its name, with .trust), and every later connection is held
-    to it.
+    It is written to a file beside the inventory (its name, with .trust). Later connections are held to it,
+    but for a guest whose key its VM's marker names.
     """
     found = read(inventory)
     with closing(open_site(found)) as site:

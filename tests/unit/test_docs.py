@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from provision import roles
+from provision.api.wiring import read_playbook, roles_of
+from provision.inventory import declared_features, load
 from provision.inventory.selectors import SELECTORS
 from provision.values.effects import ALLOWED_BY_DEFAULT, EffectClass
 from provision.verify.reference import claims, files, reference
@@ -127,6 +129,26 @@ def test_every_check_claims_something_about_somebody() -> None:
         assert claim.endswith(".")
         assert claim != name
         assert subject, name
+
+
+def test_what_the_readme_says_of_the_homelab_is_so() -> None:
+    served = roles_of(read_playbook("site"))
+    unserved = {
+        name: {each.role for each in declared_features(load(ROOT / "inventories" / f"{name}.yaml"))}
+        - set(served)
+        for name in ("homelab", "lab")
+    }
+    assert unserved == {"homelab": {"k3s_server", "k3s_agent", "gpu_driver", "gpu_operator"}, "lab": set()}
+    assert "declares k3s, a managed GPU driver and the GPU Operator" in (ROOT / "README.md").read_text(
+        "utf-8"
+    )
+
+
+def test_the_command_lines_of_the_lab_s_page_are_those_of_the_commands() -> None:
+    rows = re.findall(r"^\| `(provision lab (\w+)[^`]*)`", (DOCS / "lab.md").read_text("utf-8"), re.MULTILINE)
+    titles = re.findall(r"^## `(provision lab \w+.*)`$", (DOCS / "cli.md").read_text("utf-8"), re.MULTILINE)
+    real = {each.split()[2]: each.replace("[", "").replace("]", "") for each in titles}
+    assert {verb: row.replace("[", "").replace("]", "") for row, verb in rows} == real
 
 
 def test_codes_of_the_page_of_troubles_exist() -> None:

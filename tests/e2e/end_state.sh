@@ -22,13 +22,13 @@ trap 'for each in "$masters"/*.sock; do [ -S "$each" ] && ssh -o ControlPath="$e
 options="-F none -o BatchMode=yes -o ConnectTimeout=30 -o IdentitiesOnly=yes -o LogLevel=ERROR
     -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ControlMaster=auto -o ControlPersist=300"
 on() { # on ADDRESS KEY USER COMMAND...
-    address=$1 key=$2 user=$3
+    on_host=$1 on_key=$2 on_user=$3
     shift 3
-    [ ! -e "$masters/$address.away" ] || return 1
-    [ -S "$masters/$address.sock" ] ||
-        ssh $options -o ControlPath="$masters/$address.sock" -i "$lab/keys/$key" "$user@$address" true </dev/null ||
-        { : >"$masters/$address.away"; return 1; }
-    ssh $options -o ControlPath="$masters/$address.sock" -i "$lab/keys/$key" "$user@$address" "$@" </dev/null
+    [ ! -e "$masters/$on_host.away" ] || return 1
+    [ -S "$masters/$on_host.sock" ] ||
+        ssh $options -o ControlPath="$masters/$on_host.sock" -i "$lab/keys/$on_key" "$on_user@$on_host" true </dev/null ||
+        { : >"$masters/$on_host.away"; return 1; }
+    ssh $options -o ControlPath="$masters/$on_host.sock" -i "$lab/keys/$on_key" "$on_user@$on_host" "$@" </dev/null
 }
 pve() { on 198.18.0.5 site root "$@"; }
 router() { on 198.18.0.1 site root "$@"; }

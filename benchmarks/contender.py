@@ -25,8 +25,8 @@ def load_bench(folder: Path) -> tuple[Any, Any, Any]:
     """Return the benchmark's modules hosts, states and measure."""
     sys.path.insert(0, str(folder))
     import hosts  # type: ignore[import-not-found]  # noqa: PLC0415 - only found now
-    import measure  # type: ignore[import-not-found]  # noqa: PLC0415
-    import states  # type: ignore[import-not-found]  # noqa: PLC0415
+    import measure  # type: ignore[import-not-found]  # noqa: PLC0415 - its path is only known now
+    import states  # type: ignore[import-not-found]  # noqa: PLC0415 - its path is only known now
 
     return hosts, states, measure
 

@@ -104,8 +104,8 @@ class Site:
             UsageError: the playbook is wrong.
         """
         # Only when something is asked: not for --help.
-        from provision.preflight import check, evidence  # noqa: PLC0415
-        from provision.roles.systems import systems  # noqa: PLC0415
+        from provision.preflight import check, evidence  # noqa: PLC0415 - slow, late
+        from provision.roles.systems import systems  # noqa: PLC0415 - slow, late
 
         found = read_playbook(self.playbook)
         return World(

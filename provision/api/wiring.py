@@ -39,24 +39,24 @@ def open_system(inventory: Inventory, redactor: Redactor, spec: SystemSpec, endp
     """Return the driver of a real system; nothing is sent yet."""
     # Transports are slow to import, and only some of them are needed: hence the late imports.
     if isinstance(endpoint, HttpsEndpoint):
-        from provision.connections.https import PveConnection  # noqa: PLC0415
-        from provision.resources.proxmox.driver import ProxmoxDriver  # noqa: PLC0415
-        from provision.roles import names  # noqa: PLC0415
+        from provision.connections.https import PveConnection  # noqa: PLC0415 - slow, late
+        from provision.resources.proxmox.driver import ProxmoxDriver  # noqa: PLC0415 - slow, late
+        from provision.roles import names  # noqa: PLC0415 - slow, late
 
         node = inventory.hypervisors[spec.subject].node_name
         vms = names.nodes_of(inventory, spec.subject)
         vmids = {each.name: each.vmid for each in vms if each.vmid is not None}
         return ProxmoxDriver(spec.name, PveConnection(endpoint, spec.subject), node, vmids=vmids)
-    from provision.resources.host.driver import HostDriver  # noqa: PLC0415
-    from provision.resources.host.kinds import HOST_KINDS  # noqa: PLC0415
+    from provision.resources.host.driver import HostDriver  # noqa: PLC0415 - slow, late
+    from provision.resources.host.kinds import HOST_KINDS  # noqa: PLC0415 - slow, late
 
     connection: ShellConnection
     if isinstance(endpoint, SshEndpoint):
-        from provision.connections.ssh import SshConnection  # noqa: PLC0415
+        from provision.connections.ssh import SshConnection  # noqa: PLC0415 - slow, late
 
         connection = SshConnection(endpoint, spec.name)
     elif isinstance(endpoint, LocalEndpoint):
-        from provision.connections.local import LocalConnection  # noqa: PLC0415
+        from provision.connections.local import LocalConnection  # noqa: PLC0415 - slow, late
 
         connection = LocalConnection()
     return HostDriver(spec.name, connection, HOST_KINDS, who=who(), redactor=redactor)

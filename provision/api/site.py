@@ -211,7 +211,9 @@ class Site:
         emit(RunEnded(run=run, outcomes={}, exit_code=int(code), seconds=time.monotonic() - began))
         return plan
 
-    def _plan(self, options: Options, cancel: Cancel, *, destroying: bool = False) -> Planned:
+    def _plan(
+        self, options: Options, cancel: Cancel, *, destroying: bool = False, verifying: bool = False
+    ) -> Planned:
         self._refuse_unserved(options)
         if self._session is not None:
             for name in self._session.systems:
@@ -220,8 +222,9 @@ class Site:
         if destroying and not options.host:
             kept = tuple(entry for entry in world.playbook.entries if entry.role not in HOST_ROLES)
             world = replace(world, playbook=replace(world.playbook, entries=kept))
-        verify = not destroying and any(entry.role == VERIFY for entry in world.playbook.entries)
-        remembered = self._memory.recall(verify=verify and not options.steps)
+        # What only the checks ask is asked along where they follow: one round trip for both.
+        verifying = verifying and not options.steps and _verifies(world)
+        remembered = self._memory.recall(verify=verifying)
         planner = Planner(world, self.session, options, remembered, cancel, destroying=destroying)
         self._planned = planner.plan()
         if not destroying:
@@ -302,7 +305,7 @@ class Site:
         with lease(self.folder / "lock", run, who()):
             planned = self._planned
             if planned is None or plan is None or planned.plan is not plan:
-                planned = self._plan(options, cancel)
+                planned = self._plan(options, cancel, verifying=True)
             planned.consents.allow = options.allow
             if planned.plan.refusals:
                 raise Refused(planned.plan.refusals)
@@ -480,6 +483,10 @@ def load(
     site = Site(inventory, playbook or "site", state, open_driver)
     read_playbook(site.playbook)
     return site
+
+
+def _verifies(world: World) -> bool:
+    return any(entry.role == VERIFY for entry in world.playbook.entries)
 
 
 def _is_worth_asking(plan: Plan) -> bool:

@@ -1,8 +1,10 @@
-"""What to ask each system, and in which order: systems behind others come in a later wave."""
+"""What to ask each system, and in which order: a system behind others is asked when these have answered."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from provision.engine import workers
@@ -53,13 +55,18 @@ def observe(
     Raises:
         Interrupted: the run must leave.
     """
-    left = [name for name in questions if name in session.systems]
+    names = _dependents_last([name for name in questions if name in session.systems], session)
+    answered = {name: threading.Event() for name in names}
+    place = {name: index for index, name in enumerate(names)}
 
     def ask(name: str) -> None:
         for other in session.systems[name].spec.questions:
+            # Only who comes first is waited for: it has a thread by now.
+            if place.get(other, len(place)) < place[name]:
+                workers.wait_for(answered[other], cancel)
             behind = session.systems.get(other)
             if behind is not None and behind.snapshot is None and behind.error is not None:
-                session.systems[name].error = behind.error  # it was tried already, in an earlier wave
+                session.systems[name].error = behind.error  # it was tried already
                 return
         wanted = {*questions[name], *remembered.get(name, ())}
         try:
@@ -67,14 +74,22 @@ def observe(
         except ProvisionError as error:
             session.systems[name].error = error
 
-    while left:
-        open_names = set(left)
-        wave = [
-            name
-            for name in left
-            if not any(each in open_names for each in session.systems[name].spec.questions)
-        ]
-        if not wave:  # specs that wait for each other: their own endpoint says so
-            wave = left
-        workers.each(wave, ask, cancel)
-        left = [name for name in left if name not in set(wave)]
+    def ask_and_tell(name: str) -> None:
+        try:
+            ask(name)
+        finally:
+            answered[name].set()
+
+    workers.each(names, ask_and_tell, cancel)
+
+
+def _dependents_last(names: list[str], session: Session) -> list[str]:
+    """Return systems after those that their endpoints follow from; as they are if these go in a circle."""
+    known = set(names)
+    behind = {
+        name: [each for each in session.systems[name].spec.questions if each in known] for name in names
+    }
+    try:
+        return list(TopologicalSorter(behind).static_order())
+    except CycleError:
+        return names

@@ -73,3 +73,14 @@ def wait(source: queue.SimpleQueue[T], cancel: Cancel) -> T:
             return source.get(timeout=TICK)
         except queue.Empty:
             continue
+
+
+def wait_for(event: threading.Event, cancel: Cancel) -> None:
+    """Return when an event has come.
+
+    Raises:
+        Interrupted: the run must leave.
+    """
+    while not event.wait(TICK):
+        if cancel.leaving:
+            raise Interrupted

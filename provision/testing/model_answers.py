@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 from provision.resources.contracts import CannotTell
@@ -102,7 +103,9 @@ def _text(state: HostState, query: FileText) -> object:
         return None
     if entry.type != "file":
         return CannotTell(f"{query.path} may not be read")
-    return entry.content[:INLINE_LIMIT]
+    lines = entry.content.replace(b"\0", b"").splitlines(keepends=True)
+    starts = accumulate((len(each) for each in lines), initial=0)
+    return b"".join(line for line, start in zip(lines, starts, strict=False) if start < INLINE_LIMIT)
 
 
 def _link(state: HostState, query: LinkTarget) -> object:

@@ -100,6 +100,7 @@ def _fresh(case: Case) -> Case:
 
 def test_shell_and_model_answer_alike(shell: str, tmp_path: Path) -> None:
     contents = {"a": b"x\ny", "b": b"\x00\xff:\n\n", "e": b"", "n": b"\n", "d": b".\n:\n.", "q": b"|a|\n"}
+    contents |= {"r": b"\r\x0b\x81\x88\\n \t\n \\\n", "l": (b"x" * 999 + b"\n") * 70}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
         (tmp_path / name).chmod(0o644)

@@ -69,15 +69,16 @@ class RootStatus:
         return sum(each for each in levels if each > _TOLERANCE)
 
 
-_SCRIPT = r"""src=$(findmnt -nvo SOURCE / 2>/dev/null) || src=
-full=$(findmnt -no SOURCE / 2>/dev/null) || full=
-fst=$(findmnt -no FSTYPE / 2>/dev/null) || fst=
+_SCRIPT = r"""full= fst=
+if line=$(findmnt -nro SOURCE,FSTYPE / 2>/dev/null); then full=${line%% *} fst=${line##* }; fi
 printf 'source|%s\nfstype|%s\n' "$full" "$fst"
+src=${full%%\[*}
 case "$full" in *'['*) case "$fst" in btrfs) ;; *) src=;; esac;; esac
 if [ -n "$src" ] && [ -b "$src" ]; then
   printf 'device|%s\n' "$src"
-  lsblk -nsrbo KNAME,TYPE,SIZE -- "$src" | sed 's/^/block|/'
-  for k in $(lsblk -nsro KNAME -- "$src"); do
+  blocks=$(lsblk -nsrbo KNAME,TYPE,SIZE -- "$src")
+  printf '%s\n' "$blocks" | while read -r k type bytes; do
+    printf 'block|%s %s %s\n' "$k" "$type" "$bytes"
     c=/sys/class/block/$k
     if [ -r "$c/partition" ]; then
       read -r number <"$c/partition"; read -r start <"$c/start"; read -r size <"$c/size"
@@ -89,14 +90,14 @@ if [ -n "$src" ] && [ -b "$src" ]; then
       done
     fi
   done
-  if command -v lvs >/dev/null 2>&1; then
+  case $blocks in *' lvm '*)
     v=$(lvs --noheadings --units b --nosuffix --separator '|' -o vg_name,vg_free -- "$src" 2>/dev/null) || v=
     if [ -n "$v" ]; then
       printf 'group|%s\n' "$v"
       pvs --noheadings --units b --nosuffix --separator '|' -o pv_name,vg_name,pv_size,dev_size 2>/dev/null |
         sed 's/^ */volume|/'
-    fi
-  fi
+    fi;;
+  esac
   case "$fst" in
     ext*) dumpe2fs -h -- "$src" 2>/dev/null |
       sed -n 's/^Block count: */blocks|/p; s/^Block size: */bsize|/p';;

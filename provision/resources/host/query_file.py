@@ -233,7 +233,10 @@ class FileText:
 
 
 class FileTextKind:
-    """One fragment for all texts; each of at most 64 KiB."""
+    """One fragment for all texts, read by the shell itself: no process a file, and no NUL bytes.
+
+    Of each come its lines up to the one that passes 64 KiB.
+    """
 
     query = FileText
 
@@ -244,7 +247,15 @@ class FileTextKind:
             "for f do\n"
             '  if [ -f "$f" ] && [ -r "$f" ]; then\n'
             "    printf 'c|%s\\n' \"$f\"\n"
-            f"    head -c {INLINE_LIMIT} <\"$f\" 2>/dev/null | sed 's/^/:/'\n"
+            "    case $f in\n"
+            # a number there can only be read at once, and dash reads byte by byte
+            "    /proc/sys/*) sed 's/^/:/' 2>/dev/null <\"$f\" || :;;\n"
+            "    *) n=0 l=\n"
+            f'      while [ "$n" -lt {INLINE_LIMIT} ] && IFS= read -r l; do\n'
+            "        n=$((n + ${#l} + 1)); printf ':%s\\n' \"$l\"; l=\n"
+            '      done 2>/dev/null <"$f" || :\n'
+            '      if [ -n "$l" ]; then printf \':%s\' "$l"; fi;;\n'
+            "    esac\n"
             "    printf '\\n.\\n'\n"
             '  elif [ ! -e "$f" ]; then printf \'a|%s\\n\' "$f"\n'
             "  else printf 'x|%s\\n' \"$f\"; fi\n"

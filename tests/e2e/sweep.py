@@ -131,15 +131,24 @@ class Target:
         key = self.resource.key
         return f"{key.system} {key.name}" if key.system.endswith("/api") else str(key.system)
 
+    def is_named(self, named: Mapping[str, frozenset[str]]) -> bool:
+        """Whether a plan's changes have it."""
+        return any(self.is_field(path) for path in named.get(self.key, ()))
+
+    def is_field(self, path: str) -> bool:
+        """Whether a changed field may be this damage."""
+        field = self.mutation.field
+        return not field or path == field or path.startswith(f"{field}.")
+
     def __str__(self) -> str:
         return f"{self.key} ({self.mutation.name})"
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a plan said."""
+    """What a plan said: changed fields by resource, problems, steps left open, round trips by system."""
 
-    named: frozenset[str]
+    named: Mapping[str, frozenset[str]]
     problems: tuple[str, ...]
     open_steps: tuple[str, ...]
     trips: Mapping[str, int]
@@ -271,7 +280,11 @@ class Sweep:
         problems = [each.summary for each in plan.refusals]
         problems += [each.problem.summary for each in plan.steps if each.problem is not None]
         return Seen(
-            frozenset(str(change.key) for step in plan.steps for change in step.changes),
+            {
+                str(change.key): frozenset(each.path for each in change.changes)
+                for step in plan.steps
+                for change in step.changes
+            },
             tuple(problems),
             tuple(
                 f"{each.step.id}: {each.late or each.unreached}"
@@ -364,8 +377,13 @@ def judged(what: str, damaged: Sequence[Target], seen: Seen, usual: Mapping[str,
         seen: the plan.
         usual: round trips of a plan without damage, by system.
     """
-    found = [f"{each}: the plan does not name it" for each in damaged if each.key not in seen.named]
-    extra = sorted(seen.named - {each.key for each in damaged})
+    found = [f"{each}: the plan does not name it" for each in damaged if not each.is_named(seen.named)]
+    extra = sorted(
+        f"{key} {path}"
+        for key, paths in seen.named.items()
+        for path in paths
+        if not any(each.key == key and each.is_field(path) for each in damaged)
+    )
     if extra:
         found.append(f"the plan also names {', '.join(extra)} after: {what}")
     expected = [each for each in damaged if each.mutation.problem]
@@ -388,12 +406,14 @@ def _parts(lane: Sequence[Target], count: int) -> list[list[Target]]:
 
 
 def together(queues: Iterable[deque[Target]]) -> list[Target]:
-    """Take the next of each queue; who would be at the same resource or file as another one waits."""
+    """Take the next of each queue; who would be at the same field or file as another one waits."""
     taken: dict[object, Target] = {}
     for queue in queues:
         if not queue:
             continue
-        claims = {queue[0].key, (queue[0].lane, queue[0].mutation.path or queue[0].key)}
+        first = queue[0]
+        # Two damages of one resource are told apart by the fields of a plan, if these say which is which.
+        claims = {(first.key, first.mutation.field), (first.lane, first.mutation.path or first.key)}
         if not claims & set(taken):
             taken |= dict.fromkeys(claims, queue.popleft())
     return list(dict.fromkeys(taken.values()))

@@ -66,7 +66,9 @@ class Mutation:
         name: what is damaged.
         damage: how.
         undo: script that undoes a script; the other kinds of damage undo themselves.
-        path: file of which a copy is kept meanwhile; one damage at a time has it.
+        path: file of which a copy is kept meanwhile, or key of a configuration; one damage at a time has it.
+        field: the one field of its resource that a plan must name; any if empty, and then one damage at a
+            time has the resource.
         alone: not all can be told meanwhile: a system is away, or must boot first.
         problem: the plan must say besides that it cannot mend it.
         seen: whether a plan is asked to name it.
@@ -77,6 +79,7 @@ class Mutation:
     damage: Damage
     undo: str = ""
     path: str = ""
+    field: str = ""
     alone: bool = False
     problem: bool = False
     seen: bool = True
@@ -163,14 +166,13 @@ def package(each: Any) -> Iterator[Mutation]:
 
 
 def service(each: Any) -> Iterator[Mutation]:
-    """Damage a unit: stopped, disabled (or the other way round)."""
+    """Damage a unit: stopped (or started), disabled."""
     unit = shlex.quote(each.unit)
     if each.running is not None and each.unit not in ("ssh.service", "sshd.service"):
         verbs = ("stop", "start") if each.running else ("start", "stop")
         yield _shell("stopped", f"systemctl {verbs[0]} {unit}", f"systemctl {verbs[1]} {unit}")
-    if each.enabled is not None:
-        verbs = ("disable", "enable") if each.enabled else ("enable", "disable")
-        yield _shell("disabled", f"systemctl -q {verbs[0]} {unit}", f"systemctl -q {verbs[1]} {unit}")
+    if each.enabled:
+        yield _shell("disabled", f"systemctl -q disable {unit}", f"systemctl -q enable {unit}")
 
 
 def sysctl(each: Any) -> Iterator[Mutation]:
@@ -227,13 +229,14 @@ def time_sync(each: Any) -> Iterator[Mutation]:
     """Damage the time daemon: its servers, stopped, disabled."""
     yield from _whole(each.file.path, "servers")
     unit = each.unit.unit
-    # A daemon that was started again needs a moment until the kernel's clock counts as synchronised.
-    wait = (
-        "n=0; until timedatectl show -p NTPSynchronized --value | grep -q yes || [ $n -gt 90 ]; "
-        "do sleep 1; n=$((n + 1)); done"
-    )
+    # A daemon that was started again needs a moment until it has its time from somebody.
+    wait = "chronyc waitsync 90 0 0 1 >/dev/null"
     yield _shell("stopped", f"systemctl stop {unit}", f"systemctl start {unit}; {wait}")
-    yield _shell("disabled", f"systemctl -q disable {unit}", f"systemctl -q enable {unit}")
+    # Stopped, too: systemd 252 may forget that a daemon runs, and then abort itself, when a reload gives the
+    # daemon its second name back (chronyd).
+    yield _shell(
+        "disabled", f"systemctl -q disable --now {unit}", f"systemctl -q enable --now {unit}; {wait}"
+    )
 
 
 def swap(each: Any) -> Iterator[Mutation]:
@@ -307,38 +310,34 @@ _AT_ONCE = ("onboot", "protection", "startup")
 
 def vm(each: Any) -> Iterator[Mutation]:
     """Damage a VM's configuration, key by key; what waits for a power cycle is damage, too."""
-    tags = "provision"
-    yield Mutation(
-        "tags",
-        Config(
-            each.path,
-            lambda now: {"tags": ";".join({*now["tags"].split(";"), "vandal"} - {tags})},
-        ),
+    yield _key(
+        each, "tags", lambda now: {"tags": ";".join({*now["tags"].split(";"), "vandal"} - {"provision"})}
     )
     managed = dict(each.settings)
     for key, other in _OTHER.items():
         if key in managed:
-            value = other(managed[key])
-            yield Mutation(key, Config(each.path, _always({key: value})), repair=key in _AT_ONCE)
+            yield _key(each, key, _always({key: other(managed[key])}), repair=key in _AT_ONCE)
     for at, nic in enumerate(each.nics):
-        new = "e1000" if nic.model != "e1000" else "virtio"
-        yield Mutation(
-            f"net{at} model",
-            Config(each.path, _replaced(f"net{at}", f"{nic.model}=", f"{new}=")),
-            repair=False,
-        )
-        yield Mutation(
-            f"net{at} bridge",
-            Config(each.path, _replaced(f"net{at}", f"bridge={nic.bridge}", "bridge=vmbr9")),
-            repair=False,
-        )
+        new, net = "e1000" if nic.model != "e1000" else "virtio", f"net{at}"
+        yield _key(each, net, _replaced(net, f"{nic.model}=", f"{new}="), "model", repair=False)
+        yield _key(each, net, _replaced(net, f"bridge={nic.bridge}", "bridge=vmbr9"), "bridge", repair=False)
     for at, _ in enumerate(each.passed):
-        yield Mutation(
-            f"hostpci{at} no longer PCI Express",
-            Config(each.path, _replaced(f"hostpci{at}", "pcie=1", "pcie=0")),
-            repair=False,
-        )
-        yield Mutation(f"hostpci{at} removed", Config(each.path, _always({f"hostpci{at}": ""})), repair=False)
+        card = f"hostpci{at}"
+        yield _key(each, card, _replaced(card, "pcie=1", "pcie=0"), "no longer PCI Express", repair=False)
+        yield _key(each, card, _always({card: ""}), "removed", repair=False)
+
+
+def _key(
+    each: Any,
+    key: str,
+    change: Callable[[Mapping[str, str]], Mapping[str, str]],
+    how: str = "",
+    *,
+    repair: bool = True,
+) -> Mutation:
+    """Return a damage to one key of a VM's configuration."""
+    damage = Config(each.path, change)
+    return Mutation(f"{key} {how}".strip(), damage, path=f"{each.path} {key}", field=key, repair=repair)
 
 
 def _always(values: Mapping[str, str]) -> Callable[[Mapping[str, str]], Mapping[str, str]]:

@@ -14,12 +14,21 @@ from tests.e2e.vandals import EXEMPT, UNREPAIRED, VANDALS, Mutation, Shell
 HOST = "vm-1/ssh"
 FILE = Target(File(HOST, "/etc/motd", b"x"), Mutation("content", Shell(":")))
 AWAY = Target(File(HOST, "/etc/motd", b"x"), Mutation("away", Shell(":"), alone=True))
+CORES, MEMORY = (
+    Target(File(HOST, "/vm", b"x"), Mutation(key, Shell(":"), path=key, field=key))
+    for key in ("cores", "memory")
+)
 TAKEN = Target(File(HOST, "/etc/motd", b"x"), Mutation("taken", Shell(":"), problem=True))
 USUAL = {HOST: 1}
 
 
 def seen(*named: str, problems: str = "", left: str = "", trips: int = 1) -> Seen:
-    return Seen(frozenset(named), tuple(problems.split()), tuple(left.split()), {HOST: trips})
+    changed: dict[str, set[str]] = {}
+    for each in named:
+        key, _, path = each.partition(" ")
+        changed.setdefault(key, set()).add(path or "content")
+    paths = {key: frozenset(each) for key, each in changed.items()}
+    return Seen(paths, tuple(problems.split()), tuple(left.split()), {HOST: trips})
 
 
 @pytest.mark.parametrize(
@@ -38,6 +47,10 @@ def seen(*named: str, problems: str = "", left: str = "", trips: int = 1) -> See
         ([AWAY], seen(FILE.key, left="step"), 0),
         ([FILE], seen(FILE.key, trips=2), 1),
         ([AWAY], seen(FILE.key, trips=0), 0),
+        ([CORES, MEMORY], seen(f"{CORES.key} cores", f"{CORES.key} memory.now"), 0),
+        ([CORES, MEMORY], seen(f"{CORES.key} cores"), 1),
+        ([CORES], seen(f"{CORES.key} cores", f"{CORES.key} memory"), 1),
+        ([CORES], seen(f"{CORES.key} coresx"), 2),
     ],
 )
 def test_a_plan_must_name_the_damage_alone_at_the_same_cost(
@@ -55,6 +68,10 @@ def test_two_damages_of_one_file_or_resource_are_never_together() -> None:
     assert together(queues) == [line, stopped]
     assert together(queues) == [name, disabled]
     assert together(queues) == []
+
+
+def test_two_fields_of_one_resource_are_damaged_together() -> None:
+    assert together([deque([CORES]), deque([CORES]), deque([MEMORY])]) == [CORES, MEMORY]
 
 
 def test_no_kind_is_damaged_and_exempt() -> None:

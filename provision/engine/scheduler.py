@@ -28,7 +28,12 @@ GRACE = 3.0
 """Seconds that running steps have after the second Ctrl-C."""
 WORKERS = 256
 """Steps at a time: more than guests that boot at once, each of which holds one while it is waited for."""
-_UNPROVEN = {Outcome.FAILED: "failed", Outcome.BLOCKED: "blocked", Outcome.WAITING: "waiting"}
+_UNPROVEN = {
+    Outcome.FAILED: "failed",
+    Outcome.BLOCKED: "blocked",
+    Outcome.UNREACHED: "unreached",
+    Outcome.WAITING: "waiting",
+}
 """Outcomes of steps after which the site is not verified, the first one is told."""
 
 
@@ -204,7 +209,7 @@ class Scheduler:
 
     def _unverified(self) -> Ending | None:
         """Return why the site is not verified: failed checks would only repeat what steps said before."""
-        count = Counter(ending.outcome for ending in self.endings.values())
+        count = Counter(ending.outcome for ending in self.endings.values() if not ending.excused)
         for outcome, verb in _UNPROVEN.items():
             if count[outcome]:
                 what = f"{count[outcome]} step{'s' * (count[outcome] > 1)} {verb}"

@@ -232,3 +232,13 @@ def test_a_late_step_is_refused_by_what_is_found_about_it_and_not_about_others(
 
     site.rules = rules
     assert site.outcomes(site.apply())["n1: later"] == outcome
+
+
+def test_a_site_with_a_host_that_was_not_reached_is_not_verified(tmp_path: Path) -> None:
+    checks = Checks(ExitCode.DONE)
+    site = verified(FakeRole("r", own(a="1"), on_own()), tmp_path, checks)
+    site.hosts["n1/ssh"].down = True
+    report = site.apply()
+    assert (report.exit_code, checks.runs) == (ExitCode.ERROR, 0)
+    assert str(report.steps[-1].outcome) == "blocked"
+    assert report.steps[-1].reason.startswith("not verified: 1 step unreached")

@@ -12,7 +12,7 @@ from provision.engine.model import PlannedChange
 from provision.engine.retry import retrying
 from provision.engine.run import Ending, Run, failed
 from provision.engine.session import AwayError
-from provision.engine.settle import Deeds, done_by_hand, looks_at, settle, unreached, within
+from provision.engine.settle import Deeds, done_by_hand, left_behind, looks_at, settle, unreached, within
 from provision.engine.work import Difference, Work, difference, is_birth, owed
 from provision.resources.contracts import (
     Action,
@@ -26,11 +26,12 @@ from provision.resources.contracts import (
     Snapshot,
     Verdict,
 )
+from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.effects import Effect, EffectClass
 from provision.values.errors import ProvisionError
 from provision.values.events import ChangeMade, EffectDone
-from provision.values.outcomes import Outcome
+from provision.values.outcomes import ExitCode, Outcome
 
 VOIDING = frozenset({EffectClass.POWER_CYCLE, EffectClass.REPLACE, EffectClass.DELETE})
 """Effects after which a subject's systems are not what they were."""
@@ -49,6 +50,10 @@ def execute(run: Run, work: Work) -> Ending:
         ending = failed(error.diagnostic)
     except _SilentError as error:
         ending = unreached(error.error)
+    except Interrupted:
+        if not deeds.unknown:
+            raise
+        ending = failed(left_behind(work, deeds), exit_code=ExitCode.INTERRUPTED)
     except ProvisionError as error:
         ending = failed(error.diagnostics[0], exit_code=error.exit_code)
         ending.diagnostics = error.diagnostics
@@ -339,7 +344,7 @@ def _send(
         if result.verdict is not Verdict.DONE:
             deeds.problem = deeds.problem or _trouble(result, f"{system}: {effect}", step.subject)
     verdicts = {each.verdict for each in results}
-    if Verdict.NOT_BEGUN in verdicts and not verdicts & {Verdict.FAILED, Verdict.UNKNOWN}:
+    if Verdict.NOT_BEGUN in verdicts and Verdict.FAILED not in verdicts:
         deeds.cut = True
     hits = {
         run.planned.consents.hit(system, effect)

@@ -101,7 +101,7 @@ class Scheduler:
             return True
         cut = any(step not in self.endings for step in self.works)
         self._leave()
-        return cut
+        return cut or any(each.exit_code is ExitCode.INTERRUPTED for each in self.endings.values())
 
     def _last_words(self) -> None:
         """Give what runs a moment to kill its process groups on the targets; what blocks is left behind."""
@@ -355,6 +355,8 @@ class Scheduler:
             self.busy[system] -= 1
         self._wake(done.systems)
         if done.error is not None:
+            if isinstance(done.error, Interrupted):  # it had begun, so it is no step that never did
+                self.cut.add(done.name)
             raise done.error
         if done.rebooted:
             self._rebooted(done)

@@ -28,6 +28,10 @@ from provision.values.outcomes import ExitCode, Outcome
 
 FIRST_POLL = 0.5
 LAST_POLL = 5.0
+LOOKED_UP = (
+    "run again: it asks what is there by then, waits for the lock of a task that still runs,"
+    " and repeats nothing blindly"
+)
 
 
 @dataclass(slots=True)
@@ -46,7 +50,7 @@ class Deeds:
         voided: subjects that are not what they were.
         waits: why the step stopped before its end, or empty.
         problem: why it failed, if it did.
-        cut: the run was told to end before all of it had begun.
+        cut: a part of it was not begun: the run was told to end, or the connection was cut.
     """
 
     differences: dict[Key, Difference] = field(default_factory=dict)
@@ -158,7 +162,9 @@ def _wrong(work: Work, deeds: Deeds, left: dict[Key, tuple[Change, ...]]) -> Dia
         return _cut(work, deeds, "it was not done")
     if deeds.problem is not None:
         return deeds.problem
-    return _unsettled(work, deeds, left) if left else None
+    if left:
+        return _unsettled(work, deeds, left)
+    return _cut(work, deeds, "it was done; what comes after it was not begun") if deeds.cut else None
 
 
 def _left(run: Run, deeds: Deeds) -> dict[Key, tuple[Change, ...]]:
@@ -270,7 +276,21 @@ def _cut(work: Work, deeds: Deeds, found: str) -> Diagnostic:
         f"{key}: no answer came{handle}; looked up: {found}",
         subject=work.step.subject.name,
         evidence=result.output[-20:],
-        remedy="run again: it is looked up first and nothing is repeated blindly",
+        remedy=LOOKED_UP,
+    )
+
+
+def left_behind(work: Work, deeds: Deeds) -> Diagnostic:
+    """Return what a run that leaves cannot look up any more, named by its UPID or process group."""
+    named = [
+        f"{key}{f' ({result.handle})' if result.handle else ''}" for key, result in deeds.unknown.items()
+    ]
+    return Diagnostic(
+        "OUTCOME_UNKNOWN",
+        f"interrupted: may still go on: {', '.join(named)}",
+        subject=work.step.subject.name,
+        evidence=tuple(line for result in deeds.unknown.values() for line in result.output[-20:]),
+        remedy=LOOKED_UP,
     )
 
 

@@ -47,7 +47,7 @@ from provision.resources.contracts import (
     Verdict,
 )
 from provision.roles.contracts import Context, NotThere, SystemSpec
-from provision.values.cancel import Cancel
+from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Consent, Effect, EffectClass
 from provision.values.errors import Transient
@@ -149,6 +149,7 @@ class Host:
     cuts: frozenset[str] = frozenset()
     answers: list[frozenset[Any]] = field(default_factory=list)
     acts: int = 0
+    handle: str = "pgid 42"
     by_itself: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     @property
@@ -176,8 +177,9 @@ class FakeDriver:
     round_trips: int = 0
 
     def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
-        del cancel
         self.site.inside(self.system)
+        if cancel.leaving:
+            raise Interrupted
         if self.host.down:
             raise Transient(
                 Diagnostic("HOST_UNREACHABLE", f"{self.system} does not answer", self.system), 0.0
@@ -243,7 +245,7 @@ class FakeDriver:
             self.site.on_set(self.system, name, value)
         if name in self.host.cuts:
             self.host.cuts -= {name}
-            return Result(Verdict.UNKNOWN, handle="pgid 42")
+            return Result(Verdict.UNKNOWN, handle=self.host.handle)
         return Result(Verdict.DONE)
 
     def reboot(self, effect: Effect, emit: Emit, cancel: Cancel) -> str:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from provision.engine import workers
+from provision.engine import journal, workers
+from provision.roles.contracts import SystemSpec
 from provision.values.cancel import Cancel, Interrupted
-from tests.unit.engine.fakes import FakeRole, FakeSite, on_own, own
+from provision.values.events import ChangeMade, Problem
+from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, here, on_own, own
 
 
 def test_a_blocked_driver_does_not_hold_a_run_that_must_leave(tmp_path: Path) -> None:
@@ -58,3 +60,51 @@ def test_a_drained_run_ends_what_runs_and_begins_nothing_new(tmp_path: Path) -> 
     assert site.outcomes(report) == {"n1: r1": "changed", "n1: r2": "blocked"}
     assert site.hosts["n1/ssh"].values == {"a": "1"}
     assert site.apply().exit_code == 0
+
+
+UPID = "UPID:pve:0001:0002:65000000:qmcreate:101:root@pam!t:"
+
+
+def test_what_goes_on_after_the_second_interrupt_is_named_everywhere(tmp_path: Path) -> None:
+    api = Host(is_api=True, cuts=frozenset({"vm"}), handle=UPID)
+    role = FakeRole("r", lambda _: [Item("pve/api", "vm", "1")], lambda _: {"pve/api": (Value("vm"),)})
+    site = FakeSite([role], hosts={"pve/api": api}, state=tmp_path)
+    site.specs["pve/api"] = SystemSpec("pve/api", "proxmox", "n1", {}, here)
+    cancel = Cancel()
+    site.on_set = lambda *_: cancel.leave()
+    report = site.apply(cancel=cancel)
+    assert (report.exit_code, report.interrupted) == (130, True)
+    assert site.outcomes(report) == {"n1: r": "failed"}
+    step = report.steps[0]
+    assert UPID in step.reason
+    assert step.diagnostics[0].code == "OUTCOME_UNKNOWN"
+    assert "waits for the lock" in step.diagnostics[0].remedy
+    assert next(iter(step.changed)).key.name == "vm"
+    assert [each.verdict for each in site.events if isinstance(each, ChangeMade)] == ["unknown"]
+    assert [UPID in str(each.diagnostic) for each in site.events if isinstance(each, Problem)] == [True]
+    found = journal.run(tmp_path / "journal.sqlite", "run-1")
+    assert found is not None
+    assert UPID in found["steps"][0]["reason"]
+    assert UPID in found["problems"][0]["diagnostic"]
+    site.on_set = None
+    assert site.outcomes(site.apply()) == {"n1: r": "unchanged"}  # looked up: it was done
+    assert api.acts == 1
+
+
+def test_a_step_that_is_interrupted_while_it_reads_back_had_begun(tmp_path: Path) -> None:
+    site = FakeSite([FakeRole("r", own(a="1"), on_own())], state=tmp_path)
+    cancel = Cancel()
+    site.on_set = lambda *_: cancel.leave()
+    report = site.apply(cancel=cancel)
+    assert site.outcomes(report) == {"n1: r": "failed"}
+    assert report.steps[0].reason == "interrupted: what it began is looked up by the next run"
+
+
+def test_what_follows_an_action_whose_connection_was_cut_is_not_called_done() -> None:
+    site = FakeSite(
+        [FakeRole("r", own(a="1", b="2"), on_own())], hosts={"n1/ssh": Host(cuts=frozenset({"a"}))}
+    )
+    report = site.apply()
+    assert site.outcomes(report) == {"n1: r": "failed"}
+    assert "(pgid 42); looked up: it was done; what comes after it was not begun" in report.steps[0].reason
+    assert site.outcomes(site.apply()) == {"n1: r": "changed"}

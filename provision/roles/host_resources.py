@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from provision.inventory import Inventory, Subject
@@ -24,6 +24,7 @@ from provision.resources.host.command import Command
 from provision.resources.host.file import File, FileLine
 from provision.resources.host.kernel import KernelModule, ModprobeBlacklist
 from provision.resources.host.package import Package
+from provision.resources.host.query_file import FileText
 from provision.resources.host.service import Service
 from provision.resources.host.sysctl import Sysctl
 from provision.roles import names
@@ -36,6 +37,12 @@ from provision.values.errors import UsageError
 
 NEEDS = ("virtual_machine", "first_contact")
 NEW_BOOT = False
+
+HOSTS = "/etc/hosts"
+HOSTS_TEMPLATE = "/etc/cloud/templates/hosts.debian.tmpl"
+"""What cloud-init makes /etc/hosts from at each boot, on Debian and Ubuntu (cloud-init, update_etc_hosts)."""
+MADE_BY_CLOUD_INIT = b"manage_etc_hosts"
+"""Stands in the file that cloud-init made; Proxmox VE's user data asks it to."""
 
 
 def _item(inventory: Inventory, subject: Subject) -> Hypervisor | Node | None:
@@ -51,9 +58,11 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
-    """Ask nothing: what is declared follows from the inventory alone."""
-    del inventory
-    return {names.ssh(subject.name): ()}
+    """Ask whose /etc/hosts it is, where something of it is declared; the rest follows from the inventory."""
+    item = _item(inventory, subject)
+    wanted = item.host_resources if item is not None else ()
+    asked = any(isinstance(each, FileResource) and each.path == HOSTS for each in wanted)
+    return {names.ssh(subject.name): (FileText(HOSTS),) if asked else ()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,17 @@ def resources(context: Context) -> tuple[Resource, ...]:
             raise UsageError(
                 Diagnostic("HOST_RESOURCE_INVALID", str(error), subject=subject.name, source=source)
             ) from None
-    return tuple(found)
+    return tuple(_lasting(found, context))
+
+
+def _lasting(found: list[Resource], context: Context) -> Iterator[Resource]:
+    """Yield the resources; what is of /etc/hosts goes into what that is made from at each boot, too."""
+    seen = context.seen(names.ssh(context.subject.name)).answers.get(FileText(HOSTS))
+    made = isinstance(seen, bytes) and MADE_BY_CLOUD_INIT in seen
+    for each in found:
+        if made and isinstance(each, File | FileLine) and each.path == HOSTS:
+            yield replace(each, path=HOSTS_TEMPLATE)
+        yield each
 
 
 def retired(context: Context) -> tuple[Resource, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-FULL = ("test_lab_qemu.py", "test_containers_story.py")
+FULL = ("test_lab_qemu.py", "test_containers_story.py", "test_containers_sweep.py")
 """Files of `make story-full` only: the core story proves the same on virtual machines."""
 
 

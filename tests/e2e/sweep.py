@@ -251,6 +251,8 @@ class Sweep:
         for mutation in undone:
             self.doors.undo(mutation.damage)
         for each in new:
+            if isinstance(each.mutation.damage, Off):  # what was restored before is meant to stay
+                self.doors.run(f"{each.resource.key.name}/ssh", "sync")
             self.doors.damage(each.mutation.damage)
             yield each
 

@@ -20,6 +20,7 @@ from provision.resources.host.system import TimeSync
 from provision.roles import base_os, host_resources, hypervisor_host
 from provision.roles.hosts import effects_of_path
 from provision.testing.model_host import HostState, ModelHost, guest_state, hypervisor_state
+from provision.testing.model_state import ModelFile
 from provision.values.effects import Effect, EffectClass
 from provision.values.errors import Permanent, UsageError
 from tests.unit.host.converge import differing, seen_by
@@ -63,6 +64,22 @@ def one(tmp_path: Path, resource: str) -> Resource:
 
 
 # ---------------------------------------------------------------- host_resources
+
+
+@pytest.mark.parametrize("wanted", ["line: 10.0.0.5 pve", "content: 10.0.0.5 pve"])
+def test_what_cloud_init_makes_anew_at_each_boot_is_also_declared_where_it_is_made_from(
+    tmp_path: Path, wanted: str
+) -> None:
+    inventory = inventory_of(
+        tmp_path, node=f"host_resources:\n  - {{ kind: file, path: /etc/hosts, {wanted} }}"
+    )
+    state = guest_state()
+    own = made(host_resources, inventory, NODE, state)
+    assert [getattr(each, "path", "") for each in own] == ["/etc/hosts"]
+    state.files["/etc/hosts"] = ModelFile(b"# 'manage_etc_hosts' is True\n127.0.1.1 n1\n")
+    made_anew = made(host_resources, inventory, NODE, state)
+    template = "/etc/cloud/templates/hosts.debian.tmpl"
+    assert [getattr(each, "path", "") for each in made_anew] == [template, "/etc/hosts"]
 
 
 def test_content_is_filled_in(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from testinfra.host import Host
 
 from provision.inventory import Inventory
+from provision.resources.contracts import Snapshot
 from provision.resources.host.shell import Shell
 from provision.values.errors import ProvisionError
 from provision.verify.backend import Answers, host_for
@@ -43,6 +45,16 @@ class Site:
         if system not in self._hosts:  # testinfra keeps what it learnt of a system in its Host
             self._hosts[system] = host_for(system, self.answers)
         return self._hosts[system]
+
+    def ask(self, system: str, *queries: Any) -> Snapshot:
+        """Return answers of a system; the check is skipped when it is away, and nobody waits for it again.
+
+        Raises:
+            ProvisionError: it gives no answers, though it did before.
+        """
+        if reason := self.answers.away(system):
+            pytest.skip(f"cannot tell: {reason}")
+        return self.answers.ask(system, queries)
 
     def again(self, system: str, *commands: str) -> Iterator[None]:
         """Ask commands anew until SETTLING has passed, for what is true only some time after a change."""

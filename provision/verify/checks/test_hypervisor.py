@@ -10,6 +10,8 @@ from provision.verify.plugin import NotDeclared, Site
 
 VFIO = "vfio-pci"
 NO_DRIVER = "none"
+BRIDGES = "0x06"
+"""PCI class of bridges: they stay with their driver when their group is passed."""
 
 
 @pytest.fixture
@@ -49,6 +51,13 @@ def _users(inventory: Inventory, hypervisor: str, slot: str) -> list[str]:
         for name, node in inventory.nodes.items()
         if node.hypervisor == hypervisor and any(cards[alias].address == slot for alias in node.gpus)
     ]
+
+
+def _passed_with(inventory: Inventory, hypervisor: str, slot: str) -> set[str]:
+    """Return the slots of all cards of the VMs that have the card in one slot."""
+    cards = inventory.hypervisors[hypervisor].cards
+    users = (inventory.nodes[name] for name in _users(inventory, hypervisor, slot))
+    return {cards[alias].address for node in users for alias in node.gpus}
 
 
 def test_cards_have_no_host_driver(host: Host, slots: tuple[str, ...]) -> None:
@@ -99,18 +108,26 @@ def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) 
         assert any(word.startswith("modprobe.blacklist=") for word in words), " ".join(words)
 
 
-def test_nothing_else_of_the_group_is_touched(host: Host, slots: tuple[str, ...]) -> None:
-    """A card's IOMMU group holds nothing but its own functions and bridges."""
+def test_nothing_else_of_the_group_is_touched(
+    site: Site, hypervisor: str, host: Host, slots: tuple[str, ...]
+) -> None:
+    """vfio-pci holds nothing of a card's IOMMU group but what is passed to the same VM."""
     for slot in slots:
         rows = _lines(
             host,
             'for f in /sys/bus/pci/devices/%s.*/iommu_group/devices/*; do [ -e "$f" ] || continue; '
-            'echo "${f##*/} $(cat "$f/class")"; done | sort -u',
+            'd=none; [ -e "$f/driver" ] && d=$(readlink -f "$f/driver"); '
+            'echo "${f##*/} $(cat "$f/class") ${d##*/}"; done | sort -u',
             slot,
         )
         assert rows, f"{slot} is in no IOMMU group"
-        foreign = [row for row in rows if not row.startswith(f"{slot}.") and " 0x06" not in row]
-        assert not foreign, f"in the group of {slot}: {foreign}"
+        own = {slot, *_passed_with(site.inventory, hypervisor, slot)}
+        taken = [
+            function
+            for function, cls, driver in (row.split() for row in rows)
+            if function.rpartition(".")[0] not in own and not cls.startswith(BRIDGES) and driver == VFIO
+        ]
+        assert not taken, f"taken from the host with {slot}: {taken}"
 
 
 def test_system_is_running(host: Host) -> None:

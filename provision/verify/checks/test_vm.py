@@ -6,7 +6,9 @@ import pytest
 
 from provision.inventory.models.node import Node
 from provision.resources.contracts import CannotTell
+from provision.resources.proxmox import formats
 from provision.resources.proxmox.queries import VmConfig, VmList, VmState
+from provision.roles import names
 from provision.verify.plugin import NotDeclared, Site
 
 
@@ -19,9 +21,12 @@ def declared(site: Site, vm: str) -> Node:
 @pytest.fixture
 def seen(site: Site, declared: Node) -> VmState:
     """The VM's configuration and state."""
+    return _state(site, declared)
+
+
+def _state(site: Site, declared: Node) -> VmState:
     vmid = declared.vmid or 0
-    system = f"{declared.hypervisor}/api"
-    answer = site.answers.ask(system, (VmList(), VmConfig(vmid)))[VmConfig(vmid)]
+    answer = site.ask(f"{declared.hypervisor}/api", VmList(), VmConfig(vmid))[VmConfig(vmid)]
     if isinstance(answer, CannotTell):
         pytest.skip(f"cannot tell: {answer.reason}")
     assert isinstance(answer, VmState), f"there is no VM {vmid} on this node"
@@ -108,9 +113,9 @@ def test_no_snippet_is_left(seen: VmState) -> None:
 def test_card_is_passed_through(site: Site, gpu_vm: str) -> None:
     """Every declared card is passed through by a mapping, as PCI Express."""
     declared = site.inventory.nodes[gpu_vm]
-    query = VmConfig(declared.vmid or 0)
-    state = site.answers.ask(f"{declared.hypervisor}/api", (VmList(), query))[query]
-    assert isinstance(state, VmState), "there is no such VM"
-    passed = [value for key, value in state.config.items() if key.startswith("hostpci")]
-    assert len(passed) == len(declared.gpus), passed
-    assert all("pcie=1" in value for value in passed), passed
+    state = _state(site, declared)
+    values = [value for key, value in state.config.items() if key.startswith("hostpci")]
+    passed = [formats.normal(value, formats.HOSTPCI) for value in values]
+    wanted = sorted(names.mapping(site.inventory, alias) for alias in declared.gpus)
+    assert sorted(each.get("mapping", "") for each in passed) == wanted, f"{values}, wanted {wanted}"
+    assert all(each.get("pcie") == "1" for each in passed), values

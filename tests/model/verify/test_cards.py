@@ -1,0 +1,171 @@
+"""Checks of cards: a sysfs made for the test is looked at by real shells, a VM as its API tells it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provision.inventory import Inventory, load
+from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.host.shell import Shell, ShellResult
+from provision.resources.proxmox.queries import VmConfig, VmState
+from provision.verify.model import CheckOutcome, CheckResult
+from provision.verify.runner import run_checks
+
+INVENTORY = """
+version: 1
+name: tiny
+access: { user: debian, key: ./key }
+network: { cidr: 198.18.0.0/24 }
+images:
+  debian-12: { url: "https://example.org/debian.qcow2", sha256: "@SHA" }
+hypervisors:
+  pve:
+    address: 198.18.0.5
+    api:
+      url: https://198.18.0.5:8006
+      token_id: a@pve!b
+      token: !secret { file: ./token }
+      fingerprint: "@PRINT"
+    ssh: { user: root }
+    storage: { images: local, disks: local, snippets: local }
+    bridge: vmbr0
+    cards:
+      one: { address: "0000:01:00", id: "1234:1111" }
+      two: { address: "0000:02:00", id: "1234:1111" }
+profiles:
+  small: { hypervisor: pve, image: debian-12, cores: 1, memory: 1GiB, disk: 4GiB }
+nodes:
+  vm: { profile: small, vmid: 201, address: 198.18.0.11, gpus: [one, two] }
+""".replace("@SHA", "0" * 64).replace("@PRINT", ":".join(["00"] * 32))
+OTHER = "  other: { profile: small, vmid: 202, address: 198.18.0.12, gpus: [two] }\n"
+GROUP = "vfio-pci holds nothing of a card's IOMMU group but what is passed to the same VM"
+PASSED = "Every declared card is passed through by a mapping, as PCI Express"
+
+
+class Machines:
+    """A hypervisor whose /sys is a folder, and its API with one VM; `gone` systems must never be asked."""
+
+    def __init__(self, root: Path, config: Mapping[str, str], gone: tuple[str, ...] = ()) -> None:
+        self.root = root
+        self.config = config
+        self.gone = gone
+        self.asked: list[str] = []
+        self.answers: dict[str, dict[Any, object]] = {}
+
+    def away(self, system: str) -> str:
+        return f"{system} does not answer" if system in self.gone else ""
+
+    def held(self, system: str) -> Snapshot:
+        return Snapshot(system, "boot", dict(self.answers.get(system, {})))
+
+    def gather(self, wanted: Mapping[str, Iterable[Any]]) -> None:
+        for system, queries in wanted.items():
+            self.ask(system, queries)
+
+    def ask(self, system: str, queries: Iterable[Any], *, fresh: bool = False) -> Snapshot:
+        del fresh
+        self.asked.append(system)
+        for each in queries:
+            self.answers.setdefault(system, {})[each] = self.answer(system, each)
+        return self.held(system)
+
+    def answer(self, system: str, query: object) -> object:
+        if system == "pve/ssh" and isinstance(query, Shell):
+            script = query.command.replace("/sys/", f"{self.root}/sys/")
+            done = subprocess.run(["sh", "-c", script], capture_output=True, check=False)
+            return ShellResult(done.returncode, done.stdout, done.stderr)
+        if isinstance(query, VmConfig):
+            return VmState(201, "vm", "running", dict(self.config))
+        return CannotTell("silence")
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Inventory:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(INVENTORY)
+    return load(path)
+
+
+def sysfs(root: Path, *functions: tuple[str, str, str, int]) -> None:
+    """Make a tree of PCI functions: address, class, driver (or nothing) and IOMMU group."""
+    bus = root / "sys/bus/pci"
+    for address, cls, driver, group in functions:
+        device = bus / "devices" / address
+        device.mkdir(parents=True)
+        (device / "class").write_text(f"{cls}\n")
+        if driver:
+            (bus / "drivers" / driver).mkdir(parents=True, exist_ok=True)
+            (device / "driver").symlink_to(bus / "drivers" / driver)
+        members = root / f"sys/kernel/iommu_groups/{group}/devices"
+        members.mkdir(parents=True, exist_ok=True)
+        (members / address).symlink_to(device)
+        (device / "iommu_group").symlink_to(members.parent)
+
+
+def check(inventory: Inventory, machines: Machines, name: str) -> CheckResult:
+    found = [each for each in run_checks(inventory, machines).checks if each.name == name]
+    assert len(found) == 1
+    return found[0]
+
+
+ONE = ("0000:01:00.0", "0x030000", "vfio-pci", 7)
+TWO = ("0000:02:00.0", "0x030000", "vfio-pci", 7)
+BRIDGE = ("0000:00:01.0", "0x060400", "pcieport", 7)
+
+
+def test_cards_of_one_vm_may_share_a_group(inventory: Inventory, tmp_path: Path) -> None:
+    sysfs(tmp_path, BRIDGE, ONE, TWO, ("0000:01:00.1", "0x040300", "vfio-pci", 7))
+    assert check(inventory, Machines(tmp_path, {}), GROUP).outcome is CheckOutcome.PASSED
+
+
+def test_another_device_of_the_group_that_keeps_its_driver_is_untouched(
+    inventory: Inventory, tmp_path: Path
+) -> None:
+    sysfs(tmp_path, ONE, ("0000:02:00.0", "0x030000", "", 8), ("0000:03:00.0", "0x020000", "e1000e", 7))
+    assert check(inventory, Machines(tmp_path, {}), GROUP).outcome is CheckOutcome.PASSED
+
+
+def test_another_device_of_the_group_that_vfio_took_is_told(inventory: Inventory, tmp_path: Path) -> None:
+    sysfs(tmp_path, ONE, TWO, ("0000:03:00.0", "0x020000", "vfio-pci", 7))
+    found = check(inventory, Machines(tmp_path, {}), GROUP)
+    assert found.outcome is CheckOutcome.FAILED
+    assert "0000:03:00.0" in found.message
+
+
+def test_a_card_of_another_vm_in_the_group_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(INVENTORY.replace("gpus: [one, two]", "gpus: [one]") + OTHER)
+    sysfs(tmp_path, ONE, TWO)
+    assert check(load(path), Machines(tmp_path, {}), GROUP).outcome is CheckOutcome.FAILED
+
+
+@pytest.mark.parametrize(
+    ("first", "outcome"),
+    [
+        ("mapping=provision-tiny-one,pcie=1", CheckOutcome.PASSED),
+        ("mapping=provision-tiny-one", CheckOutcome.FAILED),
+        ("mapping=provision-tiny-two,pcie=1", CheckOutcome.FAILED),
+        ("host=0000:01:00,pcie=1", CheckOutcome.FAILED),
+        ("0000:01:00,pcie=1", CheckOutcome.FAILED),
+    ],
+)
+def test_a_card_is_passed_by_its_own_mapping_and_nothing_else(
+    inventory: Inventory, tmp_path: Path, first: str, outcome: CheckOutcome
+) -> None:
+    config = {"hostpci0": first, "hostpci1": "mapping=provision-tiny-two,pcie=1"}
+    assert check(inventory, Machines(tmp_path, config), PASSED).outcome is outcome
+
+
+def test_an_api_that_is_away_is_asked_by_no_check(inventory: Inventory, tmp_path: Path) -> None:
+    sysfs(tmp_path, ONE, TWO)
+    machines = Machines(tmp_path, {}, gone=("pve/api", "vm/ssh"))
+    checks = run_checks(inventory, machines).checks
+    unsure = [each for each in checks if each.outcome is CheckOutcome.CANNOT_TELL]
+    assert {each.subject for each in unsure} >= {"vm"}
+    assert len([each for each in unsure if each.message == "pve/api does not answer"]) >= 8
+    assert not {"pve/api", "vm/ssh"} & set(machines.asked)

@@ -44,11 +44,11 @@ def list_runs(
 def show_run(
     run: RunId,
     full: Annotated[
-        bool, typer.Option("--full", help="Whole contents, and the output of every change.")
+        bool, typer.Option("--full", help="Whole contents, and all output of every change and effect.")
     ] = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Show what a run did, with the output of what failed."""
+    """Show what a run did, with the last output of what failed."""
     from provision.report.history import print_run  # noqa: PLC0415 - keep --help fast
 
     print_run(out(), _found(run), full=full)

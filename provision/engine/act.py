@@ -329,7 +329,7 @@ def _send(
     for found, result in zip(todo, results, strict=False):
         _note(run, work, found, result, deeds)
     for effect, result in zip(effects, results[len(actions) :], strict=False):
-        run.journal.effect(run.id, system, str(effect), str(result.verdict), result.seconds)
+        run.journal.effect(run.id, system, str(effect), str(result.verdict), result.seconds, result.whole)
         if result.verdict is Verdict.NOT_BEGUN:
             continue
         run.emit(
@@ -361,7 +361,7 @@ def _note(run: Run, work: Work, found: Difference, result: Result, deeds: Deeds)
     key = found.resource.key
     deeds.differences[key] = found
     run.journal.change(
-        run.id, step, str(key), found.changes, str(result.verdict), result.seconds, result.output
+        run.id, step, str(key), found.changes, str(result.verdict), result.seconds, result.whole
     )
     mask = run.journal.mask
     run.emit(

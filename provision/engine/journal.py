@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS changes (
   fields TEXT NOT NULL, verdict TEXT NOT NULL, seconds REAL NOT NULL, output TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS effects (
   n INTEGER PRIMARY KEY, run TEXT NOT NULL, system TEXT NOT NULL, effect TEXT NOT NULL, verdict TEXT NOT NULL,
-  seconds REAL NOT NULL);
+  seconds REAL NOT NULL, output TEXT NOT NULL DEFAULT '');
 CREATE TABLE IF NOT EXISTS problems (
   n INTEGER PRIMARY KEY, run TEXT NOT NULL, subject TEXT NOT NULL, role TEXT NOT NULL,
   diagnostic TEXT NOT NULL);
@@ -101,22 +101,23 @@ class Journal:
         changes: Sequence[Change],
         verdict: str,
         seconds: float,
-        output: Sequence[str],
+        output: str,
     ) -> None:
-        """Write down how one resource's fix ended."""
+        """Write down how one resource's fix ended, with all of its output that was kept."""
         fields = self.mask(json.dumps([shown(each) for each in changes]))
-        text = self.mask("\n".join(output))
         self._put(
             "INSERT INTO changes (run, subject, role, key, fields, verdict, seconds, output)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            run, step.subject, step.role, key, fields, verdict, seconds, text,
+            run, step.subject, step.role, key, fields, verdict, seconds, self.mask(output),
         )  # fmt: skip
 
-    def effect(self, run: str, system: str, effect: str, verdict: str, seconds: float) -> None:
-        """Write down how one effect ended."""
+    def effect(
+        self, run: str, system: str, effect: str, verdict: str, seconds: float, output: str = ""
+    ) -> None:
+        """Write down how one effect ended, with all of its output that was kept."""
         self._put(
-            "INSERT INTO effects (run, system, effect, verdict, seconds) VALUES (?, ?, ?, ?, ?)",
-            run, system, effect, verdict, seconds,
+            "INSERT INTO effects (run, system, effect, verdict, seconds, output) VALUES (?, ?, ?, ?, ?, ?)",
+            run, system, effect, verdict, seconds, self.mask(output),
         )  # fmt: skip
 
     def problem(self, run: str, step: StepId, diagnostic: Diagnostic) -> None:
@@ -195,6 +196,9 @@ def _open(path: Path) -> sqlite3.Connection:
     database.execute("PRAGMA synchronous=FULL")
     if database.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0] == 0:
         database.executescript(SCHEMA)
+    elif all(row[1] != "output" for row in database.execute("PRAGMA table_info(effects)")):
+        with suppress(sqlite3.OperationalError):  # another run of this version has just done it
+            database.execute("ALTER TABLE effects ADD COLUMN output TEXT NOT NULL DEFAULT ''")
     return database
 
 

@@ -21,6 +21,8 @@ from provision.values.outcomes import ExitCode, Outcome
 if TYPE_CHECKING:
     from rich.console import Console
 
+LAST = 12
+"""Lines of what failed that are shown without `--full`."""
 MEANING = {
     ExitCode.DONE: "done",
     ExitCode.ERROR: "failed",
@@ -67,6 +69,7 @@ class EffectRecord:
     effect: str
     verdict: str
     seconds: float
+    output: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,10 @@ def record(row: Mapping[str, Any]) -> RunRecord:
         ),
         changes=tuple(_change(each) for each in row.get("changes", ())),
         effects=tuple(
-            EffectRecord(each["system"], each["effect"], each["verdict"], each["seconds"])
+            # Runs of a version that kept no output of effects have no such column.
+            EffectRecord(
+                each["system"], each["effect"], each["verdict"], each["seconds"], each.get("output", "")
+            )
             for each in row.get("effects", ())
         ),
         problems=tuple(diagnostic_of(_loaded(each["diagnostic"], {})) for each in row.get("problems", ())),
@@ -175,7 +181,7 @@ def print_run(console: Console, run: RunRecord, *, full: bool = False) -> None:
     Args:
         console: where to.
         run: from the journal.
-        full: whole contents, and the output of every change.
+        full: whole contents, and all output of every change and effect.
     """
     spent = "" if run.seconds is None else f" after {duration(run.seconds)}"
     console.print(Text(printable(f"{run.verb} {run.inventory}: run {run.id}"), style="bold"), soft_wrap=True)
@@ -200,6 +206,7 @@ def print_run(console: Console, run: RunRecord, *, full: bool = False) -> None:
             printable(f"{effect.system}: {effect.effect}: {effect.verdict}, {duration(effect.seconds)}"),
             soft_wrap=True,
         )
+        _print_output(console, effect.output, failed=effect.verdict != "done", full=full)
     if run.problems:
         console.print()
         print_diagnostics(console, run.problems)
@@ -219,6 +226,14 @@ def _print_change(console: Console, change: ChangeRecord, *, full: bool) -> None
         else:
             line = field_line(each, console.width - 8, signs, full=full)
             console.print(Text(f"      {each.op} {line}"), soft_wrap=True)
-    if change.output and (full or change.verdict != "done"):
-        for line in change.output.splitlines():
-            console.print(Text(f"      | {printable(line)}", style="dim"), soft_wrap=True)
+    _print_output(console, change.output, failed=change.verdict != "done", full=full)
+
+
+def _print_output(console: Console, output: str, *, failed: bool, full: bool) -> None:
+    """Print output: with `full` all that was kept, otherwise the last lines of what failed."""
+    lines = [printable(line).rstrip() for line in output.splitlines()]
+    hidden = 0 if full else max(len(lines) - LAST, 0) if failed else len(lines)
+    if hidden and failed:
+        lines.insert(hidden, f"({count(hidden, 'more line')} before this one: --full shows all)")
+    for line in lines[hidden:]:
+        console.print(Text(f"      | {line}", style="dim"), soft_wrap=True)

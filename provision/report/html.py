@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from provision.report.diff import is_text, text_diff, value_text
-from provision.report.history import ChangeRecord, RunRecord, StepRecord, moment
+from provision.report.history import ChangeRecord, EffectRecord, RunRecord, StepRecord, moment
 from provision.report.style import count, duration, printable
 from provision.resources.contracts import Change, Op
 from provision.values.diagnostics import Diagnostic
@@ -173,10 +173,18 @@ def _effects(run: RunRecord) -> str:
     rows = "\n".join(
         f"<tr><td>{_text(each.system)}</td><td>{_text(each.effect)}</td>"
         f'<td class="{_name(each.verdict)}">{_text(each.verdict)}</td>'
-        f'<td class="num">{_text(duration(each.seconds))}</td></tr>'
+        f'<td class="num">{_text(duration(each.seconds))}</td></tr>' + _effect_output(each)
         for each in run.effects
     )
     return f"<h2>Effects</h2>\n<table>{rows}</table>"
+
+
+def _effect_output(effect: EffectRecord) -> str:
+    if not effect.output:
+        return ""
+    opened = " open" if effect.verdict != "done" else ""
+    text = f"<details{opened}><summary>output</summary><pre>{_lines(effect.output)}</pre></details>"
+    return f"<tr><td colspan='4'>{text}</td></tr>"
 
 
 def _lines(text: str) -> str:

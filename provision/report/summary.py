@@ -112,7 +112,7 @@ def next_command(report: RunReport, command: str) -> str:
     if report.exit_code == ExitCode.INTERRUPTED:
         return f"{command}   (goes on where this run ended)"
     if failed:
-        return f"provision show {report.run}   (the whole output), then {command}"
+        return f"provision show {report.run} --full   (the whole output), then {command}"
     if askable:
         return " ".join([command, *(f"--allow {cls}" for cls in askable)])
     if report.exit_code in {ExitCode.ERROR, ExitCode.WAITING}:

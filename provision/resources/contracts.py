@@ -322,6 +322,8 @@ class Result:
         diagnostic: what went wrong, None when done.
         output: last lines, secrets masked.
         handle: UPID or process group by which an unknown outcome is looked up.
+        kept: all output that was kept (first and last 64 KiB of each stream), secrets masked; empty where
+            `output` is all there is.
     """
 
     verdict: Verdict
@@ -329,6 +331,12 @@ class Result:
     diagnostic: Diagnostic | None = None
     output: tuple[str, ...] = ()
     handle: str = ""
+    kept: str = field(default="", repr=False)
+
+    @property
+    def whole(self) -> str:
+        """All output that there is, for the journal."""
+        return self.kept or "\n".join(self.output)
 
 
 Emit = Callable[[str], None]

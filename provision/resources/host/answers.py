@@ -85,6 +85,16 @@ def last_lines(data: bytes, count: int = _LINES) -> tuple[str, ...]:
     return tuple(line for line in lines if line)[-count:]
 
 
+def whole(frame: Frame | None) -> str:
+    """Return all that was kept of a frame's output, and how much of it was not."""
+    if frame is None:
+        return ""
+    parts = [each.decode("utf-8", "replace") for each in (frame.stdout, frame.stderr) if each]
+    if frame.dropped:
+        parts.append(f"({frame.dropped} bytes in the middle were not kept)")
+    return "\n".join(each.rstrip("\n") for each in parts)
+
+
 _INSTEAD: Sequence[tuple[str, type[Transient | Permanent], str, str, str]] = (
     *(
         (

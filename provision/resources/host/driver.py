@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -21,7 +22,7 @@ from provision.resources.contracts import (
     Verdict,
 )
 from provision.resources.host import effects as effect_table
-from provision.resources.host.answers import Hello, last_lines, no_hello
+from provision.resources.host.answers import Hello, last_lines, no_hello, whole
 from provision.resources.host.deadlines import Limit
 from provision.resources.host.execution import Execution
 from provision.resources.host.frames import KEEP
@@ -334,7 +335,10 @@ class HostDriver:
                 evidence=output,
             )
             results.append(Result(Verdict.FAILED, seconds, failed, output))
-        return results
+        return [
+            replace(each, kept=whole(execution.frame(index)))
+            for index, each in enumerate(results, FIRST_STEP)
+        ]
 
     def _timed_out(self, label: str, execution: Execution, index: int, output: tuple[str, ...]) -> Result:
         return Result(

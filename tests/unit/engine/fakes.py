@@ -223,6 +223,10 @@ class FakeDriver:
             if results and results[-1].verdict is not Verdict.DONE:
                 results.append(Result(Verdict.NOT_BEGUN))
                 continue
+            if str(effect) in self.host.refuses:
+                text = f"cannot {effect}: " + "why " * 200
+                results.append(Result(Verdict.FAILED, output=(text[:20],), kept=text))
+                continue
             self.host.restarted.append(str(effect))
             self.site.boundary()
             self.host.pending.pop(effect, None)

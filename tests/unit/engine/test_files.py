@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
 import stat
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import pytest
 from provision.engine import journal, savedplan
 from provision.engine.lease import lease
 from provision.engine.model import StepId
+from provision.report.history import record
 from provision.resources.contracts import Change, Op
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError, Refused, UsageError
 from provision.values.outcomes import ExitCode
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, on_own, own
+from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, on_own, own
 
 STEP = StepId("base", "n1")
 
@@ -27,8 +29,8 @@ def test_a_run_is_written_down_and_read_back(tmp_path: Path) -> None:
         Change(Op.UPDATE, "content", "old", "hunter2"),
         Change(Op.UPDATE, "key", "s3cret", "s4cret", secret=True),
     ]
-    book.change("run-a", STEP, "n1/ssh:file:/x", changes, "done", 1.5, ["password hunter2"])
-    book.effect("run-a", "n1/ssh", "restart x", "done", 0.1)
+    book.change("run-a", STEP, "n1/ssh:file:/x", changes, "done", 1.5, "password hunter2")
+    book.effect("run-a", "n1/ssh", "restart x", "done", 0.1, "with hunter2")
     book.problem("run-a", STEP, Diagnostic("X", "hunter2 is wrong"))
     book.step("run-a", STEP, "changed", 2.0, "")
     book.end("run-a", 3.0, 0, {"n1/ssh": 3}, interrupted=False)
@@ -40,6 +42,7 @@ def test_a_run_is_written_down_and_read_back(tmp_path: Path) -> None:
         '[["~", "content", "old", "***"], ["~", "key", "(secret)", "(secret)"]]'
     )
     assert found["changes"][0]["output"] == "password ***"
+    assert found["effects"][0]["output"] == "with ***"
     assert [each["id"] for each in journal.runs(path)] == ["run-a"]
     assert journal.usually(path, "lab") == {STEP: 2.0}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -60,6 +63,41 @@ def test_what_is_about_to_begin_is_on_the_disk_before_it_begins(tmp_path: Path) 
     site.on_set = on_set
     site.apply()
     assert [each["what"] for each in seen[0]] == ['["n1/ssh:item:a"]']
+
+
+def test_a_failed_effect_is_written_down_with_all_of_its_output(tmp_path: Path) -> None:
+    host = Host(refuses=frozenset({"restart x.service"}))
+    role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", restarts="x.service")], on_own())
+    site = FakeSite([role], hosts={"n1/ssh": host}, state=tmp_path)
+    assert site.apply().exit_code == 1
+    found = journal.run(tmp_path / "journal.sqlite", "run-1")
+    assert found is not None
+    assert found["effects"][0]["output"] == "cannot restart x.service: " + "why " * 200
+
+
+def test_a_journal_of_a_version_that_kept_no_output_of_effects_is_read_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    database = sqlite3.connect(path)
+    database.executescript(journal.SCHEMA.replace(", output TEXT NOT NULL DEFAULT ''", ""))
+    database.execute(
+        "INSERT INTO runs (id, inventory, verb, started, who) VALUES ('run-0', 'lab', 'apply', 1, 'me')"
+    )
+    database.execute(
+        "INSERT INTO effects (run, system, effect, verdict, seconds) VALUES ('run-0', 'n', 'old', 'done', 1)"
+    )
+    database.commit()
+    database.close()
+    before = journal.run(path, "run-0")
+    assert before is not None
+    assert [each.output for each in record(before).effects] == [""]
+    for _ in range(2):
+        book = journal.Journal(path)
+        book.effect("run-0", "n", "new", "failed", 1.0, "why")
+        book.close()
+        assert not book.error
+    found = journal.run(path, "run-0")
+    assert found is not None
+    assert [each["output"] for each in found["effects"]] == ["", "why", "why"]
 
 
 def test_a_journal_that_cannot_be_written_does_not_stop_a_run(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from provision.resources.contracts import (
 from provision.resources.host import driver as module
 from provision.resources.host.deadlines import Limit
 from provision.resources.host.driver import HostDriver
+from provision.resources.host.frames import KEEP
 from provision.testing.scripted_shell import BOOT, Answer, Said, ScriptedShell
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic
@@ -343,6 +344,29 @@ def test_secrets_are_masked_in_output_results_and_live_lines() -> None:
     (result,) = driver.act("r", [action("secret", fix)], [], live.append, Cancel())
     assert "sesame-open" not in repr(result) + repr(live)
     assert result.output == ("key=***", "***")
+    assert result.kept == "key=***\n***"
+
+
+def test_results_carry_all_output_of_changes_and_effects_and_show_the_last_lines() -> None:
+    lines = [f"line {number}" for number in range(200)]
+    lines[100] = "password sesame-open"
+    said = "".join(f"{each}\n" for each in lines).encode()
+    driver, _ = host(Answer({2: Said(said, b"warned\n"), 3: Said(said, rc=1)}, piece=7))
+    fix = Fix("x", secrets=(SecretStr("sesame-open"),))
+    done, failed = act(driver, [action("a", fix)], [INITRAMFS])
+    masked = "\n".join(lines).replace("sesame-open", "***")
+    assert done.kept == f"{masked}\nwarned"
+    assert failed.kept == masked
+    assert failed.output == tuple(lines[-12:])
+    assert failed.diagnostic is not None
+    assert failed.diagnostic.evidence == failed.output
+
+
+def test_output_that_was_not_kept_is_counted() -> None:
+    driver, _ = host(Answer({2: Said(b"x" * 200_000)}))
+    (result,) = act(driver, [action("a")])
+    assert len(result.kept) < 140_000
+    assert result.kept.endswith(f"\n({200_000 - 2 * KEEP} bytes in the middle were not kept)")
 
 
 def test_live_output_is_for_steps_alone_and_free_of_control_bytes() -> None:

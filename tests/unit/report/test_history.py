@@ -26,7 +26,7 @@ def journal(path: Path, *, ended: bool = True) -> Path:
         Change(Op.CREATE, "mode", None, "0644"),
         Change(Op.UPDATE, "key", "hunter2", "hunter3", secret=True),
     )
-    book.change("20260101-abc", STEP, "vm-1/ssh:file:/etc/motd", changes, "failed", 1.5, ["line 1", EVIL])
+    book.change("20260101-abc", STEP, "vm-1/ssh:file:/etc/motd", changes, "failed", 1.5, f"line 1\n{EVIL}")
     book.effect("20260101-abc", "vm-1/ssh", "restart motd.service", "done", 0.5)
     book.problem(
         "20260101-abc", STEP, Diagnostic("FIX_FAILED", f"it failed {EVIL}", "vm-1", evidence=(EVIL,))
@@ -65,6 +65,22 @@ def test_a_run_is_shown_with_what_failed(tmp_path: Path) -> None:
     assert "1 step unchanged" in text
     assert "hunter" not in text
     assert "\x1b" not in text
+
+
+def test_all_output_of_changes_and_effects_is_shown_in_full_only(tmp_path: Path) -> None:
+    file = journal(tmp_path)
+    lines = [f"said {number};" for number in range(200)]
+    book = Journal(file)
+    book.change("20260101-abc", STEP, "vm-1/ssh:file:/x", (), "done", 1.0, "\n".join(lines))
+    book.effect("20260101-abc", "pve/ssh", "initramfs", "failed", 9.0, "\n".join(lines))
+    book.close()
+    brief = shown(lambda console: print_run(console, record(row(file))))
+    assert "(188 more lines before this one: --full shows all)" in brief
+    assert [each for each in lines if each in brief] == lines[188:]
+    assert brief.count("said 199;") == 1
+    full = shown(lambda console: print_run(console, record(row(file)), full=True))
+    assert {full.count(each) for each in lines} == {2}
+    assert html_report(record(row(file))).count("said 100;") == 2
 
 
 def test_a_killed_run_says_what_it_had_begun(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_the_summary_says_what_became_of_every_step() -> None:
         "",
         "Ended after 3 min 10 s: 2 done (1 changed), 1 failed, 1 waiting, 1 blocked, 8 unreached (run r1)",
         "Slowest: pve: hypervisor_host 2 min 05 s, vm-1: base_os 42 s",
-        "Next: provision show r1   (the whole output), then provision apply lab",
+        "Next: provision show r1 --full   (the whole output), then provision apply lab",
     ]
 
 

@@ -46,7 +46,9 @@ def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any,
     if subject.kind == "hypervisor":
         return {names.ssh(subject.name): (_bridge(inventory.hypervisors[subject.name]),), **router}
     node = inventory.nodes[subject.name]
-    return {names.api(str(node.hypervisor)): (VmConfig(names.vmid(inventory, node)),), **router}
+    host = _told_with(inventory, node, dhcp)
+    bridge = {names.ssh(host.name): (_bridge(host),)} if host is not None else {}
+    return {names.api(str(node.hypervisor)): (VmConfig(names.vmid(inventory, node)),), **router, **bridge}
 
 
 def resources(context: Context) -> tuple[Resource, ...]:
@@ -120,19 +122,39 @@ def _of_node(context: Context, dhcp: Dhcp) -> tuple[Resource, ...]:
     off = state is not None and not state.running
     if off or (state is None and dhcp.order == "boot_first"):
         return ()  # nobody can answer at the address, and a person who did it once is not asked again
-    return (ManualReservation(names.ssh(str(node.hypervisor)), wanted, source=source),)
+    host = _told_with(inventory, node, dhcp)
+    beside = () if host is None else _own(context, host)
+    return (ManualReservation(names.ssh(str(node.hypervisor)), wanted, source=source, beside=beside),)
 
 
 def _of_hypervisor(context: Context, dhcp: Dhcp) -> tuple[Resource, ...]:
-    hypervisor = context.inventory.hypervisors[context.subject.name]
+    router = backend(context.inventory, dhcp)
+    source = _source(context.inventory, context.subject)
+    return tuple(
+        router.ensure(each, source)
+        for each in _own(context, context.inventory.hypervisors[context.subject.name])
+    )
+
+
+def _told_with(inventory: Inventory, node: Node, dhcp: Dhcp | None) -> Hypervisor | None:
+    """Return the hypervisor whose own row a person is told with a node's: once, with its first VM's.
+
+    No lease proves a static address, so the row is no step of its own, which would wait for ever.
+    """
+    if dhcp is None or dhcp.backend != "manual":
+        return None
+    host = inventory.hypervisors[str(node.hypervisor)]
+    guests = (each for each in inventory.nodes.values() if each.hypervisor == host.name and each.manage)
+    return host if host.reserve_address and next(guests).name == node.name else None
+
+
+def _own(context: Context, hypervisor: Hypervisor) -> tuple[Reservation, ...]:
+    """Return the hypervisor's own reservation, once its MAC is known."""
     mac = hypervisor.mac or ""
     if not mac:
         answer = context.seen(names.ssh(hypervisor.name)).answers.get(_bridge(hypervisor))
         mac = answer.decode(errors="replace").strip() if isinstance(answer, bytes) else ""
-    if not mac:
-        return ()
-    wanted = Reservation(fold_mac(mac), hypervisor.address, hypervisor.name)
-    return (backend(context.inventory, dhcp).ensure(wanted, _source(context.inventory, context.subject)),)
+    return (Reservation(fold_mac(mac), hypervisor.address, hypervisor.name),) if mac else ()
 
 
 def _bridge(hypervisor: Hypervisor) -> FileText:

@@ -31,11 +31,13 @@ class ManualReservation:
         system: the hypervisor by SSH: from there the address is looked at.
         wanted: MAC, address, name.
         source: inventory line.
+        beside: what nobody can prove from here (the hypervisor's own static address); told with the rest.
     """
 
     system: str
     wanted: Reservation
     source: Source | None = None
+    beside: tuple[Reservation, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -64,7 +66,7 @@ class ManualReservation:
 
     def fix(self, seen: Snapshot) -> ByHand:  # noqa: ARG002 - the protocol's form
         """Return the lines to type."""
-        return ByHand(("Reserve on the router:", *table((self.wanted,))))
+        return ByHand(("Reserve on the router:", *table((self.wanted, *self.beside))))
 
 
 def neighbour(answer: object) -> str:

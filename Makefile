@@ -29,10 +29,10 @@ test: packages $(STAMP) check model
 
 # The core story in the lab: needs root. Virtual machines and containers side by side, a file a worker.
 story: $(STAMP)
-	$(VENV)/bin/pytest tests/e2e -m 'not full' -n 2 --dist loadfile --durations=60 --durations-min=1
+	$(VENV)/bin/pytest tests/e2e -m 'not full' -n 2 --dist loadfile
 
 story-full: $(STAMP)
-	$(VENV)/bin/pytest tests/e2e -n 2 --dist loadfile --durations=60 --durations-min=1
+	$(VENV)/bin/pytest tests/e2e -n 2 --dist loadfile
 
 check: lint types layers unit
 

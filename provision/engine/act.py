@@ -216,6 +216,10 @@ def _act(run: Run, work: Work, system: str, batch: Sequence[Resource], deeds: De
         seen = run.session.ask(system, queries, run.cancel)
         if any(_is_final(resource, seen) for resource in batch):  # the plan may be hours old by now
             seen = run.session.ask(system, queries, run.cancel, fresh=True)
+        if any(difference(resource, seen) for resource in batch) and run.session.guard(
+            system, run.id, run.cancel
+        ):  # whoever held the lock until now may have changed what was seen
+            seen = run.session.ask(system, queries, run.cancel, fresh=True)
         todo = _todo(run, system, batch, seen, deeds)
         pending = _pending(run, work, system, seen)
         effects = _effects(run, system, todo, pending, deeds)

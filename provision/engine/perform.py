@@ -68,7 +68,10 @@ def perform(run: Run, verb: str) -> RunReport:
     for warning in plan.warnings:
         run.emit(Problem(run=run.id, diagnostic=warning.as_json()))
     scheduler = Scheduler(run)
-    interrupted = scheduler.go()
+    try:
+        interrupted = scheduler.go()
+    finally:
+        run.session.release()
     seconds = time.monotonic() - began
     code = exit_code(scheduler.endings.values(), interrupted=interrupted)
     outcomes = Counter(str(ending.outcome) for ending in scheduler.endings.values())

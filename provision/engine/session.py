@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from provision.connections.contracts import Endpoint
+from provision.connections.contracts import Endpoint, SshEndpoint
 from provision.engine import workers
 from provision.engine.retry import retrying
-from provision.resources.contracts import Driver, Snapshot
+from provision.resources.contracts import Driver, Hold, Keeper, Snapshot
 from provision.roles.contracts import NotThere, SystemSpec
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
@@ -44,6 +44,7 @@ class System:
         error: why it gave no answers the last time.
         claimed: questions of roles and resources; others (those of verification) are dropped after changes.
         trips: round trips of drivers that were closed.
+        hold: the lock that protects it, while this run acts on it.
     """
 
     spec: SystemSpec
@@ -56,6 +57,7 @@ class System:
     error: ProvisionError | None = None
     claimed: set[Any] = field(default_factory=set)
     trips: int = 0
+    hold: Hold | None = None
 
 
 class Session:
@@ -188,6 +190,38 @@ class Session:
         except KeyError:
             raise Permanent(Diagnostic("SYSTEM_UNKNOWN", f"there is no system {name!r}")) from None
 
+    # ------------------------------------------------------------ locks
+
+    def guard(self, name: str, run: str, cancel: Cancel) -> bool:
+        """Hold the lock of a system that another one keeps until `release`; tell whether it was just taken.
+
+        The caller holds the system's own lock. A host locks itself with each action, and has no keeper; a
+        login that is not root (`ssh.sudo: false`) can take no lock.
+
+        Raises:
+            ProvisionError: another run holds it (exit 6), or its keeper gives no answers.
+            Interrupted: the run must leave.
+        """
+        system = self._system(name)
+        keeper = self.systems.get(system.spec.guard)
+        if keeper is None or (system.hold is not None and system.hold.alive):
+            return False
+        with keeper.lock:
+            driver = self.driver(system.spec.guard, cancel)
+            login = keeper.endpoint
+            powerless = isinstance(login, SshEndpoint) and login.user != "root" and not login.sudo
+            if powerless or not isinstance(driver, Keeper):
+                return False
+            system.hold = retrying(lambda: driver.hold(run, name, cancel), cancel)
+        return True
+
+    def release(self) -> None:
+        """Free all locks that `guard` took."""
+        for system in self.systems.values():
+            if system.hold is not None:
+                system.hold.release()
+                system.hold = None
+
     # ------------------------------------------------------------ forgetting
 
     def claim(self, name: str, queries: Iterable[Any]) -> None:
@@ -263,6 +297,7 @@ class Session:
         closed = threading.Event()
 
         def shut() -> None:
+            self.release()
             for system in self.systems.values():
                 self._shut(system)
             closed.set()

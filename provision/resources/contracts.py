@@ -388,6 +388,32 @@ class Driver(Protocol):
         ...
 
 
+class Hold(Protocol):
+    """A lock that is held until it is released, or until the connection to its host ends."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is still held."""
+        ...
+
+    def release(self) -> None:
+        """Free it; safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """A driver whose host can hold the lock of another system (a hypervisor's that of its API)."""
+
+    def hold(self, run: str, what: str, cancel: Cancel) -> Hold:
+        """Take the lock of the system `what`.
+
+        Raises:
+            ProvisionError: another run holds it (exit 6), or the host gives no answers.
+        """
+        ...
+
+
 def ask(resources: Iterable[Resource]) -> frozenset[Any]:
     """Return all questions of some resources."""
     return frozenset(query for each in resources for query in each.queries())

@@ -100,6 +100,8 @@ class SystemSpec:
         subject: the inventory item it belongs to.
         questions: what other systems must have answered before `endpoint` can tell, by system.
         endpoint: from snapshots (by system) to an endpoint, or why there is none.
+        guard: the host that keeps this system's lock while a run acts on it; empty for hosts, which lock
+            themselves.
     """
 
     name: str
@@ -107,3 +109,4 @@ class SystemSpec:
     subject: str
     questions: Mapping[str, tuple[Any, ...]]
     endpoint: Callable[[Mapping[str, Snapshot]], Endpoint | NotThere]
+    guard: str = ""

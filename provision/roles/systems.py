@@ -90,7 +90,9 @@ def _api(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
             hypervisor.api_url, declared.token_id, declared.token.open(), declared.fingerprint
         )
 
-    return SystemSpec(names.api(hypervisor.name), "proxmox", hypervisor.name, {}, endpoint)
+    return SystemSpec(
+        names.api(hypervisor.name), "proxmox", hypervisor.name, {}, endpoint, guard=names.ssh(hypervisor.name)
+    )
 
 
 def _host(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -94,7 +95,8 @@ class ScriptedShell(ShellConnection):
         if answer.silence:
             left = answer.silence
             while left > 0 and not cancel.leaving:
-                cancel.wait(0.01)
+                with contextlib.suppress(Interrupted):  # a transport returns then
+                    cancel.wait(0.01)
                 left -= 0.01
         if cancel.leaving or answer.cut is not None:
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -26,6 +26,7 @@ from provision.resources.host.answers import Hello, last_lines, no_hello, whole
 from provision.resources.host.deadlines import Limit
 from provision.resources.host.execution import Execution
 from provision.resources.host.frames import KEEP
+from provision.resources.host.hold import Hold
 from provision.resources.host.live import Live
 from provision.resources.host.script import (
     FIRST_STEP,
@@ -35,6 +36,7 @@ from provision.resources.host.script import (
     STATE,
     Step,
     act_script,
+    hold_script,
     new_nonce,
     observe_script,
 )
@@ -223,6 +225,44 @@ class HostDriver:
         self._locked(execution)
         return self._results(execution, labels, cancel)
 
+    def hold(self, run: str, what: str, cancel: Cancel) -> Hold:
+        """Take the lock that protects this host's API, by an execution that lasts until it is released.
+
+        When the connection ends, or the controller with it, the host frees the lock by itself.
+
+        Args:
+            run: id of the run, written into the lock.
+            what: name of the API in messages (`pve/api`).
+            cancel: the run's.
+
+        Raises:
+            ProvisionError: `HOST_LOCKED` (exit 6): another run works through this API.
+            Transient, Permanent, Refused: the host could not be reached, or has no place for a lock.
+            Interrupted: the run leaves.
+        """
+        nonce = new_nonce()
+
+        def made(end: Cancel, on_end: Callable[[int], None]) -> Execution:
+            limits = {LOCK: Limit(60.0)}
+            return Execution(
+                self._connection,
+                nonce,
+                limits,
+                FIRST_STEP + 1,
+                end,
+                greeting=GREETING,
+                keep=KEEP,
+                on_end=on_end,
+            )
+
+        hold = Hold(made, hold_script(nonce, run, self._who, state=self._state))
+        hold.begin(cancel)
+        self._greeted(hold.execution, cancel)
+        self._locked(hold.execution, what)
+        if not hold.alive:
+            self._cut(hold.execution)
+        return hold
+
     def _steps(
         self, actions: Sequence[Action], effects: Sequence[Effect]
     ) -> tuple[list[Step], dict[int, Limit], list[str]]:
@@ -257,12 +297,12 @@ class HostDriver:
         for sha256, data in blobs.items():
             self._connection.upload(f"{self._state}/blobs/{sha256}", data, cancel)
 
-    def _locked(self, execution: Execution) -> None:
+    def _locked(self, execution: Execution, what: str = "") -> None:
         frame = execution.frame(LOCK)
         if frame is None or frame.rc in (0, None):
             return
         if frame.rc == RC_LOCKED:
-            raise ProvisionError(self._holder(frame), ExitCode.LOCKED)
+            raise ProvisionError(self._holder(frame, what or self.system), ExitCode.LOCKED)
         evidence = last_lines(frame.stdout + frame.stderr)
         if frame.rc == RC_NO_FLOCK:
             raise Permanent(
@@ -285,7 +325,7 @@ class HostDriver:
             )
         )
 
-    def _holder(self, frame: Frame) -> Diagnostic:
+    def _holder(self, frame: Frame, what: str) -> Diagnostic:
         parts = frame.stdout.decode("utf-8", "replace").strip("\n").split("\t")
         run, who, since, pgid = (*parts, "", "", "", "")[:4]
         when = "an unknown time"
@@ -293,7 +333,7 @@ class HostDriver:
             when = datetime.fromtimestamp(int(since), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         return Diagnostic(
             "HOST_LOCKED",
-            f"{self.system} is locked by run {run or '(unknown)'} of {who or '(unknown)'} since {when}",
+            f"{what} is locked by run {run or '(unknown)'} of {who or '(unknown)'} since {when}",
             self.system,
             evidence=(f"process group {pgid}",) if pgid else (),
             untouched="nothing was changed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from provision.connections.contracts import ShellConnection
 from provision.resources.contracts import Frame
@@ -31,6 +31,7 @@ class Execution:
         keep: bytes kept at each end of each stream of a frame.
         redactor: masks secrets in all output, or None.
         live: takes output as it comes, or None.
+        on_end: called when a frame has ended, or None.
     """
 
     def __init__(
@@ -45,7 +46,9 @@ class Execution:
         keep: int,
         redactor: Redactor | None = None,
         live: Live | None = None,
+        on_end: Callable[[int], None] | None = None,
     ) -> None:
+        self._on_end = on_end
         self._connection = connection
         self._cancel = cancel
         self._bye = bye
@@ -107,6 +110,8 @@ class Execution:
             frame = self.parser.frame(HELLO)
             if frame is not None:
                 self.hello = read_hello(frame)
+        if self._on_end is not None:
+            self._on_end(index)
 
     def _kill(self) -> None:
         """End what runs on the host, by a second channel; where that fails too, leave the connection."""

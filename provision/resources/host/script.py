@@ -26,6 +26,10 @@ from provision.values.effects import Effect, EffectClass
 
 PROTOCOL = 1
 STATE = "/var/lib/provision"
+HOST_LOCK = "lock"
+API_LOCK = "lock-api"
+HELD_TICK = 1
+"""Seconds between two looks of a held lock at its connection."""
 HELLO = 0
 LOCK = 1
 FIRST_STEP = 2
@@ -103,15 +107,15 @@ printf '\n%s b 0\n\n%s e 0 0\n' @NONCE@ @NONCE@ >&2
 """
 
 _ACTING = r"""provision_prepare() {
-mkdir -p @STATE@/pending @STATE@/blobs && : >>@STATE@/lock
+mkdir -p @STATE@/pending @STATE@/blobs && : >>@STATE@/@LOCK@
 }
 provision_lock() {
 command -v flock >/dev/null || return 76
 ( provision_prepare ) || return 74
-exec 9<>@STATE@/lock
-if flock -n 9
-then printf '%s\t%s\t%s\t%s\n' @RUN@ @WHO@ "$provision_epoch" "$provision_pgid" >@STATE@/lock
-else cat @STATE@/lock
+exec 9<>@STATE@/@LOCK@
+if flock -n 9@AGAIN@
+then printf '%s\t%s\t%s\t%s\n' @RUN@ @WHO@ "$provision_epoch" "$provision_pgid" >@STATE@/@LOCK@
+else cat @STATE@/@LOCK@
 return 75
 fi
 provision_rebuild=
@@ -246,7 +250,30 @@ def observe_script(nonce: str, fragments: Sequence[str], *, state: str = STATE) 
     return _encoded(_filled(_COMMON, values) + frames + main)
 
 
-def act_script(nonce: str, run: str, who: str, steps: Sequence[Step], *, state: str = STATE) -> bytes:
+def hold_script(nonce: str, run: str, who: str, *, state: str = STATE) -> bytes:
+    """Return a script that holds the lock of the host's API for as long as its connection lasts.
+
+    Its frames are those of `act_script`, with one step. A controller that dies frees the lock within
+    `HELD_TICK` seconds of its connection's end, so the lock is tried twice over a longer time.
+
+    Raises:
+        ValueError: a name holds a tab or newline.
+    """
+    step = Step(f"while ! provision_cut; do sleep {HELD_TICK}; done")
+    again = f" || {{ sleep {HELD_TICK + 2}; flock -n 9; }}"
+    return act_script(nonce, run, who, [step], state=state, lock=API_LOCK, again=again)
+
+
+def act_script(
+    nonce: str,
+    run: str,
+    who: str,
+    steps: Sequence[Step],
+    *,
+    state: str = STATE,
+    lock: str = HOST_LOCK,
+    again: str = "",
+) -> bytes:
     """Return a script that takes the host's lock and does the steps in order until one fails.
 
     Frame 1 takes the lock (exit status 75: someone else holds it, and the frame says who; 74: the state
@@ -260,6 +287,8 @@ def act_script(nonce: str, run: str, who: str, steps: Sequence[Step], *, state: 
         who: user and machine on whose behalf it runs, written into the lock.
         steps: what to do.
         state: folder of lock, markers and blobs on the host.
+        lock: name of the lock file there.
+        again: shell text after the first try to take it.
 
     Raises:
         ValueError: a fragment holds a NUL byte, a name or target a tab or newline, or a blob has no hash.
@@ -272,6 +301,8 @@ def act_script(nonce: str, run: str, who: str, steps: Sequence[Step], *, state: 
         "PROTOCOL": str(PROTOCOL),
         "RUN": shlex.quote(run),
         "WHO": shlex.quote(who),
+        "LOCK": lock,
+        "AGAIN": again,
         "SATISFIED": "|".join(sorted(str(each) for each in SATISFIED_BY_BOOT if not each.is_reboot)),
         "REBUILDS": "|".join(sorted(str(each) for each in REBUILDS_BOOT)),
     }

@@ -50,8 +50,9 @@ from provision.roles.contracts import Context, NotThere, SystemSpec
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Consent, Effect, EffectClass
-from provision.values.errors import Transient
+from provision.values.errors import ProvisionError, Transient
 from provision.values.events import Event
+from provision.values.outcomes import ExitCode
 
 
 class KilledError(BaseException):
@@ -150,6 +151,7 @@ class Host:
     answers: list[frozenset[Any]] = field(default_factory=list)
     acts: int = 0
     handle: str = "pgid 42"
+    locks: dict[str, str] = field(default_factory=dict)
     by_itself: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     @property
@@ -165,6 +167,21 @@ class Host:
 
     def dump(self) -> tuple[Any, ...]:
         return (tuple(sorted(self.values.items())), tuple(map(str, self.pending)))
+
+
+@dataclass
+class FakeHold:
+    """A lock that a fake host keeps."""
+
+    host: Host
+    what: str
+
+    @property
+    def alive(self) -> bool:
+        return self.what in self.host.locks
+
+    def release(self) -> None:
+        self.host.locks.pop(self.what, None)
 
 
 @dataclass
@@ -251,6 +268,15 @@ class FakeDriver:
             self.host.cuts -= {name}
             return Result(Verdict.UNKNOWN, handle=self.host.handle)
         return Result(Verdict.DONE)
+
+    def hold(self, run: str, what: str, cancel: Cancel) -> FakeHold:
+        del cancel
+        self.round_trips += 1
+        if what in self.host.locks:
+            told = Diagnostic("HOST_LOCKED", f"{what} is locked by run {self.host.locks[what]}", self.system)
+            raise ProvisionError(told, ExitCode.LOCKED)
+        self.host.locks[what] = run
+        return FakeHold(self.host, what)
 
     def reboot(self, effect: Effect, emit: Emit, cancel: Cancel) -> str:
         del effect, emit, cancel

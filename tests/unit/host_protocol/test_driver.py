@@ -393,6 +393,44 @@ def test_what_a_host_cannot_do_is_a_mistake_of_the_caller() -> None:
         act(driver, [Action(None, "api", ApiCall(()))])
 
 
+def test_the_lock_of_an_api_is_held_by_an_execution_until_it_is_released() -> None:
+    driver, shell = host(Answer({2: Said(rc=None)}, silence=60.0))
+    hold = driver.hold("run-1", "pve/api", Cancel())
+    assert hold.alive
+    assert b"/lock-api\n" in shell.scripts[0]
+    assert b"/lock\n" not in shell.scripts[0]
+    hold.release()
+    assert not hold.alive
+    assert shell.killed == [4242]
+
+
+def test_a_held_lock_of_an_api_says_who_holds_it() -> None:
+    driver, _ = host(Answer({1: Said(b"run-0\tyou@there\t1700000000\t7\n", rc=75)}))
+    with pytest.raises(ProvisionError) as caught:
+        driver.hold("run-1", "pve/api", Cancel())
+    assert caught.value.exit_code is ExitCode.LOCKED
+    told = caught.value.diagnostics[0]
+    assert told.summary == "pve/api is locked by run run-0 of you@there since 2023-11-14 22:13:20 UTC"
+    assert told.evidence == ("process group 7",)
+
+
+def test_a_lock_whose_connection_ended_is_not_held_any_more() -> None:
+    driver, _ = host(Answer({2: Said(rc=None)}, silence=0.0))
+    try:
+        hold = driver.hold("run-1", "pve/api", Cancel())
+    except Transient as error:
+        assert error.diagnostics[0].code == "HOST_CUT"  # noqa: PT017 - it may end before or after
+    else:
+        hold.release()
+        assert not hold.alive
+
+
+def test_a_host_without_an_answer_holds_no_lock() -> None:
+    driver, _ = host(Answer(error=Transient(Diagnostic("HOST_UNREACHABLE", "no route"))))
+    with pytest.raises(Transient, match="HOST_UNREACHABLE"):
+        driver.hold("run-1", "pve/api", Cancel())
+
+
 # ---------------------------------------------------------------- rebooting
 
 

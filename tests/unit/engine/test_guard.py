@@ -1,0 +1,81 @@
+"""The lock of a hypervisor's API: kept by its host, taken when a step acts, held until the run ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provision.connections.contracts import SshEndpoint
+from provision.roles.contracts import SystemSpec
+from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, KilledError, Value, here
+
+
+def guarded(tmp_path: Path, **values: str) -> FakeSite:
+    """Return a hypervisor with an API whose steps want some values."""
+    roles = [
+        FakeRole(
+            f"r{name}",
+            lambda _, name=name, want=want: [Item("pve/api", name, want)],  # type: ignore[misc]
+            lambda _, name=name: {"pve/api": (Value(name),), "pve/ssh": ()},  # type: ignore[misc]
+        )
+        for name, want in values.items()
+    ]
+    site = FakeSite(roles, ("pve",), hosts={"pve/api": Host(is_api=True)}, state=tmp_path)
+    site.specs["pve/api"] = SystemSpec("pve/api", "proxmox", "pve", {}, here, guard="pve/ssh")
+    return site
+
+
+def test_the_lock_is_held_while_steps_act_and_taken_once(tmp_path: Path) -> None:
+    site = guarded(tmp_path, a="1", b="2")
+    host = site.hosts["pve/ssh"]
+    held: list[dict[str, str]] = []
+    site.on_set = lambda *_: held.append(dict(host.locks))
+    report = site.apply()
+    assert report.exit_code == 0
+    assert held == [{"pve/api": "run-1"}] * 2
+    assert report.trips["pve/ssh"] == 2  # the plan, and one lock for both steps
+    assert host.locks == {}
+
+
+def test_a_run_that_changes_nothing_takes_no_lock(tmp_path: Path) -> None:
+    site = guarded(tmp_path, a="1")
+    site.apply()
+    site.hosts["pve/ssh"].locks["pve/api"] = "of someone else"
+    report = site.apply()
+    assert report.exit_code == 0
+    assert report.trips == {"pve/ssh": 1, "pve/api": 1}
+
+
+def test_a_second_controller_is_kept_out_and_told_by_whom(tmp_path: Path) -> None:
+    site = guarded(tmp_path, a="1")
+    site.hosts["pve/ssh"].locks["pve/api"] = "run-0"
+    report = site.apply()
+    assert report.exit_code == 6
+    assert report.steps[0].reason == "pve/api is locked by run run-0"
+    assert site.hosts["pve/api"].acts == 0
+
+
+def test_what_another_run_did_before_the_lock_was_ours_is_seen(tmp_path: Path) -> None:
+    site = guarded(tmp_path, a="1")
+    planned = site.plan()
+    site.hosts["pve/api"].values["a"] = "1"
+    report = site.apply(planned=planned)
+    assert (report.exit_code, site.hosts["pve/api"].acts) == (0, 0)
+
+
+def test_a_run_that_dies_frees_the_lock(tmp_path: Path) -> None:
+    site = guarded(tmp_path, a="1")
+    site.plan()
+    site.kill_at = 2
+    with pytest.raises(KilledError):
+        site.apply()
+    assert site.hosts["pve/ssh"].locks == {}
+
+
+def test_a_login_that_is_not_root_takes_no_lock(tmp_path: Path) -> None:
+    site = guarded(tmp_path, a="1")
+    login = SshEndpoint("192.0.2.1", "reader", sudo=False)
+    site.specs["pve/ssh"] = SystemSpec("pve/ssh", "host", "pve", {}, lambda _: login)
+    site.hosts["pve/ssh"].locks["pve/api"] = "run-0"
+    assert site.apply().exit_code == 0

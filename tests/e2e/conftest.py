@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-FULL = ("test_lab_qemu.py", "test_containers_story.py")
-"""Files of `make story-full` only: the core story proves the same on virtual machines."""
+FULL = ("test_lab_qemu.py", "test_lvm_guest.py", "test_containers_story.py", "test_containers_sweep.py")
+"""Files of `make story-full` only: the core story proves most of it on virtual machines."""
 FIRST = "test_story.py"
 """The story on virtual machines takes longest."""
 

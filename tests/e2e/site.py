@@ -161,11 +161,14 @@ class Site:
     Args:
         folder: for inventory, state and lab.
         declared: the inventory; `write` writes it again.
+        extra: more of the environment.
+        deadline: seconds that a command may take.
     """
 
     folder: Path
     declared: dict[str, Any]
     extra: dict[str, str] = field(default_factory=dict)
+    deadline: float = DEADLINE
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -222,12 +225,12 @@ class Site:
         """Run `provision WORDS` to its end."""
         process = self.start(*words)
         try:
-            out, err = process.communicate(timeout=DEADLINE)
+            out, err = process.communicate(timeout=self.deadline)
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
             raise AssertionError(
-                f"no end in {DEADLINE:.0f} s: {words}\n{out[-3000:]}\n{err[-3000:]}"
+                f"no end in {self.deadline:.0f} s: {words}\n{out[-3000:]}\n{err[-3000:]}"
             ) from None
         return Done(tuple(map(str, words)), process.returncode, out, err)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -44,8 +47,6 @@ def hypervisor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHypervis
     try:
         site.up(SETTINGS, print)
         yield site.hypervisor(SETTINGS.name)
-        site.down(SETTINGS.name)
-        assert site.leftovers(SETTINGS.name) == ()
     finally:
         site.down(SETTINGS.name)
         if before is None:
@@ -148,3 +149,38 @@ def test_guests_boot_both_firmwares_with_seed_card_and_room_to_grow(hypervisor: 
     assert guests.pid(101) is None
     guests.stop(102)
     assert guests.pid(102) is None
+
+
+VICTIMS = {"hypervisor": "-name pve ", "daemon": "provision.lab", "guest": "-name vm-103 ", "everything": ""}
+
+
+@pytest.mark.usefixtures("hypervisor")
+@pytest.mark.parametrize("victims", VICTIMS)
+def test_down_leaves_nothing_also_after_kills(victims: str) -> None:
+    if not site.status(SETTINGS.name).up:
+        site.up(SETTINGS, print)
+    lab = record.load(SETTINGS.folder)
+    guests = make_guests(lab)
+    spec = guest(103)
+    guests.import_disk(lab.images.served[0].path, spec.disks[0], 8)
+    guests.start(spec)  # amid its boot: it holds one of the two slots
+    found = processes_of(SETTINGS.folder)
+    killed = [pid for pid, words in found.items() if VICTIMS[victims] in words]
+    assert killed, found
+    for pid in killed:
+        with suppress(ProcessLookupError):  # some go with the one that was killed before
+            os.kill(pid, signal.SIGKILL)
+    site.down(SETTINGS.name)
+    assert site.leftovers(SETTINGS.name) == ()
+    assert processes_of(SETTINGS.folder) == {}
+
+
+def processes_of(folder: Path) -> dict[int, str]:
+    """Return the processes that name a lab's folder."""
+    found = {}
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = each.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(folder) in words:
+                found[int(each.parent.name)] = words
+    return found

@@ -42,7 +42,7 @@ while :; do
   held=none
   if cd -P CARD/driver 2>/dev/null; then held=${PWD##*/}; cd /; fi
   echo "$now $held"
-  sleep 0.5
+  sleep 1
 done >/run/story-watch
 EOF
 sed -i 's|CARD|/sys/bus/pci/devices/CARD_ADDRESS|' /usr/local/sbin/story-watch
@@ -179,7 +179,7 @@ def test_05_the_hypervisor_booted_once_for_all_of_its_changes(story: Story) -> N
 
 
 def test_06_nothing_claimed_the_card_before_its_vm_started(story: Story) -> None:
-    """From the boot to the VM's start: no driver link, and VFIO not even loaded; afterwards it has the card."""
+    """From the boot to the VM's start: no driver link, and VFIO not even loaded; then it has the card."""
     tasks = story.api("/nodes/pve/tasks?typefilter=qmstart")
     assert isinstance(tasks, list)
     uptime, now = story.ssh(HYPERVISOR, "cut -d. -f1 /proc/uptime; date +%s").split()

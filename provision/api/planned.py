@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 from provision.engine.journal import shown
 from provision.engine.model import Plan, PlannedChange, StepId
-from provision.values.events import ChangePlanned, CheckDone, Event, PlanMade, Problem, StepOpen
+from provision.values.events import ChangePlanned, CheckDone, Emitter, Event, PlanMade, Problem, StepOpen
 from provision.values.outcomes import ExitCode, worst
 from provision.verify.model import CheckResult
 
@@ -90,3 +91,19 @@ def check_event(run: str, result: CheckResult, mask: Callable[[str], str]) -> Ch
         excused=result.excused,
         seconds=result.seconds,
     )
+
+
+def is_worth_asking(plan: Plan) -> bool:
+    """Whether a plan would do anything, or may."""
+    return any(each.changes or each.late or each.problem for each in plan.steps)
+
+
+def one_at_a_time(emit: Emitter) -> Emitter:
+    """Return an emitter that threads may share."""
+    lock = threading.Lock()
+
+    def told(event: Event) -> None:
+        with lock:
+            emit(event)
+
+    return told

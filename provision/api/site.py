@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from provision.api.answers import Answers
+from provision.api.checks import excused, shipped_checks, silent, verification
 from provision.api.memory import Memory
-from provision.api.planned import check_event, plan_code, plan_events
+from provision.api.planned import check_event, is_worth_asking, one_at_a_time, plan_code, plan_events
+from provision.api.promises import check_destroy, check_plan, check_verify
 from provision.api.wiring import open_system, read_playbook, roles_of, state_folder
 from provision.connections.contracts import (
     Endpoint,
@@ -32,10 +33,10 @@ from provision.engine.observe import observe
 from provision.engine.perform import new_run_id, perform, who
 from provision.engine.plan import Planner
 from provision.engine.run import Ask, Run
-from provision.engine.session import AwayError, Session
+from provision.engine.session import Session
 from provision.engine.work import Planned
 from provision.engine.world import Options, Parent, Verification, World
-from provision.inventory import Inventory, Subject, declared_features, features_unserved, select
+from provision.inventory import Inventory, Subject, select
 from provision.inventory import load as load_inventory
 from provision.resources.contracts import Driver, Resource
 from provision.roles.contracts import NotThere, SystemSpec
@@ -43,7 +44,7 @@ from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Consent, Effect
 from provision.values.errors import Refused, UsageError
-from provision.values.events import Emitter, Event, Problem, RunEnded, RunStarted
+from provision.values.events import Emitter, Problem, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode
 from provision.values.redaction import Redactor
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
@@ -214,7 +215,6 @@ class Site:
     def _plan(
         self, options: Options, cancel: Cancel, *, destroying: bool = False, verifying: bool = False
     ) -> Planned:
-        self._refuse_unserved(options)
         if self._session is not None:
             for name in self._session.systems:
                 self._session.reset(name, close=False)
@@ -222,6 +222,8 @@ class Site:
         if destroying and not options.host:
             kept = tuple(entry for entry in world.playbook.entries if entry.role not in HOST_ROLES)
             world = replace(world, playbook=replace(world.playbook, entries=kept))
+        check = check_destroy if destroying else check_plan
+        check(world, options, expand(world, options))
         # What only the checks ask is asked along where they follow: one round trip for both.
         verifying = verifying and not options.steps and _verifies(world)
         remembered = self._memory.recall(verify=verifying)
@@ -230,24 +232,6 @@ class Site:
         if not destroying:
             self._remember(options)
         return self._planned
-
-    def _refuse_unserved(self, options: Options) -> None:
-        problems = [*self.inventory.placeholders()]
-        served = set(self.world.roles)
-        unserved = {
-            each.role
-            for each in declared_features(self.inventory)
-            if each.role not in served
-            and (not options.steps or each.role in options.steps)
-            and (not options.targets or set(each.subjects) & set(options.targets))
-        }
-        problems += [
-            each
-            for each in features_unserved(self.inventory, served)
-            if any(f"({role})" in each.summary for role in unserved)
-        ]
-        if problems:
-            raise UsageError(problems)
 
     def explain(self, text: str, cancel: Cancel) -> tuple[Explained, ...]:
         """Plan, and return what is known of the resources whose key is, or contains, a text."""
@@ -312,7 +296,7 @@ class Site:
             if promise is not None:
                 snapshots = self.session.snapshots()
                 savedplan.check(promise, savedplan.content(planned, self.inventory.digest, snapshots))
-            if _is_worth_asking(planned.plan) and not confirm(planned.plan):
+            if is_worth_asking(planned.plan) and not confirm(planned.plan):
                 return RunReport(run, self.inventory.name, (), exit_code=int(ExitCode.WAITING))
             self._ask_consents(planned, ask)
             return self._perform(run, "apply", planned, options, emit, cancel, ask)
@@ -341,14 +325,15 @@ class Site:
         ask: Ask,
     ) -> RunReport:
         journal = Journal(self.journal_path, self.redactor.text)
-        told = _one_at_a_time(emit)
+        told = one_at_a_time(emit)
         answers = Answers(self.session, cancel)
 
         def tell(result: CheckResult) -> None:
             told(check_event(run_id, result, self.redactor.text))
 
         def verify(_cancel: Cancel) -> Verification:
-            return _verification(self._checks(answers, options, tell), options)
+            report = self._checks(answers, options, tell)
+            return verification(report, strict=self._is_strict(options))
 
         run = Run(
             id=run_id,
@@ -377,6 +362,7 @@ class Site:
         began = time.monotonic()
         emit(RunStarted(run=run, inventory=self.inventory.name, verb="verify"))
         self.steps(options)  # refuses targets that do not exist
+        check_verify(self.world, options)
         answers = Answers(self.session, cancel)
         remembered = self._memory.recall(verify=True)
         wanted = {
@@ -389,52 +375,26 @@ class Site:
         def tell(result: CheckResult) -> None:
             emit(check_event(run, result, self.redactor.text))
 
-        report = replace(self._checks(answers, options, tell), silent=self._silent())
+        report = replace(self._checks(answers, options, tell), silent=silent(self.session))
         for diagnostic in report.silent:
             emit(Problem(run=run, diagnostic=diagnostic.as_json()))
         self._remember(options, answers.asked)
         counts = {str(each): report.count(each) for each in CheckOutcome}
-        code = report.exit_code(strict=options.strict)
+        code = report.exit_code(strict=self._is_strict(options))
         emit(RunEnded(run=run, outcomes=counts, exit_code=int(code), seconds=time.monotonic() - began))
         return report
-
-    def _silent(self) -> tuple[Diagnostic, ...]:
-        """Return why systems gave no answers at all; one that is away as others say is none of them."""
-        errors = (system.error for system in self.session.systems.values())
-        return tuple(
-            dict.fromkeys(
-                each.diagnostics[0] for each in errors if each is not None and not isinstance(each, AwayError)
-            )
-        )
 
     def _checks(
         self, answers: Answers, options: Options, tell: Callable[[CheckResult], None]
     ) -> VerifyReport:
-        excused = frozenset(
-            system.spec.subject
-            for system in self.session.systems.values()
-            if isinstance(system.error, AwayError) and system.error.away.excused
-        )
-        verifier = self.verifier or self._shipped_checks
-        return verifier(answers, excused, options, tell)
+        away = excused(self.session)
+        if self.verifier is not None:
+            return self.verifier(answers, away, options, tell)
+        return shipped_checks(self.inventory, answers, away, options, tell)
 
-    def _shipped_checks(
-        self,
-        answers: Answers,
-        excused: frozenset[str],
-        options: Options,
-        on_result: Callable[[CheckResult], None],
-    ) -> VerifyReport:
-        from provision.verify.runner import run_checks  # noqa: PLC0415 - imports pytest
-
-        return run_checks(
-            self.inventory,
-            answers,
-            junit=options.junit,
-            excused=excused,
-            targets=options.targets,
-            on_result=on_result,
-        )
+    def _is_strict(self, options: Options) -> bool:
+        """Whether a check that cannot tell counts: by option, or by the inventory's `verify.strict`."""
+        return options.strict or self.inventory.verify.strict
 
     def destroy(
         self,
@@ -487,23 +447,3 @@ def load(
 
 def _verifies(world: World) -> bool:
     return any(entry.role == VERIFY for entry in world.playbook.entries)
-
-
-def _is_worth_asking(plan: Plan) -> bool:
-    return any(each.changes or each.late or each.problem for each in plan.steps)
-
-
-def _verification(report: VerifyReport, options: Options) -> Verification:
-    counts = {each: report.count(each) for each in CheckOutcome}
-    summary = ", ".join(f"{number} {each}" for each, number in counts.items() if number) or "no checks"
-    return Verification(report.exit_code(strict=options.strict), summary, report)
-
-
-def _one_at_a_time(emit: Emitter) -> Emitter:
-    lock = threading.Lock()
-
-    def told(event: Event) -> None:
-        with lock:
-            emit(event)
-
-    return told

@@ -235,6 +235,7 @@ def verify(
     """Prove the site by checks of its own, on fresh answers. Changes nothing."""
     check_writable(junit)
     found = settle(context, inventory)
+    strict = strict or found.verify.strict
     options = _options(target, None, None, strict=strict)
     with (
         closing(open_site(found)) as site,

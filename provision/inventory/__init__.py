@@ -8,7 +8,7 @@ from provision.inventory.features import Feature, declared_features, features_un
 from provision.inventory.loader import load
 from provision.inventory.login import Login
 from provision.inventory.models.inventory import Inventory
-from provision.inventory.openable import secrets_of, unreadable_files
+from provision.inventory.openable import unopenable
 from provision.inventory.secrets import Secret
 from provision.inventory.selectors import SELECTORS, Subject, select
 from provision.inventory.unproven import unproven
@@ -25,10 +25,9 @@ __all__ = [
     "json_schema",
     "load",
     "reference_markdown",
-    "secrets_of",
     "select",
+    "unopenable",
     "unproven",
-    "unreadable_files",
 ]
 
 

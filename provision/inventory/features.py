@@ -1,15 +1,21 @@
-"""Declared features and the roles that serve them: plan refuses what no role serves yet."""
+"""Declared features and options, and the roles that serve them: plan refuses what no role serves yet."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Node
 from provision.values.diagnostics import Diagnostic
 
 Path = tuple[str | int, ...]
+CLUSTER = "cluster"
+K3S = ("k3s_server", "k3s_agent")
+DHCP_BACKENDS = ("dnsmasq", "manual")
+"""Back ends that `dhcp_reservation` serves; the others are roles to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,44 +23,104 @@ class Feature:
     """Something declared that needs a role.
 
     Args:
-        role: the role that serves it.
+        role: the role that serves it, or would.
         what: as a user reads it.
         path: where it was declared first.
-        subjects: whom it is about.
+        subjects: whom it is about; the whole site if empty.
+        steps: steps of the playbook that it bears on; all of them if empty.
     """
 
     role: str
     what: str
     path: Path
-    subjects: tuple[str, ...]
+    subjects: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+
+    def concerns(self, targets: Collection[str], steps: Collection[str]) -> bool:
+        """Whether a run for these targets and steps meets it; empty ones stand for all."""
+        meant = not targets or not self.subjects or bool(set(self.subjects) & set(targets))
+        return meant and (not steps or not self.steps or bool(set(self.steps) & set(steps)))
+
+
+class _Found(NamedTuple):
+    role: str
+    what: str
+    path: Path
+    subject: str = ""
+    steps: tuple[str, ...] | None = None
+    """The step of the role itself if None."""
 
 
 def declared_features(inventory: Inventory) -> tuple[Feature, ...]:
     """Return what the inventory declares, in the order in which roles bring it about."""
-    found: dict[str, Feature] = {}
-    for role, what, path, subject in (*_hypervisors(inventory), *_nodes(inventory), *_cluster(inventory)):
-        old = found.get(role)
-        if old is None:
-            found[role] = Feature(role, what, path, (subject,))
-        elif subject not in old.subjects:
-            found[role] = Feature(role, old.what, old.path, (*old.subjects, subject))
+    found: dict[tuple[str, str], Feature] = {}
+    walks = (_site, _hypervisors, _nodes, _cluster, _expected)
+    for each in itertools.chain.from_iterable(walk(inventory) for walk in walks):
+        subjects = (each.subject,) if each.subject else ()
+        steps = (each.role,) if each.steps is None else each.steps
+        key = (each.role, each.what)
+        old = found.setdefault(key, Feature(each.role, each.what, each.path, subjects, steps))
+        if not set(subjects) <= set(old.subjects):
+            found[key] = replace(old, subjects=(*old.subjects, *subjects))
     return tuple(found.values())
 
 
-_Found = tuple[str, str, Path, str]
+def _site(inventory: Inventory) -> Iterator[_Found]:
+    """Options of the site as a whole that nothing reads yet."""
+    proxy, sources, verify, network = inventory.proxy, inventory.sources, inventory.verify, inventory.network
+    if proxy.url is not None or proxy.no_proxy:
+        key = "no_proxy" if proxy.url is None else "url"
+        yield _Found("proxy", f"proxy.{key}", ("proxy", key), steps=())
+    if sources.mode != "online":
+        yield _Found(f"sources_{sources.mode}", f"sources.mode {sources.mode}", ("sources", "mode"), steps=())
+    if sources.registries:
+        yield _Found("sources_registries", "sources.registries", ("sources", "registries"), steps=())
+    if sources.apt is not None:
+        yield _Found("sources_apt", "sources.apt", ("sources", "apt"), steps=())
+    if network is not None and network.dns:
+        yield _Found("resolver", "network.dns", ("network", "dns"), steps=())
+    if network is not None and network.domain is not None:
+        yield _Found("resolver", "network.domain", ("network", "domain"), steps=())
+    if verify.skip:
+        yield _Found("verify_skip", "verify.skip", ("verify", "skip"), steps=("verify",))
+    if verify.timeout is not None:
+        yield _Found("verify_timeout", "verify.timeout", ("verify", "timeout"), steps=("verify",))
 
 
 def _hypervisors(inventory: Inventory) -> Iterator[_Found]:
-    dhcp = inventory.network.dhcp if inventory.network is not None else None
     for name, host in inventory.hypervisors.items():
         path: Path = ("hypervisors", name)
-        yield "hypervisor_host", "a hypervisor", path, name
+        yield _Found("hypervisor_host", "a hypervisor", path, name)
+        if host.repositories != "unmanaged":
+            yield _Found(
+                "repositories",
+                f"repositories {host.repositories}",
+                (*path, "repositories"),
+                name,
+                ("hypervisor_host",),
+            )
         if host.cards:
-            yield "pci_mapping", "cards for VMs", (*path, "cards"), name
-        if dhcp is not None and host.reserve_address:
-            yield "dhcp_reservation", "address reservations", ("network", "dhcp"), name
+            yield _Found("pci_mapping", "cards for VMs", (*path, "cards"), name)
+        if host.reserve_address:
+            yield from _reservation(inventory, name)
         if host.host_resources:
-            yield "host_resources", "host resources", (*path, "host_resources"), name
+            yield _Found("host_resources", "host resources", (*path, "host_resources"), name)
+
+
+def _reservation(inventory: Inventory, subject: str) -> Iterator[_Found]:
+    dhcp = inventory.network.dhcp if inventory.network is not None else None
+    if dhcp is None:
+        return
+    path: Path = ("network", "dhcp")
+    steps = ("dhcp_reservation", "address")
+    if dhcp.backend in DHCP_BACKENDS:
+        yield _Found("dhcp_reservation", "address reservations", path, subject)
+    else:
+        what = f"address reservations by dhcp.backend {dhcp.backend}"
+        yield _Found(f"dhcp_{dhcp.backend}", what, (*path, "backend"), subject, steps)
+    if dhcp.order == "boot_first" and dhcp.backend == "dnsmasq":
+        what = "dhcp.order boot_first with dnsmasq"
+        yield _Found("dhcp_boot_first", what, (*path, "order"), subject, steps)
 
 
 def _nodes(inventory: Inventory) -> Iterator[_Found]:
@@ -63,24 +129,46 @@ def _nodes(inventory: Inventory) -> Iterator[_Found]:
         if node.is_virtual:
             yield from _virtual(inventory, node, path)
         if _has_base_os(inventory, name):
-            yield "base_os", "settings of the operating system", path, name
+            yield _Found("base_os", "settings of the operating system", path, name)
         if node.host_resources:
-            yield "host_resources", "host resources", (*path, "host_resources"), name
-        if node.wants_gpu and node.driver is not None and node.driver.manage:
-            yield "gpu_driver", "a managed GPU driver", (*path, "driver"), name
-        if node.rails or node.rail_addresses or (node.ofed is not None and node.ofed.manage):
-            yield "rdma_host", "RDMA ports", (*path, "rails"), name
-        if node.k3s is not None:
-            yield f"k3s_{node.k3s}", f"a k3s {node.k3s}", (*path, "k3s"), name
+            yield _Found("host_resources", "host resources", (*path, "host_resources"), name)
+        yield from _drivers(node, path)
+        yield from _kubernetes(node, path)
 
 
 def _virtual(inventory: Inventory, node: Node, path: Path) -> Iterator[_Found]:
     if node.image is not None:
-        yield "image", "cloud images", (*path, "image"), node.hypervisor or node.name
-    if inventory.network is not None and inventory.network.dhcp is not None:
-        yield "dhcp_reservation", "address reservations", ("network", "dhcp"), node.name
-    yield "virtual_machine", "VMs", path, node.name
-    yield "address", "addresses of VMs", (*path, "address"), node.name
+        yield _Found("image", "cloud images", (*path, "image"), node.hypervisor or node.name)
+    yield from _reservation(inventory, node.name)
+    yield _Found("virtual_machine", "VMs", path, node.name)
+    yield _Found("address", "addresses of VMs", (*path, "address"), node.name)
+
+
+def _drivers(node: Node, path: Path) -> Iterator[_Found]:
+    """Drivers that are ours, and what is wanted of those that are not."""
+    name, driver, ofed, runtime = node.name, node.driver, node.ofed, node.container_runtime
+    if driver is not None and driver.manage:
+        yield _Found("gpu_driver", "a managed GPU driver", (*path, "driver"), name)
+    elif driver is not None and (driver.minimum or driver.fabric_manager not in (None, "unmanaged")):
+        yield _Found("gpu_driver", "what the GPU driver must be", (*path, "driver"), name)
+    if node.gpu_cards is not None:
+        yield _Found("gpu_driver", "what GPU cards must show", (*path, "gpu_cards"), name)
+    if runtime is not None and (runtime.manage or runtime.minimum):
+        yield _Found("container_runtime", "a container runtime", (*path, "container_runtime"), name, K3S)
+    if node.rails or node.rail_addresses:
+        yield _Found("rdma_host", "RDMA ports", (*path, "rails"), name)
+    if ofed is not None and (ofed.manage or ofed.minimum):
+        yield _Found("rdma_host", "a NIC driver stack", (*path, "ofed"), name)
+
+
+def _kubernetes(node: Node, path: Path) -> Iterator[_Found]:
+    if node.k3s is not None:
+        yield _Found(f"k3s_{node.k3s}", f"a k3s {node.k3s}", (*path, "k3s"), node.name)
+        return
+    for key in ("labels", "taints", "kube_name", "interfaces"):
+        if getattr(node, key):
+            what = f"{key} of a node that is not in the cluster"
+            yield _Found("kubernetes_node", what, (*path, key), node.name, K3S)
 
 
 def _has_base_os(inventory: Inventory, name: str) -> bool:
@@ -92,35 +180,67 @@ def _has_base_os(inventory: Inventory, name: str) -> bool:
 
 
 def _cluster(inventory: Inventory) -> Iterator[_Found]:
-    gpu, rdma, sharing = inventory.gpu, inventory.rdma, inventory.sharing
+    gpu, sharing = inventory.gpu, inventory.sharing
     for name, shared in inventory.storage.items():
         if shared.manage:
-            yield "shared_storage", "managed shared storage", ("storage", name), "cluster"
+            yield _Found("shared_storage", "managed shared storage", ("storage", name), CLUSTER)
+        elif shared.same_on_all is not None or shared.free is not None:
+            yield _Found("shared_storage", "what shared storage must be", ("storage", name), CLUSTER)
     if gpu is not None and gpu.operator is not None:
-        yield "gpu_operator", "the GPU Operator", ("gpu", "operator"), "cluster"
-    if rdma is not None and (rdma.operator is not None or rdma.networks):
-        yield "network_operator", "RDMA networks of pods", ("rdma",), "cluster"
+        yield _Found("gpu_operator", "the GPU Operator", ("gpu", "operator"), CLUSTER)
+    elif gpu is not None and gpu.toolkit is not None:
+        yield _Found("gpu_operator", "the container toolkit", ("gpu", "toolkit"), CLUSTER)
+    if inventory.rdma is not None:
+        yield _Found("network_operator", "RDMA of pods", ("rdma",), CLUSTER)
     if sharing is not None and sharing.mode != "none":
-        yield "gpu_sharing", "GPU sharing", ("sharing", "mode"), "cluster"
+        yield _Found("gpu_sharing", "GPU sharing", ("sharing", "mode"), CLUSTER)
     if inventory.dynamo is not None:
-        yield "dynamo", "NVIDIA Dynamo", ("dynamo",), "cluster"
+        yield _Found("dynamo", "NVIDIA Dynamo", ("dynamo",), CLUSTER)
 
 
-def features_unserved(inventory: Inventory, served_roles: Collection[str]) -> list[Diagnostic]:
+def _expected(inventory: Inventory) -> Iterator[_Found]:
+    """What verification shall find, where no check looks yet."""
+    expect = inventory.expect
+    for alias in expect.gpu_cards:
+        for node in inventory.nodes.values():
+            if alias in node.gpus:
+                path = ("expect", "gpu_cards", alias)
+                yield _Found("gpu_driver", "what GPU cards must show", path, node.name)
+    for key in ("rdma", "nccl"):
+        if getattr(expect, key) is not None:
+            yield _Found(f"verify_{key}", f"expect.{key}", ("expect", key), CLUSTER, ("verify",))
+
+
+def features_unserved(
+    inventory: Inventory,
+    served_roles: Collection[str],
+    targets: Collection[str] = (),
+    steps: Collection[str] = (),
+) -> list[Diagnostic]:
     """Return a problem for each declared feature that no role serves yet.
 
     Args:
         inventory: what the user declared.
         served_roles: names of the roles that exist.
+        targets: subjects that the run is about; all if empty.
+        steps: roles that the run is about; all if empty.
     """
     return [
-        Diagnostic(
-            "FEATURE_UNSERVED",
-            f"{feature.what} ({', '.join(feature.subjects)}): no role serves this yet ({feature.role})",
-            feature.subjects[0] if len(feature.subjects) == 1 else "",
-            source=inventory.source(feature.path),
-            remedy="leave it out by --target or --step, or take it out of the inventory",
-        )
+        _unserved(inventory, feature)
         for feature in declared_features(inventory)
-        if feature.role not in served_roles
+        if feature.role not in served_roles and feature.concerns(targets, steps)
     ]
+
+
+def _unserved(inventory: Inventory, feature: Feature) -> Diagnostic:
+    whom = f" ({', '.join(feature.subjects)})" if feature.subjects else ""
+    wholly = not feature.subjects and not feature.steps
+    return Diagnostic(
+        "FEATURE_UNSERVED",
+        f"{feature.what}{whom}: no role serves this yet ({feature.role})",
+        feature.subjects[0] if len(feature.subjects) == 1 else "",
+        source=inventory.source(feature.path),
+        remedy="take it out of the inventory"
+        if wholly
+        else "leave it out by --target or --step, or take it out of the inventory",
+    )

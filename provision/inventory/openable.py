@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +12,67 @@ from pydantic import BaseModel
 from provision.inventory.models.inventory import Inventory, Key
 from provision.inventory.secrets import Secret
 from provision.values.diagnostics import Diagnostic
+from provision.values.errors import UsageError
 
-_MAY_BE_MISSING = frozenset({"known_hosts"})
-
-
-def secrets_of(inventory: Inventory) -> tuple[Secret, ...]:
-    """Return every secret reference of an inventory, each once, in the order of the models."""
-    found = [value for _, value in _leaves(inventory, (), set()) if isinstance(value, Secret)]
-    return tuple({id(each): each for each in found}.values())
+_LATER = frozenset({"known_hosts"})
+"""Files that may be missing."""
+_FOLDERS = frozenset({"bundle"})
+"""What may be a folder, too."""
 
 
-def unreadable_files(inventory: Inventory) -> list[Diagnostic]:
-    """Return a problem for each named file of the controller that cannot be read: keys, templates, charts."""
-    problems = []
-    seen: set[Path] = set()
-    for path, value in _leaves(inventory, (), set()):
-        if not isinstance(value, Path) or value in seen or path[-1] in _MAY_BE_MISSING:
-            continue
-        seen.add(value)
-        if not os.access(value, os.R_OK):
-            reason = "cannot be read" if value.exists() else "does not exist"
-            problems.append(
-                Diagnostic("FILE_UNREADABLE", f"the file {value} {reason}", source=inventory.source(path))
-            )
+def unopenable(inventory: Inventory, parts: Iterable[tuple[Key, Any]]) -> list[Diagnostic]:
+    """Open secrets and look at files of the controller; return a problem for each that cannot be had.
+
+    Args:
+        inventory: knows where each was written.
+        parts: what is needed, with its path: models, lists of them, single secrets and files.
+    """
+    problems: list[Diagnostic] = []
+    known: set[object] = set()
+    lists: set[int] = set()
+    for path, part in parts:
+        for where, value in _leaves(part, path, lists):
+            same = (value.kind, value.reference) if isinstance(value, Secret) else value
+            if same in known:
+                continue
+            known.add(same)
+            found = _secret(value) if isinstance(value, Secret) else _file(inventory, where, value)
+            problems += found
     return problems
 
 
-def _leaves(value: Any, path: Key, seen: set[int]) -> Iterator[tuple[Key, Any]]:
+def _secret(secret: Secret) -> tuple[Diagnostic, ...]:
+    try:
+        secret.open()
+    except UsageError as error:
+        return error.diagnostics
+    return ()
+
+
+def _file(inventory: Inventory, path: Key, file: Path) -> tuple[Diagnostic, ...]:
+    what = str(path[-1])
+    if what in _LATER:
+        return ()
+    if not file.exists():
+        reason = "does not exist"
+    elif not file.is_file() and what not in _FOLDERS:
+        reason = "is no file"
+    elif not os.access(file, os.R_OK):
+        reason = "cannot be read"
+    else:
+        return ()
+    remedy = "correct the name, or put the file there"
+    if what == "key":
+        remedy = f"correct the name, or make a key: ssh-keygen -t ed25519 -f {file}"
+    elif file.suffix == ".pub":
+        remedy = f"ssh-keygen -y -f {file.with_suffix('')} > {file}"
+    subject = str(path[1]) if path[0] in ("nodes", "hypervisors") else ""
+    summary = f"the file {file} {reason}"
+    source = inventory.source(path)
+    return (Diagnostic("FILE_UNREADABLE", summary, subject, source=source, remedy=remedy),)
+
+
+def _leaves(value: Any, path: Key, seen: set[int]) -> Iterator[tuple[Key, Secret | Path]]:
     """Walk the declared values; lists that nodes share through a profile are walked once."""
     if isinstance(value, BaseModel):
         for name in type(value).model_fields:

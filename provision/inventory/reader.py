@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from provision.inventory.secrets import Secret
 from provision.inventory.tree import Item, SourceFile
 from provision.values.diagnostics import Diagnostic, Source
 
+REFERENCE = "!secret"
+"""The tag of a secret by reference."""
 MAX_BYTES = 4 * 1024 * 1024
 MAX_WEIGHT = 250_000
 MAX_DEPTH = 48
@@ -292,11 +295,11 @@ class _Reader:
         tag = event.tag
         if tag is not None and tag not in ("!", _STR_TAG):
             source = self._at(mark, width)
-            if tag == "!secret":
+            if tag == REFERENCE:
                 self.problem("INVENTORY_SECRET", "write !secret { env | file | command: ... }", source)
             else:
                 self.problem(
-                    "INVENTORY_TAG", f"the tag {tag[:80]} is not known{near(tag, ['!secret'])}", source
+                    "INVENTORY_TAG", f"the tag {tag[:80]} is not known{near(tag, [REFERENCE])}", source
                 )
         if "${" in text and event.style not in ("|", ">"):
             # Quotes are only there for the braces of `{ cores: "${CORES}" }`: the value has its own type.
@@ -331,11 +334,11 @@ class _Reader:
         return _VARIABLE.sub(value_of, text)
 
     def _tagged(self, item: Item, tag: str) -> None:
-        if tag == "!secret":
+        if tag == REFERENCE:
             item.value = self._secret(item)
         elif tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!"):
             self.problem(
-                "INVENTORY_TAG", f"the tag {tag[:80]} is not known{near(tag, ['!secret'])}", item.source()
+                "INVENTORY_TAG", f"the tag {tag[:80]} is not known{near(tag, [REFERENCE])}", item.source()
             )
 
     def _secret(self, item: Item) -> Secret | None:
@@ -361,7 +364,7 @@ class _Reader:
                 self.problem("INVENTORY_SECRET", f"{plain[0][:80]!r}: there is no such home folder", source)
                 return None
             plain = (str(Path(self.file.folder) / path),)
-        return Secret(kind, plain, source)
+        return Secret(kind, plain, replace(source, width=len(REFERENCE)))
 
 
 def _core(text: str) -> str | None:

@@ -20,7 +20,7 @@ chart or key file; `provision schema` prints a JSON Schema for editors.
   exits 64.
 - **Sizes** are written with MiB, GiB or TiB. `60GB` is refused, because Proxmox VE counts in GiB.
 - **Secrets** are references: `!secret { env: NAME }`, `!secret { file: NAME }` or `!secret { command:
-  [PROGRAM, ARGUMENT] }`. They are opened when a plan is made, never shown, and never part of a file of
+  [PROGRAM, ARGUMENT] }`. They are opened before a plan asks anybody, never shown, and never part of a file of
   ours. A secret written in plain is refused.
 - **`${NAME}`** is replaced by an environment variable in plain and quoted scalars (inside `{ }` it needs
   the quotes); `$${` writes `${`. Block scalars (`|`, `>`) are left alone, so shell text and file content
@@ -62,6 +62,21 @@ What a change may cost, in rising order of risk; the words of `policy` and `--al
 """
 
 AFTER = """
+## What is looked at before anything is asked
+
+Before `plan` and `apply` ask the first system, all of this is looked at, and every problem is told at
+once with its place (exit 64):
+
+- **What no role serves yet** (`FEATURE_UNSERVED`): declared features, and options that nothing reads yet.
+  `--target` and `--step` leave out what they do not meet; `destroy` removes what was made in any case.
+- **Placeholders** (`PLACEHOLDER`).
+- **Secrets and files** (`SECRET_UNREADABLE`, `FILE_UNREADABLE`) that the chosen targets and steps need:
+  API tokens and SSH keys of the systems that are asked; templates and secrets of `host_resources` of
+  hosts whose step runs; the `.pub` of a key where `access.authorized_keys` is managed; files of the
+  cluster's sections where neither `--target` nor `--step` is given. A secret's command runs once.
+  `destroy` and `verify` need the tokens and keys of the systems that they ask, and no more. With `lab:`,
+  the lab's own keys count.
+
 ## Unproven
 
 Accepted, but not run by anybody yet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +32,7 @@ class Secret:
     kind: Literal["env", "file", "command"]
     reference: tuple[str, ...]
     source: Source | None = None
+    _printed: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"!secret {{ {self.kind}: {' '.join(self.reference)} }}"
@@ -51,10 +52,13 @@ class Secret:
         elif self.kind == "file":
             value = self._read()
         else:
-            value = self._run()
+            # A command may ask a person or a vault: it is run once, though plan looks before it begins.
+            value = self._printed[0] if self._printed else self._run()
         value = value.removesuffix("\n").removesuffix("\r")
         if not value:
             raise self._error("it is empty", "")
+        if self.kind == "command":
+            self._printed[:] = [value]
         return SecretStr(value)
 
     def _read(self) -> str:

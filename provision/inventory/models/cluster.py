@@ -284,7 +284,7 @@ class VerifyOptions(Model):
     """How verification runs."""
 
     strict: Flag = False
-    """*Cannot tell* counts (exit 7)."""
+    """*Cannot tell* counts (exit 7) in `verify` and at the end of `apply`, as with `verify --strict`."""
     skip: tuple[Text, ...] = ()
     """Checks that are left out, by name."""
     timeout: Annotated[int, Check(whole(1, 86400), {"type": "integer"})] | None = None

@@ -100,8 +100,9 @@ def _whole_gib(size: int | None, path: Path, findings: Findings) -> None:
 
 
 def _bare_metal(node: Node, path: Path, findings: Findings) -> None:
-    for key in _VM_ONLY:
-        if getattr(node, key) not in (None, ()):
+    for key in (*_VM_ONLY, "nics"):
+        # Every node has a network device by default: what counts is whether one was written.
+        if getattr(node, key) not in (None, ()) and (key != "nics" or findings.written((*path, key))):
             summary = f"{node.name} has no hypervisor, so {key!r} cannot be"
             findings.conflict(summary, (*path, key), remedy="name its hypervisor, or drop the key")
 

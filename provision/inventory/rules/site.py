@@ -24,10 +24,12 @@ def check(inventory: Inventory, findings: Findings) -> None:
     _policy(inventory, findings)
     _dhcp(inventory, findings)
     sources = inventory.sources
-    if sources.mode == "mirror" and sources.mirror is None:
-        findings.lacks("sources", "mirror", ("sources", "mode"))
-    if sources.mode == "bundle" and sources.bundle is None:
-        findings.lacks("sources", "bundle", ("sources", "mode"))
+    for key in ("mirror", "bundle"):
+        given = getattr(sources, key) is not None
+        if sources.mode == key and not given and not findings.written(("sources", key)):
+            findings.lacks("sources", key, ("sources", "mode"))
+        if sources.mode != key and given:
+            findings.conflict(f"sources mode {sources.mode} does not use {key!r}", ("sources", key))
     if inventory.hypervisors and inventory.network is None and not findings.written(("network",)):
         findings.lacks("the inventory", "network", ("hypervisors",))
     if inventory.lab is None:
@@ -53,6 +55,10 @@ def _policy(inventory: Inventory, findings: Findings) -> None:
 def _dhcp(inventory: Inventory, findings: Findings) -> None:
     dhcp = inventory.network.dhcp if inventory.network is not None else None
     if dhcp is None:
+        for name, hypervisor in inventory.hypervisors.items():
+            if hypervisor.reserve_address and not findings.written(("network", "dhcp")):
+                where = ("hypervisors", name, "reserve_address")
+                findings.conflict("an address can be reserved only where network.dhcp is declared", where)
         return
     path = ("network", "dhcp")
     used = _USED[dhcp.backend]
@@ -78,7 +84,18 @@ def _endpoints(inventory: Inventory, findings: Findings) -> None:
         where = ("images", name, "url")
         if image.url is None and not findings.written(where):
             findings.lacks(f"images.{name}", "url", where)
-    if any(node.is_virtual for node in inventory.nodes.values()):
-        for key in ("user", "key"):
-            if getattr(inventory.access, key) is None and not findings.written(("access", key)):
-                findings.lacks("access", key, ("access", key), remedy="VMs get them by cloud-init")
+    machine = next((name for name, node in inventory.nodes.items() if node.is_virtual), None)
+    if machine is None:
+        return
+    told = {
+        "user": "new VMs get this login by cloud-init: write access.user (debian, ubuntu, ...)",
+        "key": "new VMs let this key in: write access.key, a private key file with its .pub beside it",
+    }
+    written = findings.written(("access",))
+    for key, remedy in told.items():
+        if getattr(inventory.access, key) is not None or findings.written(("access", key)):
+            continue
+        if written:
+            findings.lacks("access", key, ("access",), remedy=remedy)
+        else:  # there is nothing to point at but the first VM that needs it
+            findings.lacks("the inventory", f"access.{key}", ("nodes", machine), remedy=remedy)

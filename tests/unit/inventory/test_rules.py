@@ -23,6 +23,14 @@ rdma:
     roce: { rail: r0, resource: ib, pool: { subnet: 10.224.240.0/24, block: 16, exclude: [] } }
 """
 
+TWO = """\
+  two:
+    address: 10.0.0.6
+    api: { token_id: a@pve!b, token: !secret { env: TOKEN }, fingerprint: "@PRINT" }
+    OWN
+  pve:
+""".replace("@PRINT", ":".join(["AB"] * 32))
+
 # old text, new text, code, marked text, words of the summary
 CASES = [
     # unknown keys, wrong types, bad values
@@ -59,7 +67,9 @@ CASES = [
     ("token_id: a@pve!b, ", "", "INVENTORY_MISSING_KEY", "api", "lacks the key 'token_id'"),
     ("token: !secret { env: TOKEN }, ", "", "INVENTORY_MISSING_KEY", "api", "lacks the key 'token'"),
     ("url: https://images.example/debian.img, ", "", "INVENTORY_MISSING_KEY", "debian-12", "lacks the key 'url'"),
-    (", key: ~/.ssh/id", "", "INVENTORY_MISSING_KEY", "access", "lacks the key 'key'"),
+    (", key: ~/.ssh/id", "", "INVENTORY_MISSING_KEY", "access", "access lacks the key 'key'"),
+    ("access: { user: debian, key: ~/.ssh/id }\n", "", "INVENTORY_MISSING_KEY", "vm-1", "the inventory lacks the key 'access.user'"),
+    ("access: { user: debian, key: ~/.ssh/id }\n", "", "INVENTORY_MISSING_KEY", "vm-1", "the inventory lacks the key 'access.key'"),
     # duplicates
     ("address: 10.0.0.12", "address: 10.0.0.11", "INVENTORY_DUPLICATE", "10.0.0.11", "first by nodes.vm-1"),
     ("address: 10.0.0.12", "address: 10.0.0.5", "INVENTORY_DUPLICATE", "10.0.0.5", "first by hypervisors.pve"),
@@ -71,6 +81,11 @@ CASES = [
     ("vmid: 101,", "vmid: 101, gpus: [one],", "INVENTORY_DUPLICATE", "one", "card one of pve"),
     ("      one: {", '      two: { address: "0000:02:00.1" }\n      one: {', "INVENTORY_DUPLICATE", '"0000:02:00"', "PCI address"),
     ("memory: 1GiB", "memory: 1GiB, nics: [{ mac: BC:24:11:00:00:01 }, { mac: bc:24:11:00:00:01 }]", "INVENTORY_DUPLICATE", "bc:24:11:00:00:01", "MAC address"),
+    ("  pve:\n", TWO.replace("OWN", "node: pve"), "INVENTORY_DUPLICATE", "pve", "node name pve is given twice, first by hypervisors.two"),
+    ("address: 10.0.0.5\n", "address: 10.0.0.5\n    node: vm-1\n", "INVENTORY_DUPLICATE", "vm-1", "host name vm-1"),
+    ("  pve:\n", TWO.replace("OWN", "mac: BC:24:11:00:00:01") + "    mac: bc:24:11:00:00:01\n", "INVENTORY_DUPLICATE", "bc:24:11:00:00:01", "MAC address"),
+    ("nodes:\n", "lab: { hypervisor: { cards: [{ name: a }, { name: b }, { name: a }] } }\nnodes:\n", "INVENTORY_DUPLICATE", "a", "the card a"),
+    ("  vm-2:", "  vm-[1-2]: { profile: small, vmid: 110, address: 10.0.0.21-10.0.0.22 }\n  vm-2:", "INVENTORY_DUPLICATE", "vm-2", "vm-2"),
     # dangling references
     ("{ profile: small, vmid: 101", "{ profile: smal, vmid: 101", "INVENTORY_REFERENCE", "smal", "did you mean small?"),
     ("image: debian-12", "image: debian-13", "INVENTORY_REFERENCE", "debian-13", "did you mean debian-12?"),
@@ -90,7 +105,9 @@ CASES = [
     ("name: site\n", "name: site\npolicy: { allow: [drain], never: [drain] }\n", "INVENTORY_CONFLICT", "drain", "allow and never"),
     ("name: site\n", "name: site\npolicy: { allow: [rebot-guest] }\n", "INVENTORY_VALUE", "rebot-guest", "did you mean reboot-guest?"),
     ("name: site\n", "name: site\nsources: { mode: mirror }\n", "INVENTORY_MISSING_KEY", "mode", "lacks the key 'mirror'"),
+    ("name: site\n", "name: site\nsources: { bundle: ./x }\n", "INVENTORY_CONFLICT", "bundle", "sources mode online does not use"),
     ("nodes:\n", "nodes:\n  bare: { address: 10.0.0.20, cores: 2 }\n", "INVENTORY_CONFLICT", "cores", "no hypervisor"),
+    ("nodes:\n", "nodes:\n  bare: { address: 10.0.0.20, nics: [{ vlan: 5 }] }\n", "INVENTORY_CONFLICT", "nics", "no hypervisor"),
 ]  # fmt: skip
 
 
@@ -115,6 +132,7 @@ def _found(problems: object, code: str, mark: str, words: str) -> None:
 CLUSTER_CASES = [
     ("k3s: server", "k3s: agent", "INVENTORY_REFERENCE", "k3s", "no node is the k3s server"),
     (K3S, "", "INVENTORY_MISSING_KEY", "k3s", "lacks the key 'k3s'"),
+    ("vmid: 102", "vmid: 102, k3s: agent, kube_name: vm-1", "INVENTORY_DUPLICATE", "vm-1", "Kubernetes name vm-1"),
     ("v1.35.7+k3s1", "1.35.7", "INVENTORY_VALUE", "1.35.7", "k3s release"),
     ("k3s1 }", "k3s1, pod_cidr: 10.0.0.0/16 }", "INVENTORY_NETWORK", "10.0.0.0/16", "the pod network 10.0.0.0/16 meets the site"),
     ("k3s1 }", "k3s1, service_cidr: 10.42.1.0/24 }", "INVENTORY_NETWORK", "10.42.1.0/24", "meets the pod network"),
@@ -223,3 +241,19 @@ def test_a_lab_gives_endpoints_keys_and_digests(loads: Loads) -> None:
     assert inventory.lab is not None
     assert inventory.hypervisors["pve"].api_url == "https://198.18.0.5:8006"
     assert inventory.hypervisors["pve"].node_name == "pve"
+
+
+def test_an_address_is_reserved_only_where_somebody_hands_them_out(fails: Fails) -> None:
+    text = SITE.replace("  dhcp: { backend: manual, range: 10.0.0.100-10.0.0.199 }\n", "")
+    (problem,) = fails(
+        text.replace("    address: 10.0.0.5\n", "    address: 10.0.0.5\n    reserve_address: true\n")
+    )
+    assert (problem.code, marked(problem)) == ("INVENTORY_CONFLICT", "reserve_address")
+
+
+def test_without_access_each_key_says_what_to_write(fails: Fails) -> None:
+    problems = fails(SITE.replace("access: { user: debian, key: ~/.ssh/id }\n", ""))
+    assert [each.remedy.partition("write ")[2].partition(" ")[0].rstrip(",") for each in problems] == [
+        "access.user",
+        "access.key",
+    ]

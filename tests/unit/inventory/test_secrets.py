@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.inventory import Inventory, Secret, secrets_of, unreadable_files
+from provision.inventory import Inventory, Secret, unopenable
 from provision.values.errors import UsageError
 
 from .conftest import SITE, Loads, marked
@@ -70,24 +70,43 @@ def test_loading_opens_no_secret(loads: Loads, tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-def test_every_secret_is_found_by_walking_the_models(loads: Loads) -> None:
-    text = SITE.replace(
-        "cores: 2,", "cores: 2, host_resources: [{ kind: file, path: /x, secret: !secret { env: B } }],"
+def test_every_secret_of_a_part_is_opened_and_all_problems_come_at_once(loads: Loads) -> None:
+    resources = (
+        "{ kind: file, path: /x, secret: !secret { env: PROVISION_TEST_B } }, "
+        "{ kind: file, path: /y, secret: !secret { env: PROVISION_TEST_B } }"
     )
-    text = text.replace("vmid: 101,", "vmid: 101, k3s: server,")
-    inventory = loads(text + "k3s: { version: v1.35.7+k3s1, token: !secret { env: C } }\n")
-    assert sorted(each.reference[0] for each in secrets_of(inventory)) == ["B", "C", "TOKEN"]
+    text = SITE.replace("cores: 2,", f"cores: 2, host_resources: [{resources}],")
+    text = text.replace("vmid: 101,", "vmid: 101, k3s: server,").replace(
+        "env: TOKEN", "env: PROVISION_TEST_A"
+    )
+    inventory = loads(text + "k3s: { version: v1.35.7+k3s1, token: !secret { env: PROVISION_TEST_C } }\n")
+    parts = [((key,), getattr(inventory, key)) for key in ("hypervisors", "nodes", "k3s")]
+    problems = unopenable(inventory, parts)
+    assert [(each.code, each.source is not None) for each in problems] == [("SECRET_UNREADABLE", True)] * 3
+    named = [each.summary.partition("PROVISION_TEST_")[2][:1] for each in problems]
+    assert named == ["A", "B", "C"], "each once, though nodes share their profile's list"
+
+
+def test_a_command_that_gives_a_secret_runs_once(loads: Loads, tmp_path: Path) -> None:
+    command = f"command: [sh, -c, 'echo ran >> {tmp_path}/log; echo planted-value']"
+    secret = with_secret(loads, command)
+    assert {secret.open().get_secret_value() for _ in range(3)} == {"planted-value"}
+    assert (tmp_path / "log").read_text() == "ran\n"
+    assert "planted-value'" not in repr(secret)
 
 
 def test_files_that_plan_would_open_are_looked_for_only_when_asked(loads: Loads, tmp_path: Path) -> None:
     (tmp_path / "there.j2").write_text("x")
+    (tmp_path / "folder").mkdir()
     resources = (
-        "{ kind: file, path: /x, template: ./there.j2 }, { kind: file, path: /y, template: ./gone.j2 }"
+        "{ kind: file, path: /x, template: ./there.j2 }, { kind: file, path: /y, template: ./gone.j2 },\n"
+        "    { kind: file, path: /z, template: ./folder }"
     )
     text = SITE.replace("key: ~/.ssh/id", "key: ./no-key, known_hosts: ./later")
     inventory = loads(text.replace("cores: 2,", f"cores: 2, host_resources: [{resources}],"))
-    problems = unreadable_files(inventory)
-    assert [(each.code, marked(each)) for each in problems] == [
-        ("FILE_UNREADABLE", "./no-key"),
-        ("FILE_UNREADABLE", "./gone.j2"),
+    problems = unopenable(inventory, [(("access",), inventory.access), (("nodes",), inventory.nodes)])
+    assert [(each.code, marked(each), each.remedy.partition(":")[0]) for each in problems] == [
+        ("FILE_UNREADABLE", "./no-key", "correct the name, or make a key"),
+        ("FILE_UNREADABLE", "./gone.j2", "correct the name, or put the file there"),
+        ("FILE_UNREADABLE", "./folder", "correct the name, or put the file there"),
     ]

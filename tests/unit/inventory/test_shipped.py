@@ -60,7 +60,9 @@ def test_what_no_role_serves_is_named_with_its_place() -> None:
         "k3s_agent",
         "gpu_driver",
         "gpu_operator",
+        "gpu_driver",
     ]
+    assert problems[-1].summary.startswith("what GPU cards must show (vm-gpu)")
     assert all(each.source is not None for each in problems)
 
 

@@ -1,0 +1,58 @@
+"""How a site is verified: the shipped checks, whom they excuse, and what their report means for a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from provision.api.answers import Answers
+from provision.engine.session import AwayError, Session
+from provision.engine.world import Options, Verification
+from provision.inventory import Inventory
+from provision.values.diagnostics import Diagnostic
+from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
+
+
+def shipped_checks(
+    inventory: Inventory,
+    answers: Answers,
+    excused: frozenset[str],
+    options: Options,
+    on_result: Callable[[CheckResult], None],
+) -> VerifyReport:
+    """Run the checks of `provision.verify`."""
+    from provision.verify.runner import run_checks  # noqa: PLC0415 - imports pytest
+
+    return run_checks(
+        inventory,
+        answers,
+        junit=options.junit,
+        excused=excused,
+        targets=options.targets,
+        on_result=on_result,
+    )
+
+
+def excused(session: Session) -> frozenset[str]:
+    """Return the subjects that are away without fault."""
+    return frozenset(
+        system.spec.subject
+        for system in session.systems.values()
+        if isinstance(system.error, AwayError) and system.error.away.excused
+    )
+
+
+def silent(session: Session) -> tuple[Diagnostic, ...]:
+    """Return why systems gave no answers at all; one that is away as others say is none of them."""
+    errors = (system.error for system in session.systems.values())
+    return tuple(
+        dict.fromkeys(
+            each.diagnostics[0] for each in errors if each is not None and not isinstance(each, AwayError)
+        )
+    )
+
+
+def verification(report: VerifyReport, *, strict: bool) -> Verification:
+    """Return what a report means for the run whose last step it is."""
+    counts = {each: report.count(each) for each in CheckOutcome}
+    summary = ", ".join(f"{number} {each}" for each, number in counts.items() if number) or "no checks"
+    return Verification(report.exit_code(strict=strict), summary, report)

@@ -1,0 +1,144 @@
+"""What a run refuses before any system is asked: what is unserved, lacks a value, or cannot be opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from provision.engine.expand import VERIFY
+from provision.engine.model import Step
+from provision.engine.world import Options, World
+from provision.inventory import Inventory, features_unserved, unopenable
+from provision.inventory.models.inventory import Key
+from provision.roles import names
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import UsageError
+
+Part = tuple[Key, Any]
+CLUSTER_SECTIONS = ("sources", "k3s", "gpu", "rdma", "sharing", "dynamo")
+
+
+def check_plan(world: World, options: Options, steps: Iterable[Step]) -> None:
+    """Refuse what a plan or an apply of these steps would stumble over later.
+
+    Args:
+        world: the site.
+        options: targets and steps that the user chose.
+        steps: what follows from them.
+
+    Raises:
+        UsageError: with every problem and its position.
+    """
+    inventory: Inventory = world.inventory
+    served = {*world.roles, VERIFY}
+    problems = [*inventory.placeholders()]
+    problems += features_unserved(inventory, served, options.targets, options.steps)
+    chosen = tuple(steps)
+    parts = [*_connections(world, _of_steps(world, options, chosen)), *_contents(inventory, chosen)]
+    if not options.targets and not options.steps:
+        parts += _cluster(inventory)
+    _refuse([*problems, *unopenable(inventory, parts)])
+
+
+def check_destroy(world: World, options: Options, steps: Iterable[Step]) -> None:
+    """Refuse a removal that cannot reach its systems; what it removes need not be open any more.
+
+    Raises:
+        UsageError: with every problem and its position.
+    """
+    inventory: Inventory = world.inventory
+    parts = _connections(world, _of_steps(world, options, steps))
+    _refuse([*inventory.placeholders(), *unopenable(inventory, parts)])
+
+
+def check_verify(world: World, options: Options) -> None:
+    """Refuse a verification that cannot reach its systems, or whose own options nothing serves.
+
+    Raises:
+        UsageError: with every problem and its position.
+    """
+    inventory: Inventory = world.inventory
+    ways = [
+        each
+        for each in features_unserved(inventory, {*world.roles, VERIFY}, options.targets, (VERIFY,))
+        if each.source is not None and "(verify_" in each.summary
+    ]
+    _refuse([*ways, *unopenable(inventory, _connections(world, _verified(world, options)))])
+
+
+def _refuse(problems: list[Diagnostic]) -> None:
+    if problems:
+        raise UsageError(problems)
+
+
+def _of_steps(world: World, options: Options, steps: Iterable[Step]) -> set[str]:
+    """Return the systems that steps ask."""
+    found: set[str] = set()
+    for step in steps:
+        if step.id.role == VERIFY:
+            found |= _verified(world, options)
+        else:
+            found |= set(world.roles[step.id.role].questions(world.inventory, step.subject))
+    return found
+
+
+def _verified(world: World, options: Options) -> set[str]:
+    return {
+        name for name, spec in world.systems.items() if not options.targets or spec.subject in options.targets
+    }
+
+
+def _connections(world: World, systems: Iterable[str]) -> Iterator[Part]:
+    """Yield tokens and keys of systems, and of those that their endpoints follow from."""
+    inventory: Inventory = world.inventory
+    todo, done = sorted(systems), set[str]()
+    while todo:
+        spec = world.systems.get(todo.pop(0))
+        if spec is None or spec.name in done:
+            continue
+        done.add(spec.name)
+        todo += sorted(spec.questions)
+        hypervisor = inventory.hypervisors.get(spec.subject)
+        if spec.name == names.ROUTER:
+            yield from _router(inventory)
+        elif hypervisor is not None and spec.name == names.api(spec.subject):
+            yield ("hypervisors", spec.subject, "api"), hypervisor.api
+        elif hypervisor is None or hypervisor.connection == "ssh":
+            yield _key(inventory, spec.subject)
+
+
+def _key(inventory: Inventory, subject: str) -> Part:
+    section = "hypervisors" if subject in inventory.hypervisors else "nodes"
+    own = getattr(inventory, section)[subject].ssh.key
+    path: Key = ("access", "key") if own is None else (section, subject, "ssh", "key")
+    return path, inventory.login(subject).key
+
+
+def _router(inventory: Inventory) -> Iterator[Part]:
+    dhcp = inventory.network.dhcp if inventory.network is not None else None
+    own = dhcp.ssh.key if dhcp is not None and dhcp.ssh is not None else None
+    if own is not None:
+        yield ("network", "dhcp", "ssh", "key"), own
+    else:
+        yield ("access", "key"), inventory.access.key
+
+
+def _contents(inventory: Inventory, steps: Iterable[Step]) -> Iterator[Part]:
+    """Yield what the steps write to hosts: templates and secrets, and the public key of a managed list."""
+    for step in steps:
+        name = step.subject.name
+        section = "hypervisors" if step.subject.kind == "hypervisor" else "nodes"
+        if step.id.role == "host_resources":
+            yield (section, name, "host_resources"), getattr(inventory, section)[name].host_resources
+        if step.id.role == "base_os" and inventory.access.authorized_keys is not None:
+            path, key = _key(inventory, name)
+            if key is not None:
+                yield path, key.with_name(f"{key.name}.pub")
+
+
+def _cluster(inventory: Inventory) -> Iterator[Part]:
+    for section in CLUSTER_SECTIONS:
+        yield (section,), getattr(inventory, section)
+    dhcp = inventory.network.dhcp if inventory.network is not None else None
+    if dhcp is not None:
+        yield ("network", "dhcp", "api"), dhcp.api

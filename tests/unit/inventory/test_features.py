@@ -1,0 +1,107 @@
+# ruff: noqa: E501 - tables with one case a line
+from __future__ import annotations
+
+import pytest
+
+from provision.inventory import declared_features, features_unserved
+from provision.inventory.features import DHCP_BACKENDS
+from provision.roles import dhcp_reservation
+
+from .conftest import SITE, Loads
+from .test_shipped import SERVED
+
+API = "api: { url: https://10.0.0.1, token: !secret { env: T } }"
+VERIFY = "name: site\nverify: "
+
+# old text, new text, the role that would serve it, its words, the line and what it says
+OPTIONS = [
+    ("backend: manual,", f"backend: opnsense, {API},", "dhcp_opnsense", "dhcp.backend opnsense (vm-1, vm-2)", "backend:"),
+    ("backend: manual,", f"backend: unifi, {API},", "dhcp_unifi", "dhcp.backend unifi", "backend:"),
+    ("backend: manual,", "backend: kea, ssh: {},", "dhcp_kea", "dhcp.backend kea", "backend:"),
+    ("backend: manual,", "backend: dnsmasq, ssh: {}, order: boot_first,", "dhcp_boot_first", "boot_first with dnsmasq", "order:"),
+    ("gateway: 10.0.0.1\n", "gateway: 10.0.0.1\n  dns: [10.0.0.2]\n", "resolver", "network.dns", "dns:"),
+    ("gateway: 10.0.0.1\n", "gateway: 10.0.0.1\n  domain: example.org\n", "resolver", "network.domain", "domain:"),
+    ("name: site\n", "name: site\nproxy: { url: http://10.0.0.9 }\n", "proxy", "proxy.url", "proxy:"),
+    ("name: site\n", "name: site\nproxy: { no_proxy: [a] }\n", "proxy", "proxy.no_proxy", "proxy:"),
+    ("name: site\n", "name: site\nsources: { mode: mirror, mirror: https://m }\n", "sources_mirror", "sources.mode mirror", "mode: mirror"),
+    ("name: site\n", "name: site\nsources: { mode: bundle, bundle: ./b }\n", "sources_bundle", "sources.mode bundle", "mode: bundle"),
+    ("name: site\n", "name: site\nsources: { registries: { docker.io: https://m } }\n", "sources_registries", "sources.registries", "registries:"),
+    ("name: site\n", "name: site\nsources: { apt: https://m }\n", "sources_apt", "sources.apt", "apt:"),
+    ("name: site\n", VERIFY + "{ skip: [a] }\n", "verify_skip", "verify.skip", "skip:"),
+    ("name: site\n", VERIFY + "{ timeout: 60 }\n", "verify_timeout", "verify.timeout", "timeout:"),
+    ("name: site\n", "name: site\nexpect: { rdma: { write: 90% } }\n", "verify_rdma", "expect.rdma (cluster)", "rdma:"),
+    ("name: site\n", "name: site\nexpect: { nccl: { nvls: required } }\n", "verify_nccl", "expect.nccl (cluster)", "nccl:"),
+    ("name: site\n", "name: site\nexpect: { gpu_cards: { one: { name: X } } }\n", "gpu_driver", "must show (vm-2)", "gpu_cards:"),
+    ("name: site\n", "name: site\ngpu: { toolkit: host }\n", "gpu_operator", "the container toolkit", "toolkit:"),
+    ("name: site\n", "name: site\nrdma: { netns: shared }\n", "network_operator", "RDMA of pods", "rdma:"),
+    ("name: site\n", "name: site\nstorage: { s: { path: /s, free: 1GiB } }\n", "shared_storage", "what shared storage must be", "s:"),
+    ("address: 10.0.0.5\n", "address: 10.0.0.5\n    repositories: enterprise\n", "repositories", "repositories enterprise (pve)", "repositories:"),
+    ("vmid: 101,", "vmid: 101, gpu_cards: { count: 8 },", "gpu_driver", "must show (vm-1)", "gpu_cards:"),
+    ("vmid: 101,", "vmid: 101, driver: { manage: false, minimum: '580' },", "gpu_driver", "must be (vm-1)", "driver:"),
+    ("vmid: 101,", "vmid: 101, driver: { branch: '580' },", "gpu_driver", "a managed GPU driver (vm-1)", "driver:"),
+    ("vmid: 101,", "vmid: 101, ofed: { minimum: '24' },", "rdma_host", "NIC driver stack", "ofed:"),
+    ("vmid: 101,", "vmid: 101, container_runtime: { minimum: '2' },", "container_runtime", "a container runtime", "container_runtime:"),
+    ("vmid: 101,", "vmid: 101, labels: { a: b },", "kubernetes_node", "labels of a node", "labels:"),
+    ("vmid: 101,", "vmid: 101, taints: ['a=b:NoSchedule'],", "kubernetes_node", "taints of a node", "taints:"),
+    ("vmid: 101,", "vmid: 101, kube_name: x,", "kubernetes_node", "kube_name of a node", "kube_name:"),
+    ("vmid: 101,", "vmid: 101, interfaces: { node: eth0 },", "kubernetes_node", "interfaces of a node", "interfaces:"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "role", "words", "line"), OPTIONS, ids=[each[2] for each in OPTIONS])
+def test_an_option_that_nothing_reads_is_named_with_its_place(
+    loads: Loads, old: str, new: str, role: str, words: str, line: str
+) -> None:
+    assert old in SITE
+    problems = features_unserved(loads(SITE.replace(old, new, 1)), SERVED)
+    shown = [(each.summary, each.source.text if each.source else "") for each in problems]
+    assert [(words in summary, f"({role})" in summary, line in text) for summary, text in shown] == [
+        (True, True, True)
+    ], shown
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["verify: { strict: true }", "sources: { mode: online }", "proxy: { url: null, no_proxy: [] }"],
+)
+def test_what_is_read_or_says_nothing_is_no_problem(loads: Loads, option: str) -> None:
+    assert features_unserved(loads(f"{SITE}{option}\n"), SERVED) == []
+
+
+def test_back_ends_that_count_as_served_are_those_of_the_role() -> None:
+    assert set(DHCP_BACKENDS) == set(dhcp_reservation.SERVED)
+
+
+MANY = (
+    SITE.replace("vmid: 101,", "vmid: 101, labels: { a: b },").replace(
+        "backend: manual,", f"backend: opnsense, {API},"
+    )
+    + "proxy: { url: http://10.0.0.9 }\nverify: { timeout: 9 }\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("targets", "steps", "roles"),
+    [
+        ((), (), {"proxy", "verify_timeout", "dhcp_opnsense", "kubernetes_node"}),
+        (("vm-2",), (), {"proxy", "verify_timeout", "dhcp_opnsense"}),
+        (("pve",), (), {"proxy", "verify_timeout"}),
+        ((), ("base_os",), {"proxy"}),
+        ((), ("dhcp_reservation",), {"proxy", "dhcp_opnsense"}),
+        ((), ("address", "verify"), {"proxy", "dhcp_opnsense", "verify_timeout"}),
+        (("vm-1",), ("k3s_agent",), {"proxy", "kubernetes_node"}),
+    ],
+)
+def test_targets_and_steps_leave_out_what_they_do_not_meet(
+    loads: Loads, targets: tuple[str, ...], steps: tuple[str, ...], roles: set[str]
+) -> None:
+    problems = features_unserved(loads(MANY), SERVED, targets, steps)
+    assert {each.summary.rpartition("(")[2].rstrip(")") for each in problems} == roles
+    for each in problems:
+        assert ("--target" in each.remedy) == ("(proxy)" not in each.summary)
+
+
+def test_a_feature_names_all_of_its_subjects(loads: Loads) -> None:
+    found = {each.role: each.subjects for each in declared_features(loads(SITE))}
+    assert found["virtual_machine"] == ("vm-1", "vm-2")
+    assert found["image"] == ("pve",)

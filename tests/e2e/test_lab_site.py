@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import signal
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -44,8 +46,31 @@ def eventually(what: Callable[[], object], deadline: float = 60.0) -> object:
     return seen
 
 
-def links() -> str:
-    return subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+def told(*argv: str) -> frozenset[str]:
+    """Return what a command says, by lines, without the times that count down."""
+    text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return frozenset(re.sub(r"(valid_lft|preferred_lft|expires) \S+", "", line) for line in text.splitlines())
+
+
+def network() -> dict[str, frozenset[str]]:
+    """Return the machine's own network: a lab must leave it as it is, also while it is up."""
+    switches = [*Path("/proc/sys/net").glob("ipv?/conf/*/*forwarding"), Path("/proc/sys/net/ipv4/ip_forward")]
+    return {
+        "links": told("ip", "-o", "link"),
+        "addresses": told("ip", "-o", "address"),
+        "routes": told("ip", "-o", "-4", "route", "show", "table", "all"),
+        "routes 6": told("ip", "-o", "-6", "route", "show", "table", "all"),
+        "rules": told("ip", "-o", "-4", "rule") | told("ip", "-o", "-6", "rule"),
+        "forwarding": frozenset(f"{each} {each.read_text().strip()}" for each in switches),
+    }
+
+
+def listeners(lab: LabSettings) -> list[str]:
+    """Return the sockets of a lab's processes that listen in the machine's own network."""
+    pids = processes.of_lab(lab.folder, netns.names(lab.name))
+    assert pids
+    rows = told("ss", "-Hlntup")
+    return [row for row in rows if any(int(pid) in pids for pid in re.findall(r"pid=(\d+)", row))]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,10 +91,27 @@ def labs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def lab(labs: Path) -> LabSettings:
     assert list(labs.iterdir()) == []
     made = settings("e2e-one")
-    before = links()
+    before = network()
     site.up(made, quiet)
-    assert links() == before, "nothing of the lab may show in the machine's own network"
+    assert network() == before, "nothing of the lab may show in the machine's own network"
+    assert listeners(made) == []
     return made
+
+
+def test_a_socket_of_the_lab_in_the_machines_own_network_would_be_seen(lab: LabSettings) -> None:
+    listen = "import socket; each = socket.create_server(('127.0.0.1', 0)); print(1, flush=True); input()"
+    leak = subprocess.Popen(
+        [sys.executable, "-c", listen],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, processes.MARK: str(lab.folder)},
+    )
+    assert leak.stdout is not None
+    assert leak.stdout.readline() == b"1\n"
+    seen = listeners(lab)
+    leak.communicate(b"\n")
+    assert len(seen) == 1
+    assert f"pid={leak.pid}," in seen[0]
 
 
 def say(lab: LabSettings, address: str, script: str, user: str = "root") -> str:
@@ -201,12 +243,14 @@ def test_two_labs_stand_side_by_side_and_one_goes_without_the_other(lab: LabSett
 @pytest.mark.parametrize("victims", ["daemon", "holders", "everything"])
 def test_down_leaves_nothing_also_after_kills(labs: Path, victims: str) -> None:
     other = settings("e2e-two")
-    before = links()
+    before = network()
     site.up(other, quiet)
     guests = make_guests(record.load(other.folder))
     spec = guest(other, 102, "bc:24:11:00:00:66")
     guests.create_disk(spec.disks[0], 4)
     guests.start(spec)
+    assert network() == before
+    assert listeners(other) == []
     pids = processes.of_lab(other.folder, netns.names(other.name))
     held = {guests.pid(102)}
     daemon = processes.read_pid(other.folder / "daemon.pid")
@@ -222,7 +266,7 @@ def test_down_leaves_nothing_also_after_kills(labs: Path, victims: str) -> None:
     assert not any(other.name in path.name for path in labs.iterdir())
     assert str(other.folder) not in Path("/proc/self/mounts").read_text()
     assert not list(Path("/sys/fs/cgroup").glob(f"**/provision-{other.name}"))
-    assert links() == before
+    assert network() == before
 
 
 def test_down_of_a_lab_that_never_was_is_quiet() -> None:

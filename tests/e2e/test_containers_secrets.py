@@ -31,7 +31,7 @@ GUEST = "198.18.0.11"
 PLANTED_LIVE = {"Api.token", "FileResource.secret"}
 """Fields whose secrets are used by the runs of this file."""
 PLANTED_READ = {"DhcpApi.token", "K3s.token"}
-"""Fields whose secrets are planted in an inventory that is only validated and planned."""
+"""Fields of features that no role serves yet: opened by a plan, which refuses them then."""
 
 
 def secret_fields() -> set[str]:
@@ -271,23 +271,42 @@ def test_the_guests_key_was_known_and_the_first_one_is_dead(story: Story) -> Non
     assert log == "", "nobody learned a key by trusting its first use"
 
 
-def test_secrets_of_features_that_nothing_serves_are_not_shown_either(story: Story, tmp_path: Path) -> None:
+def test_secrets_of_features_that_nothing_serves_are_not_shown_either(tmp_path: Path) -> None:
+    """Needs no lab: whatever is declared is opened before anybody is asked, and refused with its place."""
     planted = {name: f"planted-{name}-{secrets.token_hex(12)}" for name in PLANTED_READ}
-    declared = copy.deepcopy(story.site.declared)
+    opened = tmp_path / "opened"
+    (tmp_path / "key").write_text("not a real key\n")
+
+    def read_by_command(name: str) -> Reference:
+        (tmp_path / name).write_text(planted[name])
+        script = f"echo {name} >> {opened}; cat {tmp_path / name}"
+        return Reference("command", ["sh", "-c", script])  # type: ignore[arg-type]
+
+    declared = inventory("e2e-c-read", nodes=1)
     del declared["lab"]
-    for name, value in planted.items():
-        (tmp_path / name).write_text(value)
-    declared["network"]["dhcp"] = {
-        "backend": "opnsense",
-        "api": {"url": "https://198.18.0.1", "token": Reference("file", str(tmp_path / "DhcpApi.token"))},
+    fingerprint = ":".join(["AB"] * 32)
+    declared["access"]["key"] = str(tmp_path / "key")
+    declared["images"]["debian-12"] = {"url": "https://images.test/d.qcow2", "sha256": "ab" * 32}
+    declared["hypervisors"]["pve"]["api"] = {
+        "token_id": "p@pve!x",
+        "token": Reference("file", str(tmp_path / "key")),
+        "fingerprint": fingerprint,
     }
-    declared["cluster"] = {"k3s": {"token": Reference("file", str(tmp_path / "K3s.token"))}}
+    api = {"url": "https://198.18.0.1", "token": read_by_command("DhcpApi.token"), "fingerprint": fingerprint}
+    declared["network"]["dhcp"] = {"backend": "opnsense", "api": api}
+    declared["k3s"] = {"version": "v1.35.7+k3s1", "token": read_by_command("K3s.token")}
     declared["profiles"]["small"]["k3s"] = "server"
-    file = story.site.write(tmp_path / "read.yaml", declared)
-    for words in (("validate", file), ("plan", file, "--full"), ("apply", file, "--yes", "--json")):
-        done = story.site.provision(*words)
+    site = Site(tmp_path / "site", declared)
+    site.provision("validate", site.file).ended(0)
+    assert not opened.exists(), "validate opens no secret"
+    for words in (("plan", "--full"), ("plan", "--json"), ("apply", "--yes", "--json"), ("plan", "--debug")):
+        opened.unlink(missing_ok=True)
+        done = site.provision(words[0], site.file, *words[1:]).ended(64)
+        assert sorted(opened.read_text().split()) == sorted(PLANTED_READ)
+        assert all(word in done.said for word in ("dhcp_opnsense", "k3s_server")), done.said
         assert not [name for name, value in planted.items() if value in done.said]
-        assert "Traceback" not in done.said
+    places = [path for path in files(site.folder) if path != site.file]
+    assert not [path for path in places for value in planted.values() if value.encode() in path.read_bytes()]
 
 
 def test_destroy_tells_no_secret_and_nothing_is_left(story: Story) -> None:

@@ -32,6 +32,9 @@ HANDSHAKE_TIMEOUT = 60.0
 LOGINS = 8
 """Logins to one server at a time: beyond 10, sshd drops some at random (`MaxStartups` in sshd_config(5))."""
 
+HANDSHAKES = 32
+"""Key exchanges and logins at a time in this process, whatever their servers: they cost CPU time."""
+
 KEEPALIVE = 15
 _DEAD_AFTER_MS = 60_000
 
@@ -66,7 +69,8 @@ def open_transport(target: Target, fingerprints: Sequence[str], system: str) -> 
     try:
         with _door(target):
             chain.append(secured(target, fingerprints, system, chain))
-            _log_in(chain[-1], target, system)
+            with _TOKENS:
+                _log_in(chain[-1], target, system)
     except BaseException:
         close_all(chain)
         raise
@@ -83,6 +87,7 @@ class _Door:
 
 
 _DOORS: dict[tuple[str, int, str], _Door] = {}
+_TOKENS = threading.BoundedSemaphore(HANDSHAKES)
 
 
 @contextlib.contextmanager
@@ -213,7 +218,8 @@ def _negotiated(
         transport.handshake_timeout = HANDSHAKE_TIMEOUT
         transport.auth_timeout = HANDSHAKE_TIMEOUT
         _prefer(transport, kinds, only=only)
-        transport.start_client(timeout=HANDSHAKE_TIMEOUT)
+        with _TOKENS:  # not around the socket: a host that is still booting keeps nobody waiting
+            transport.start_client(timeout=HANDSHAKE_TIMEOUT)
     except paramiko.ssh_exception.IncompatiblePeer as error:
         close_all([transport] if transport is not None else [])
         raise Permanent(

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from provision.resources.host.execution import Execution
 
 TICK = 0.1
-PATIENCE = 3.0
-"""Seconds that a release may take; the end of the connection frees the lock anyway."""
+PATIENCE = 1.0
+"""Seconds that a release is waited for; the end of the connection frees the lock anyway."""
 
 
 class Hold:

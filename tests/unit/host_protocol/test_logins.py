@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -63,6 +64,53 @@ def test_a_jump_host_lets_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
     opened: list[Sequence[object]] = []
     all_at_once(lambda: opened.append(ssh_open.open_transport(JUMP, (), "jump")))
     assert (len(opened), most) == (MANY, ssh_open.LOGINS)
+
+
+def test_no_more_than_a_few_handshakes_go_on_whatever_their_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, full = threading.Lock(), threading.Barrier(ssh_open.HANDSHAKES)
+    inside, most, connected = 0, 0, 0
+    everybody = threading.Event()
+
+    def enter() -> None:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        full.wait(timeout=30)
+        with lock:
+            inside -= 1
+
+    class Client(Transport):
+        def __init__(self, _socket: object) -> None:
+            pass
+
+        def start_client(self, timeout: float) -> None:
+            del timeout
+            enter()
+
+    def connect(*_: object) -> None:
+        nonlocal connected
+        with lock:
+            connected += 1
+            if connected == 2 * ssh_open.HANDSHAKES:
+                everybody.set()
+        assert everybody.wait(30)  # connecting needs no token: all do it at once, or this fails
+
+    monkeypatch.setattr("paramiko.Transport", Client)
+    monkeypatch.setattr(ssh_open, "_socket", connect)
+    monkeypatch.setattr(ssh_open, "_prefer", lambda *_, **__: None)
+    monkeypatch.setattr(ssh_open, "_host_key", lambda _: ("ssh-ed25519", b""))
+    monkeypatch.setattr(ssh_open, "_check_key", lambda *_: None)
+    monkeypatch.setattr(ssh_open, "_log_in", lambda *_: enter())
+    threads = [
+        threading.Thread(target=ssh_open.open_transport, args=(replace(JUMP, host=f"n{number}"), (), "n"))
+        for number in range(2 * ssh_open.HANDSHAKES)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert most == ssh_open.HANDSHAKES
 
 
 def test_who_waited_at_an_unreachable_jump_host_does_not_try_it_too(monkeypatch: pytest.MonkeyPatch) -> None:

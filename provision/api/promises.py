@@ -67,8 +67,14 @@ def check_verify(world: World, options: Options) -> None:
 
 
 def _refuse(problems: list[Diagnostic]) -> None:
+    """Raise what was found, in the order of the lines, if anything was."""
     if problems:
-        raise UsageError(problems)
+        raise UsageError(sorted(problems, key=_place))
+
+
+def _place(problem: Diagnostic) -> tuple[str, int, int]:
+    source = problem.source
+    return ("", 0, 0) if source is None else (source.file, source.line, source.column)
 
 
 def _of_steps(world: World, options: Options, steps: Iterable[Step]) -> set[str]:

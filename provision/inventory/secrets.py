@@ -17,6 +17,7 @@ from provision.values.errors import UsageError
 
 _LIMIT = 1024 * 1024
 _COMMAND_SECONDS = 60
+_ALONE = "run the command alone and see what it says"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +57,23 @@ class Secret:
             value = self._printed[0] if self._printed else self._run()
         value = value.removesuffix("\n").removesuffix("\r")
         if not value:
-            raise self._error("it is empty", "")
+            raise self._error("it is empty", f"write it {self._place()}")
         if self.kind == "command":
             self._printed[:] = [value]
         return SecretStr(value)
+
+    def _place(self) -> str:
+        if self.kind == "env":
+            return f"into {self.reference[0]}"
+        return f"to {self.reference[0]}" if self.kind == "file" else "to the command's output"
 
     def _read(self) -> str:
         try:
             with Path(self.reference[0]).open("rb") as file:
                 data = file.read(_LIMIT + 1)
         except OSError as error:
-            raise self._error(f"{self.reference[0]}: {error.strerror}", "") from None
+            remedy = f"correct the name, or write the secret {self._place()}"
+            raise self._error(f"{self.reference[0]}: {error.strerror}", remedy) from None
         return self._decode(data)
 
     def _run(self) -> str:
@@ -79,11 +86,12 @@ class Secret:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise self._error(f"{self.reference[0]} took longer than {_COMMAND_SECONDS} s", "") from None
+            reason = f"{self.reference[0]} took longer than {_COMMAND_SECONDS} s"
+            raise self._error(reason, f"{_ALONE}; it cannot ask a person") from None
         except (OSError, ValueError):
-            raise self._error(f"{self.reference[0]} cannot be run", "") from None
+            raise self._error(f"{self.reference[0]} cannot be run", "correct its name") from None
         if done.returncode:
-            raise self._error(f"{self.reference[0]} ended with status {done.returncode}", "")
+            raise self._error(f"{self.reference[0]} ended with status {done.returncode}", _ALONE)
         return self._decode(done.stdout)
 
     def _decode(self, data: bytes) -> str:

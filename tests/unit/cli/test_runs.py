@@ -15,6 +15,7 @@ from provision.cli import main, runs
 from provision.cli.names import saved_plan
 from provision.engine.model import ConsentNeed, Plan, RunReport, StepId, StepReport
 from provision.inventory import Inventory
+from provision.inventory.models.cluster import VerifyOptions
 from provision.values import events
 from provision.values.cancel import Cancel
 from provision.values.effects import Consent, EffectClass
@@ -329,6 +330,15 @@ def test_verify_ends_with_what_it_found(
 ) -> None:
     site.checks = checks
     assert main.main(["verify", "lab", *flags]) == code
+
+
+def test_an_inventory_may_want_every_verification_strict(
+    site: FakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = INVENTORY.model_copy(update={"verify": VerifyOptions(strict=True)})
+    monkeypatch.setattr(runs, "settle", lambda _context, _name, **_how: strict)
+    site.checks = (PASSED, UNSURE)
+    assert main.main(["verify", "lab"]) == 7
 
 
 def test_verify_writes_junit(site: FakeSite, tmp_path: Path) -> None:

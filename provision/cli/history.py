@@ -95,7 +95,10 @@ def _found(name: str) -> RunRecord:
         )
         if not ids:
             raise usage(
-                "RUN_UNKNOWN", f"there is no run that begins with {name!r}", "provision runs lists them"
+                "RUN_UNKNOWN",
+                f"there is no run that begins with {name!r}",
+                "provision runs lists them; plan and verify change nothing and leave none:"
+                " plan --out FILE and verify --junit FILE keep what they found",
             )
         some = ", ".join(ids[:NAMED]) + (", ..." if len(ids) > NAMED else "")
         raise usage("RUN_AMBIGUOUS", f"{len(ids)} runs begin with {name!r}: {some}", "give more of the id")

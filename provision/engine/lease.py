@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -25,12 +26,15 @@ def locked(summary: str, remedy: str = "wait for it to end, and run again") -> P
 
 def unusable(folder: Path, error: OSError) -> UsageError:
     """Return the error of a folder of the state that cannot be made, read or written: exit 64."""
+    remedy = "set PROVISION_STATE to a folder of yours"
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        remedy = f"free some space there, or {remedy} elsewhere"
     return UsageError(
         Diagnostic(
             "STATE_UNUSABLE",
             f"the state of runs cannot be kept in {folder}: {error.strerror}",
             untouched="nothing was touched",
-            remedy="set PROVISION_STATE to a folder of yours",
+            remedy=remedy,
         )
     )
 
@@ -53,10 +57,12 @@ def lease(path: Path, run: str, who: str) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise locked(_told(_read(handle))) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(
-            handle, json.dumps({"run": run, "who": who, "pid": os.getpid(), "since": time.time()}).encode(), 0
-        )
+        told = json.dumps({"run": run, "who": who, "pid": os.getpid(), "since": time.time()}).encode()
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, told, 0)
+        except OSError as error:
+            raise unusable(path.parent, error) from None
         try:
             yield
         finally:

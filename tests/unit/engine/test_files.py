@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import sqlite3
 import stat
 from pathlib import Path
@@ -116,6 +118,24 @@ def test_only_one_run_at_a_time(tmp_path: Path) -> None:
         assert caught.value.exit_code is ExitCode.LOCKED
         assert "run-a of me@here" in caught.value.diagnostics[0].summary
     with lease(path, "run-b", "you@there"):
+        pass
+
+
+def test_a_full_disk_under_the_run_lock_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("provision.engine.lease.os.pwrite", full)
+        with pytest.raises(UsageError) as caught, lease(tmp_path / "lock", "run-a", "me@here"):
+            pass
+    told = caught.value.diagnostics[0]
+    assert told.code == "STATE_UNUSABLE"
+    assert "No space left on device" in told.summary
+    assert told.remedy.startswith("free some space there")
+    with lease(tmp_path / "lock", "run-b", "me@here"):
         pass
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.foreign import alone, looked_at, plant
 from tests.e2e.site import HYPERVISOR, ROUTER, Done, Site, clear, differences, inventory
 
 pytestmark = [
@@ -19,7 +19,6 @@ pytestmark = [
 ]
 GUESTS = ("198.18.0.11", "198.18.0.12")
 HOSTS = ("pve/ssh", "router", "vm-1/ssh", "vm-2/ssh")
-FOREIGN_CONFIG = "cores: 1\nmemory: 128\nname: somebody\nscsi0: local-disks:vm-900-disk-0,size=1G\n"
 
 
 @pytest.fixture(scope="module")
@@ -35,31 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def foreign(site: Site) -> dict[str, str]:
     """Things of somebody else, planted before the first apply; their bytes by name."""
-    (site.lab / "api/qemu-server/900.conf").write_text(FOREIGN_CONFIG)
-    disk = site.lab / "api/storage/local-disks/vm-900-disk-0.raw"
-    disk.write_bytes(b"somebody's disk" * 1000)
-    site.on(
-        HYPERVISOR, "mkdir -p /var/lib/vz/snippets; echo '#cloud-config' > /var/lib/vz/snippets/somebody.yaml"
-    )
-    site.on(ROUTER, "echo '52:54:00:00:00:01,198.18.0.77,somebody' > /etc/dnsmasq.d/hosts/somebody")
-    site.on(ROUTER, "echo '# nothing' > /etc/dnsmasq.d/somebody.conf")
-    return looked_at(site)
-
-
-def looked_at(site: Site) -> dict[str, str]:
-    disk = site.lab / "api/storage/local-disks/vm-900-disk-0.raw"
-    return {
-        "config": site.config(900),
-        "disk": hashlib.sha256(disk.read_bytes()).hexdigest(),
-        "snippet": site.on(
-            HYPERVISOR,
-            "stat -c '%a %U %Y' /var/lib/vz/snippets/somebody.yaml; cat /var/lib/vz/snippets/somebody.yaml",
-        ),
-        "reservation": site.on(
-            ROUTER,
-            "cd /etc/dnsmasq.d; tail -n +1 hosts/somebody *.conf; stat -c '%a %U %Y' hosts/somebody *.conf",
-        ),
-    }
+    return plant(site)
 
 
 def is_quiet(done: Done) -> None:
@@ -148,12 +123,7 @@ def test_another_controller_with_another_key_and_no_state_has_nothing_to_do(
 
 def test_destroy_removes_what_was_made_and_nothing_else(site: Site, foreign: dict[str, str]) -> None:
     site.provision("destroy", site.file, "--yes").ended(0)
-    files = site.api_files()
-    assert [name for name in files if name.startswith("qemu-server/")] == ["qemu-server/900.conf"]
-    volumes = [name for name in files if name.startswith("storage/local-disks/")]
-    assert volumes == ["storage/local-disks/vm-900-disk-0.raw"]
-    assert site.on(HYPERVISOR, "ls /var/lib/vz/snippets") == "somebody.yaml\n"
-    assert site.on(ROUTER, "ls /etc/dnsmasq.d/hosts") == "somebody\n"
+    alone(site)
     for address in GUESTS:
         assert address not in site.on(
             ROUTER, "cat /etc/dnsmasq.conf /etc/dnsmasq.d/*.conf /etc/dnsmasq.d/hosts/*"

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from provision.connections.contracts import HttpsEndpoint, SshEndpoint
 from provision.inventory import Inventory, load
 from provision.inventory.models.hypervisor import Api
-from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.contracts import CannotTell, Keeper, Snapshot
+from provision.resources.host.driver import HostDriver
+from provision.resources.proxmox.driver import ProxmoxDriver
 from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState
 from provision.roles import macs
 from provision.roles.contracts import NotThere
@@ -53,6 +55,13 @@ def test_a_site_has_two_systems_a_hypervisor_a_router_and_its_nodes(inventory: I
     router = found["router"].endpoint({})
     assert isinstance(router, SshEndpoint)
     assert (router.address, router.user) == ("10.0.0.1", "root")
+
+
+def test_the_lock_of_an_api_is_kept_by_its_hypervisor(inventory: Inventory) -> None:
+    assert {each.guard for each in systems(inventory).values() if each.kind == "proxmox"} == {"pve/ssh"}
+    assert {each.guard for each in systems(inventory).values() if each.kind == "host"} == {""}
+    assert issubclass(HostDriver, Keeper)
+    assert not issubclass(ProxmoxDriver, Keeper)
 
 
 def test_a_router_that_a_person_serves_is_no_system(tmp_path: Path) -> None:

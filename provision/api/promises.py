@@ -15,6 +15,7 @@ from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
 Part = tuple[Key, Any]
+CLUSTER = "cluster"
 CLUSTER_SECTIONS = ("sources", "k3s", "gpu", "rdma", "sharing", "dynamo")
 
 
@@ -32,10 +33,13 @@ def check_plan(world: World, options: Options, steps: Iterable[Step]) -> None:
     inventory: Inventory = world.inventory
     served = {*world.roles, VERIFY}
     problems = [*inventory.placeholders()]
-    problems += features_unserved(inventory, served, options.targets, options.steps)
+    # What the playbook has no step for is left out, as by --step.
+    meant = options.steps or [entry.role for entry in world.playbook.entries]
+    problems += features_unserved(inventory, served, options.targets, meant)
     chosen = tuple(steps)
     parts = [*_connections(world, _of_steps(world, options, chosen)), *_contents(inventory, chosen)]
-    if not options.targets and not options.steps:
+    whole = not options.targets and not options.steps
+    if whole and any(CLUSTER in entry.on for entry in world.playbook.entries):
         parts += _cluster(inventory)
     _refuse([*problems, *unopenable(inventory, parts)])
 

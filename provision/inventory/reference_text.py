@@ -68,7 +68,8 @@ Before `plan` and `apply` ask the first system, all of this is looked at, and ev
 once with its place (exit 64):
 
 - **What no role serves yet** (`FEATURE_UNSERVED`): declared features, and options that nothing reads yet.
-  `--target` and `--step` leave out what they do not meet; `destroy` removes what was made in any case.
+  `--target`, `--step` and the playbook leave out what they do not meet; `destroy` removes what was made
+  in any case.
 - **Placeholders** (`PLACEHOLDER`).
 - **Secrets and files** (`SECRET_UNREADABLE`, `FILE_UNREADABLE`) that the chosen targets and steps need:
   API tokens and SSH keys of the systems that are asked; templates and secrets of `host_resources` of

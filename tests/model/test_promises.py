@@ -167,6 +167,21 @@ def test_only_what_the_chosen_targets_and_steps_need_is_opened(
         assert not site.plan(options).refusals
 
 
+def test_what_a_playbook_has_no_step_for_is_neither_refused_nor_opened(makes: Makes) -> None:
+    text = TEXT.replace("metal: {", "metal: { k3s: server,")
+    text += "k3s: { version: v1.35.7+k3s1, token: !secret { env: PROVISION_TEST_UNSET } }\n"
+    model = makes("router-key", text=text)
+    found = problems_of(model.plan)
+    assert found[0] == ("FILE_UNREADABLE", "./router-key")
+    assert [code for code, _ in found[1:]] == ["FEATURE_UNSERVED", "SECRET_UNREADABLE"]
+    site = model.site()
+    site.playbook = "hosts"
+    try:
+        assert not site.plan(Options(), model.events.append, Cancel()).refusals
+    finally:
+        site.close()
+
+
 def test_destroy_needs_its_connections_and_nothing_that_it_removes(makes: Makes) -> None:
     assert makes().apply().exit_code == 0
     contents = ("one.j2", "two.j2", "four", "key.pub")

@@ -7,19 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from provision.inventory import Inventory
-from provision.preflight import access, cards, hosts, network, vms
+from provision.preflight import controller
 from provision.preflight.model import CannotTellYet, Rule, Site
 from provision.resources.contracts import Resource, Snapshot
-from provision.resources.host.pci import IommuState, PciFunctions
-from provision.resources.host.query_system import Bridges
-from provision.resources.proxmox.queries import Mappings, Permissions, VmConfig, VmList
-from provision.resources.proxmox.storage_cfg import STORAGES
 from provision.roles import names
-from provision.roles.pci_mapping import used
 from provision.values.diagnostics import Diagnostic, Severity
 
-RULES: tuple[Rule, ...] = (*access.RULES, *vms.RULES, *hosts.RULES, *cards.RULES, *network.RULES)
-"""All rules, in the order of the reference."""
+
+def rules(*, hypervisors: bool = True) -> tuple[Rule, ...]:
+    """Return all rules in the order of the reference, or those of a site without hypervisors."""
+    if not hypervisors:
+        return controller.RULES
+    from provision.preflight.hypervisors import RULES  # noqa: PLC0415 - slow, and bare metal needs none
+
+    return (*RULES, *controller.RULES)
 
 
 def check(
@@ -34,7 +35,7 @@ def check(
     """
     site = Site(inventory, snapshots, resources)
     found: list[Diagnostic] = []
-    for rule in RULES:
+    for rule in rules(hypervisors=bool(inventory.hypervisors)):
         for each in rule.check(site):
             if isinstance(each, CannotTellYet):
                 summary = f"cannot tell yet: {each.reason}"
@@ -49,20 +50,14 @@ def check(
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
     """Return the questions that rules look at beyond those of roles, by system."""
     found: dict[str, tuple[Any, ...]] = {}
-    for hypervisor in inventory.hypervisors.values():
-        nodes = names.nodes_of(inventory, hypervisor.name)
-        host: list[Any] = [hosts.MACHINE]
-        if nodes:
-            host += [hosts.MEMINFO, hosts.ONLINE, STORAGES, Bridges(), cards.VM_FILES]
-            vms_asked = tuple(VmConfig(node.vmid) for node in nodes if node.vmid is not None)
-            found[names.api(hypervisor.name)] = (Permissions(), VmList(), *vms_asked)
-        if used(inventory, hypervisor.name):
-            host += [PciFunctions(), IommuState(), cards.CMDLINE]
-            found[names.api(hypervisor.name)] += (Mappings(),)
-        found[names.ssh(hypervisor.name)] = tuple(host)
-    for node in inventory.nodes.values():
-        found[names.ssh(node.name)] = (hosts.MACHINE,)
+    if inventory.hypervisors:
+        from provision.preflight import hypervisors  # noqa: PLC0415 - slow, and bare metal needs none
+
+        found |= hypervisors.evidence(inventory)
+    for subject in (*inventory.hypervisors, *inventory.nodes):
+        system = names.ssh(subject)
+        found[system] = (controller.MACHINE, *found.get(system, ()))
     return found
 
 
-__all__ = ["RULES", "CannotTellYet", "Rule", "Site", "check", "evidence"]
+__all__ = ["CannotTellYet", "Rule", "Site", "check", "evidence", "rules"]

@@ -1,9 +1,8 @@
-"""Rules about hypervisors: memory, processors, storages, bridges, and where the controller itself runs."""
+"""Rules about hypervisors: memory, processors, storages, bridges."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from provision.preflight.model import CannotTellYet, Finding, Rule, Site, text_of
 from provision.resources.contracts import CannotTell
@@ -12,12 +11,11 @@ from provision.resources.host.query_system import Bridge, Bridges
 from provision.resources.proxmox.image import ImageFile
 from provision.resources.proxmox.storage_cfg import STORAGES, storages_of
 from provision.roles import names
-from provision.values.diagnostics import Diagnostic, Severity
+from provision.values.diagnostics import Diagnostic
 from provision.values.units import format_size
 
 MEMINFO = FileText("/proc/meminfo")
 ONLINE = FileText("/sys/devices/system/cpu/online")
-MACHINE = FileText("/etc/machine-id")
 
 
 def memory(site: Site) -> list[Finding]:
@@ -171,34 +169,6 @@ def bridges(site: Site) -> list[Finding]:
     return found
 
 
-def controller(site: Site, own: str | None = None) -> list[Finding]:
-    """Warn when this very machine is one of those that may be rebooted."""
-    machine = own if own is not None else _machine_id()
-    if not machine:
-        return []
-    found: list[Finding] = []
-    for subject in (*site.inventory.hypervisors, *site.inventory.nodes):
-        answer = text_of(site.answer(names.ssh(subject), MACHINE))
-        if isinstance(answer, str) and answer.strip() == machine:
-            found.append(
-                Diagnostic(
-                    "CONTROLLER_ON_TARGET",
-                    f"provision runs on {subject}, which it may have to reboot",
-                    subject,
-                    severity=Severity.WARNING,
-                    remedy="Its reboot comes last; run the same command again after it.",
-                )
-            )
-    return found
-
-
-def _machine_id() -> str:
-    try:
-        return Path("/etc/machine-id").read_text().strip()
-    except OSError:
-        return ""
-
-
 RULES = (
     Rule(
         ("HOST_MEMORY_OVERCOMMIT",),
@@ -215,12 +185,5 @@ RULES = (
     ),
     Rule(
         ("BRIDGE_MISSING",), "a network device names a bridge that the host does not have", "another", bridges
-    ),
-    Rule(
-        ("CONTROLLER_ON_TARGET",),
-        "provision runs on a machine that it may reboot",
-        "run the same command again after the reboot",
-        controller,
-        severity=Severity.WARNING,
     ),
 )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.resources.contracts import CannotTell, Change, Impossible, Resource, Snapshot
-from provision.resources.proxmox.queries import Permissions, Rights, VmConfig, VmEntry, VmList, VmState
 from provision.roles import names
 from provision.values.diagnostics import Diagnostic, Severity
+
+if TYPE_CHECKING:
+    from provision.resources.proxmox.queries import Rights, VmEntry, VmState
 
 R = TypeVar("R")
 
@@ -96,11 +98,15 @@ class Site:
 
     def vm_list(self, hypervisor: Hypervisor) -> tuple[VmEntry, ...] | CannotTell:
         """Return the VMs and containers that a hypervisor's API lists."""
+        from provision.resources.proxmox.queries import VmList  # noqa: PLC0415 - slow, see rules()
+
         found = self.answer(names.api(hypervisor.name), VmList())
         return found if isinstance(found, tuple | CannotTell) else CannotTell("no VM list")
 
     def vm(self, hypervisor: Hypervisor, node: Node) -> VmState | None:
         """Return a node's own VM, if it is there."""
+        from provision.resources.proxmox.queries import VmConfig, VmState  # noqa: PLC0415 - slow, see rules()
+
         if node.vmid is None:
             return None
         found = self.answer(names.api(hypervisor.name), VmConfig(node.vmid))
@@ -109,6 +115,8 @@ class Site:
 
     def rights(self, hypervisor: Hypervisor) -> Rights | CannotTell:
         """Return what the token may do."""
+        from provision.resources.proxmox.queries import Permissions, Rights  # noqa: PLC0415 - slow, see rules()
+
         found = self.answer(names.api(hypervisor.name), Permissions())
         return found if isinstance(found, Rights | CannotTell) else CannotTell("no permissions")
 

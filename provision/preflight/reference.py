@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from provision.preflight import RULES
+from provision.preflight import rules
 
 HEAD = """# Preflight
 
@@ -23,7 +23,7 @@ def reference() -> str:
     """Return the page as Markdown."""
     rows = [
         f"| {', '.join(f'`{code}`' for code in rule.codes)} | {rule.severity} | {rule.when} | {rule.remedy} |"
-        for rule in RULES
+        for rule in rules()
     ]
     return HEAD + "\n".join(rows) + "\n"
 

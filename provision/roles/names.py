@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.proxmox.marker import Marker
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
+
+if TYPE_CHECKING:
+    from provision.resources.proxmox.marker import Marker
 
 ROUTER = "router"
 
@@ -32,11 +35,6 @@ def mapping(inventory: Inventory, card: str) -> str:
 def mapping_prefix(inventory: Inventory) -> str:
     """Return how the ids of this inventory's mappings begin."""
     return f"provision-{re.sub(r'[^A-Za-z0-9_-]', '-', inventory.name)}-"
-
-
-def marker(inventory: Inventory, node: Node) -> Marker:
-    """Return the marker of a node's VM, without its keys."""
-    return Marker(inventory.name, node.name)
 
 
 def is_marked(inventory: Inventory, node: Node, found: Marker | None) -> bool:

@@ -8,17 +8,12 @@ from provision.connections.contracts import Endpoint, HttpsEndpoint, LocalEndpoi
 from provision.inventory import Inventory, Login
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import CannotTell, Snapshot
-from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
+from provision.resources.contracts import Snapshot
 from provision.roles import names
 from provision.roles.contracts import NotThere, SystemSpec
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
-BOOT_SECONDS = 600.0
-"""How long a booting guest is waited for: emulated ones take minutes."""
-SETTLED_SECONDS = 20.0
-"""How long one that must have booted by now is waited for."""
 SSH_BACKENDS = frozenset({"dnsmasq"})
 """DHCP back ends that are reached by SSH."""
 
@@ -31,10 +26,13 @@ def systems(inventory: Inventory) -> dict[str, SystemSpec]:
     if router_declared(inventory):
         found.append(_router(inventory))
     for node in inventory.nodes.values():
-        hypervisor_of = inventory.hypervisor_of(node)
-        found.append(
-            _metal(inventory, node) if hypervisor_of is None else _guest(inventory, hypervisor_of, node)
-        )
+        above = inventory.hypervisor_of(node)
+        if above is None:
+            found.append(_metal(inventory, node))
+        else:
+            from provision.roles.guests import guest  # noqa: PLC0415 - slow, and bare metal has none
+
+            found.append(guest(inventory, above, node))
     return {each.name: each for each in found}
 
 
@@ -51,7 +49,14 @@ def _constant(endpoint: Endpoint) -> Callable[[Mapping[str, Snapshot]], Endpoint
     return endpoint_of
 
 
-def _ssh(login: Login, fingerprints: tuple[str, ...] = (), wait: float = 0.0) -> SshEndpoint:
+def ssh_endpoint(login: Login, fingerprints: tuple[str, ...] = (), wait: float = 0.0) -> SshEndpoint:
+    """Return where a login leads.
+
+    Args:
+        login: address, user, port, key, jump host.
+        fingerprints: accepted host keys, where the login names none.
+        wait: seconds that a host which boots is waited for.
+    """
     accepted = (login.host_key,) if login.host_key else fingerprints
     return SshEndpoint(
         address=login.address,
@@ -99,7 +104,7 @@ def _host(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
     name = names.ssh(hypervisor.name)
     if hypervisor.connection == "local":
         return SystemSpec(name, "host", hypervisor.name, {}, _constant(LocalEndpoint()))
-    endpoint = _ssh(inventory.login(hypervisor.name))
+    endpoint = ssh_endpoint(inventory.login(hypervisor.name))
     return SystemSpec(name, "host", hypervisor.name, {}, _constant(endpoint))
 
 
@@ -131,41 +136,5 @@ def _router(inventory: Inventory) -> SystemSpec:
 
 
 def _metal(inventory: Inventory, node: Node) -> SystemSpec:
-    endpoint = _ssh(inventory.login(node.name))
+    endpoint = ssh_endpoint(inventory.login(node.name))
     return SystemSpec(names.ssh(node.name), "host", node.name, {}, _constant(endpoint))
-
-
-def _guest(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> SystemSpec:
-    system = names.api(hypervisor.name)
-    questions = {system: (VmConfig(node.vmid),)} if node.vmid is not None else {}
-
-    def endpoint(snapshots: Mapping[str, Snapshot]) -> Endpoint | NotThere:
-        return guest_endpoint(inventory, node, snapshots.get(system, Snapshot(system)))
-
-    return SystemSpec(names.ssh(node.name), "host", node.name, questions, endpoint)
-
-
-def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint | NotThere:
-    """Return how a VM is reached: its host keys stand in its own marker, nothing else is accepted."""
-    state = vm_seen(seen, names.vmid(inventory, node))
-    if state is None:
-        return NotThere(f"{node.name} does not exist yet")
-    if isinstance(state, CannotTell):
-        return NotThere(f"cannot tell whether {node.name} exists: {state.reason}", late=False)
-    marker = state.marker if isinstance(state, VmState) else None
-    if marker is None or isinstance(state, Elsewhere) or not names.is_marked(inventory, node, marker):
-        return NotThere(f"VMID {node.vmid} of {node.name} belongs to {state.name}", late=False)
-    if not state.running:
-        return _off(node, born=not marker.first_key)
-    # A guest that has been up for long is not waited for as if it booted.
-    wait = max(SETTLED_SECONDS, BOOT_SECONDS - state.uptime)
-    return _ssh(inventory.login(node.name), marker.fingerprints, wait)
-
-
-def _off(node: Node, *, born: bool) -> NotThere:
-    """Return why a VM that is off is not there; one that never finished its first boot is started."""
-    if node.power_state == "stopped":
-        return NotThere(f"{node.name} is off, as declared", late=False, excused=True)
-    if node.power_state == "unmanaged" and born:
-        return NotThere(f"{node.name} is off by hand", late=False, excused=True)
-    return NotThere(f"{node.name} is off")

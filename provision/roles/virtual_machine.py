@@ -117,7 +117,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
             names.api(hypervisor.name),
             hypervisor.node_name,
             names.vmid(inventory, node),
-            names.marker(inventory, node),
+            Marker(inventory.name, node.name),
             source=source,
         ),
         SnippetGone(names.ssh(hypervisor.name), path, source=source),
@@ -154,7 +154,7 @@ def pair(inventory: Inventory, subject: Subject) -> tuple[Node, Hypervisor]:
 def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | None) -> Vm:
     inventory = context.inventory
     seen = state.marker if state is not None else None
-    fresh = names.marker(inventory, node)
+    fresh = Marker(inventory.name, node.name)
     efi = node.efi_disk
     disks = hypervisor.storage.disks
     return Vm(

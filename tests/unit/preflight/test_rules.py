@@ -12,7 +12,8 @@ from provision import preflight
 from provision.connections.contracts import KeyPair
 from provision.inventory import Subject, load
 from provision.preflight import evidence
-from provision.preflight.hosts import controller, count_of
+from provision.preflight.controller import controller
+from provision.preflight.hosts import count_of
 from provision.preflight.model import Site
 from provision.preflight.reference import reference
 from provision.resources.contracts import Resource, Snapshot

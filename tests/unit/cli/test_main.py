@@ -103,8 +103,14 @@ def test_a_defect_names_the_journal_once_it_is_known() -> None:
     assert "/state/journal" in text
 
 
-@pytest.mark.parametrize("argv", [["--version"], ["validate", "lab"]])
-@pytest.mark.parametrize(("output", "unbuffered"), [(">/dev/full", ""), (">/dev/full", "1"), (">&-", "")])
+@pytest.mark.parametrize(
+    ("argv", "output", "unbuffered"),
+    [
+        (["validate", "lab"], ">/dev/full", ""),
+        (["--version"], ">/dev/full", "1"),
+        (["--version"], ">&-", ""),
+    ],
+)
 def test_an_output_that_takes_nothing_ends_the_command_quietly(
     argv: list[str], output: str, unbuffered: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,11 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from provision.connections.contracts import LocalEndpoint
-from provision.engine.session import PATIENCE, Session
+from provision.engine import session as sessions
+from provision.engine.session import Session
 from provision.roles.contracts import SystemSpec
 
 
@@ -21,7 +24,10 @@ class Stuck:
         self.forever.wait()
 
 
-def test_a_connection_that_cannot_be_closed_does_not_keep_the_program() -> None:
+def test_a_connection_that_cannot_be_closed_does_not_keep_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sessions, "PATIENCE", 0.1)
     stuck = Stuck()
     spec = SystemSpec("a/ssh", "host", "a", {}, lambda _: LocalEndpoint())
     session = Session({"a/ssh": spec}, lambda _spec, _endpoint: stuck)  # type: ignore[arg-type,return-value]  # only closed
@@ -29,6 +35,6 @@ def test_a_connection_that_cannot_be_closed_does_not_keep_the_program() -> None:
     closing = threading.Thread(target=session.close, daemon=True)
     began = time.monotonic()
     closing.start()
-    closing.join(PATIENCE * 5)
+    closing.join(10)
     assert not closing.is_alive(), f"still closing after {time.monotonic() - began:.0f} s"
     stuck.forever.set()

@@ -18,31 +18,22 @@ from provision.resources.contracts import (
     Impossible,
     Key,
     Op,
-    Pending,
     Remedy,
     Resource,
     Snapshot,
 )
 from provision.roles.contracts import Context, Generated
-from provision.values.effects import Effect, EffectClass
+from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
-
-ALREADY_BY_BOOT = frozenset({EffectClass.DAEMON_RELOAD, EffectClass.RESTART, EffectClass.RESTART_K3S})
 
 
 def owed(seen: Snapshot, *, destroying: bool) -> tuple[Effect, ...]:
-    """Return the effects that earlier runs left; reboots and restarts are satisfied by any other boot.
+    """Return the effects that earlier runs left; what a boot has satisfied, the driver has left out already.
 
     Removing things needs no reboot that an apply left owing: nobody who destroys has asked for it.
     """
-
-    def is_open(pending: Pending) -> bool:
-        if destroying and pending.effect.cls.is_reboot:
-            return False
-        by_boot = pending.effect.cls.is_reboot or pending.effect.cls in ALREADY_BY_BOOT
-        return not by_boot or not pending.boot_id or pending.boot_id == seen.boot_id
-
-    return tuple(dict.fromkeys(each.effect for each in seen.pending if is_open(each)))
+    effects = (each.effect for each in seen.pending)
+    return tuple(dict.fromkeys(each for each in effects if not (destroying and each.cls.is_reboot)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,8 @@ from provision.resources.contracts import (
     Snapshot,
     Verdict,
 )
+from provision.resources.host.effects import REBUILDS_BOOT
+from provision.resources.host.script import is_satisfied
 from provision.roles.contracts import Context, NotThere, SystemSpec
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic, Source
@@ -208,7 +210,12 @@ class FakeDriver:
             if left <= 1:
                 self.host.values[name] = value
         found = {each: self.host.values.get(each.name) for each in queries}
-        pending = tuple(Pending(each, boot, "earlier") for each, boot in self.host.pending.items())
+        rebuild = any(each.cls in REBUILDS_BOOT for each in self.host.pending)
+        pending = tuple(
+            Pending(each, boot, "earlier")
+            for each, boot in self.host.pending.items()
+            if not is_satisfied(each.cls, boot, self.host.boot_id, rebuild_owed=rebuild)
+        )
         return Snapshot(self.system, self.host.boot_id, found, pending)
 
     def act(

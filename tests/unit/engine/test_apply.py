@@ -206,6 +206,17 @@ def test_a_pending_reboot_of_an_earlier_boot_is_satisfied(tmp_path: Path) -> Non
     assert site.plan().plan.empty
 
 
+def test_a_reboot_before_the_rebuild_that_it_needs_stays_in_the_plan(tmp_path: Path) -> None:
+    initramfs = Effect(EffectClass.INITRAMFS)
+    host = Host({"a": "1"}, boot=2, pending={initramfs: "boot-1", Effect(REBOOT): "boot-1"})
+    site = FakeSite([FakeRole("r", own(a="1"), on_own())], hosts={"n1/ssh": host}, state=tmp_path)
+    planned = site.plan().plan.steps[0].changes
+    assert {each.key.name for each in planned} == {str(initramfs), str(REBOOT)}
+    report = site.apply(Options(allow=frozenset({REBOOT})))
+    assert (report.exit_code, host.reboots, host.pending) == (0, 1, {})
+    assert host.restarted[0] == str(initramfs)
+
+
 def test_an_unknown_outcome_is_looked_up_and_not_repeated(tmp_path: Path) -> None:
     host = Host(cuts=frozenset({"a"}))
     site = FakeSite([FakeRole("r", own(a="1"), on_own())], hosts={"n1/ssh": host}, state=tmp_path)

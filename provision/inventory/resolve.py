@@ -38,6 +38,7 @@ def resolve(
             root.drop(key)
     _rename_gpu_cards(root)
     _resolve_nodes(root, problems)
+    _name_hypervisors(root, problems)
     return Tree(root), problems
 
 
@@ -141,7 +142,6 @@ def _resolve_nodes(root: Item, problems: list[Diagnostic]) -> None:
                 continue
             made.put(name, node, where)
     root.put("nodes", made, root.keys.get("nodes"))
-    _name_hypervisors(root, problems)
 
 
 def _merge_driver(node: Item, shared: Item | None) -> None:

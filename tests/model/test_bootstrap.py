@@ -21,6 +21,7 @@ from provision.resources.host.pci import PciFunction
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
+from tests.model.model_site import ModelSite
 from tests.unit.roles_vm.world import World
 
 SECRET = "11111111-2222-3333-4444-555555555555"
@@ -127,12 +128,28 @@ def test_repeating_keeps_the_token_unless_it_is_renewed() -> None:
     assert renewed.index("token remove provision@pve site") < renewed.index("token add provision@pve site")
 
 
+def first_file(folder: Path, found: Found = FOUND) -> Path:
+    """Write the first inventory of a host, with the files that it names."""
+    for name in ("id", "id.pub", "t"):
+        (folder / name).write_text("ssh-ed25519 AAAA me\n")
+    trusted = Trusted("192.168.1.5", 2222, KEY, CERTIFICATE, folder / "id", "site", folder / "t")
+    file = folder / "site.yaml"
+    file.write_text(first_inventory("site", found, CHOICE, trusted))
+    return file
+
+
+@pytest.mark.parametrize("functions", [FOUND.functions, ()], ids=["a card", "no cards"])
+def test_the_first_inventory_is_planned_as_it_is(functions: tuple[PciFunction, ...], tmp_path: Path) -> None:
+    inventory = load(first_file(tmp_path, replace(FOUND, functions=functions)))
+    assert len(inventory.hypervisors["pve"].cards) == len(functions) // 2
+    plan = ModelSite(inventory, tmp_path / "state").plan()
+    assert plan.refusals == ()
+    assert [each.problem for each in plan.steps if each.problem] == []
+    assert ("hypervisor_host" in {each.step.id.role for each in plan.steps}) is bool(functions)
+
+
 def test_the_first_inventory_is_valid_and_says_what_was_found(tmp_path: Path) -> None:
-    (tmp_path / "id").write_text("x")
-    (tmp_path / "t").write_text("s")
-    trusted = Trusted("192.168.1.5", 2222, KEY, CERTIFICATE, tmp_path / "id", "site", tmp_path / "t")
-    file = tmp_path / "site.yaml"
-    file.write_text(first_inventory("site", FOUND, CHOICE, trusted))
+    file = first_file(tmp_path)
     inventory = load(file)
     host = inventory.hypervisors["pve"]
     assert (host.api.token_id, host.api.fingerprint) == ("provision@pve!site", CERTIFICATE)

@@ -45,6 +45,20 @@ def test_extends_merges_removes_and_replaces(loads: Loads, write: Write) -> None
     assert where(inventory, "nodes", "vm-1", "vmid") == ("base.yaml", 19, "101")
 
 
+@pytest.mark.parametrize("rest", ["", "nodes: {}\n", "nodes: null\n"])
+def test_hypervisors_have_their_names_without_any_node(loads: Loads, rest: str) -> None:
+    inventory = loads(SITE.partition("profiles:")[0] + rest)
+    assert [each.name for each in inventory.hypervisors.values()] == ["pve"]
+
+
+def test_a_name_within_a_hypervisor_is_told_without_any_node(fails: Fails) -> None:
+    text = SITE.partition("profiles:")[0].replace(
+        "    address: 10.0.0.5\n", "    address: 10.0.0.5\n    name: x\n"
+    )
+    (problem,) = fails(text)
+    assert (problem.code, marked(problem)) == ("INVENTORY_UNKNOWN_KEY", "name")
+
+
 @pytest.mark.parametrize("base", ["site.yaml", "./site.yaml", "loop.yaml"])
 def test_a_loop_of_extends_is_an_error(write: Write, fails: Fails, base: str) -> None:
     write("extends: site.yaml\n", "loop.yaml")

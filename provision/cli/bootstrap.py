@@ -93,14 +93,9 @@ def bootstrap(
     connection = _let_in(endpoint, public)
     found = library.look(connection, host, cancel)
     choice = library.choose(found)
-    _enable(found, choice, connection, host, unasked=enable_content)
     kept = secret_file.expanduser()
-    if name in found.tokens and not renew and not kept.exists():
-        raise usage(
-            "TOKEN_EXISTS",
-            f"{host} has the token {library.USER}!{name} already, and its secret is not in {kept}",
-            "give --renew (who uses the old secret is locked out), or another --name",
-        )
+    _secret_has_its_place(kept, f"{library.USER}!{name}", host, there=name in found.tokens, renew=renew)
+    _enable(found, choice, connection, host, unasked=enable_content)
     script = library.grant(found, choice, name, renew=renew)
     secret = library.secret_of(library.run(connection, script, host, cancel))
     if secret is not None:
@@ -120,6 +115,33 @@ def connect(endpoint: SshEndpoint) -> ShellConnection:
     from provision.connections.ssh import SshConnection  # noqa: PLC0415 - keep --help fast
 
     return SshConnection(endpoint)
+
+
+def _secret_has_its_place(kept: Path, token: str, host: str, *, there: bool, renew: bool) -> None:
+    """See that no secret is replaced but that of a token which is made anew.
+
+    Args:
+        kept: the secret's file.
+        token: full name of the token.
+        host: for messages.
+        there: whether the host has the token already.
+        renew: whether it is to be made anew.
+
+    Raises:
+        UsageError: the file holds the secret of a token that is not this host's, or lacks the one that is.
+    """
+    if there and not renew and not kept.exists():
+        raise usage(
+            "TOKEN_EXISTS",
+            f"{host} has the token {token} already, and its secret is not in {kept}",
+            "give --renew (who uses the old secret is locked out), or another --name",
+        )
+    if not there and kept.exists():
+        raise usage(
+            "SECRET_EXISTS",
+            f"{kept} exists, but {host} has no token {token} yet: the secret in it is another one's",
+            "give another --name or --token-file; move the file away if nothing uses it any more",
+        )
 
 
 def _target(text: str) -> tuple[str, int | None]:

@@ -320,6 +320,35 @@ def test_a_token_whose_secret_is_lost_is_renewed_only_when_asked(
     assert "pveum user token remove provision@pve site" in fake.log
 
 
+@pytest.mark.parametrize("argv", [(), ("--renew",), ("--enable-content",)])
+def test_the_secret_of_another_host_is_never_replaced(
+    argv: tuple[str, ...], fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fake.run(*GIVEN, "--out", str(tmp_path / "first.yaml")) == 0
+    secret = tmp_path / "secret" / "token"
+    secret.write_text("the secret of the first host\n")
+    (fake.folder / "tokens").unlink()  # another host: it has no token of ours
+    (fake.folder / "log").unlink()
+    assert fake.run(*GIVEN, *argv) == 64
+    said = " ".join(capsys.readouterr().err.split())
+    assert "SECRET_EXISTS" in said
+    assert "--token-file" in said
+    assert secret.read_text() == "the secret of the first host\n"
+    assert all("list" in each for each in fake.log), "nothing was granted or enabled"
+    assert not (tmp_path / "site.yaml").exists()
+
+
+def test_a_token_that_is_there_keeps_its_secret_and_a_renewed_one_gets_it(fake: Fake, tmp_path: Path) -> None:
+    (fake.folder / "tokens").write_text('[{"tokenid": "site"}]')
+    secret = tmp_path / "secret" / "token"
+    secret.parent.mkdir()
+    secret.write_text("old\n")
+    assert fake.run(*GIVEN, "--out", str(tmp_path / "again.yaml")) == 0
+    assert secret.read_text() == "old\n"
+    assert fake.run(*GIVEN, "--renew") == 0
+    assert secret.read_text().strip() == SECRET
+
+
 def test_what_fails_on_the_host_is_shown_and_can_be_repeated(
     fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

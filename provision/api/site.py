@@ -40,7 +40,7 @@ from provision.inventory import Inventory, Subject, select
 from provision.inventory import load as load_inventory
 from provision.resources.contracts import Driver, Resource
 from provision.roles.contracts import NotThere, SystemSpec
-from provision.values.cancel import Cancel
+from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Consent, Effect
 from provision.values.errors import Refused, UsageError
@@ -200,7 +200,7 @@ class Site:
 
         Raises:
             UsageError: the inventory declares what no role serves, or is wrong otherwise.
-            Interrupted: the run was told to leave.
+            Interrupted: the run was told to drain or to leave; nothing acts yet.
         """
         run = new_run_id()
         began = time.monotonic()
@@ -229,6 +229,8 @@ class Site:
         remembered = self._memory.recall(verify=verifying)
         planner = Planner(world, self.session, options, remembered, cancel, destroying=destroying)
         self._planned = planner.plan()
+        if cancel.draining:  # it may have come after the last answer
+            raise Interrupted
         if not destroying:
             self._remember(options)
         return self._planned
@@ -357,7 +359,13 @@ class Site:
         return report
 
     def verify(self, options: Options, emit: Emitter, cancel: Cancel) -> VerifyReport:
-        """Prove the site: run all checks on fresh answers, after an apply those of its end."""
+        """Prove the site: run all checks on fresh answers, after an apply those of its end.
+
+        Raises:
+            UsageError: targets do not exist, or what is needed to ask cannot be opened.
+            Interrupted: the run was told to drain or to leave; nothing acts.
+        """
+        cancel = cancel.looking()
         run = new_run_id()
         began = time.monotonic()
         emit(RunStarted(run=run, inventory=self.inventory.name, verb="verify"))
@@ -376,6 +384,8 @@ class Site:
             emit(check_event(run, result, self.redactor.text))
 
         report = replace(self._checks(answers, options, tell), silent=silent(self.session))
+        if cancel.leaving:
+            raise Interrupted
         for diagnostic in report.silent:
             emit(Problem(run=run, diagnostic=diagnostic.as_json()))
         self._remember(options, answers.asked)

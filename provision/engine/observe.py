@@ -50,11 +50,12 @@ def observe(
         session: the systems.
         questions: what is needed now, by system, closed over their endpoints' needs.
         remembered: what was asked last time.
-        cancel: ends the waiting.
+        cancel: ends the waiting, by its first word: nothing acts yet.
 
     Raises:
         Interrupted: the run must leave.
     """
+    cancel = cancel.looking()
     names = _dependents_last([name for name in questions if name in session.systems], session)
     answered = {name: threading.Event() for name in names}
     place = {name: index for index, name in enumerate(names)}

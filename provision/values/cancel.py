@@ -38,6 +38,12 @@ class Cancel:
         self._drain.set()
         self._leave.set()
 
+    def looking(self) -> Cancel:
+        """Return it as those see it who only look: nothing acts that would have to end, so drain is leave."""
+        view = Cancel()
+        view._drain = view._leave = self._drain
+        return view
+
     def wait(self, seconds: float) -> None:
         """Sleep, but raise Interrupted as soon as the run must leave."""
         if self._leave.wait(seconds):

@@ -13,6 +13,7 @@ from testinfra.host import Host
 from provision.inventory import Inventory
 from provision.resources.contracts import Snapshot
 from provision.resources.host.shell import Shell
+from provision.values.cancel import Interrupted
 from provision.values.errors import ProvisionError
 from provision.verify.backend import Answers, host_for
 from provision.verify.model import CheckOutcome, CheckResult
@@ -87,6 +88,7 @@ class VerifyPlugin:
         self._on_result = on_result
         self.results: list[CheckResult] = []
         self.broken: list[str] = []
+        self.interrupted = False
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -117,6 +119,10 @@ class VerifyPlugin:
         if call.when == "teardown" or (call.when == "setup" and call.excinfo is None):
             return
         if call.excinfo is not None and isinstance(call.excinfo.value, NotDeclared):
+            return
+        if call.excinfo is not None and isinstance(call.excinfo.value, Interrupted):
+            self.interrupted = True
+            item.session.shouldstop = "interrupted"
             return
         outcome, message = CheckOutcome.PASSED, ""
         if call.excinfo is not None:

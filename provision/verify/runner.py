@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from provision.inventory import Inventory, select
+from provision.values.cancel import Interrupted
 from provision.verify.backend import Answers
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
 from provision.verify.plugin import Site, VerifyPlugin
@@ -62,6 +63,9 @@ def run_checks(
         excused: subjects that are away without fault (off by hand).
         targets: subjects that the checks are about; empty for all.
         on_result: called with each result as it comes.
+
+    Raises:
+        Interrupted: the run must leave.
     """
     began = time.monotonic()
     errors: list[Exception] = []
@@ -86,6 +90,8 @@ def run_checks(
     if junit is not None:
         arguments += [f"--junitxml={junit}", "-ojunit_suite_name=provision"]
     code = pytest.main(arguments, plugins=[plugin])
+    if plugin.interrupted:
+        raise Interrupted
     results = list(plugin.results)
     if plugin.broken or code not in (
         pytest.ExitCode.OK,

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from provision.engine import journal, workers
+from provision.engine.observe import observe
+from provision.engine.session import Session
 from provision.roles.contracts import SystemSpec
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.events import ChangeMade, Problem
@@ -47,6 +49,17 @@ def test_a_blocked_question_does_not_hold_a_plan_that_must_leave() -> None:
     with pytest.raises(Interrupted):
         workers.each([1, 2], work, cancel)
     never.set()
+
+
+def test_the_first_interrupt_ends_the_looking() -> None:
+    site = FakeSite([FakeRole("r", own(a="1"), on_own())])
+    world = site.world()
+    cancel = Cancel()
+    cancel.drain()
+    with pytest.raises(Interrupted):
+        observe(Session(world.systems, world.open_driver), {"n1/ssh": (Value("a"),)}, {}, cancel)
+    assert site.hosts["n1/ssh"].answers == []
+    assert not cancel.leaving
 
 
 def test_a_drained_run_ends_what_runs_and_begins_nothing_new(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from provision.connections.ssh_target import Target
 from provision.connections.trust import KnownKey, known_hosts
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Refused, Transient
+from provision.values.redaction import printable
 
 if TYPE_CHECKING:
     import paramiko
@@ -41,6 +42,9 @@ _DEAD_AFTER_MS = 60_000
 _KEX = ("curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 """Preferred key exchanges: the cheapest first; the library's others follow."""
 
+_NO_LOGINS_NOW = ("System is booting up", "System is going down", "pam_nologin")
+"""Words of pam_nologin(8), which sshd sends as a banner after the right key, before it hangs up."""
+
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
 # without a handler the library's threads would print what we report ourselves
@@ -59,7 +63,7 @@ def open_transport(target: Target, fingerprints: Sequence[str], system: str) -> 
         system: name for messages.
 
     Raises:
-        Transient: `HOST_UNREACHABLE`.
+        Transient: `HOST_UNREACHABLE`; `HOST_BOOTING`: users may not log in yet, or any more.
         Permanent: `SSH_AUTH_FAILED`, `SSH_KEY_UNREADABLE`, `SSH_INCOMPATIBLE`.
         Refused: `HOST_KEY_UNKNOWN`, `HOST_KEY_CHANGED`, `HOST_KEY_REVOKED`.
     """
@@ -310,7 +314,12 @@ def _log_in(transport: paramiko.Transport, target: Target, system: str) -> None:
             missing = transport.auth_publickey(target.user, key)
         except paramiko.AuthenticationException as error:
             words.append(f"{key.get_name()} {key.fingerprint}: {error}")
-            continue
+            if transport.is_active():
+                continue
+            words += _banner(transport)
+            if any(each in line for line in words for each in _NO_LOGINS_NOW):
+                raise _booting(system, words) from error
+            break  # the server hung up: another key cannot be tried
         except (OSError, EOFError, paramiko.SSHException) as error:
             # servers hang up after some wrong keys; before the first one it is the network
             if not words:
@@ -327,6 +336,25 @@ def _log_in(transport: paramiko.Transport, target: Target, system: str) -> None:
             system,
             evidence=tuple(words) or ("no key was found: neither a file nor in an agent",),
             remedy=f"see that `{_ssh(target)}` works, or name the key in the inventory",
+        )
+    )
+
+
+def _banner(transport: paramiko.Transport) -> list[str]:
+    """Return the last lines of the server's last banner; the library's own method has none after the end."""
+    said = getattr(transport.auth_handler, "banner", None)
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said or "")
+    return [line for each in text.splitlines() if (line := printable(each).strip())][-5:]
+
+
+def _booting(system: str, words: Sequence[str]) -> Transient:
+    return Transient(
+        Diagnostic(
+            "HOST_BOOTING",
+            f"{system}: the host does not let users log in yet",
+            system,
+            evidence=tuple(words),
+            remedy="try again when it has booted",
         )
     )
 

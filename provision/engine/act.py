@@ -13,7 +13,7 @@ from provision.engine.retry import retrying
 from provision.engine.run import Ending, Run, failed
 from provision.engine.session import AwayError
 from provision.engine.settle import Deeds, done_by_hand, left_behind, looks_at, settle, unreached, within
-from provision.engine.work import Difference, Work, difference, is_birth, owed
+from provision.engine.work import Difference, Work, difference, owed
 from provision.resources.contracts import (
     Action,
     ApiCall,
@@ -385,8 +385,8 @@ def _note(run: Run, work: Work, found: Difference, result: Result, deeds: Deeds)
         deeds.unknown[key] = result
     elif result.verdict is Verdict.FAILED:
         deeds.problem = deeds.problem or _trouble(result, str(key), step.subject, found.resource)
-    elif is_birth(key, found.changes, run.session, run.planned.consents.subjects):
-        run.planned.consents.born.add(key.name)
+    elif found.births:
+        run.planned.consents.born.add(found.births)
 
 
 def _trouble(result: Result, what: str, subject: str, resource: Resource | None = None) -> Diagnostic:

@@ -52,6 +52,7 @@ class PlannedChange:
         risks: consents that the fix itself needs.
         by_hand: what a person must do, if the engine cannot.
         pending: True when only effects of an earlier run are owed.
+        births: the subject that the fix makes, or makes anew; empty for nearly all.
     """
 
     key: Key
@@ -60,6 +61,7 @@ class PlannedChange:
     risks: tuple[Effect, ...] = ()
     by_hand: ByHand | None = None
     pending: bool = False
+    births: str = ""
 
 
 @dataclass(frozen=True, slots=True)

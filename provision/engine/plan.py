@@ -12,8 +12,9 @@ from provision.engine.expand import RETIRED, VERIFY, Desired, expand, reversed_s
 from provision.engine.graph import ancestors, ordered, predecessors
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepId, StepPlan
 from provision.engine.observe import Questions, observe
+from provision.engine.orphans import Orphans, asked_of, removal_of
 from provision.engine.session import AwayError, Session
-from provision.engine.work import Expander, Planned, Work, away, difference, is_birth, owed
+from provision.engine.work import Expander, Planned, Work, away, difference, owed
 from provision.engine.world import Options, World
 from provision.resources.contracts import (
     Impossible,
@@ -69,11 +70,13 @@ class Planner:
         if self.destroying:
             steps = self._destroying(steps)
         works = [self._work(step) for step in steps]
+        self.orphans = Orphans(self.world, self.options)
         self._observe(works)
         drafts = {work.step.id: self._draft(work) for work in works}
         if self.usage:
             raise UsageError(list(dict.fromkeys(self.usage)))
         self._ask_missing(each for draft in drafts.values() for each in draft.all())
+        self.orphans.look(self.expander, self.session, self._ask_missing, set(asked_of(works)))
         self.consents = Consents(
             self.world.policy,
             self.options.allow,
@@ -81,7 +84,9 @@ class Planner:
             frozenset(step.subject.name for step in steps),
             everything=self.destroying,
         )
-        retired = self._retired(works, drafts)
+        removals = self._retired(works, drafts)
+        if self.destroying or self.options.prune:
+            removals += self.orphans.removals(self.session, works, destroying=self.destroying)
         late: set[StepId] = set()
         while True:  # what is late wants nothing yet, and that may change what others show
             self._unite(works, drafts, late)
@@ -90,7 +95,7 @@ class Planner:
             if now <= late:
                 break
             late |= now
-        planned = self._finished([*retired, *works], drafts)
+        planned = self._finished([*removals, *works])
         planned.seconds = time.monotonic() - began
         return planned
 
@@ -142,6 +147,10 @@ class Planner:
         questions = Questions()
         for work in works:
             questions.add(work.questions)
+        needed = Questions()
+        needed.add(questions.by_system)
+        needed.close_over(self.session)
+        questions.add(asked_of(self.orphans.works))
         scope = set(questions.by_system)
         subjects = {work.step.subject.name for work in works}
         for name in self.remembered:
@@ -160,7 +169,8 @@ class Planner:
             {} if self.destroying else self.remembered,
             self.cancel,
         )
-        for name in questions.by_system:
+        # What only the look for orphans asks refuses no plan; a removal must know.
+        for name in questions.by_system if self.destroying else needed.by_system:
             system = self.session.systems.get(name)
             if system is not None and isinstance(system.error, UsageError):
                 self.usage.extend(system.error.diagnostics)
@@ -190,8 +200,7 @@ class Planner:
         try:
             return _Draft(
                 self.expander.resources(work),
-                () if self.destroying else self.expander.retired(work, prune=self.options.prune),
-                () if self.destroying else self.expander.orphans(work),
+                () if self.destroying else self.expander.retired(work),
             )
         except UsageError as error:
             self.usage.extend(error.diagnostics)
@@ -283,10 +292,9 @@ class Planner:
                     self.dirty.setdefault(subject, f"after {subject} was power-cycled")
                 elif effect.cls is EffectClass.REPLACE:
                     self.renewed.setdefault(subject, f"after {subject} was replaced")
-            born = is_birth(planned.key, planned.changes, self.session, self.consents.subjects)
-            allowed = not self.consents.missing(planned.key.system, planned.risks)
-            if born and allowed and planned.by_hand is None:  # what may not be replaced is still what it was
-                self.consents.born.add(planned.key.name)
+            # What may not be replaced is still what it was.
+            if planned.births and not self.consents.missing(planned.key.system, planned.risks):
+                self.consents.born.add(planned.births)
 
     # ------------------------------------------------------------ the whole
 
@@ -298,48 +306,31 @@ class Planner:
         found = []
         for subject, theirs in by_subject.items():
             resources = [each for work in reversed(theirs) for each in drafts[work.step.id].retired]
-            desired = Desired()
             step = Step(StepId(RETIRED, subject), theirs[0].step.subject)
-            removal = Work(step, None, {}, desired.states(desired.unite(step.id, resources)))
-            changes = []
-            unchanged = 0
-            for resource in removal.resources:
-                seen = self.session.snapshot(resource.key.system)
-                gone = difference(resource, seen) if seen is not None else None
-                if gone is None:
-                    unchanged += 1
-                else:
-                    changes.append(gone.planned())
-            if not changes:
+            removal = removal_of(step, resources, self.session)
+            if removal is None:
                 continue
-            removal.plan = StepPlan(step, tuple(changes), unchanged)
-            removal.epochs = self.session.epochs(removal.systems)
             found.append(removal)
             first = next(work for work in works if work.step.subject.name == subject)
             first.step = replace(first.step, needs=first.step.needs | {step.id})
             first.plan = StepPlan(first.step)
         return found
 
-    def _finished(self, works: Sequence[Work], drafts: Mapping[StepId, _Draft]) -> Planned:
+    def _finished(self, works: Sequence[Work]) -> Planned:
         order = ordered([work.step for work in works])
         by_id = {work.step.id: work for work in works}
         resources = [each for work in works for each in work.resources]
-        warnings: list[Diagnostic] = []
+        warnings = list(self.orphans.warnings)
         for found in self.world.rules(self.world.inventory, self.session.snapshots(), resources):
             (self.refusals if found.severity is Severity.ERROR else warnings).append(found)
-        orphans = dict.fromkeys(
-            str(each.key)
-            for draft in drafts.values()
-            for each in draft.orphans
-            if (seen := self.session.snapshot(each.key.system)) is not None and each.changes(seen)
-        )
+        removed = self.destroying or self.options.prune
         plan = Plan(
             self.world.name,
             tuple(by_id[step.id].plan for step in order),
             self._risks(works),
             tuple(self.refusals),
             tuple(warnings),
-            tuple(orphans),
+            () if removed else self.orphans.keys(self.session),
         )
         return Planned(
             plan,
@@ -367,12 +358,11 @@ class _Draft:
 
     resources: tuple[Resource, ...] = ()
     retired: tuple[Resource, ...] = ()
-    orphans: tuple[Resource, ...] = ()
     problem: Diagnostic | None = None
 
     def all(self) -> tuple[Resource, ...]:
         """Return everything that must be looked at."""
-        return (*self.resources, *self.retired, *self.orphans)
+        return (*self.resources, *self.retired)
 
 
 def _through(steps: Sequence[Step], kept: Sequence[Step]) -> list[Step]:

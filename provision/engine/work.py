@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +16,6 @@ from provision.resources.contracts import (
     ByHand,
     Change,
     Impossible,
-    Key,
-    Op,
     Remedy,
     Resource,
     Snapshot,
@@ -54,10 +52,17 @@ class Difference:
         """What must be allowed before it."""
         return () if isinstance(self.remedy, ByHand | Impossible) else self.remedy.risks
 
+    @property
+    def births(self) -> str:
+        """The subject that it brings into being, as its remedy declares; never told by names alike."""
+        return "" if isinstance(self.remedy, ByHand | Impossible) else self.remedy.births
+
     def planned(self) -> PlannedChange:
         """Return it as data."""
         by_hand = self.remedy if isinstance(self.remedy, ByHand) else None
-        return PlannedChange(self.resource.key, self.changes, self.effects, self.risks, by_hand)
+        return PlannedChange(
+            self.resource.key, self.changes, self.effects, self.risks, by_hand, births=self.births
+        )
 
 
 def difference(resource: Resource, seen: Snapshot) -> Difference | None:
@@ -145,14 +150,13 @@ class Expander:
         """
         return self._called(work, "retired" if self.destroying else "resources")
 
-    def retired(self, work: Work, *, prune: bool) -> tuple[Resource, ...]:
-        """Return what must go before anything comes; with `prune` also what left the inventory."""
-        found = self._called(work, "retired") if hasattr(work.role, "retired") else ()
-        return (*found, *self.orphans(work)) if prune else found
+    def retired(self, work: Work) -> tuple[Resource, ...]:
+        """Return what must go before anything comes: alternatives that were not chosen."""
+        return self._called(work, "retired") if hasattr(work.role, "retired") else ()
 
     def orphans(self, work: Work) -> tuple[Resource, ...]:
-        """Return what is managed and no longer in the inventory."""
-        return self._called(work, "orphans") if hasattr(work.role, "orphans") else ()
+        """Return what a keeper has of a role and nobody declares any more."""
+        return self._called(work, "orphans")
 
     def _called(self, work: Work, member: str) -> tuple[Resource, ...]:
         try:
@@ -180,13 +184,3 @@ def away(step: Step, error: ProvisionError, *, moved: bool) -> StepPlan:
             return StepPlan(step, late=error.away.reason)
         return StepPlan(step, unreached=error.away.reason, excused=error.away.excused)
     return StepPlan(step, unreached=error.diagnostics[0].summary)
-
-
-def is_birth(key: Key, changes: Sequence[Change], session: Session, subjects: frozenset[str]) -> bool:
-    """Tell whether changes bring a subject into being: made anew, or all new and not reachable before."""
-    if key.name not in subjects or session.subject_of(key.system) == key.name:
-        return False
-    if any(change.op is Op.REPLACE for change in changes):
-        return True
-    reachable = any(session.snapshot(name) is not None for name in session.of_subject(key.name))
-    return bool(changes) and not reachable and all(change.op is Op.CREATE for change in changes)

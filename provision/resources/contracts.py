@@ -204,6 +204,7 @@ class Fix:
         timeout: seconds the fragment may take.
         quiet: seconds it may go without output, 0 for no such limit.
         ops: the operations that `script` was rendered from; ModelHost interprets them by meaning.
+        births: the subject that it makes, or makes anew; empty for nearly all. Nothing else is a birth.
     """
 
     script: str = field(repr=False)
@@ -214,6 +215,7 @@ class Fix:
     timeout: float = 300.0
     quiet: float = 0.0
     ops: tuple[object, ...] = field(default=(), repr=False)
+    births: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +230,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """How an API is brought to the desired state: requests in order, the first failure ends it."""
+    """How an API is brought to the desired state: requests in order, the first failure ends it.
+
+    `births` names the subject that it makes, or makes anew: what was not there before needs no protection.
+    """
 
     requests: tuple[Request, ...]
     effects: tuple[Effect, ...] = ()
     risks: tuple[Effect, ...] = ()
+    births: str = ""
 
 
 @dataclass(frozen=True, slots=True)

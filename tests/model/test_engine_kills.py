@@ -68,7 +68,10 @@ def hypervisor_and_guest(state: Path) -> FakeSite:
         ),
         FakeRole(
             "create",
-            lambda _: [Item("pve/api", "vm", "there"), Item("router", "vm-lease", "1", restarts="dnsmasq")],
+            lambda _: [
+                Item("pve/api", "vm", "there", makes="vm"),
+                Item("router", "vm-lease", "1", restarts="dnsmasq"),
+            ],
             lambda _: {"pve/api": (Value("vm"),), "router": ()},
             subjects=frozenset({"vm"}),
         ),

@@ -4,9 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from provision.connections.contracts import Endpoint
+from provision.resources.contracts import Driver
+from provision.roles.contracts import SystemSpec
 from provision.testing.model_host import ModelFile
 from provision.testing.model_proxmox import ModelVm
-from provision.values.errors import Refused
+from provision.values.diagnostics import Diagnostic
+from provision.values.effects import Consent, EffectClass
+from provision.values.errors import Permanent, Refused
 from tests.unit.roles_vm.world import HOSTS, INVENTORY, LEASES, World
 
 
@@ -68,6 +73,30 @@ def test_drift_is_shown_by_name_and_mended(world: World) -> None:
     vm = world.pve.vms[101]
     assert (vm.config["cores"], vm.pending, vm.running) == ("2", {}, True)
     assert world.plan().empty
+
+
+def test_a_lost_reservation_of_a_silent_vm_lifts_no_never(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.apply()
+    del world.router.files[f"{HOSTS}provision-site-vm-1"]
+    world.write(
+        INVENTORY.replace("allow: [power-cycle, console-loss", "never: [power-cycle], allow: [console-loss")
+        .replace("vm-1: { profile: small,", "vm-1: { profile: small, cores: 4,")
+    )  # fmt: skip
+    reached = world._open
+
+    def silent(spec: SystemSpec, endpoint: Endpoint) -> Driver:
+        if spec.name == "vm-1/ssh":
+            raise Permanent(Diagnostic("HOST_UNREACHABLE", "no answer", spec.name))
+        return reached(spec, endpoint)
+
+    monkeypatch.setattr(world, "_open", silent)
+    risks = {str(each.effect): each.consent for each in world.plan().risks}
+    assert risks[f"{EffectClass.POWER_CYCLE} vm-1"] is Consent.NEVER
+    world.pve.log.clear()
+    world.apply()
+    assert not [path for method, path, _ in world.pve.log if method == "POST" and "/101/" in path]
 
 
 def test_the_mac_of_an_existing_vm_wins(world: World) -> None:

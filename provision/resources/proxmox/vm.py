@@ -128,7 +128,7 @@ class Vm:
         """Return the requests that create or change it."""
         state = vm_seen(seen, self.vmid)
         if state is None:
-            return ApiCall(self._create_requests())
+            return ApiCall(self._create_requests(), births=self.name)
         foreign = self.foreign(state)
         if foreign is not None:
             return Impossible(foreign)
@@ -212,7 +212,7 @@ class Vm:
         if isinstance(removal, Impossible):
             return removal
         risks = (Effect(EffectClass.REPLACE, self.name),)
-        return ApiCall((*removal, *self._create_requests()), risks=risks)
+        return ApiCall((*removal, *self._create_requests()), risks=risks, births=self.name)
 
     def _cloud_init(self) -> dict[str, object]:
         born = self.cloud_init

@@ -78,6 +78,7 @@ class Item:
         restarts: the unit that must restart after it.
         risks: what its fix needs consent for.
         replaces: mending it makes something anew.
+        makes: the subject that mending it makes.
         by_hand: a person must do it.
         impossible: nothing may be done.
         within: seconds in which it comes true by itself.
@@ -94,6 +95,7 @@ class Item:
     impossible: bool = False
     within: float = 0.0
     merges: bool = False
+    makes: str = ""
 
     @property
     def key(self) -> Key:
@@ -128,7 +130,7 @@ class Item:
             effects.append(Effect(self.boots))
         if self.restarts:
             effects.append(Effect(EffectClass.RESTART, self.restarts))
-        return Fix(f"{self.name}={self.want}", tuple(effects), self.risks)
+        return Fix(f"{self.name}={self.want}", tuple(effects), self.risks, births=self.makes)
 
     def merge(self, other: Item) -> Item | None:
         if not self.merges:

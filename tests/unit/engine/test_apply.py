@@ -272,7 +272,7 @@ def guests(tmp_path: Path) -> FakeSite:
     """A hypervisor `pve` with an API and a guest `vm`."""
     create = FakeRole(
         "create",
-        lambda _: [Item("pve/api", "vm", "there")],
+        lambda _: [Item("pve/api", "vm", "there", makes="vm")],
         lambda _: {"pve/api": (Value("vm"),)},
         subjects=frozenset({"vm"}),
     )

@@ -57,7 +57,7 @@ def replacing(tmp_path: Path) -> FakeSite:
         "machine",
         lambda _: [
             Item("pve/api", "other", "1", risks=(CYCLE,)),
-            Item("pve/api", "vm", "new", risks=(REPLACE,), replaces=True),
+            Item("pve/api", "vm", "new", risks=(REPLACE,), replaces=True, makes="vm"),
         ],
         lambda _: {"pve/api": (Value("vm"),)},
         subjects=frozenset({"vm"}),
@@ -90,6 +90,36 @@ def test_what_may_be_replaced_needs_no_further_consent(tmp_path: Path) -> None:
     site = replacing(tmp_path)
     risks = site.plan(Options(allow=frozenset({EffectClass.REPLACE}))).plan.risks
     assert {each.effect: each.consent for each in risks} == {REPLACE: Consent.ALLOW, CYCLE: Consent.ALLOW}
+
+
+def test_what_is_called_like_a_silent_guest_is_not_its_birth(tmp_path: Path) -> None:
+    role = FakeRole(
+        "machine",
+        lambda _: [Item("router", "vm", "reserved"), Item("pve/api", "cores", "4", risks=(CYCLE,))],
+        lambda _: {"pve/api": (Value("vm"),), "router": ()},
+        subjects=frozenset({"vm"}),
+    )
+    site = FakeSite(
+        [role],
+        subjects=("pve", "vm"),
+        hosts={
+            "pve/api": Host({"vm": "there"}, is_api=True),
+            "router": Host(),
+            "vm/ssh": Host(down=True),
+        },
+        specs={
+            "pve/api": SystemSpec("pve/api", "proxmox", "pve", {}, here),
+            "router": SystemSpec("router", "host", "router", {}, here),
+            "vm/ssh": SystemSpec("vm/ssh", "host", "vm", {}, here),
+        },
+        policy={EffectClass.POWER_CYCLE: Consent.NEVER},
+        state=tmp_path,
+    )
+    assert [each.consent for each in site.plan().plan.risks] == [Consent.NEVER]
+    report = site.apply(Options(allow=frozenset({EffectClass.POWER_CYCLE})))
+    assert report.exit_code == ExitCode.WAITING
+    assert site.hosts["router"].values == {"vm": "reserved"}
+    assert "cores" not in site.hosts["pve/api"].values
 
 
 def test_what_is_final_is_looked_at_once_more_right_before(tmp_path: Path) -> None:

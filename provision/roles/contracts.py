@@ -8,8 +8,12 @@ A role is a module in this package, found by its name, with these members:
     def declared(inventory, subject) -> bool           nothing declared: no step
     def questions(inventory, subject) -> Mapping[str, tuple[Query, ...]]      facts it needs, by system
     def resources(context) -> tuple[Resource, ...]     in the order in which they are brought about
-    def retired(context) -> tuple[Resource, ...]       what must go before anything comes (optional)
-    def orphans(context) -> tuple[Resource, ...]       what left the inventory, as absent (optional)
+    def retired(context) -> tuple[Resource, ...]       what destroy removes; alternatives not chosen
+    def keepers(inventory) -> Mapping[Subject, Mapping[str, tuple[Query, ...]]]
+        who may hold things that left the inventory, and what to ask for them (optional, with `orphans`)
+    def orphans(context) -> tuple[Resource, ...]
+        what left the inventory, as absent; `context.subject` is a keeper. Called again once what it
+        named was asked
 """
 
 from __future__ import annotations

@@ -77,16 +77,27 @@ def retired(context: Context) -> tuple[Resource, ...]:
     return (backend(inventory, dhcp).remove(wanted, _source(inventory, context.subject)),)
 
 
+def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+    """Ask the router for its reservations, whether or not one is declared."""
+    dhcp = _dhcp(inventory)
+    if dhcp is None or dhcp.backend != "dnsmasq":
+        return {}
+    return {Subject("cluster", names.ROUTER): {names.ROUTER: backend(inventory, dhcp).questions()}}
+
+
 def orphans(context: Context) -> tuple[Resource, ...]:
-    """Return our reservations of hosts that the inventory does not name any more, as absent; told once."""
+    """Return our reservations of hosts for which the inventory wants none any more, as absent."""
     inventory = context.inventory
     dhcp = _dhcp(inventory)
-    first = next((each.name for each in inventory.nodes.values() if each.is_virtual and each.manage), "")
-    if dhcp is None or dhcp.backend != "dnsmasq" or context.subject.name != first:
+    if dhcp is None:
         return ()
     router = backend(inventory, dhcp)
-    known = {each.managed_hostname or each.name for each in inventory.nodes.values()}
-    known |= set(inventory.hypervisors)
+    known = {
+        each.managed_hostname or each.name
+        for each in inventory.nodes.values()
+        if not each.manage or declared(inventory, Subject("node", each.name))
+    }
+    known |= {each.name for each in inventory.hypervisors.values() if each.reserve_address}
     found = router.reservations(context.seen(names.ROUTER))
     ours = () if isinstance(found, CannotTell) else found
     return tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from provision.inventory import Inventory
+from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.values.diagnostics import Diagnostic
@@ -42,14 +42,14 @@ def is_marked(inventory: Inventory, node: Node, found: Marker | None) -> bool:
     return found is not None and (found.inventory, found.node) == (inventory.name, node.name)
 
 
-def snippet_file(inventory: Inventory, node: Node) -> str:
+def snippet_file(inventory: Inventory, node: str) -> str:
     """Return the file name of the vendor snippet with the first host key."""
-    return f"provision-{inventory.name}-{node.name}.yaml"
+    return f"provision-{inventory.name}-{node}.yaml"
 
 
 def snippet_volume(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> str:
     """Return the volume of the vendor snippet."""
-    return f"{hypervisor.storage.snippets}:snippets/{snippet_file(inventory, node)}"
+    return f"{hypervisor.storage.snippets}:snippets/{snippet_file(inventory, node.name)}"
 
 
 def vmid(inventory: Inventory, node: Node) -> int:
@@ -74,3 +74,12 @@ def vmid(inventory: Inventory, node: Node) -> int:
 def nodes_of(inventory: Inventory, hypervisor: str) -> tuple[Node, ...]:
     """Return the VMs of a hypervisor, in the inventory's order."""
     return tuple(each for each in inventory.nodes.values() if each.hypervisor == hypervisor)
+
+
+def keepers(inventory: Inventory) -> tuple[Subject, ...]:
+    """Return the hypervisors that may hold marked things: those whose API the inventory can open."""
+    return tuple(
+        Subject("hypervisor", each.name)
+        for each in inventory.hypervisors.values()
+        if each.api.token is not None
+    )

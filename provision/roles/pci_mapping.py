@@ -10,7 +10,7 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.resources.contracts import CannotTell, Resource, Snapshot
 from provision.resources.host.pci import PciFunction, PciFunctions
 from provision.resources.host.query_file import FileText
-from provision.resources.proxmox.mapping import PciMapping
+from provision.resources.proxmox.mapping import PciMapping, description
 from provision.resources.proxmox.queries import Mappings, Permissions
 from provision.roles import names
 from provision.roles.contracts import Context
@@ -39,7 +39,7 @@ def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any,
 
 
 def resources(context: Context) -> tuple[Resource, ...]:
-    """Return a mapping for each card that a VM takes; mappings of ours for other cards go.
+    """Return a mapping for each card that a VM takes.
 
     Raises:
         Permanent: a card is not there, or the host's PCI functions cannot be read.
@@ -48,14 +48,16 @@ def resources(context: Context) -> tuple[Resource, ...]:
     hypervisor = inventory.hypervisors[context.subject.name]
     seen = context.seen(names.ssh(hypervisor.name))
     found: list[Resource] = []
-    for card in hypervisor.cards:
-        name = names.mapping(inventory, card)
+    for card in used(inventory, hypervisor.name):
         source = inventory.source(("hypervisors", hypervisor.name, "cards", card))
-        absent = card not in used(inventory, hypervisor.name)
-        entry = () if absent else _entry(hypervisor, card, seen, source)
         found.append(
             PciMapping(
-                names.api(hypervisor.name), hypervisor.node_name, name, entry, absent=absent, source=source
+                names.api(hypervisor.name),
+                hypervisor.node_name,
+                names.mapping(inventory, card),
+                _entry(hypervisor, card, seen, source),
+                inventory=inventory.name,
+                source=source,
             )
         )
     return tuple(found)
@@ -79,16 +81,33 @@ def retired(context: Context) -> tuple[Resource, ...]:
     )
 
 
+def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+    """Ask every hypervisor for its mappings, whether or not a VM takes a card there."""
+    return {each: {names.api(each.name): (Mappings(),)} for each in names.keepers(inventory)}
+
+
 def orphans(context: Context) -> tuple[Resource, ...]:
-    """Return mappings of ours for cards that the inventory does not name any more, as absent."""
+    """Return mappings of ours for cards that no node takes any more, as absent."""
     inventory = context.inventory
     hypervisor = inventory.hypervisors[context.subject.name]
-    declared_names = {names.mapping(inventory, each) for each in hypervisor.cards}
+    taken = {
+        names.mapping(inventory, card)
+        for node in names.nodes_of(inventory, hypervisor.name)  # what is not managed may use its card, too
+        for card in node.gpus
+    }
     seen = context.seen(names.api(hypervisor.name)).answers.get(Mappings())
     return tuple(
-        PciMapping(names.api(hypervisor.name), hypervisor.node_name, each.name, absent=True)
+        PciMapping(
+            names.api(hypervisor.name),
+            hypervisor.node_name,
+            each.name,
+            absent=True,
+            source=inventory.source(("hypervisors", hypervisor.name, "cards")),
+        )
         for each in (seen if isinstance(seen, tuple) else ())
-        if each.name.startswith(names.mapping_prefix(inventory)) and each.name not in declared_names
+        if each.name not in taken
+        and each.name.startswith(names.mapping_prefix(inventory))
+        and each.description == description(inventory.name)
     )
 
 

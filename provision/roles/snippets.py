@@ -20,6 +20,11 @@ _PLAIN = re.compile(r"[A-Za-z0-9/._-]+")
 
 def path(inventory: Inventory, hypervisor: Hypervisor, node: Node, seen: Snapshot | None = None) -> str:
     """Return the path of a node's vendor snippet on its hypervisor."""
+    return path_of(inventory, hypervisor, node.name, seen)
+
+
+def path_of(inventory: Inventory, hypervisor: Hypervisor, node: str, seen: Snapshot | None = None) -> str:
+    """Return the path of the vendor snippet of a node's name, which nobody may declare any more."""
     root = storage_path(hypervisor, seen) if seen is not None else DEFAULT
     return f"{root}/snippets/{names.snippet_file(inventory, node)}"
 

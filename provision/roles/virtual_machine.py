@@ -6,7 +6,8 @@ takes the snippet away. The VM's marker names every key that the guest may show:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,16 @@ from provision.resources.contracts import CannotTell, Resource
 from provision.resources.host.file import File
 from provision.resources.proxmox.guest import SnippetGone, vendor_data
 from provision.resources.proxmox.marker import TAG, Marker
-from provision.resources.proxmox.queries import Permissions, VmConfig, VmList, VmState, vm_seen
+from provision.resources.proxmox.queries import (
+    Permissions,
+    VmConfig,
+    VmEntry,
+    VmList,
+    VmState,
+    vm_seen,
+    vm_state,
+)
+from provision.resources.proxmox.storage_cfg import STORAGES
 from provision.resources.proxmox.vm import Vm
 from provision.resources.proxmox.vm_life import VmAbsent, VmPower, rebuilds
 from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
@@ -30,6 +40,8 @@ from provision.values.errors import UsageError
 
 NEEDS = ("hypervisor_host", "image", "pci_mapping", "dhcp_reservation")
 NEW_BOOT = False
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
+"""A node's name in a marker, which anybody may have edited, before it is part of a path."""
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -75,29 +87,69 @@ def resources(context: Context) -> tuple[Resource, ...]:
     return tuple(found)
 
 
+def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+    """Ask every hypervisor for its VMs, whether or not a node is declared there, and where snippets lie."""
+    return {
+        each: {names.api(each.name): (VmList(),), names.ssh(each.name): (STORAGES,)}
+        for each in names.keepers(inventory)
+    }
+
+
 def orphans(context: Context) -> tuple[Resource, ...]:
-    """Return VMs of this inventory that no node declares any more, as absent; told once a hypervisor."""
+    """Return VMs that carry this inventory's marker for a node that it has no more, as absent.
+
+    A copy that somebody made by hand carries the marker of a node that is still declared: it is theirs. So is
+    the number of a node that is not managed. Until a VM was looked at, whose it is stays open.
+    """
     inventory = context.inventory
-    node, hypervisor = pair(inventory, context.subject)
-    first = next(each.name for each in inventory.nodes.values() if each.hypervisor == hypervisor.name)
-    if first != node.name:
-        return ()
-    listed = context.seen(names.api(hypervisor.name)).answers.get(VmList())
-    declared_vms = {each.vmid for each in inventory.nodes.values()}
+    hypervisor = inventory.hypervisors[context.subject.name]
+    seen = context.seen(names.api(hypervisor.name))
+    listed = seen.answers.get(VmList())
+    kept = {each.vmid for each in inventory.nodes.values() if not each.manage}
+    found: list[tuple[VmEntry, Marker]] = []
+    for each in listed if isinstance(listed, tuple) else ():
+        here = each.kind == "qemu" and each.node == hypervisor.node_name
+        if not here or TAG not in each.tags or each.vmid in kept:
+            continue
+        if VmConfig(each.vmid) not in seen:
+            found.append((each, Marker(inventory.name, each.name)))
+            continue
+        state = vm_state(seen, each.vmid)
+        marker = state.marker if state is not None else None
+        if marker is not None and _left(inventory, each, marker):
+            found.append((each, Marker(inventory.name, marker.node)))
     return tuple(
-        VmAbsent(
-            names.api(hypervisor.name),
-            hypervisor.node_name,
-            each.vmid,
-            Marker(inventory.name, each.name),
-            source=inventory.source(("nodes",)),
-        )
-        for each in (listed if isinstance(listed, tuple) else ())
-        if each.kind == "qemu"
-        and each.node == hypervisor.node_name
-        and TAG in each.tags
-        and each.vmid not in declared_vms
+        each for entry, marker in found for each in _removed(context, hypervisor, entry, marker, found)
     )
+
+
+def _left(inventory: Inventory, entry: VmEntry, marker: Marker) -> bool:
+    """Whether a VM was made for a node that is declared no more, or has another number now."""
+    if marker.inventory != inventory.name:
+        return False
+    node = inventory.nodes.get(marker.node)
+    return node is None or (node.vmid != entry.vmid and entry.name == marker.node)
+
+
+def _removed(
+    context: Context,
+    hypervisor: Hypervisor,
+    entry: VmEntry,
+    marker: Marker,
+    found: Sequence[tuple[VmEntry, Marker]],
+) -> Iterator[Resource]:
+    """Yield a VM as absent, and with it the snippet that a run that died may have left."""
+    inventory = context.inventory
+    source = inventory.source(("nodes",))
+    alone = entry.name == marker.node and sum(each.node == marker.node for _, each in found) == 1
+    label = "" if alone else f"{entry.name} (VM {entry.vmid})"
+    yield VmAbsent(
+        names.api(hypervisor.name), hypervisor.node_name, entry.vmid, marker, source=source, label=label
+    )
+    host = context.seen(names.ssh(hypervisor.name))
+    if marker.node not in inventory.nodes and STORAGES in host and _NAME.fullmatch(marker.node):
+        path = snippets.path_of(inventory, hypervisor, marker.node, host)
+        yield SnippetGone(names.ssh(hypervisor.name), path, source=source)
 
 
 def _first_key(state: VmState) -> bool:

@@ -58,6 +58,7 @@ class ModelProxmox:
         others: further entries of the VM list: containers, VMs of other nodes.
         volumes: volumes by storage.
         mappings: PCI mappings by id: their entries.
+        descriptions: texts of mappings by id.
         rights: privileges by path.
         on_power: called with a VM and whether it runs now.
         faults: next answers by (method, path): an exception that is raised once.
@@ -70,6 +71,7 @@ class ModelProxmox:
     others: list[dict[str, Any]] = field(default_factory=list)
     volumes: dict[str, list[str]] = field(default_factory=lambda: {"local": [], "local-lvm": []})
     mappings: dict[str, list[str]] = field(default_factory=dict)
+    descriptions: dict[str, str] = field(default_factory=dict)
     rights: dict[str, dict[str, int]] = field(default_factory=lambda: {"/": dict.fromkeys(ALL_RIGHTS, 1)})
     on_power: Callable[[ModelVm, bool], None] | None = None
     faults: dict[tuple[str, str], Exception] = field(default_factory=dict)
@@ -133,7 +135,14 @@ class ModelProxmox:
 
     def _mapping_list(self, _data: dict[str, object]) -> object:
         return [
-            {"id": name, "map": list(entries), "checks": [], "digest": _sha(entries), "type": "pci"}
+            {
+                "id": name,
+                "map": list(entries),
+                "checks": [],
+                "digest": _sha(entries),
+                "type": "pci",
+                "description": self.descriptions.get(name, ""),
+            }
             for name, entries in self.mappings.items()
         ]
 
@@ -309,6 +318,7 @@ class ModelProxmox:
         if name in self.mappings:
             raise ApiError(500, f"pci ID '{name}' already defined")
         self.mappings[name] = _entries(data["map"])
+        self.descriptions[name] = str(data.get("description", ""))
         return None
 
     def _mapping_update(self, data: dict[str, object], name: str) -> object:
@@ -319,6 +329,7 @@ class ModelProxmox:
 
     def _mapping_delete(self, _data: dict[str, object], name: str) -> object:
         del self.mappings[name]
+        self.descriptions.pop(name, None)
         return None
 
 

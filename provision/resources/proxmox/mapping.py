@@ -23,7 +23,10 @@ from provision.resources.proxmox import formats
 from provision.resources.proxmox.queries import Mappings, PciMap
 from provision.values.diagnostics import Diagnostic, Source
 
-DESCRIPTION = "made by provision"
+
+def description(inventory: str) -> str:
+    """Return what a mapping's description says about whose it is."""
+    return f"made by provision: inventory={inventory}" if inventory else "made by provision"
 
 
 def _seen(seen: Snapshot, name: str) -> PciMap | CannotTell | None:
@@ -47,6 +50,7 @@ class PciMapping:
         name: id of the mapping.
         entry: wanted parts (`path`, `id`, `subsystem-id`, `iommugroup`) by name.
         absent: our entry, and with it an empty mapping, must not be there.
+        inventory: name of the inventory that makes it.
         source: inventory line.
     """
 
@@ -55,6 +59,7 @@ class PciMapping:
     name: str
     entry: tuple[tuple[str, str], ...] = ()
     absent: bool = False
+    inventory: str = ""
     source: Source | None = None
 
     @property
@@ -105,7 +110,7 @@ class PciMapping:
             return ApiCall((Request("DELETE", path),))
         entries = [*others, formats.join(self.wanted)]
         if there is None:
-            data = {"id": self.name, "description": DESCRIPTION, "map": entries}
+            data = {"id": self.name, "description": description(self.inventory), "map": entries}
             return ApiCall((Request("POST", "/cluster/mapping/pci", data),))
         return ApiCall((self._put(path, entries, there),))
 

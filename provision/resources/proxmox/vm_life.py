@@ -193,6 +193,7 @@ class VmAbsent:
         vmid: its number.
         marker: whose it must be.
         source: inventory line.
+        label: how it is called instead of by its node, where that is not told apart.
     """
 
     system: str
@@ -200,11 +201,12 @@ class VmAbsent:
     vmid: int
     marker: Marker
     source: Source | None = None
+    label: str = ""
 
     @property
     def key(self) -> Key:
         """Identity: the node's name, the same as the VM's."""
-        return Key(self.system, "vm", self.marker.node)
+        return Key(self.system, "vm", self.label or self.marker.node)
 
     def queries(self) -> tuple[VmConfig, ...]:
         """Ask for the VM."""

@@ -1,0 +1,160 @@
+"""What is managed and has left the inventory: told by what keeps it, whatever is still declared there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from provision.engine.expand import Desired
+from provision.engine.model import Step, StepId, StepPlan
+from provision.engine.session import AwayError, Session
+from provision.engine.work import Expander, Work, difference
+from provision.engine.world import Options, World
+from provision.inventory import Subject
+from provision.resources.contracts import Resource
+from provision.values.diagnostics import Diagnostic, Severity
+from provision.values.errors import ProvisionError
+
+ORPHANS = "orphans"
+"""Role name of the steps that remove them."""
+ROUNDS = 4
+"""A role names what it must look at, then what that belongs to, then what belongs to it."""
+
+
+class Orphans:
+    """What the roles of one call find that nobody declares any more.
+
+    Args:
+        world: the site; a role with `keepers` says where its things may lie.
+        options: targets and steps: what was not chosen is not asked.
+    """
+
+    def __init__(self, world: World, options: Options) -> None:
+        self.works: list[Work] = []
+        self.warnings: list[Diagnostic] = []
+        self._found: dict[StepId, tuple[Resource, ...]] = {}
+        self._problems: dict[str, Diagnostic] = {}
+        for entry in world.playbook.entries:
+            role = world.roles.get(entry.role)
+            if role is None or not hasattr(role, "keepers"):
+                continue
+            if options.steps and entry.role not in options.steps:
+                continue
+            for keeper, asked in role.keepers(world.inventory).items():
+                if not options.targets or keeper.name in options.targets:
+                    self.works.append(Work(Step(StepId(entry.role, keeper.name), keeper), role, asked))
+
+    def look(
+        self, expander: Expander, session: Session, ask: Callable[[Iterable[Resource]], None], told: set[str]
+    ) -> None:
+        """Let the roles look, and again at what their own words made known.
+
+        Args:
+            expander: calls a role.
+            session: the answers.
+            ask: asks what resources look at.
+            told: systems whose silence is told by a step.
+        """
+        for _ in range(ROUNDS):
+            before = self._found
+            self._found = {work.step.id: self._called(expander, work) for work in self.works}
+            if self._found == before:
+                break
+            ask(each for found in self._found.values() for each in found)
+        silent = {name for work in self.works for name in work.questions if session.snapshot(name) is None}
+        for name in sorted(silent):
+            system = session.systems.get(name)
+            error = system.error if system is not None else None
+            if error is None or isinstance(error, AwayError):
+                continue
+            reason = error.diagnostics[0]
+            self._problems.setdefault(name, reason)
+            if name not in told:
+                summary = f"cannot tell what is left on {name}: {reason.summary}"
+                self.warnings.append(
+                    replace(reason, code="ORPHANS_UNKNOWN", summary=summary, severity=Severity.WARNING)
+                )
+
+    def _called(self, expander: Expander, work: Work) -> tuple[Resource, ...]:
+        try:
+            return expander.orphans(work)
+        except ProvisionError as error:
+            for each in error.diagnostics:
+                if each not in self.warnings:
+                    self.warnings.append(replace(each, severity=Severity.WARNING))
+            return ()
+
+    def keys(self, session: Session) -> tuple[str, ...]:
+        """Return the keys of what is there, each once."""
+        resources = (each for found in self._found.values() for each in found)
+        return tuple(
+            dict.fromkeys(
+                str(each.key)
+                for each in resources
+                if (seen := session.snapshot(each.key.system)) is not None and each.changes(seen)
+            )
+        )
+
+    def removals(self, session: Session, works: Sequence[Work], *, destroying: bool) -> list[Work]:
+        """Return a step for each keeper that removes what is there; steps that act on its systems come after.
+
+        Args:
+            session: the answers.
+            works: all other steps.
+            destroying: a keeper that does not answer is a step that was not reached.
+        """
+        by_keeper: dict[Subject, list[Work]] = {}
+        for work in self.works:
+            by_keeper.setdefault(work.step.subject, []).append(work)
+        found = []
+        for keeper, theirs in by_keeper.items():
+            step = Step(StepId(ORPHANS, keeper.name), keeper)
+            # As in a removal: what came last goes first.
+            resources = [each for work in reversed(theirs) for each in self._found.get(work.step.id, ())]
+            removal = removal_of(step, resources, session)
+            if removal is None and destroying:
+                names = [name for work in theirs for name in work.questions if name in self._problems]
+                if names:
+                    removal = Work(step, None, {})
+                    reason = self._problems[names[0]]
+                    removal.plan = StepPlan(step, unreached=reason.summary, problem=reason)
+            if removal is None:
+                continue
+            found.append(removal)
+            for work in works:
+                if work.role is None or work.systems & removal.systems:
+                    work.step = replace(work.step, after=work.step.after | {step.id})
+                    work.plan = StepPlan(work.step)
+        return found
+
+
+def removal_of(step: Step, resources: Iterable[Resource], session: Session) -> Work | None:
+    """Return a step without a role that removes what of some resources is there; None without any.
+
+    Args:
+        step: what it is called.
+        resources: as absent, in the order in which they go.
+        session: the answers.
+    """
+    desired = Desired()
+    removal = Work(step, None, {}, desired.states(desired.unite(step.id, resources)))
+    changes = []
+    for resource in removal.resources:
+        seen = session.snapshot(resource.key.system)
+        gone = difference(resource, seen) if seen is not None else None
+        if gone is not None:
+            changes.append(gone.planned())
+    if not changes:
+        return None
+    removal.plan = StepPlan(step, tuple(changes), len(removal.resources) - len(changes))
+    removal.epochs = session.epochs(removal.systems)
+    return removal
+
+
+def asked_of(works: Iterable[Work]) -> Mapping[str, set[object]]:
+    """Return what works ask, by system."""
+    found: dict[str, set[object]] = {}
+    for work in works:
+        for system, queries in work.questions.items():
+            found.setdefault(system, set()).update(queries)
+    return found

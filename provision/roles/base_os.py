@@ -106,8 +106,20 @@ def _keys(inventory: Inventory, node: Node, system: str) -> tuple[Resource, ...]
         return ()
     source = inventory.source(("access", "authorized_keys"))
     login = inventory.login(node.name)
-    own = () if login.key is None else (_public(Path(f"{login.key}.pub"), inventory),)
-    return authorized_keys(system, login.user, (*own, *wanted), source=source)
+    if login.key is None:
+        raise UsageError(
+            Diagnostic(
+                "ACCESS_KEY_UNKNOWN",
+                f"access.authorized_keys is managed, and no key is declared by which provision logs in to"
+                f" {node.name}: the list would lock it out",
+                subject=node.name,
+                source=source,
+                untouched="the login's keys were left as they are",
+                remedy="declare access.key (its .pub beside it), or leave access.authorized_keys out",
+            )
+        )
+    own = _public(Path(f"{login.key}.pub"), inventory)
+    return authorized_keys(system, login.user, (own, *wanted), source=source)
 
 
 def _public(path: Path, inventory: Inventory) -> str:

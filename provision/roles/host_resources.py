@@ -165,7 +165,7 @@ def _module(
 ) -> Resource:
     if declared_one.blacklisted:
         return ModprobeBlacklist(site.system, f"no-{name}", (name,), site.reboot, source=source)
-    return KernelModule(site.system, name, options, source=source)
+    return KernelModule(site.system, name, options, reboot=site.reboot, source=source)
 
 
 def _command(site: _Site, declared_one: CommandResource, filled: Any, source: Source | None) -> Command:

@@ -1,8 +1,9 @@
 """The hypervisor's host: drivers kept off the cards that its VMs get, and the kernel command line.
 
 Which modules: those that the aliases of every installed kernel name for the card, their companions without an
-alias, and `blacklist_extra`. Drivers that hosts need for other devices are never kept off: PVE takes the
-functions from these when a VM starts. No card is bound to vfio-pci early; PVE does it at the VM's start.
+alias, and `blacklist_extra`. Drivers that hosts need for other devices are kept off only where the inventory
+names them: PVE takes the functions from these when a VM starts. No card is bound to vfio-pci early; PVE does
+it at the VM's start.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from provision.facts.hypervisor import HypervisorFacts, hypervisor_facts, hyperv
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Card, Hypervisor
 from provision.resources.contracts import CannotTell, Resource
-from provision.resources.host.kernel import KernelArguments, ModprobeBlacklist
+from provision.resources.host.kernel import LOADERS, KernelArguments, ModprobeBlacklist
 from provision.resources.host.pci import CardUnbound
-from provision.resources.host.query_kernel import module_name, united_arguments
+from provision.resources.host.query_kernel import BootState, module_name, united_arguments
 from provision.roles import names
 from provision.roles.contracts import Context
 from provision.roles.hosts import reboot_of
@@ -87,7 +88,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
     source = inventory.source(("hypervisors", host.name, "cards"))
     found: list[Resource] = [ModprobeBlacklist(system, BLACKLIST, modules, reboot, source=source)]
     loader = host_facts(seen).loader
-    if wanted or loader == "grub":  # without arguments, a file of ours from before must go
+    if wanted or loader in LOADERS:  # without arguments, what we added before must go
         found.append(KernelArguments(system, wanted, loader, reboot, source=source))
     for alias, card in host.cards.items():
         where = inventory.source(("hypervisors", host.name, "cards", alias))
@@ -105,17 +106,45 @@ def retired(context: Context) -> tuple[Resource, ...]:
     loader = host_facts(context.seen(system)).loader
     found: list[Resource] = [ModprobeBlacklist(system, BLACKLIST, ())]
     wanted = _arguments(context, host)
-    if wanted:
+    if wanted or loader in LOADERS:
         found.append(KernelArguments(system, wanted, loader, reboot, absent=True))
     return tuple(found)
 
 
+def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+    """Ask the hosts that declare nothing of this role (any more) for our files."""
+    found: dict[Subject, Mapping[str, tuple[Any, ...]]] = {}
+    for host in inventory.hypervisors.values():
+        subject = Subject("hypervisor", host.name)
+        if host.manage and not declared(inventory, subject):
+            asked = (each for resource in _files(inventory, subject) for each in resource.queries())
+            found[subject] = {names.ssh(host.name): tuple(dict.fromkeys((*asked, BootState())))}
+    return found
+
+
+def orphans(context: Context) -> tuple[Resource, ...]:
+    """Return our files on a host that declares nothing of this role any more, as absent.
+
+    Which arguments were ours in `/etc/kernel/cmdline` is told by nothing there: they stay.
+    """
+    blacklist, arguments = _files(context.inventory, context.subject)
+    loader = host_facts(context.seen(names.ssh(context.subject.name))).loader
+    return (blacklist, arguments) if loader == "grub" else (blacklist,)
+
+
+def _files(inventory: Inventory, subject: Subject) -> tuple[ModprobeBlacklist, KernelArguments]:
+    system = names.ssh(subject.name)
+    gone = KernelArguments(system, (), "grub", reboot_of(inventory, subject), absent=True)
+    return ModprobeBlacklist(system, BLACKLIST, ()), gone
+
+
 def _modules(context: Context, host: Hypervisor) -> tuple[str, ...]:
     facts = hypervisor_facts(context.seen(names.ssh(host.name)))
-    found: set[str] = set(map(module_name, host.blacklist_extra))
+    derived: set[str] = set()
     for alias, card in host.cards.items():
-        found |= modules_of_card(context, facts, alias, card)
-    return tuple(sorted(found - NEVER))
+        derived |= modules_of_card(context, facts, alias, card)
+    # What somebody wrote down is meant: only what follows from a card by itself is held back.
+    return tuple(sorted((derived - NEVER) | set(map(module_name, host.blacklist_extra))))
 
 
 def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: Card) -> set[str]:

@@ -159,3 +159,18 @@ GRUB_CASES = (
     ("modprobe.blacklist=a", ("modprobe.blacklist=a,b",), "modprobe.blacklist=a modprobe.blacklist=a,b"),
 )
 """GRUB_CMDLINE_LINUX_DEFAULT, our arguments, and what GRUB hands to the kernel."""
+
+FSTAB_CASES = (
+    (b"", b""),
+    (b"/dev/vda1 / ext4 defaults 0 1\n", b"/dev/vda1 / ext4 defaults 0 1\n"),
+    (b"/dev/vdb none swap sw 0 0\n", b"# off by provision: /dev/vdb none swap sw 0 0\n"),
+    (
+        b"# Gr\xfc\xdfe\n\n  UUID=1\tnone\tswap\tsw\n/s none swap",
+        b"# Gr\xfc\xdfe\n\n# off by provision:   UUID=1\tnone\tswap\tsw\n# off by provision: /s none swap\n",
+    ),
+    (
+        b"# /dev/vdb none swap sw\n/dev/swap /swap ext4\n\n",
+        b"# /dev/vdb none swap sw\n/dev/swap /swap ext4\n\n",
+    ),
+)
+"""A file like /etc/fstab, and what it is without swap."""

@@ -122,6 +122,8 @@ def _unit(state: HostState, query: UnitState) -> object:
     if unit is None:
         return UnitStatus()
     active, sub = ("active", "running") if unit.active else ("inactive", "dead")
+    if unit.waiting:
+        active, sub = "activating", "auto-restart"
     load = "masked" if unit.file == "masked" else "loaded"
     return UnitStatus(load, active, sub, unit.file, unit.needs_reload)
 

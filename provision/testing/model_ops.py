@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from provision.resources.host import ops, ops_grow
+from provision.resources.host import ops, ops_edit, ops_grow
 from provision.resources.host.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
+from provision.resources.host.query_file import digest_of
 from provision.resources.host.query_kernel import module_name
 from provision.testing.model_answers import blacklist_of, resolved
 from provision.testing.model_state import HostState, ModelFile, ModelUnit
@@ -46,6 +47,26 @@ def _set_line(state: HostState, op: ops.SetLine) -> None:
         raise OperationFailedError(f"refused: {op.path} is a symbolic link or a directory")
     content = present.content if present is not None else b""
     _write(state, ops.WriteFile(op.path, ops.with_line(content, op.line, op.word), mode=""))
+
+
+def _comment_out_swap(state: HostState, op: ops_edit.CommentOutSwap) -> None:
+    present = state.files.get(op.path)
+    if present is None:
+        return
+    if present.type != "file":
+        raise OperationFailedError(f"refused: {op.path} is a symbolic link or a directory")
+    _write(state, ops.WriteFile(op.path, ops_edit.without_swap(present.content), mode=""))
+
+
+def _replace_seen(state: HostState, op: ops_edit.ReplaceSeen) -> None:
+    path = resolved(state, op.path)
+    present = state.files.get(path)
+    found = digest_of(present.content) if present is not None and present.type == "file" else ""
+    if present is None or found not in (op.wanted, op.seen):
+        raise OperationFailedError(op.refusal)
+    if found == op.seen:
+        state.files[op.copy] = replace(present)
+        _write(state, ops.WriteFile(op.path, op.content, mode=""))
 
 
 def mode_of(mode: str) -> str:
@@ -156,7 +177,7 @@ def _hold(state: HostState, op: ops.HoldPackages) -> None:
 
 def _started(state: HostState, name: str) -> None:
     unit = state.units[name]
-    unit.active = True
+    unit.active, unit.waiting = True, False
     unit.read = state.config_digest(unit)
 
 
@@ -170,7 +191,7 @@ def _set_unit(state: HostState, op: ops.SetUnit) -> None:
         if not unit.active:
             _started(state, op.name)
     elif op.verb == "stop":
-        unit.active = False
+        unit.active = unit.waiting = False
     elif op.verb == "unmask":
         unit.file = "disabled" if unit.file == "masked" else unit.file
     elif unit.file in ("enabled", "disabled"):
@@ -236,6 +257,8 @@ def _command(state: HostState, op: ops.RunCommand) -> None:
 _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.WriteFile: _write,
     ops.SetLine: _set_line,
+    ops_edit.CommentOutSwap: _comment_out_swap,
+    ops_edit.ReplaceSeen: _replace_seen,
     ops.RemoveFile: _remove,
     ops.MakeDirectory: _make_directory,
     ops.RemoveDirectory: _remove_directory,
@@ -347,7 +370,7 @@ def boot(state: HostState) -> None:
         if found and file in state.sysctls:
             state.sysctls[file] = value.strip()
     for name, unit in state.units.items():
-        unit.needs_reload = False
+        unit.needs_reload = unit.waiting = False
         unit.active = unit.active if unit.file == "static" else unit.file == "enabled"
         if unit.active:
             _started(state, name)

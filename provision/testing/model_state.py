@@ -45,6 +45,7 @@ class ModelUnit:
         needs_reload: its file changed since systemd read it.
         config: path prefixes that it reads when it starts.
         read: digest of these files as they were when it started.
+        waiting: it died, and systemd will start it again.
     """
 
     active: bool = True
@@ -52,6 +53,7 @@ class ModelUnit:
     needs_reload: bool = False
     config: tuple[str, ...] = ()
     read: str = ""
+    waiting: bool = False
 
 
 @dataclass(slots=True)
@@ -172,9 +174,7 @@ class HostState:
         self._check_boot()
         for name in self.held - set(self.packages):
             raise ImpossibleStateError(f"package {name} is held and not installed")
-        for name, unit in self.units.items():
-            if unit.active and unit.file.startswith("masked"):
-                raise ImpossibleStateError(f"unit {name} is masked and cannot have been started")
+        self._check_units()
         for each in self.functions:
             if each.driver == "vfio-pci":
                 if not self.iommu.active:
@@ -196,6 +196,13 @@ class HostState:
             if above is not None and above.type != "directory":
                 raise ImpossibleStateError(f"{path} lies below {parent}, which is no folder")
             parent = parent.rpartition("/")[0]
+
+    def _check_units(self) -> None:
+        for name, unit in self.units.items():
+            if unit.active and unit.file.startswith("masked"):
+                raise ImpossibleStateError(f"unit {name} is masked and cannot have been started")
+            if unit.active and unit.waiting:
+                raise ImpossibleStateError(f"unit {name} runs and waits to be started again")
 
     def _check_boot(self) -> None:
         if self.running not in self.kernels:

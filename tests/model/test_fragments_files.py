@@ -13,8 +13,9 @@ from provision.resources.contracts import CannotTell, Fix, Impossible
 from provision.resources.host.file import File
 from provision.resources.host.kernel import KernelArguments
 from provision.resources.host.ops import temporary_prefix
-from provision.resources.host.query_file import FileState, FileText, LinkTarget
-from provision.testing.host_cases import FILE_CASES, GRUB_CASES, Case
+from provision.resources.host.ops_edit import CommentOutSwap, ReplaceSeen, without_swap
+from provision.resources.host.query_file import FileState, FileText, LinkTarget, digest_of
+from provision.testing.host_cases import FILE_CASES, FSTAB_CASES, GRUB_CASES, Case
 from provision.testing.model_host import HostState, ModelFile, ModelHost
 from provision.values.cancel import Cancel
 from provision.values.effects import Effect, EffectClass
@@ -214,3 +215,35 @@ def test_grub_sources_the_drop_in(
         f'. "{tmp_path}/drop-in.cfg"\nprintf %s "$GRUB_CMDLINE_LINUX_DEFAULT"',
     )
     assert frame.stdout.decode().strip() == expected
+
+
+@pytest.mark.parametrize(("before", "after"), FSTAB_CASES)
+def test_swap_lines_become_comments_and_every_other_byte_stays(
+    shell: str, before: bytes, after: bytes, tmp_path: Path
+) -> None:
+    fstab = tmp_path / "fstab"
+    fstab.write_bytes(before)
+    fstab.chmod(0o640)
+    for _ in range(2):
+        frame = run(shell, CommentOutSwap(str(fstab)).shell())
+        assert frame.rc == 0, frame.stderr
+        assert fstab.read_bytes() == after == without_swap(before)
+    assert fstab.stat().st_mode & 0o777 == 0o640
+    assert [each.name for each in tmp_path.iterdir()] == ["fstab"]
+
+
+def test_a_file_that_somebody_changed_since_is_not_replaced(shell: str, tmp_path: Path) -> None:
+    line, copy = tmp_path / "it's a cmdline", tmp_path / "it's a copy"
+    replace = ReplaceSeen(str(line), b"root=a new\n", digest_of(b"root=a\n"), str(copy))
+    line.write_bytes(b"root=b\n")
+    frame = run(shell, replace.shell())
+    assert (frame.rc, line.read_bytes(), copy.exists()) == (1, b"root=b\n", False)
+    assert b"changed since it was looked at" in frame.stderr
+    line.unlink()
+    assert run(shell, replace.shell()).rc == 1
+    assert not line.exists()
+    line.write_bytes(b"root=a\n")
+    for _ in range(2):  # a killed run is taken up again
+        frame = run(shell, replace.shell())
+        assert frame.rc == 0, frame.stderr
+        assert (line.read_bytes(), copy.read_bytes()) == (b"root=a new\n", b"root=a\n")

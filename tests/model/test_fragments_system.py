@@ -49,8 +49,8 @@ STUBS = {
         "if [ $verb = show ]; then shift 3\n"
         'for u do set -- $(get "$u"); l=loaded\n'
         "if [ $1 = not-found ]; then l=not-found; set -- '' inactive; fi\n"
-        "printf 'LoadState=%s\\nActiveState=%s\\nSubState=x\\nUnitFileState=%s\\nNeedDaemonReload=no\\n\\n' "
-        '$l "$2" "$1"; done; exit 0; fi\n'
+        "printf 'LoadState=%s\\nActiveState=%s\\nSubState=%s\\nUnitFileState=%s\\nNeedDaemonReload=no\\n\\n' "
+        '$l "$2" "${3:-x}" "$1"; done; exit 0; fi\n'
         'shift; u=$1; set -- $(get "$u")\n'
         "case $verb in enable) set -- enabled $2;; disable|unmask) set -- disabled $2;; "
         "start) [ $1 != masked ] || exit 1; set -- $1 active;; stop) set -- $1 inactive;; esac\n"
@@ -147,7 +147,10 @@ def test_lists_are_not_fetched_where_they_are_fresh(
     assert " update" not in (tmp_path / "state" / "log").read_text(encoding="ascii")
 
 
-@pytest.mark.parametrize("before", ["enabled active", "disabled inactive", "masked inactive"])
+@pytest.mark.parametrize(
+    "before",
+    ["enabled active", "disabled inactive", "masked inactive", "enabled activating auto-restart"],
+)
 @pytest.mark.parametrize(("running", "enabled"), [(True, True), (False, False)])
 def test_services_converge_with_stand_ins(
     shell: str, tools: dict[str, object], tmp_path: Path, before: str, running: bool, enabled: bool
@@ -160,6 +163,18 @@ def test_services_converge_with_stand_ins(
         assert isinstance(fix, Fix)
         assert run(shell, fix.script, **tools).rc == 0  # type: ignore[arg-type]  # a fixture's keywords
     assert service.changes(seen_by(shell, [service], **tools)) == ()
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_service_that_waits_for_its_next_try_neither_runs_nor_is_stopped(
+    shell: str, tools: dict[str, object], tmp_path: Path, running: bool
+) -> None:
+    unit = tmp_path / "state" / "unit-cron.service"
+    unit.write_text("enabled activating auto-restart", encoding="ascii")
+    service = Service("x/ssh", "cron", running)
+    assert [each.old for each in service.changes(seen_by(shell, [service], **tools))] == [
+        "activating (auto-restart)"
+    ]
 
 
 def test_units_are_told_apart_by_position(shell: str, tools: dict[str, object], tmp_path: Path) -> None:

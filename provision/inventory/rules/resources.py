@@ -67,5 +67,11 @@ def _file(resource: FileResource, path: Path, findings: Findings) -> None:
         found = " and ".join(given) or "nothing"
         summary = f"the file {resource.path} needs one of {', '.join(_CONTENTS)}; found {found}"
         findings.add("INVENTORY_VALUE", summary, path)
+    if resource.sensitive and resource.line is not None:
+        summary = (
+            f"a line of {resource.path} cannot be sensitive: the file around it is read, and shown in plans;"
+            " declare the whole file, or a file of its own for what is secret"
+        )
+        findings.conflict(summary, (*path, "sensitive"))
     if resource.vars and resource.template is None and not resource.absent:
         findings.conflict(f"the file {resource.path} has vars but no template", (*path, "vars"))

@@ -17,7 +17,7 @@ from provision.resources.contracts import (
     Settles,
     Snapshot,
 )
-from provision.resources.host import ops
+from provision.resources.host import ops, ops_edit
 from provision.resources.host.base import cannot_tell, checked_name, unknown
 from provision.resources.host.file import File
 from provision.resources.host.query_file import FileText, digest_of
@@ -36,7 +36,11 @@ from provision.values.effects import Effect, EffectClass
 HEADER = "# Written by provision; changes are overwritten.\n"
 CMDLINE = FileText("/proc/cmdline")
 KERNEL_CMDLINE = "/etc/kernel/cmdline"
+ADDED = "/etc/kernel/provision-arguments"
+"""What provision has added to KERNEL_CMDLINE: of that line only this is ever taken out again."""
 GRUB_DROP_IN = "/etc/default/grub.d/50-provision.cfg"
+LOADERS = ("grub", "systemd-boot")
+"""Boot loaders whose arguments are managed."""
 INITRAMFS = Effect(EffectClass.INITRAMFS)
 BOOT_LOADER = Effect(EffectClass.BOOT_LOADER)
 
@@ -83,6 +87,7 @@ class KernelModule:
         name: module name.
         options: module options (`a=1 b=2`); empty is none of ours.
         absent: our files must not be there; the module itself stays loaded until the next boot.
+        reboot: what makes a module that is loaded take other options; None leaves it with those it has.
         effects: what must happen after a change.
         source: inventory line.
     """
@@ -91,6 +96,7 @@ class KernelModule:
     name: str
     options: str = ""
     absent: bool = False
+    reboot: Effect | None = None
     effects: tuple[Effect, ...] = ()
     source: Source | None = field(default=None, compare=False)
 
@@ -155,7 +161,11 @@ class KernelModule:
         if isinstance(state, CannotTell):
             return cannot_tell(self.key, state.reason, self.source)
         more = [ops.LoadModule(self.name)] if not self.absent and state == "absent" else []
-        effects = (INITRAMFS, *self.effects) if options.changes(seen) else self.effects
+        effects = self.effects
+        if options.changes(seen):
+            # A module takes its options when it is loaded; there is no other safe way for one that is in use.
+            takes_reboot = self.reboot is not None and state == "loaded" and not self.absent
+            effects = (INITRAMFS, *effects, *filter(None, (self.reboot if takes_reboot else None,)))
         return together((options, load), seen, more, effects)
 
 
@@ -247,8 +257,8 @@ class KernelArguments:
 
     Args:
         system: `pve/ssh`.
-        arguments: like `nomodeset`, `modprobe.blacklist=a,b`; none removes our GRUB file.
-        absent: the arguments must not be there at the next boot; what is active is left alone.
+        arguments: like `nomodeset`, `modprobe.blacklist=a,b`; what was added before and is none of them goes.
+        absent: nothing that we added may be there at the next boot; what is active is left alone.
         loader: `grub` or `systemd-boot`, from the host's facts; anything else refuses.
         reboot: what makes them active.
         effects: what must happen besides after a change.
@@ -304,7 +314,7 @@ class KernelArguments:
     def queries(self) -> tuple[Any, ...]:
         """Return the questions: the active line, and where the next boot takes its own from."""
         if self.loader == "systemd-boot":
-            return CMDLINE, FileText(KERNEL_CMDLINE)
+            return CMDLINE, FileText(KERNEL_CMDLINE), FileText(ADDED)
         return CMDLINE, self.file.query
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
@@ -331,20 +341,29 @@ class KernelArguments:
             )
         return tuple(found)
 
-    def _next(self, line: str) -> str:
-        """Return the line of the next boot."""
-        if self.absent:
-            return without_arguments(line, self.arguments)
-        return united_arguments(line, self.arguments)
+    def _next(self, line: str, added: str) -> tuple[str, str]:
+        """Return the line of the next boot, and what of it is ours.
+
+        Args:
+            line: the line as it is.
+            added: what we added to it before.
+        """
+        wanted = () if self.absent else self.arguments
+        dropped = missing_arguments(" ".join(wanted), added.split())
+        ours = united_arguments(without_arguments(added, dropped), missing_arguments(line, wanted))
+        return united_arguments(without_arguments(line, dropped), wanted), _in_order(ours)
 
     def _at_boot(self, seen: Snapshot) -> tuple[Change, ...]:
         if self.loader == "systemd-boot":
-            line = seen[FileText(KERNEL_CMDLINE)]
-            if isinstance(line, CannotTell):
-                return (unknown("at boot", line, " ".join(self.arguments)),)
-            text = "" if line is None else " ".join(line.decode("utf-8", "replace").split())
-            wanted = self._next(text)
-            return (Change(Op.UPDATE, "at boot", text or None, wanted),) if wanted != text else ()
+            line, added = seen[FileText(KERNEL_CMDLINE)], seen[FileText(ADDED)]
+            for answer in (line, added):
+                if isinstance(answer, CannotTell):
+                    return (unknown("at boot", answer, " ".join(self.arguments)),)
+            text, before = _words(line), _ours(added)
+            wanted, ours = self._next(text, before)
+            if wanted != text:
+                return (Change(Op.UPDATE, "at boot", _readable(text) or None, _readable(wanted)),)
+            return (Change(Op.UPDATE, "ours", before or None, ours or None),) if ours != before else ()
         return tuple(
             replace(
                 each,
@@ -375,22 +394,29 @@ class KernelArguments:
         return together((self.file,), seen, (), effects)
 
     def _fix_line(self, seen: Snapshot, effects: tuple[Effect, ...]) -> Remedy:
-        line = seen[FileText(KERNEL_CMDLINE)]
-        if isinstance(line, CannotTell):
-            return cannot_tell(self.key, line.reason, self.source)
-        text = " ".join((line or b"").decode("utf-8", "replace").split())
+        line, added = seen[FileText(KERNEL_CMDLINE)], seen[FileText(ADDED)]
+        for answer in (line, added):
+            if isinstance(answer, CannotTell):
+                return cannot_tell(self.key, answer.reason, self.source)
+        text, before = _words(line), _ours(added)
         if not any(each.startswith("root=") for each in text.split()):
             return self._refused(
                 "KERNEL_CMDLINE_NO_ROOT",
                 f"{KERNEL_CMDLINE} names no root=: a host that boots by it would not come up",
                 f"write the whole line, with its root=, into {KERNEL_CMDLINE} by hand, then run again",
             )
-        wanted = self._next(text)
-        if wanted == text:
-            return ops.fix((), effects)
-        old = line or b""
-        backup = ops.WriteFile(f"{KERNEL_CMDLINE}.provision-{digest_of(old)[:8]}", old)
-        return ops.fix([backup, ops.WriteFile(KERNEL_CMDLINE, f"{wanted}\n".encode(), mode="")], effects)
+        wanted, ours = self._next(text, before)
+        done: list[ops.Operation] = []
+        both = _in_order(f"{before} {ours}")
+        if both != before:  # a run that is killed here takes out again what it had added
+            done.append(_record(both))
+        if wanted != text:
+            new, seen_as = f"{wanted}\n".encode("utf-8", "surrogateescape"), digest_of(line)
+            copy = f"{KERNEL_CMDLINE}.provision-{seen_as[:8]}"
+            done.append(ops_edit.ReplaceSeen(KERNEL_CMDLINE, new, seen_as, copy))
+        if ours != both:
+            done.append(_record(ours))
+        return ops.fix(done, effects)
 
     def _refused(self, code: str, summary: str, remedy: str) -> Impossible:
         return Impossible(
@@ -403,6 +429,34 @@ class KernelArguments:
                 remedy=remedy,
             )
         )
+
+
+def _words(line: bytes | None) -> str:
+    """Return a kernel command line with single blanks; no byte of it is lost."""
+    return " ".join((line or b"").decode("utf-8", "surrogateescape").split())
+
+
+def _readable(line: str) -> str:
+    return line.encode("utf-8", "replace").decode()
+
+
+def _ours(added: bytes | None) -> str:
+    """Return what the record says; remarks are no arguments."""
+    lines = (added or b"").decode("utf-8", "replace").split("\n")
+    return _in_order(" ".join(each for each in lines if not each.startswith("#")))
+
+
+def _in_order(arguments: str) -> str:
+    """Return arguments sorted, each member of a comma list by itself: one way to write a record down."""
+    found: set[str] = set()
+    for each in arguments.split():
+        pair = split_list(each)
+        found |= {each} if pair is None else {f"{pair[0]}={member}" for member in pair[1]}
+    return " ".join(sorted(found))
+
+
+def _record(ours: str) -> ops.Operation:
+    return ops.WriteFile(ADDED, f"{HEADER}{ours}\n".encode()) if ours else ops.RemoveFile(ADDED)
 
 
 def _like(line: str, argument: str) -> str | None:

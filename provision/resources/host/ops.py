@@ -123,6 +123,31 @@ def _ownership(owner: str, group: str) -> str:
     return f"{owner}:{group}" if group else owner
 
 
+def rewritten(path: str, command: str) -> str:
+    """Return a fragment that replaces a file, atomically, by what a command makes of it; mode and owner stay.
+
+    Args:
+        path: absolute path; a missing file is taken for an empty one and made 0644.
+        command: takes the file as its last argument, and writes to its stdout.
+    """
+    folder, prefix = path.rpartition("/")[0] or "/", temporary_prefix(path)
+    return "\n".join(
+        (
+            f"p={quote(path)}; d={quote(folder)}",
+            _refuse('[ -L "$p" ] || [ -d "$p" ]', path, "is a symbolic link or a directory"),
+            '[ -d "$d" ] || ( umask 022; mkdir -p -- "$d" )',
+            f'rm -f -- "$d"/{prefix}??????',
+            f't=$(mktemp "$d"/{prefix}XXXXXX)',
+            'if [ -e "$p" ]; then s=$p; chown "$(stat -c %u:%g -- "$p")" "$t"; m=$(stat -c %a -- "$p")',
+            "else s=/dev/null; m=644; fi",
+            f'{command} "$s" >"$t"',
+            'chmod "$m" "$t"',
+            'sync -- "$t" 2>/dev/null || sync',
+            'mv -fT -- "$t" "$p"',
+        )
+    )
+
+
 _AWK = """BEGIN { line = ENVIRON["PROVISION_LINE"]; word = ENVIRON["PROVISION_WORD"] }
 $0 == line || (word != "" && $1 == word) { if (word == "" || !done) print line; done = 1; next }
 { print }
@@ -145,24 +170,8 @@ class SetLine:
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        path, folder = quote(self.path), quote(self.path.rpartition("/")[0] or "/")
-        prefix = temporary_prefix(self.path)
-        return "\n".join(
-            (
-                f"p={path}; d={folder}",
-                _refuse('[ -L "$p" ] || [ -d "$p" ]', self.path, "is a symbolic link or a directory"),
-                '[ -d "$d" ] || ( umask 022; mkdir -p -- "$d" )',
-                f'rm -f -- "$d"/{prefix}??????',
-                f't=$(mktemp "$d"/{prefix}XXXXXX)',
-                'if [ -e "$p" ]; then s=$p; chown "$(stat -c %u:%g -- "$p")" "$t"; m=$(stat -c %a -- "$p")',
-                "else s=/dev/null; m=644; fi",
-                f"PROVISION_LINE={quote(self.line)} PROVISION_WORD={quote(self.word)} \\",
-                f'  awk {quote(_AWK)} "$s" >"$t"',
-                'chmod "$m" "$t"',
-                'sync -- "$t" 2>/dev/null || sync',
-                'mv -fT -- "$t" "$p"',
-            )
-        )
+        awk = f"PROVISION_LINE={quote(self.line)} PROVISION_WORD={quote(self.word)} awk {quote(_AWK)}"
+        return rewritten(self.path, awk)
 
 
 def with_line(content: bytes, line: str, word: str = "") -> bytes:

@@ -34,8 +34,22 @@ class UnitStatus:
 
     @property
     def running(self) -> bool:
-        """Whether it is active or becoming so."""
-        return self.active in ("active", "activating", "reloading", "refreshing")
+        """Whether it is active or becoming so; one that died and waits for its next try is neither."""
+        return not self.stopped and not self.waiting
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it is not active, and will not be by its own."""
+        return self.active not in ("active", "activating", "reloading", "refreshing")
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it died and systemd will start it again (`auto-restart`, `auto-restart-queued`)."""
+        return self.sub.startswith("auto-restart")
+
+    def is_as(self, running: bool) -> bool:
+        """Whether it runs, or is stopped, as is wished."""
+        return self.running if running else self.stopped
 
     @property
     def enabled(self) -> bool:
@@ -135,10 +149,9 @@ class Service:
         found: list[Change] = []
         if self.enabled is not None and not (status.enabled if self.enabled else status.disabled):
             found.append(Change(Op.UPDATE, "enabled", status.file or "disabled", _enabled(self.enabled)))
-        if self.running is not None and status.running != self.running:
-            found.append(
-                Change(Op.UPDATE, "running", status.active, "active" if self.running else "inactive")
-            )
+        if self.running is not None and not status.is_as(self.running):
+            old = f"{status.active} ({status.sub})" if status.waiting else status.active
+            found.append(Change(Op.UPDATE, "running", old, "active" if self.running else "inactive"))
         return tuple(found)
 
     def _wanted(self) -> str:
@@ -158,7 +171,7 @@ class Service:
         unborn = status.load == "not-found"
         if self.enabled is not None and (unborn or not (status.enabled if self.enabled else status.disabled)):
             done.append(ops.SetUnit(self.unit, "enable" if self.enabled else "disable"))
-        if self.running is not None and (unborn or status.running != self.running):
+        if self.running is not None and (unborn or not status.is_as(self.running)):
             done.append(ops.SetUnit(self.unit, "start" if self.running else "stop"))
         return ops.fix(done, self.effects)
 

@@ -18,7 +18,7 @@ from provision.resources.contracts import (
     Settles,
     Snapshot,
 )
-from provision.resources.host import ops
+from provision.resources.host import ops, ops_edit
 from provision.resources.host.base import cannot_tell, unknown
 from provision.resources.host.file import File
 from provision.resources.host.kernel import HEADER, part_changes, part_ops, together
@@ -286,10 +286,7 @@ class SwapIsOff:
             if isinstance(answer, CannotTell):
                 found.append(unknown(path, answer, None))
                 continue
-            lines = _text(answer).split("\n")
-            areas = (
-                _active(lines) if query is SWAPS else [each.split()[0] for each in lines if _is_swap(each)]
-            )
+            areas = _active(_text(answer).split("\n")) if query is SWAPS else _at_boot(answer or b"")
             if areas:
                 found.append(Change(Op.DELETE, path, ", ".join(areas), None))
         return tuple(found)
@@ -301,10 +298,8 @@ class SwapIsOff:
             if isinstance(answer, CannotTell):
                 return cannot_tell(self.key, answer.reason, self.source)
         done: list[ops.Operation] = []
-        lines = _text(seen[FSTAB]).split("\n")
-        if any(map(_is_swap, lines)):
-            kept = [f"# off by provision: {each}" if _is_swap(each) else each for each in lines]
-            done.append(ops.WriteFile(FSTAB.path, "\n".join(kept).encode(), mode=""))
+        if any(map(ops_edit.is_swap, (seen[FSTAB] or b"").split(b"\n"))):
+            done.append(ops_edit.CommentOutSwap(FSTAB.path))
         if _active(_text(seen[SWAPS]).split("\n")):
             done.append(ops.SwapOff())
         return ops.fix(done, self.effects)
@@ -314,9 +309,9 @@ def _active(lines: list[str]) -> list[str]:
     return [each.split()[0] for each in lines[1:] if each.split()]
 
 
-def _is_swap(line: str) -> bool:
-    fields = line.split()
-    return len(fields) > 2 and not fields[0].startswith("#") and fields[2] == "swap"  # noqa: PLR2004 - fstab(5)
+def _at_boot(fstab: bytes) -> list[str]:
+    lines = [each.decode("utf-8", "replace") for each in fstab.split(b"\n") if ops_edit.is_swap(each)]
+    return [each.split()[0] for each in lines]
 
 
 @dataclass(frozen=True, slots=True)

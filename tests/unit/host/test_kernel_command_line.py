@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from provision.resources.contracts import Fix, Impossible, Settles
-from provision.resources.host.kernel import GRUB_DROP_IN, KernelArguments
+from provision.resources.contracts import Action, Fix, Impossible, Settles, Verdict
+from provision.resources.host.kernel import ADDED, GRUB_DROP_IN, KERNEL_CMDLINE, KernelArguments
 from provision.resources.host.query_kernel import missing_arguments, united_arguments, without_arguments
 from provision.testing.host_cases import GRUB_CASES
 from provision.testing.model_host import ModelFile, ModelHost, hypervisor_state
 from provision.testing.model_ops import next_line
+from provision.values.cancel import Cancel
 from provision.values.effects import Effect, EffectClass
-from tests.unit.host.converge import converge, differing, seen_by
+from tests.unit.host.converge import converge, differing, killed_everywhere, quiet, seen_by
 
 S = "pve/ssh"
 REBOOT = Effect(EffectClass.REBOOT_HYPERVISOR)
@@ -119,6 +120,56 @@ def test_retired_arguments_leave_the_next_boot_alone(loader: str) -> None:
     assert host.state.boot_line == before
     assert host.state.boots == boots
     assert differing(host, [gone]) == []
+
+
+def _wanting(loader: str, *arguments: str) -> KernelArguments:
+    return KernelArguments(S, arguments, loader, REBOOT)
+
+
+@pytest.mark.parametrize("loader", ["grub", "systemd-boot"])
+def test_an_argument_that_is_no_longer_declared_goes(loader: str) -> None:
+    host = ModelHost(S, hypervisor_state(loader=loader))
+    before = host.state.boot_line
+    converge(host, [_wanting(loader, "pci=noaer", "nomodeset", "modprobe.blacklist=a,b")])
+    converge(host, [_wanting(loader, "nomodeset", "modprobe.blacklist=b")])
+    assert host.state.boot_line == f"{before} nomodeset modprobe.blacklist=b"
+    converge(host, [_wanting(loader)])
+    assert host.state.boot_line == before
+    assert ADDED not in host.state.files
+
+
+def test_what_somebody_else_put_there_stays() -> None:
+    state = hypervisor_state(loader="systemd-boot")
+    state.files[KERNEL_CMDLINE] = ModelFile(b"root=x quiet nomodeset modprobe.blacklist=a caf\xe9\n")
+    host = ModelHost(S, state)
+    converge(host, [_wanting("systemd-boot", "nomodeset", "modprobe.blacklist=a,b", "iommu=pt")])
+    converge(host, [_wanting("systemd-boot")])
+    assert (
+        host.state.files[KERNEL_CMDLINE].content == b"root=x quiet nomodeset modprobe.blacklist=a caf\xe9\n"
+    )
+
+
+def test_arguments_that_go_go_wherever_a_run_is_killed() -> None:
+    def make() -> ModelHost:
+        host = ModelHost(S, hypervisor_state(loader="systemd-boot"))
+        converge(host, [_wanting("systemd-boot", "pci=noaer", "modprobe.blacklist=a")])
+        host.boundaries = 0
+        return host
+
+    after = [_wanting("systemd-boot", "nomodeset", "modprobe.blacklist=b")]
+    assert killed_everywhere(make, lambda _host: after) > 2
+
+
+def test_a_line_that_somebody_changed_since_is_not_written_over() -> None:
+    host = ModelHost(S, hypervisor_state(loader="systemd-boot"))
+    wanted = _wanting("systemd-boot", "nomodeset")
+    fix = wanted.fix(seen_by(host, [wanted]))
+    assert isinstance(fix, Fix)
+    host.state.files[KERNEL_CMDLINE] = ModelFile(b"root=ZFS=other boot=zfs\n")
+    (result,) = host.act("run", [Action(wanted.key, "arguments", fix)], [], quiet, Cancel())
+    assert result.verdict == Verdict.FAILED
+    assert "run again" in result.output[0]
+    assert host.state.text(KERNEL_CMDLINE) == "root=ZFS=other boot=zfs\n"
 
 
 def test_no_known_loader_is_refused() -> None:

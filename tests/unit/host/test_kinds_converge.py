@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from provision.resources.contracts import CannotTell, Impossible, Key, Op, Resource, Snapshot
+from provision.resources.contracts import Action, CannotTell, Fix, Impossible, Key, Op, Resource, Snapshot
 from provision.resources.host.command import Command
 from provision.resources.host.file import Directory, File, FileLine
 from provision.resources.host.filesystem import RootFilesystem
@@ -20,6 +20,7 @@ from provision.resources.host.query_system import ClockStatus
 from provision.resources.host.service import Service
 from provision.resources.host.sysctl import Sysctl
 from provision.resources.host.system import HostKey, Hostname, SwapIsOff, TimeSync, Timezone
+from provision.testing.host_cases import FSTAB_CASES
 from provision.testing.model_host import (
     HostState,
     ModelFile,
@@ -28,8 +29,9 @@ from provision.testing.model_host import (
     guest_state,
     hypervisor_state,
 )
+from provision.values.cancel import Cancel
 from provision.values.effects import Effect, EffectClass
-from tests.unit.host.converge import converge, differing, seen_by
+from tests.unit.host.converge import converge, differing, quiet, seen_by
 
 S = "x/ssh"
 REBOOT = Effect(EffectClass.REBOOT_HYPERVISOR)
@@ -41,10 +43,10 @@ KEY = HostKey(S, SecretStr("-----BEGIN planted-key-----\n"), "ssh-ed25519 AAAAne
 Make = Callable[[], HostState]
 
 
-def _service(active: bool, file: str) -> Make:
+def _service(active: bool, file: str, waiting: bool = False) -> Make:
     def make() -> HostState:
         state = guest_state()
-        state.units["cron.service"] = ModelUnit(active, file)
+        state.units["cron.service"] = ModelUnit(active, file, waiting=waiting)
         return state
 
     return make
@@ -57,6 +59,13 @@ def _packages(**installed: str) -> Make:
         return state
 
     return make
+
+
+def _loaded() -> HostState:
+    state = guest_state()
+    state.modules.add("dummy")
+    state.base_modules = frozenset({"dummy"})
+    return state
 
 
 def _lvm() -> HostState:
@@ -80,10 +89,13 @@ CASES: tuple[tuple[str, Make, Sequence[Resource]], ...] = (
     ("service off to on", _service(active=False, file="disabled"), [Service(S, "cron", True, True)]),
     ("service on to off", _service(active=True, file="enabled"), [Service(S, "cron", False, False)]),
     ("service masked to on", _service(active=False, file="masked"), [Service(S, "cron", True, True)]),
+    ("service dying to on", _service(False, "enabled", waiting=True), [Service(S, "cron", True, True)]),
+    ("service dying to off", _service(False, "enabled", waiting=True), [Service(S, "cron", False, False)]),
     ("package and its service", guest_state, [Package(S, ("chrony",)), Service(S, "chrony", True, True)]),
     ("sysctl", guest_state, [Sysctl(S, "vm.swappiness", "10")]),
     ("sysctl goes", guest_state, [Sysctl(S, "vm.swappiness", None)]),
     ("module", guest_state, [KernelModule(S, "br-netfilter", "a=1")]),
+    ("options of a loaded module", _loaded, [KernelModule(S, "dummy", "a=1", reboot=REBOOT)]),
     ("built-in module", guest_state, [KernelModule(S, "ext4")]),
     ("blacklist", hypervisor_state, [ModprobeBlacklist(S, "cards", OFF, REBOOT)]),
     ("arguments by GRUB", hypervisor_state, [KernelArguments(S, ARGUMENTS, "grub", REBOOT)]),
@@ -214,6 +226,34 @@ def test_time_that_is_not_synchronised_is_polled() -> None:
     assert [(each.path, each.settles, each.deadline) for each in changes] == [
         ("synchronised", "within", 42.0)
     ]
+
+
+@pytest.mark.parametrize(("before", "after"), FSTAB_CASES)
+def test_swap_goes_from_the_table_as_it_is_then(before: bytes, after: bytes) -> None:
+    host = ModelHost(S)
+    fix = SwapIsOff(S).fix(seen_by(host, [SwapIsOff(S)]))
+    assert isinstance(fix, Fix)
+    host.state.files["/etc/fstab"] = ModelFile(before)  # somebody edits it while the plan is read
+    host.act("run", [Action(SwapIsOff(S).key, "swap", fix)], [], quiet, Cancel())
+    assert host.state.files["/etc/fstab"].content == after
+    assert differing(host, [SwapIsOff(S)]) == []
+
+
+def test_a_service_that_dies_and_is_started_again_is_not_running() -> None:
+    host = ModelHost(S, _service(False, "enabled", waiting=True)())
+    wanted = Service(S, "cron", True)
+    (change,) = wanted.changes(seen_by(host, [wanted]))
+    assert (change.path, change.old, change.new) == ("running", "activating (auto-restart)", "active")
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "boots"), [(_loaded, "a=1", 1), (_loaded, "", 0), (guest_state, "a=1", 0)]
+)
+def test_only_a_loaded_modules_options_take_a_reboot(make: Make, options: str, boots: int) -> None:
+    host = ModelHost(S, make())
+    before = host.state.boots
+    converge(host, [KernelModule(S, "dummy", options, reboot=REBOOT)])
+    assert host.state.boots - before == boots
 
 
 def test_a_card_that_stays_bound_after_its_boot_is_impossible() -> None:

@@ -9,7 +9,7 @@ from dataclasses import is_dataclass, replace
 import pytest
 
 from provision.resources.contracts import Action, CannotTell, Fix, Verdict
-from provision.resources.host import ops
+from provision.resources.host import ops, ops_edit, ops_grow
 from provision.resources.host.file import File
 from provision.resources.host.kernel import KernelArguments, ModprobeBlacklist
 from provision.resources.host.kinds import HOST_KINDS
@@ -42,7 +42,12 @@ def test_every_question_has_an_answer() -> None:
 
 
 def test_every_operation_has_a_meaning() -> None:
-    operations = [each for _, each in inspect.getmembers(ops, inspect.isclass) if hasattr(each, "shell")]
+    operations = [
+        each
+        for module in (ops, ops_edit, ops_grow)
+        for _, each in inspect.getmembers(module, inspect.isclass)
+        if hasattr(each, "shell")
+    ]
     concrete = [each for each in operations if is_dataclass(each)]
     assert len(concrete) > 15
     assert [each.__name__ for each in concrete if not known(each)] == []
@@ -59,6 +64,7 @@ IMPOSSIBLE: tuple[tuple[str, Callable[[HostState], object]], ...] = (
     ("mode", lambda s: s.files.update({"/x": ModelFile(mode="999")})),
     ("held", lambda s: s.held.add("nope")),
     ("masked", lambda s: s.units.update({"a.service": ModelUnit(active=True, file="masked")})),
+    ("started again", lambda s: setattr(s.units["ssh.service"], "waiting", True)),
     ("not loaded", lambda s: s.modules.discard("nouveau")),
     ("no IOMMU", _vfio_without_iommu),
     ("not installed", lambda s: setattr(s, "running", "9.9")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -146,6 +147,15 @@ def test_each_kind_becomes_its_resource(tmp_path: Path, resource: str, kind: typ
     assert isinstance(one(tmp_path, resource), kind)
 
 
+def test_a_line_cannot_be_kept_secret_and_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        one(tmp_path, "{ kind: file, path: /etc/a, line: password=planted-88, sensitive: true }")
+    (problem,) = raised.value.diagnostics
+    assert "sensitive" in problem.summary
+    assert "planted-88" not in problem.summary
+    assert problem.source is not None
+
+
 @pytest.mark.parametrize(
     ("resource", "code"),
     [
@@ -173,6 +183,12 @@ def test_a_host_that_may_not_be_changed_has_no_steps(tmp_path: Path) -> None:
     for role in (hypervisor_host, base_os, host_resources):
         assert not role.declared(inventory, NODE)
         assert not role.declared(inventory, PVE)
+
+
+def test_options_of_a_loaded_module_take_the_hosts_reboot(tmp_path: Path) -> None:
+    found = one(tmp_path, "{ kind: kernel_module, name: dummy, options: a=1 }")
+    assert isinstance(found, KernelModule)
+    assert found.reboot == Effect(EffectClass.REBOOT_NODE)
 
 
 # ---------------------------------------------------------------- base_os
@@ -224,16 +240,35 @@ def test_a_list_of_keys_that_would_lock_us_out_is_refused(tmp_path: Path) -> Non
     assert raised.value.diagnostics[0].code == "ACCESS_KEY_PUBLIC_MISSING"
 
 
+def test_a_list_of_keys_without_a_key_of_ours_is_refused(tmp_path: Path) -> None:
+    inventory = inventory_of(tmp_path, top="access: { authorized_keys: [ssh-ed25519 OTHER you] }")
+    with pytest.raises(UsageError) as raised:
+        made(base_os, inventory, NODE)
+    (problem,) = raised.value.diagnostics
+    assert problem.code == "ACCESS_KEY_UNKNOWN"
+    assert problem.source is not None
+    assert "authorized_keys" in problem.source.text
+
+
 # ---------------------------------------------------------------- hypervisor_host
 
 CARD = 'cards: { c: { address: "0000:02:00", id: "10de:2204" } }'
 
 
 def test_drivers_that_the_host_needs_are_never_kept_off(tmp_path: Path) -> None:
-    inventory = inventory_of(tmp_path, host=f"{CARD}\nblacklist_extra: [snd_hda_intel, xhci_pci, my-module]")
+    state = hypervisor_state()
+    state.functions[1].modules = (*state.functions[1].modules, "snd_hda_intel", "xhci-pci")
+    blacklist = made(hypervisor_host, inventory_of(tmp_path, host=CARD), PVE, state)[0]
+    assert isinstance(blacklist, ModprobeBlacklist)
+    assert blacklist.modules == ("nouveau", "nova", "nova_core", "nova_drm", "nvidiafb")
+
+
+def test_a_driver_that_the_inventory_names_is_kept_off_whatever_it_is(tmp_path: Path) -> None:
+    inventory = inventory_of(tmp_path, host=f"{CARD}\nblacklist_extra: [snd_hda_intel, my-module]")
     blacklist = made(hypervisor_host, inventory, PVE)[0]
     assert isinstance(blacklist, ModprobeBlacklist)
-    assert blacklist.modules == ("my_module", "nouveau", "nova", "nova_core", "nova_drm", "nvidiafb")
+    derived = ("nouveau", "nova", "nova_core", "nova_drm", "nvidiafb")
+    assert blacklist.modules == ("my_module", *derived, "snd_hda_intel")
 
 
 def test_a_card_without_a_monitor_leaves_the_console_alone(tmp_path: Path) -> None:
@@ -273,7 +308,9 @@ def test_a_network_card_keeps_its_host_driver(tmp_path: Path) -> None:
     assert seen_by(host, found).pending == ()
 
 
-def test_arguments_of_before_go_when_none_are_declared(tmp_path: Path) -> None:
-    inventory = inventory_of(tmp_path, host="blacklist_extra: [snd_hda_intel]")
-    found = made(hypervisor_host, inventory, PVE)
+@pytest.mark.parametrize("loader", ["grub", "systemd-boot"])
+def test_arguments_of_before_go_when_none_are_needed(tmp_path: Path, loader: str) -> None:
+    state = hypervisor_state(cards={"0000:02:00": "15b3:1021"}, loader=loader)
+    state.iommu = replace(state.iommu, table="IVRS", cpu="AuthenticAMD")
+    found = made(hypervisor_host, inventory_of(tmp_path, host=CARD), PVE, state)
     assert [each.arguments for each in found if isinstance(each, KernelArguments)] == [()]

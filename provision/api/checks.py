@@ -25,7 +25,6 @@ def shipped_checks(
     return run_checks(
         inventory,
         answers,
-        junit=options.junit,
         excused=excused,
         targets=options.targets,
         on_result=on_result,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from provision.engine.journal import shown
 from provision.engine.model import Plan, PlannedChange, StepId
@@ -12,21 +12,20 @@ from provision.values.outcomes import ExitCode, worst
 from provision.verify.model import CheckResult
 
 
-def plan_events(run: str, plan: Plan, mask: Callable[[str], str]) -> Iterator[Event]:
+def plan_events(run: str, plan: Plan) -> Iterator[Event]:
     """Yield what a plan says: problems, one event a change and a step that cannot be told, and the totals.
 
     Args:
         run: id of the planning.
-        plan: what was found.
-        mask: takes secrets out of text.
+        plan: what was found, secrets masked.
     """
     problems = [each.problem for each in plan.steps if each.problem is not None]
     for diagnostic in (*plan.refusals, *problems, *plan.warnings):
-        yield Problem(run=run, diagnostic=diagnostic.masked(mask).as_json())
+        yield Problem(run=run, diagnostic=diagnostic.as_json())
     for step in plan.steps:
         name = step.step.id
         for change in step.changes:
-            yield _change(run, name, change, mask)
+            yield _change(run, name, change)
         if step.late or step.unreached:
             yield StepOpen(
                 run=run,
@@ -49,13 +48,13 @@ def plan_events(run: str, plan: Plan, mask: Callable[[str], str]) -> Iterator[Ev
     )
 
 
-def _change(run: str, step: StepId, planned: PlannedChange, mask: Callable[[str], str]) -> ChangePlanned:
+def _change(run: str, step: StepId, planned: PlannedChange) -> ChangePlanned:
     return ChangePlanned(
         run=run,
         subject=step.subject,
         role=step.role,
         key=str(planned.key),
-        changes=tuple((op, path, mask(old), mask(new)) for op, path, old, new in map(shown, planned.changes)),
+        changes=tuple(map(shown, planned.changes)),
         effects=tuple(map(str, planned.effects)),
         risks=tuple(map(str, planned.risks)),
         by_hand=planned.by_hand.lines if planned.by_hand is not None else (),
@@ -80,14 +79,14 @@ def plan_code(plan: Plan, *, detailed: bool = False) -> ExitCode:
     return worst(codes)
 
 
-def check_event(run: str, result: CheckResult, mask: Callable[[str], str]) -> CheckDone:
-    """Return the event of a check that has ended."""
+def check_event(run: str, result: CheckResult) -> CheckDone:
+    """Return the event of a check that has ended; secrets are masked in its result."""
     return CheckDone(
         run=run,
         name=result.name,
         subject=result.subject,
         outcome=str(result.outcome),
-        message=mask(result.message),
+        message=result.message,
         excused=result.excused,
         seconds=result.seconds,
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from provision.api.answers import Answers
 from provision.api.checks import excused, shipped_checks, silent, verification
+from provision.api.masking import check_masked, checks_masked, explained_masked, plan_masked, run_masked
 from provision.api.memory import Memory
 from provision.api.planned import check_event, is_worth_asking, one_at_a_time, plan_code, plan_events
 from provision.api.promises import check_destroy, check_plan, check_verify
@@ -38,6 +39,7 @@ from provision.engine.work import Planned
 from provision.engine.world import Options, Parent, Verification, World
 from provision.inventory import Inventory, Subject, select
 from provision.inventory import load as load_inventory
+from provision.report.junit import junit_xml
 from provision.resources.contracts import Driver, Resource
 from provision.roles.contracts import NotThere, SystemSpec
 from provision.values.cancel import Cancel, Interrupted
@@ -83,6 +85,8 @@ class Site:
     verifier: Verifier | None = None
     redactor: Redactor = field(default_factory=Redactor)
     _planned: Planned | None = None
+    _shown: Plan | None = None
+    """The last plan as callers got it: secrets masked."""
     _session: Session | None = None
 
     # ------------------------------------------------------------ parts
@@ -205,8 +209,9 @@ class Site:
         run = new_run_id()
         began = time.monotonic()
         emit(RunStarted(run=run, inventory=self.inventory.name, verb="plan"))
-        plan = self._plan(options, cancel).plan
-        for event in plan_events(run, plan, self.redactor.text):
+        self._plan(options, cancel)
+        plan = self._leaving()
+        for event in plan_events(run, plan):
             emit(event)
         code = plan_code(plan, detailed=detailed)
         emit(RunEnded(run=run, outcomes={}, exit_code=int(code), seconds=time.monotonic() - began))
@@ -228,17 +233,26 @@ class Site:
         verifying = verifying and not options.steps and _verifies(world)
         remembered = self._memory.recall(verify=verifying)
         planner = Planner(world, self.session, options, remembered, cancel, destroying=destroying)
-        self._planned = planner.plan()
+        self._planned, self._shown = planner.plan(), None
         if cancel.draining:  # it may have come after the last answer
             raise Interrupted
         if not destroying:
             self._remember(options)
         return self._planned
 
+    def _leaving(self) -> Plan:
+        """Return the last plan as callers may see it."""
+        if self._planned is None:
+            raise RuntimeError("nothing was planned")
+        if self._shown is None:
+            self._shown = plan_masked(self._planned.plan, self.redactor.text)
+        return self._shown
+
     def explain(self, text: str, cancel: Cancel) -> tuple[Explained, ...]:
         """Plan, and return what is known of the resources whose key is, or contains, a text."""
         planned = self._plan(Options(), cancel)
-        return tuple(explained(planned.works, self.session.snapshots(), text))
+        found = explained(planned.works, self.session.snapshots(), text)
+        return tuple(explained_masked(each, self.redactor.text) for each in found)
 
     def resources(self, cancel: Cancel) -> dict[StepId, tuple[Resource, ...]]:
         """Plan, and return all desired states by step: each resource where it is owned or shared."""
@@ -251,7 +265,7 @@ class Site:
         Raises:
             UsageError: it is not the last plan of this site.
         """
-        if self._planned is None or self._planned.plan is not plan:
+        if self._planned is None or self._shown is not plan:
             raise UsageError(Diagnostic("PLAN_NOT_LAST", "only the last plan of a site can be saved"))
         del options
         data = savedplan.content(self._planned, self.inventory.digest, self.session.snapshots())
@@ -290,15 +304,15 @@ class Site:
             options = replace(given, allow=given.allow | options.allow)
         with lease(self.folder / "lock", run, who()):
             planned = self._planned
-            if planned is None or plan is None or planned.plan is not plan:
+            if planned is None or plan is None or self._shown is not plan:
                 planned = self._plan(options, cancel, verifying=True)
             planned.consents.allow = options.allow
             if planned.plan.refusals:
-                raise Refused(planned.plan.refusals)
+                raise Refused(self._leaving().refusals)
             if promise is not None:
                 snapshots = self.session.snapshots()
                 savedplan.check(promise, savedplan.content(planned, self.inventory.digest, snapshots))
-            if is_worth_asking(planned.plan) and not confirm(planned.plan):
+            if is_worth_asking(planned.plan) and not confirm(self._leaving()):
                 return RunReport(run, self.inventory.name, (), exit_code=int(ExitCode.WAITING))
             self._ask_consents(planned, ask)
             return self._perform(run, "apply", planned, options, emit, cancel, ask)
@@ -331,7 +345,7 @@ class Site:
         answers = Answers(self.session, cancel)
 
         def tell(result: CheckResult) -> None:
-            told(check_event(run_id, result, self.redactor.text))
+            told(check_event(run_id, result))
 
         def verify(_cancel: Cancel) -> Verification:
             report = self._checks(answers, options, tell)
@@ -351,7 +365,7 @@ class Site:
             usual=usually(self.journal_path, self.inventory.name),
         )
         try:
-            report = perform(run, verb)
+            report = run_masked(perform(run, verb), self.redactor.text)
         finally:
             journal.close()
         if verb == "apply":
@@ -381,9 +395,10 @@ class Site:
         observe(self.session, wanted, remembered, cancel)
 
         def tell(result: CheckResult) -> None:
-            emit(check_event(run, result, self.redactor.text))
+            emit(check_event(run, result))
 
-        report = replace(self._checks(answers, options, tell), silent=silent(self.session))
+        unheard = tuple(each.masked(self.redactor.text) for each in silent(self.session))
+        report = replace(self._checks(answers, options, tell), silent=unheard)
         if cancel.leaving:
             raise Interrupted
         for diagnostic in report.silent:
@@ -397,10 +412,21 @@ class Site:
     def _checks(
         self, answers: Answers, options: Options, tell: Callable[[CheckResult], None]
     ) -> VerifyReport:
-        away = excused(self.session)
+        """Run the checks; what they tell and return has secrets masked."""
+        away, mask = excused(self.session), self.redactor.text
+
+        def masked(result: CheckResult) -> None:
+            tell(check_masked(result, mask))
+
         if self.verifier is not None:
-            return self.verifier(answers, away, options, tell)
-        return shipped_checks(self.inventory, answers, away, options, tell)
+            report = self.verifier(answers, away, options, masked)
+        else:
+            report = shipped_checks(self.inventory, answers, away, options, masked)
+        report = checks_masked(report, mask)
+        if options.junit is not None:
+            text = junit_xml(self.inventory.name, report.checks, report.seconds)
+            Path(options.junit).write_text(text, encoding="utf-8")
+        return report
 
     def _is_strict(self, options: Options) -> bool:
         """Whether a check that cannot tell counts: by option, or by the inventory's `verify.strict`."""
@@ -418,8 +444,8 @@ class Site:
         with lease(self.folder / "lock", run, who()):
             planned = self._plan(options, cancel, destroying=True)
             if planned.plan.refusals:
-                raise Refused(planned.plan.refusals)
-            if not confirm(planned.plan):
+                raise Refused(self._leaving().refusals)
+            if not confirm(self._leaving()):
                 return RunReport(run, self.inventory.name, (), exit_code=int(ExitCode.WAITING))
             return self._perform(run, "destroy", planned, options, emit, cancel, nobody)
 

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from provision.inventory.scalars import shape_of, wrong
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import UsageError
+from provision.values.redaction import opened
 
 _LIMIT = 1024 * 1024
 _COMMAND_SECONDS = 60
@@ -41,7 +42,7 @@ class Secret:
     __str__ = __repr__
 
     def open(self) -> SecretStr:
-        """Return the secret, without the newline that ends a file or an output.
+        """Return the secret, without the newline that ends a file or an output; redactors know it now.
 
         Raises:
             UsageError: it cannot be had; carries the position of the reference.
@@ -60,7 +61,7 @@ class Secret:
             raise self._error("it is empty", f"write it {self._place()}")
         if self.kind == "command":
             self._printed[:] = [value]
-        return SecretStr(value)
+        return opened(SecretStr(value))
 
     def _place(self) -> str:
         if self.kind == "env":

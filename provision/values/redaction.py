@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import threading
+import weakref
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -45,6 +46,7 @@ def _base64_forms(secret: bytes) -> Iterator[bytes]:
 def _forms(secret: str) -> set[bytes]:
     raw = secret.encode("utf-8", "surrogateescape")
     forms = {raw, json.dumps(secret)[1:-1].encode(), quote(raw, safe="").encode()}
+    forms |= {repr(secret)[1:-1].encode("utf-8", "surrogateescape"), repr(raw)[2:-1].encode()}
     forms.add(shlex.quote(secret)[1:-1].encode("utf-8", "surrogateescape") if "'" in secret else raw)
     forms.update(line for line in raw.splitlines() if len(line) >= _SHORTEST_FORM)
     forms.update(form for form in _base64_forms(raw) if len(form) >= _SHORTEST_FORM)
@@ -56,15 +58,21 @@ class Redactor:
 
     def __init__(self, *secrets: SecretStr | str) -> None:
         self._lock = threading.Lock()
+        self._values: frozenset[str] = frozenset()
         self._forms: frozenset[bytes] = frozenset()
         self._pattern: re.Pattern[bytes] | None = None
         self.add(*secrets)
+        with _LIVING:
+            _living.add(self)
 
     def add(self, *secrets: SecretStr | str) -> None:
-        """Mask these too: as they are, line by line, quoted for shell, JSON and URLs, and in base64."""
+        """Mask these too: as they are, line by line, quoted (shell, JSON, Python, URLs), and in base64."""
         found: set[bytes] = set()
         for each in secrets:
             value = each.get_secret_value() if isinstance(each, SecretStr) else each
+            if value in self._values:
+                continue
+            self._values |= {value}
             for one in {value, value.strip()}:
                 if len(one) >= SHORTEST:
                     found |= _forms(one)
@@ -104,6 +112,19 @@ class Redactor:
     def stream(self) -> RedactedStream:
         """Return a filter for one stream."""
         return RedactedStream(self)
+
+
+_LIVING = threading.Lock()
+_living: weakref.WeakSet[Redactor] = weakref.WeakSet()
+
+
+def opened(secret: SecretStr) -> SecretStr:
+    """Make a secret known to every redactor of this process, and return it: it may be met anywhere now."""
+    with _LIVING:
+        redactors = list(_living)
+    for each in redactors:
+        each.add(secret)
+    return secret
 
 
 class RedactedStream:

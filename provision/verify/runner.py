@@ -49,7 +49,6 @@ def run_checks(
     inventory: Inventory,
     answers: Answers,
     *,
-    junit: Path | None = None,
     excused: frozenset[str] = frozenset(),
     targets: Collection[str] = (),
     on_result: Callable[[CheckResult], None] = lambda _: None,
@@ -59,7 +58,6 @@ def run_checks(
     Args:
         inventory: what was declared.
         answers: the session.
-        junit: where to write pytest's own JUnit XML, or None.
         excused: subjects that are away without fault (off by hand).
         targets: subjects that the checks are about; empty for all.
         on_result: called with each result as it comes.
@@ -87,8 +85,6 @@ def run_checks(
 
     rehearse(answers, [f"{each}/ssh" for each in (*named["hypervisor"], *named["node"])], rehearsal)
     plugin = VerifyPlugin(Site(inventory, answers), named, excused, tell)
-    if junit is not None:
-        arguments += [f"--junitxml={junit}", "-ojunit_suite_name=provision"]
     code = pytest.main(arguments, plugins=[plugin])
     if plugin.interrupted:
         raise Interrupted

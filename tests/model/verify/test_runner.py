@@ -122,11 +122,6 @@ def test_no_check_at_all_proves_nothing() -> None:
     assert VerifyReport(()).exit_code(strict=False) is ExitCode.DONE
 
 
-def test_junit_is_written_by_pytest(inventory: Inventory, tmp_path: Path) -> None:
-    run_checks(inventory, Host({}), junit=tmp_path / "out.xml")
-    assert 'testsuite name="provision"' in (tmp_path / "out.xml").read_text()
-
-
 @pytest.mark.parametrize(
     ("later", "outcome"),
     [

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from provision.api import Ask, Options, plan_code
+from provision.api.masking import plan_masked
 from provision.api.planned import plan_events
 from provision.cli import main, runs
 from provision.cli.names import saved_plan
@@ -257,7 +258,7 @@ def test_json_has_events_alone(site: FakeSite, capsys: pytest.CaptureFixture[str
 
 def test_a_plan_as_events_is_alone_on_the_stream(site: FakeSite, capsys: pytest.CaptureFixture[str]) -> None:
     site.plan_result = REFUSED
-    site.emitted = tuple(plan_events("r1", REFUSED, str))
+    site.emitted = tuple(plan_events("r1", REFUSED))
     assert main.main(["plan", "lab", "--json"]) == 4
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines[0]["type"] == "problem"
@@ -268,14 +269,14 @@ def test_a_person_reads_the_problems_of_a_plan_once(
     site: FakeSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.plan_result = REFUSED
-    site.emitted = tuple(plan_events("r1", REFUSED, str))
+    site.emitted = tuple(plan_events("r1", REFUSED))
     main.main(["plan", "lab"])
     captured = capsys.readouterr()
     assert (captured.out + captured.err).count(REFUSED.refusals[0].code) == 1
 
 
 def test_the_events_of_a_plan_say_all_of_it() -> None:
-    found = list(plan_events("r1", PLAN, lambda text: text.replace("pool", "(masked)")))
+    found = list(plan_events("r1", plan_masked(PLAN, lambda text: text.replace("pool", "(masked)"))))
     changes = [each for each in found if isinstance(each, events.ChangePlanned)]
     assert [each.key for each in changes] == [str(c.key) for s in PLAN.steps for c in s.changes]
     text = json.dumps([each.as_json() for each in found])

@@ -1,0 +1,115 @@
+"""Takes secrets out of all that leaves the library: plans, explanations, results of checks, run reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from provision.engine.explain import Explained
+from provision.engine.model import Plan, PlannedChange, RunReport, StepPlan, StepReport
+from provision.resources.contracts import ByHand, Change, Key
+from provision.values.diagnostics import Diagnostic
+from provision.verify.model import CheckResult, VerifyReport
+
+Mask = Callable[[str], str]
+"""Takes secrets out of text."""
+
+
+def plan_masked(plan: Plan, mask: Mask) -> Plan:
+    """Return a plan as people and files may see it; the engine goes on with its own."""
+    return replace(
+        plan,
+        steps=tuple(_step(each, mask) for each in plan.steps),
+        refusals=_diagnostics(plan.refusals, mask),
+        warnings=_diagnostics(plan.warnings, mask),
+        orphans=tuple(map(mask, plan.orphans)),
+    )
+
+
+def explained_masked(found: Explained, mask: Mask) -> Explained:
+    """Return what is known of a resource as a person may see it."""
+    return replace(
+        found,
+        key=_key(found.key, mask),
+        answers=tuple((mask(question), mask(answer)) for question, answer in found.answers),
+        unknown=mask(found.unknown),
+        planned=None if found.planned is None else _planned(found.planned, mask),
+    )
+
+
+def check_masked(result: CheckResult, mask: Mask) -> CheckResult:
+    """Return the result of a check as people and files may see it."""
+    return replace(result, message=mask(result.message))
+
+
+def checks_masked(report: VerifyReport, mask: Mask) -> VerifyReport:
+    """Return the results of all checks as people and files may see them."""
+    return replace(
+        report,
+        checks=tuple(check_masked(each, mask) for each in report.checks),
+        silent=_diagnostics(report.silent, mask),
+    )
+
+
+def run_masked(report: RunReport, mask: Mask) -> RunReport:
+    """Return how a run ended as a caller may show it; its verification has been masked as it came."""
+    return replace(report, steps=tuple(_report(each, mask) for each in report.steps))
+
+
+def _report(report: StepReport, mask: Mask) -> StepReport:
+    return replace(
+        report,
+        changed=tuple(_planned(each, mask) for each in report.changed),
+        diagnostics=_diagnostics(report.diagnostics, mask),
+        reason=mask(report.reason),
+    )
+
+
+def _step(step: StepPlan, mask: Mask) -> StepPlan:
+    return replace(
+        step,
+        changes=tuple(_planned(each, mask) for each in step.changes),
+        late=mask(step.late),
+        unreached=mask(step.unreached),
+        problem=None if step.problem is None else step.problem.masked(mask),
+    )
+
+
+def _planned(planned: PlannedChange, mask: Mask) -> PlannedChange:
+    by_hand = planned.by_hand
+    return replace(
+        planned,
+        key=_key(planned.key, mask),
+        changes=tuple(_change(each, mask) for each in planned.changes),
+        by_hand=None if by_hand is None else ByHand(tuple(map(mask, by_hand.lines))),
+    )
+
+
+def _key(key: Key, mask: Mask) -> Key:
+    return replace(key, name=mask(key.name))
+
+
+def _change(change: Change, mask: Mask) -> Change:
+    return replace(change, path=mask(change.path), old=_value(change.old, mask), new=_value(change.new, mask))
+
+
+def _value(value: Any, mask: Mask) -> Any:
+    """Return a value without secrets; one that holds none stays what it is."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, bytes):
+        return mask(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    if isinstance(value, Mapping):
+        return {_value(key, mask): _value(each, mask) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_value(each, mask) for each in value)
+    if isinstance(value, list | set | frozenset):
+        return type(value)(_value(each, mask) for each in value)
+    text = str(value)  # renderers show others by their words, too
+    masked = mask(text)
+    return value if masked == text else masked
+
+
+def _diagnostics(found: tuple[Diagnostic, ...], mask: Mask) -> tuple[Diagnostic, ...]:
+    return tuple(each.masked(mask) for each in found)

@@ -39,6 +39,7 @@ from provision.engine.work import Planned
 from provision.engine.world import Options, Parent, Verification, World
 from provision.inventory import Inventory, Subject, select
 from provision.inventory import load as load_inventory
+from provision.inventory.host_keys import key_place
 from provision.report.junit import junit_xml
 from provision.resources.contracts import Driver, Resource
 from provision.roles.contracts import NotThere, SystemSpec
@@ -159,9 +160,11 @@ class Site:
         return found if isinstance(found, NotThere) else self._accepted(system, found)
 
     def _accepted(self, system: str, endpoint: Endpoint) -> Endpoint:
-        if isinstance(endpoint, SshEndpoint) and not endpoint.fingerprints:
-            return replace(endpoint, fingerprints=self.trust.fingerprints(system))
-        return endpoint
+        if not isinstance(endpoint, SshEndpoint):
+            return endpoint
+        place = key_place(self.inventory, self.world.systems[system].subject, system)
+        accepted = endpoint.fingerprints or self.trust.fingerprints(system)
+        return replace(endpoint, fingerprints=accepted, accept=place.accept)
 
     def _generated(self) -> GeneratedValues:
         from provision.connections.keys import new_host_key  # noqa: PLC0415 - slow

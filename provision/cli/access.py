@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -15,14 +14,13 @@ from provision.cli.files import InventoryName
 from provision.cli.place import open_site, read, settle
 from provision.cli.state import Debug, out, usage
 from provision.values.cancel import Cancel
+from provision.values.fingerprints import is_host_key
 
 if TYPE_CHECKING:
     from provision.connections.contracts import SshEndpoint
 
 ACCEPT = "case $1 in {keys}) echo $2 $3 $4;; esac"
 """Says a host's key back to ssh as known if it is accepted (ssh_config(5), KnownHostsCommand)."""
-FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
-"""What may stand in a shell's `case`."""
 
 
 def register(app: typer.Typer) -> None:
@@ -81,14 +79,20 @@ def trust(
     """Accept an SSH host key of a system from now on, and no other one.
 
     The host is not asked: compare the fingerprint yourself with the one that the host's own console shows.
-    It is written to a file beside the inventory (its name, with .trust). Later connections are held to it,
-    but for a guest whose key its VM's marker names.
+    It is written to a file beside the inventory (its name, with .trust). Later connections are held to it.
+    Refused where that would change nothing: the inventory's `ssh.host_key` decides, or a VM's marker.
     """
+    from provision.inventory.host_keys import key_place  # noqa: PLC0415 - keep --help fast
+
     found = read(inventory)
     with closing(open_site(found)) as site:
         systems = [each for each in site.world.systems if not each.endswith("/api")]
         if system not in systems:
             raise usage("SYSTEM_UNKNOWN", f"{found.file} has no {system}", f"there are {', '.join(systems)}")
+        place = key_place(found, site.world.systems[system].subject, system)
+        if place.instead and is_host_key(fingerprint):
+            summary = f"trust changes nothing for {system}: {place.instead}"
+            raise usage("TRUST_WITHOUT_EFFECT", summary, place.accepts(fingerprint))
         try:
             site.trust.accept(system, fingerprint)
         except ValueError as problem:
@@ -115,7 +119,7 @@ def ssh_command(endpoint: SshEndpoint, command: Sequence[str] = ()) -> list[str]
     if endpoint.jump is not None:
         argv += ["-J", endpoint.jump]
     if endpoint.fingerprints:
-        script = ACCEPT.format(keys="|".join(filter(FINGERPRINT.fullmatch, endpoint.fingerprints)) or "none")
+        script = ACCEPT.format(keys="|".join(filter(is_host_key, endpoint.fingerprints)) or "none")
         argv += ["-o", f'KnownHostsCommand=/bin/sh -c "{script}" sh %f %H %t %K']
         argv += ["-o", "UserKnownHostsFile=none", "-o", "GlobalKnownHostsFile=none"]
         argv += ["-o", "StrictHostKeyChecking=yes"]

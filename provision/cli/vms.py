@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +13,11 @@ from provision.cli.state import Debug, on_terminal, out, usage
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Refused
+from provision.values.fingerprints import is_host_key
 
 if TYPE_CHECKING:
     from provision.api.adoption import Adoption
 
-FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 OWN_KEY = "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
 """What shows a guest's own host key, on its console."""
 
@@ -79,7 +78,7 @@ def import_vm(
     """
     from provision.api.adoption import adopt, adoption, shown_host_key  # noqa: PLC0415 - keep --help fast
 
-    if host_key is not None and FINGERPRINT.fullmatch(host_key) is None:
+    if host_key is not None and not is_host_key(host_key):
         raise usage("FINGERPRINT_WRONG", f"{host_key!r} is no fingerprint like SHA256:...", f"run {OWN_KEY}")
     if not yes and not on_terminal():
         raise usage("CONFIRMATION_MISSING", "there is no terminal to ask on", "give --host-key and --yes")

@@ -26,6 +26,7 @@ class SshEndpoint:
         fingerprints: accepted host keys (`SHA256:...`); when given, nothing else is accepted.
         wait: seconds to go on trying while the host boots, counted from the first try (0 = one try).
         sudo: whether users other than root become root; without, only what the user may do works.
+        accept: what a person does to have another host key accepted, `{key}` standing for it; for messages.
     """
 
     address: str
@@ -37,6 +38,7 @@ class SshEndpoint:
     fingerprints: tuple[str, ...] = ()
     wait: float = 0.0
     sudo: bool = True
+    accept: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,24 +5,31 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import signal
 import subprocess
 import time
 from collections.abc import Callable
 from typing import IO
 
 from provision.values.cancel import Cancel, Interrupted
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent
 
 _PIECE = 64 * 1024
 _TICK = 0.5
 _GRACE = 10.0
+
+_UPLOAD = (
+    'umask 077; mkdir -p -- "${1%/*}" && cat >"$1.part" && '
+    '[ "$(wc -c <"$1.part")" -eq "$2" ] && mv -f -- "$1.part" "$1"'
+)
+"""Takes a path and a size as arguments, and what to write on stdin; too little of it is no file."""
 
 
 class LocalConnection:
     """Runs scripts in a shell of its own process group.
 
     Args:
-        shell: argument list of the shell that reads scripts from stdin.
+        shell: argument list of the shell that reads scripts from stdin, by `-s` as its last word.
     """
 
     def __init__(self, shell: tuple[str, ...] | None = None) -> None:
@@ -36,15 +43,24 @@ class LocalConnection:
     ) -> int | None:
         """Run a script; see `ShellConnection.execute`."""
         self.executions += 1
+        return self._run(self._shell, script, on_output, cancel)
+
+    def _run(
+        self,
+        argv: tuple[str, ...],
+        data: bytes,
+        on_output: Callable[[bytes, bool], None],
+        cancel: Cancel,
+    ) -> int | None:
         process = subprocess.Popen(
-            self._shell,
+            argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
         try:
-            if not self._converse(process, script, on_output, cancel):
+            if not self._converse(process, data, on_output, cancel):
                 self._left.append(process)
                 return None
             rc = process.wait()
@@ -56,12 +72,12 @@ class LocalConnection:
     def _converse(
         self,
         process: subprocess.Popen[bytes],
-        script: bytes,
+        data: bytes,
         on_output: Callable[[bytes, bool], None],
         cancel: Cancel,
     ) -> bool:
         """Send and read until both streams end or the shell is gone; False when the run leaves."""
-        pending = memoryview(script)
+        pending = memoryview(data)
         with selectors.DefaultSelector() as selector:
             for pipe, stderr in ((process.stdout, False), (process.stderr, True)):
                 selector.register(_open(pipe), selectors.EVENT_READ, stderr)
@@ -80,9 +96,9 @@ class LocalConnection:
                             selector.unregister(stdin)
                             _close(stdin)
                         continue
-                    data = os.read(key.fd, _PIECE)
-                    if data:
-                        on_output(data, key.data)
+                    piece = os.read(key.fd, _PIECE)
+                    if piece:
+                        on_output(piece, key.data)
                     else:
                         selector.unregister(key.fileobj)
                 if process.poll() is not None and not ready:
@@ -94,28 +110,53 @@ class LocalConnection:
         return True
 
     def upload(self, path: str, data: bytes, cancel: Cancel) -> None:
-        """Write a file, 0600, whole or not at all; see `ShellConnection.upload`."""
+        """Write a file, 0600, whole or not at all; see `ShellConnection.upload`.
+
+        Raises:
+            Permanent: it could not be written.
+        """
         if cancel.leaving:
             raise Interrupted
-        folder = os.path.dirname(path)  # noqa: PTH120 - a path on the target, whatever it is
-        os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - the same
-        part = f"{path}.part"
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.replace(part, path)  # noqa: PTH105 - the same
+        errors = bytearray()
+        # the shell as what may write there: a user's own process may not
+        argv = (*self._shell[:-1], "-c", _UPLOAD, "sh", path, str(len(data)))
+        rc = self._run(argv, data, lambda piece, _: errors.extend(piece), cancel)
+        if cancel.leaving:
+            raise Interrupted
+        if rc != 0:
+            raise _failed("UPLOAD_FAILED", f"{path} could not be written", bytes(errors))
 
     def kill_group(self, pgid: int) -> None:
-        """TERM to a process group, after 10 s KILL."""
+        """TERM to a process group, after 10 s KILL.
+
+        Raises:
+            Permanent: the signals could not be sent.
+        """
         deadline = time.monotonic() + _GRACE
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pgid, signal.SIGTERM)
-            while time.monotonic() < deadline:
-                self._reap()
-                os.killpg(pgid, 0)
-                time.sleep(0.05)
-            os.killpg(pgid, signal.SIGKILL)
+        self._signal("TERM", pgid)
+        while self._lives(pgid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if self._lives(pgid):
+            self._signal("KILL", pgid)
         self._reap()
+
+    def _signal(self, name: str, pgid: int) -> None:
+        """Send a signal by the shell: what it started may be another user's."""
+        errors = bytearray()
+        script = f"kill -{name} -{int(pgid)}\n".encode()
+        rc = self._run(self._shell, script, lambda piece, _: errors.extend(piece), Cancel())
+        if rc != 0 and self._lives(pgid):
+            raise _failed("PROCESS_NOT_ENDED", f"process group {pgid} could not be ended", bytes(errors))
+
+    def _lives(self, pgid: int) -> bool:
+        self._reap()
+        try:
+            os.killpg(pgid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True  # it is somebody else's
+        return True
 
     def _reap(self) -> None:
         """Collect shells that a leaving run left behind: a zombie would count as alive."""
@@ -123,6 +164,17 @@ class LocalConnection:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def _failed(code: str, summary: str, errors: bytes) -> Permanent:
+    return Permanent(
+        Diagnostic(
+            code,
+            summary,
+            evidence=tuple(errors.decode("utf-8", "replace").splitlines()[-5:]),
+            remedy="run as root, or as a user whom sudo asks for no password; look at the free space, too",
+        )
+    )
 
 
 def _open(pipe: IO[bytes] | None) -> IO[bytes]:

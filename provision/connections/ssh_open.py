@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from provision.connections.contracts import join_fingerprints
 from provision.connections.keys import fingerprint_of
 from provision.connections.lazy import import_at_first_use
-from provision.connections.ssh_target import Target
+from provision.connections.ssh_target import PORT, Target
 from provision.connections.trust import KnownKey, known_hosts
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Refused, Transient
@@ -193,7 +193,7 @@ def secured(
                     return second
                 close_all([second])
     try:
-        _check_key(blob, fingerprints, known, system)
+        _check_key(blob, fingerprints, known, target, system)
     except Refused:
         close_all([transport])
         raise
@@ -255,12 +255,15 @@ def _prefer(transport: paramiko.Transport, kinds: Sequence[str], *, only: bool) 
         options.key_types = (*first, *rest)
 
 
-def _check_key(blob: bytes, fingerprints: Sequence[str], known: Sequence[KnownKey], system: str) -> None:
+def _check_key(
+    blob: bytes, fingerprints: Sequence[str], known: Sequence[KnownKey], target: Target, system: str
+) -> None:
     shown = fingerprint_of(blob)
     if fingerprints:
         if shown in fingerprints:
             return
-        raise _changed(system, shown, fingerprints)
+        how = _accepting(target, shown) or "look what the host itself shows, and run the same command again"
+        raise _changed(system, shown, fingerprints, how)
     if any(key.revoked and key.blob == blob for key in known):
         raise Refused(
             Diagnostic(
@@ -275,7 +278,12 @@ def _check_key(blob: bytes, fingerprints: Sequence[str], known: Sequence[KnownKe
     if any(key.blob == blob for key in valid):
         return
     if valid:
-        raise _changed(system, shown, [fingerprint_of(key.blob) for key in valid])
+        name = target.name if target.port == PORT else f"[{target.name}]:{target.port}"
+        how = (
+            _accepting(target, shown)
+            or f"`ssh-keygen -f {target.known_hosts[0]} -R '{name}'`, then {_learn(target)}"
+        )
+        raise _changed(system, shown, [fingerprint_of(key.blob) for key in valid], how)
     raise Refused(
         Diagnostic(
             "HOST_KEY_UNKNOWN",
@@ -283,12 +291,24 @@ def _check_key(blob: bytes, fingerprints: Sequence[str], known: Sequence[KnownKe
             system,
             untouched="nothing was sent to the host",
             remedy="compare it with the host's own (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`), "
-            f"then `provision trust INVENTORY {system} {shown}`",
+            f"then {_accepting(target, shown) or _learn(target)}",
         )
     )
 
 
-def _changed(system: str, shown: str, wanted: Sequence[str]) -> Refused:
+def _accepting(target: Target, shown: str) -> str:
+    """Return what a person does to have a key accepted; empty where only known_hosts files decide."""
+    return target.accept.replace("{key}", shown)
+
+
+def _learn(target: Target) -> str:
+    """Return how ssh(1) itself asks for a key and keeps it."""
+    return (
+        f"`ssh -o UserKnownHostsFile={target.known_hosts[0]} {_ssh(target).removeprefix('ssh ')}`, which asks"
+    )
+
+
+def _changed(system: str, shown: str, wanted: Sequence[str], how: str) -> Refused:
     return Refused(
         Diagnostic(
             "HOST_KEY_CHANGED",
@@ -296,8 +316,7 @@ def _changed(system: str, shown: str, wanted: Sequence[str]) -> Refused:
             system,
             evidence=(f"accepted: {join_fingerprints(wanted)}",),
             untouched="nothing was sent to the host",
-            remedy="someone may be in between; if the host was rebuilt: "
-            f"`provision trust INVENTORY {system} {shown}`",
+            remedy=f"someone may be in between; if the host was made anew: {how}",
         )
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ class Target:
         known_hosts: files with known host keys.
         jump: the server before it, None for a direct connection.
         command: ProxyCommand, empty for none.
+        accept: as `SshEndpoint.accept`; empty for jump hosts.
     """
 
     host: str
@@ -38,6 +39,7 @@ class Target:
     known_hosts: tuple[Path, ...]
     jump: Target | None = None
     command: str = ""
+    accept: str = ""
 
 
 def user_config() -> Path:
@@ -64,8 +66,9 @@ def resolve(endpoint: SshEndpoint) -> Target:
             keys,
             bool(keys),
             files,
+            accept=endpoint.accept,
         )
-    return _resolved(endpoint, keys)
+    return replace(_resolved(endpoint, keys), accept=endpoint.accept)
 
 
 def _resolved(endpoint: SshEndpoint, keys: tuple[Path, ...]) -> Target:

@@ -8,7 +8,6 @@ import fnmatch
 import hashlib
 import hmac
 import os
-import re
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -16,8 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
-"""A host key's fingerprint as OpenSSH writes it."""
+from provision.values.fingerprints import is_host_key
 
 _FIELDS = 3
 
@@ -150,7 +148,7 @@ class TrustStore:
         Raises:
             ValueError: no such fingerprint or a system's name with blanks.
         """
-        if not FINGERPRINT.fullmatch(fingerprint):
+        if not is_host_key(fingerprint):
             raise ValueError(f"{fingerprint!r} is no fingerprint: it looks like SHA256: and 43 characters")
         if not system or system.split() != [system] or system.startswith("#"):
             raise ValueError(f"{system!r} is no name of a system")
@@ -158,20 +156,13 @@ class TrustStore:
             kept = [line for line in self._lines() if line[0] != system]
             self._write([*kept, (system, fingerprint)])
 
-    def forget(self, system: str) -> None:
-        """Accept nothing more for a system."""
-        with self._lock:
-            kept = [line for line in self._lines() if line[0] != system]
-            if kept != self._lines():
-                self._write(kept)
-
     def _lines(self) -> list[tuple[str, str]]:
         try:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return []
         fields = (line.split() for line in text.splitlines() if not line.startswith("#"))
-        return [(each[0], each[1]) for each in fields if len(each) == 2 and FINGERPRINT.fullmatch(each[1])]  # noqa: PLR2004 - system, key
+        return [(each[0], each[1]) for each in fields if len(each) == 2 and is_host_key(each[1])]  # noqa: PLR2004 - system, key
 
     def _write(self, lines: list[tuple[str, str]]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

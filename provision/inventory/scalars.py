@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
 
+from provision.values.fingerprints import HOST_KEY
 from provision.values.units import Rate, parse_percent, parse_rate, parse_size
 
 T = TypeVar("T")
@@ -423,9 +424,7 @@ CertificateFingerprint = Annotated[
 HostKey = Annotated[
     str,
     Check(
-        _or_placeholder(
-            r"SHA256:[A-Za-z0-9+/]{43}", "host key fingerprint like ssh-keygen -l prints it", str
-        ),
+        _or_placeholder(HOST_KEY, "host key fingerprint like ssh-keygen -l prints it", str),
         _WORD,
     ),
 ]

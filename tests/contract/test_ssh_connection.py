@@ -137,11 +137,12 @@ def test_tools_in_front_of_sshd_s_path_win(host: Server, tmp_path: Path) -> None
 
 
 def test_an_unknown_host_key_is_refused_with_the_command_to_accept_it(host: Server, tmp_path: Path) -> None:
+    accept = "`provision trust site.yaml n1/ssh {key}`"
     with pytest.raises(Refused, match="HOST_KEY_UNKNOWN") as caught:
-        run(host.endpoint(fingerprints=(), known_hosts=tmp_path / "none"), b"")
+        run(host.endpoint(fingerprints=(), known_hosts=tmp_path / "none", accept=accept), b"")
     diagnostic = caught.value.diagnostics[0]
     assert host.host_key.fingerprint in diagnostic.summary
-    assert f"provision trust INVENTORY {host.address} {host.host_key.fingerprint}" in diagnostic.remedy
+    assert f"`provision trust site.yaml n1/ssh {host.host_key.fingerprint}`" in diagnostic.remedy
 
 
 def test_a_wrong_fingerprint_is_refused_and_known_hosts_cannot_overrule_it(
@@ -151,8 +152,10 @@ def test_a_wrong_fingerprint_is_refused_and_known_hosts_cannot_overrule_it(
     known.write_text(f"[{host.address}]:{host.port} {host.host_key.public}\n")
     wrong = new_host_key().fingerprint
     with pytest.raises(Refused, match="HOST_KEY_CHANGED") as caught:
-        run(host.endpoint(fingerprints=(wrong,), known_hosts=known), b"")
-    assert wrong in caught.value.diagnostics[0].evidence[0]
+        run(host.endpoint(fingerprints=(wrong,), known_hosts=known, accept="write {key} at x:3"), b"")
+    (problem,) = caught.value.diagnostics
+    assert wrong in problem.evidence[0]
+    assert problem.remedy.endswith(f"write {host.host_key.fingerprint} at x:3")
 
 
 def test_a_known_host_key_is_accepted(host: Server, tmp_path: Path) -> None:
@@ -169,8 +172,9 @@ def test_the_user_s_own_known_hosts_is_the_default(host: Server, home: Path) -> 
 def test_a_changed_host_key_is_refused(host: Server, tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     known.write_text(f"[{host.address}]:{host.port} {new_host_key().public}\n")
-    with pytest.raises(Refused, match="HOST_KEY_CHANGED"):
+    with pytest.raises(Refused, match="HOST_KEY_CHANGED") as caught:
         run(host.endpoint(fingerprints=(), known_hosts=known), b"")
+    assert f"`ssh-keygen -f {known} -R '[{host.address}]:{host.port}'`" in caught.value.diagnostics[0].remedy
 
 
 def test_a_revoked_host_key_is_refused(host: Server, tmp_path: Path) -> None:
@@ -254,8 +258,11 @@ def test_the_user_s_configuration_applies(host: Server, home: Path) -> None:
 def test_a_jump_host_is_passed_and_its_key_is_checked_too(host: Server, home: Path) -> None:
     jump = f"{host.user}@{host.address}:{host.port}"
     (home / ".ssh" / "id_ed25519").write_bytes(host.client_key.read_bytes())
-    with pytest.raises(Refused, match="HOST_KEY_UNKNOWN"):
-        run(host.endpoint(jump=jump), b"")
+    with pytest.raises(Refused, match="HOST_KEY_UNKNOWN") as caught:
+        run(host.endpoint(jump=jump, accept="provision trust x n1/ssh {key}"), b"")
+    remedy = caught.value.diagnostics[0].remedy  # of the jump host, which is no system
+    assert "provision trust" not in remedy
+    assert f"ssh -o UserKnownHostsFile={home / '.ssh' / 'known_hosts'} -p {host.port}" in remedy
     (home / ".ssh" / "known_hosts").write_text(f"[{host.address}]:{host.port} {host.host_key.public}\n")
     assert run(host.endpoint(jump=jump), b"exit 3\n")[0] == 3
 

@@ -83,7 +83,7 @@ def test_a_key_that_nobody_accepted_is_refused_until_it_is_trusted(site: Site) -
         for _ in range(2):  # the second time after the store was lost
             done = site.apply().ended(4)
             assert done.codes() == {"HOST_KEY_UNKNOWN"}
-            assert f"provision trust INVENTORY pve/ssh {found[2]}" in " ".join(done.said.split())
+            assert f"provision trust {site.file} pve/ssh {found[2]}" in " ".join(done.said.split())
             said = site.provision("trust", site.file, "pve/ssh", found[2]).ended(0).out
             written = re.search(r"Written: (.*)", said)
             assert written is not None

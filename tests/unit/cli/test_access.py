@@ -91,6 +91,74 @@ def test_trust_is_kept_beside_the_inventory_and_decides(
     assert (tmp_path / "small.trust").is_file()
 
 
+HELD = (
+    """
+version: 1
+name: small
+access: { user: debian, key: ./id }
+network:
+  cidr: 192.168.1.0/24
+  gateway: 192.168.1.1
+  dhcp: { backend: dnsmasq, ssh: { host_key: "@KEY" }, range: 192.168.1.100-192.168.1.199 }
+images:
+  debian-12: { url: https://images.example/debian.img, sha256: "@SHA" }
+hypervisors:
+  pve:
+    address: 192.168.1.5
+    api: { token_id: a@pve!b, token: !secret { env: TOKEN }, fingerprint: "@PRINT" }
+    ssh:
+      host_key: "@KEY"
+  here:
+    address: 192.168.1.6
+    connection: local
+    api: { token_id: a@pve!b, token: !secret { env: TOKEN }, fingerprint: "@PRINT" }
+nodes:
+  vm-1:
+    { hypervisor: pve, image: debian-12, vmid: 101, cores: 1, memory: 1GiB, disk: 4GiB, address: 192.168.1.2 }
+  metal: { address: 192.168.1.9, ssh: { user: root, host_key: "@KEY" } }
+""".replace("@SHA", "ab" * 32)
+    .replace("@PRINT", ":".join(["AB"] * 32))
+    .replace("@KEY", OTHER)
+)
+
+
+@pytest.mark.parametrize(
+    ("system", "why", "remedy"),
+    [
+        ("pve/ssh", "stands in the inventory", f"write {KEY} as `ssh.host_key` at {{file}}:16"),
+        ("metal/ssh", "stands in the inventory", f"write {KEY} as `ssh.host_key` at {{file}}:24"),
+        ("router", "stands in the inventory", f"write {KEY} as `ssh.host_key` at {{file}}:8"),
+        ("vm-1/ssh", "VM's marker", f"`provision import {{file}} vm-1 --host-key {KEY}`"),
+        ("here/ssh", "without SSH", ""),
+    ],
+)
+def test_trust_that_would_change_nothing_says_where_the_key_stands(
+    system: str, why: str, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(HELD)
+    assert main.main(["trust", str(file), system, KEY]) == 64
+    said = " ".join(capsys.readouterr().err.split())
+    assert "TRUST_WITHOUT_EFFECT" in said
+    assert why in said
+    assert remedy.format(file=file) in said
+    assert not (tmp_path / "small.trust").exists()
+
+
+@pytest.mark.parametrize("system", ["pve/ssh", "metal/ssh", "router"])
+def test_an_endpoint_says_how_another_key_is_accepted(system: str, tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    trusted = HELD.replace(f', host_key: "{OTHER}"', "").replace(f'host_key: "{OTHER}"', "user: root")
+    for text, said in (
+        (HELD, "write {key} as `ssh.host_key`"),
+        (trusted, f"`provision trust {file} {system} {{key}}`"),
+    ):
+        file.write_text(text)
+        endpoint = open_site(read(str(file))).endpoint(system, Cancel())
+        assert isinstance(endpoint, SshEndpoint)
+        assert endpoint.accept.startswith(said)
+
+
 @pytest.mark.parametrize(
     ("system", "key"), [("metal/ssh", "SHA256:short"), ("nothing/ssh", KEY), ("metal/api", KEY)]
 )

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provision.connections.contracts import Endpoint
+from provision.engine.model import Plan
+from provision.resources.contracts import Driver
+from provision.roles.contracts import SystemSpec
+from provision.testing.model_host import ModelFile
+from provision.testing.model_proxmox import ModelVm
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent
+from tests.unit.roles_vm.world import HOSTS, INVENTORY, World
+
+NOTHING = INVENTORY.split("nodes:\n", maxsplit=1)[0] + "nodes: {}\n"
+BOTH = [
+    "pve/api:pci-mapping:provision-site-one",
+    "pve/api:vm:vm-1",
+    "pve/api:vm:vm-gpu",
+    "router:dhcp-reservation:vm-1",
+    "router:dhcp-reservation:vm-gpu",
+]
+SNIPPET = "/var/lib/vz/snippets/provision-site-vm-1.yaml"
+
+
+def without(*names: str, text: str = INVENTORY) -> str:
+    return "".join(
+        line
+        for line in text.splitlines(keepends=True)
+        if not line.startswith(tuple(f"  {n}:" for n in names))
+    )
+
+
+def changed(plan: Plan) -> list[str]:
+    return sorted(str(change.key) for step in plan.steps for change in step.changes)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    found = World(tmp_path)
+    assert found.apply().exit_code == 0
+    return found
+
+
+class Mute(World):
+    """A site with systems that cannot be opened."""
+
+    silent: frozenset[str] = frozenset()
+
+    def _open(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
+        if spec.name in self.silent:
+            raise Permanent(Diagnostic("HOST_UNREACHABLE", f"{spec.name} does not answer"))
+        return super()._open(spec, endpoint)
+
+
+# ---------------------------------------------------------------- shown, whoever is declared
+
+
+def test_without_any_node_all_that_was_made_is_shown(world: World) -> None:
+    world.write(NOTHING)
+    plan = world.plan()
+    assert sorted(plan.orphans) == BOTH
+    assert changed(plan) == []
+
+
+def test_a_node_that_is_not_managed_hides_nothing(world: World) -> None:
+    other = "nodes:\n  other: { profile: small, vmid: 300, address: 10.0.0.30, manage: false }\n"
+    world.write(without("vm-1").replace("nodes:\n", other))
+    assert sorted(world.plan().orphans) == ["pve/api:vm:vm-1", "router:dhcp-reservation:vm-1"]
+
+
+def test_what_belongs_to_a_node_that_is_not_managed_is_no_orphan(world: World) -> None:
+    world.write(INVENTORY.replace("gpus: [one], power: unmanaged", "gpus: [one], manage: false"))
+    assert world.plan().orphans == ()
+
+
+def test_a_vm_that_was_renamed_by_hand_is_found_by_its_marker(world: World) -> None:
+    world.pve.vms[101].config["name"] = "kept-for-later"
+    world.write(without("vm-1"))
+    assert "pve/api:vm:kept-for-later (VM 101)" in world.plan().orphans
+    assert world.apply(prune=True).exit_code == 0
+    assert sorted(world.pve.vms) == [102]
+
+
+def test_a_copy_of_a_declared_vm_is_its_owners(world: World) -> None:
+    config = {**world.pve.vms[101].config, "name": "Copy-of-VM-vm-1"}
+    world.pve.vms[150] = ModelVm(150, config)
+    assert world.plan().orphans == ()
+    assert world.apply(prune=True).exit_code == 0
+    world.destroy()
+    assert sorted(world.pve.vms) == [150]
+
+
+def test_two_vms_with_one_marker_are_told_apart(world: World) -> None:
+    world.pve.vms[150] = ModelVm(150, dict(world.pve.vms[101].config))
+    world.write(without("vm-1"))
+    vms = [each for each in world.plan().orphans if ":vm:" in each]
+    assert vms == ["pve/api:vm:vm-1 (VM 101)", "pve/api:vm:vm-1 (VM 150)"]
+
+
+def test_a_node_with_another_number_leaves_its_old_vm(world: World) -> None:
+    world.write(INVENTORY.replace("vmid: 101", "vmid: 111"))
+    assert "pve/api:vm:vm-1" in world.plan().orphans
+
+
+def test_a_mapping_outlives_an_orphan_that_uses_it(world: World) -> None:
+    world.write(without("vm-gpu"))
+    assert "pve/api:pci-mapping:provision-site-one" in world.plan().orphans
+    assert world.apply().exit_code == 0
+    assert list(world.pve.mappings) == ["provision-site-one"]
+    assert sorted(world.pve.vms) == [101, 102]
+    assert world.apply(prune=True).exit_code == 0
+    assert (list(world.pve.mappings), sorted(world.pve.vms)) == ([], [101])
+
+
+def test_a_hypervisors_address_that_is_reserved_no_more_is_shown(world: World) -> None:
+    path = f"{HOSTS}provision-site-pve"
+    world.router.files[path] = ModelFile(b"bc:24:11:00:00:05,10.0.0.5,pve\n")
+    assert world.plan().orphans == ("router:dhcp-reservation:pve",)
+
+
+# ---------------------------------------------------------------- removed with --prune, by destroy
+
+
+def test_prune_removes_all_that_was_made_for_nobody(world: World) -> None:
+    world.write(NOTHING)
+    world.host.files[SNIPPET] = ModelFile(b"left by a run that died\n", "0600")
+    assert world.apply().exit_code == 0
+    assert sorted(world.pve.vms) == [101, 102]
+    assert world.apply(prune=True).exit_code == 0
+    assert (world.pve.vms, world.pve.mappings, world.reserved()) == ({}, {}, {})
+    assert SNIPPET not in world.host.files
+    assert world.plan().orphans == ()
+
+
+def test_prune_needs_consent_to_delete(world: World) -> None:
+    world.write(NOTHING.replace(", delete]", "]"))
+    assert world.apply(prune=True).exit_code == 5
+    assert sorted(world.pve.vms) == [101, 102]
+
+
+@pytest.mark.parametrize("text", [NOTHING, without("vm-1"), without("vm-gpu")])
+def test_destroy_removes_what_left_the_inventory_and_nothing_foreign(world: World, text: str) -> None:
+    theirs = {"tags": "provision", "name": "vm-1", "description": "provision: inventory=site-2 node=vm-1"}
+    world.pve.vms[900] = ModelVm(900, theirs)
+    world.pve.vms[901] = ModelVm(901, {"name": "by-hand", "tags": "provision"})
+    world.pve.mappings["provision-site-2-one"] = ["node=pve,path=0000:03:00,id=8086:1533"]
+    world.pve.descriptions["provision-site-2-one"] = "made by provision: inventory=site-2"
+    world.router.files[f"{HOSTS}provision-site-2-vm"] = ModelFile(b"52:54:00:00:00:09,10.0.0.99,vm\n")
+    world.host.files[SNIPPET] = ModelFile(b"left by a run that died\n", "0600")
+    world.write(text)
+    assert world.destroy().exit_code == 0
+    assert sorted(world.pve.vms) == [900, 901]
+    assert list(world.pve.mappings) == ["provision-site-2-one"]
+    assert list(world.reserved().values()) == ["10.0.0.99"]
+    assert SNIPPET not in world.host.files
+
+
+def test_a_protected_orphan_fails_and_holds_nothing_else_back(world: World) -> None:
+    world.pve.vms[101].config["protection"] = "1"
+    world.write(without("vm-1"))
+    report = world.destroy()
+    assert report.exit_code == 1
+    assert [each.code for step in report.steps for each in step.diagnostics] == ["VM_PROTECTED"]
+    assert sorted(world.pve.vms) == [101]
+    assert (world.pve.mappings, world.reserved()) == ({}, {})
+
+
+# ---------------------------------------------------------------- what cannot be told, and what it costs
+
+
+def test_a_destroy_that_cannot_look_does_not_say_done(tmp_path: Path) -> None:
+    world = Mute(tmp_path)
+    assert world.apply().exit_code == 0
+    world.write(NOTHING)
+    world.silent = frozenset({"pve/api"})
+    report = world.destroy()
+    assert report.exit_code == 1
+    assert next((str(each.id), str(each.outcome)) for each in report.steps) == ("pve: orphans", "unreached")
+
+
+def test_a_router_that_only_may_hold_something_fails_no_plan(tmp_path: Path) -> None:
+    world = Mute(tmp_path)
+    world.write(NOTHING)
+    world.silent = frozenset({"router"})
+    plan = world.plan()
+    assert [each.code for each in plan.warnings if "router" in each.summary] == ["ORPHANS_UNKNOWN"]
+    assert not any(each.unreached for each in plan.steps)
+
+
+@pytest.mark.parametrize("text", [INVENTORY, NOTHING, without("vm-1")])
+def test_an_unchanged_plan_asks_four_things_and_each_vm_once(world: World, text: str) -> None:
+    world.write(text)
+    world.plan()
+    world.drivers.clear()
+    world.pve.log.clear()
+    world.plan()
+    paths = [path for _, path, _ in world.pve.log]
+    assert len(paths) == len(set(paths)) <= 4 + len(world.pve.vms)
+    hosts = [each for each in world.drivers if each.system in {"pve/ssh", "router"}]
+    assert [each.round_trips for each in hosts] == [1] * len(hosts)

@@ -9,6 +9,7 @@ from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.proxmox.marker import START
 from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
 from provision.roles import names
 from provision.roles.contracts import NotThere, SystemSpec
@@ -42,16 +43,16 @@ def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint
     if marker is None or isinstance(state, Elsewhere) or not names.is_marked(inventory, node, marker):
         return NotThere(f"VMID {node.vmid} of {node.name} belongs to {state.name}", late=False)
     if not state.running:
-        return _off(node, born=not marker.first_key)
+        return _off(node, by_hand=not marker.first_key and marker.owes != START)
     # A guest that has been up for long is not waited for as if it booted.
     wait = max(SETTLED_SECONDS, BOOT_SECONDS - state.uptime)
     return ssh_endpoint(inventory.login(node.name), marker.fingerprints, wait)
 
 
-def _off(node: Node, *, born: bool) -> NotThere:
-    """Return why a VM that is off is not there; one that never finished its first boot is started."""
+def _off(node: Node, *, by_hand: bool) -> NotThere:
+    """Return why a VM that is off is not there; one that a run of ours left off is started."""
     if node.power_state == "stopped":
         return NotThere(f"{node.name} is off, as declared", late=False, excused=True)
-    if node.power_state == "unmanaged" and born:
+    if node.power_state == "unmanaged" and by_hand:
         return NotThere(f"{node.name} is off by hand", late=False, excused=True)
     return NotThere(f"{node.name} is off")

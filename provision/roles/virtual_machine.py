@@ -30,7 +30,7 @@ from provision.resources.proxmox.queries import (
 )
 from provision.resources.proxmox.storage_cfg import STORAGES
 from provision.resources.proxmox.vm import Vm
-from provision.resources.proxmox.vm_life import VmAbsent, VmPower, rebuilds
+from provision.resources.proxmox.vm_life import VmAbsent, VmPower, owes_start, rebuilds
 from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.roles import macs, names, snippets
 from provision.roles.contracts import Context
@@ -81,7 +81,8 @@ def resources(context: Context) -> tuple[Resource, ...]:
     found.append(vm)
     # A VM whose power is its owner's is started once: until its first boot has given it its own host key.
     unborn = (anew and vm.cloud_init is not None) or (state is not None and _first_key(state))
-    if node.power_state != "unmanaged" or unborn:
+    # One that a power cycle of ours left off is started, too: nobody has switched it off by hand.
+    if node.power_state != "unmanaged" or unborn or owes_start(state):
         wanted = "stopped" if node.power_state == "stopped" else "running"
         found.append(_power(inventory, node, hypervisor, wanted))
     return tuple(found)

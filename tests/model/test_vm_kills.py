@@ -47,6 +47,39 @@ def dying(world: World, writes: int) -> None:
         world.pve.request = request  # type: ignore[method-assign]
 
 
+@pytest.mark.parametrize("node", ["vm-1", "vm-gpu"])
+@pytest.mark.parametrize("boundary", range(6))
+def test_a_power_cycle_that_dies_leaves_no_vm_off(tmp_path: Path, boundary: int, node: str) -> None:
+    world = World(tmp_path)
+    world.apply()
+    vm = world.pve.vms[101 if node == "vm-1" else 102]
+    vm.config["description"] = notes = f"mine\n{vm.config['description']}"
+    world.write(INVENTORY.replace(f"{node}: {{ profile: small,", f"{node}: {{ profile: small, cores: 4,"))
+    dying(world, boundary)
+    report = world.apply()
+    assert report.exit_code == 0, [(str(each.id), each.diagnostics) for each in report.steps]
+    assert (vm.running, vm.config["cores"], vm.config["description"]) == (True, "4", notes)
+    assert world.plan().empty
+    vm.running = False
+    if node == "vm-gpu":
+        changed = [step for step in world.plan().steps if step.changes]
+        assert changed == [], "off by hand: no start is owed any more"
+
+
+def test_a_vm_that_owes_a_start_is_made_anew_like_any_other(tmp_path: Path) -> None:
+    for running in (True, False):
+        world = World(tmp_path / str(running))
+        world.write(INVENTORY.replace("console-loss, delete]", "console-loss, delete, replace]"))
+        world.apply()
+        old = world.pve.vms[102]
+        old.running = running
+        old.config["description"] += " replace=tok owes=start"
+        report = world.apply()
+        assert report.exit_code == 0, [(str(each.id), each.diagnostics) for each in report.steps]
+        assert world.pve.vms[102] is not old
+        assert world.plan().empty
+
+
 @pytest.mark.parametrize("boundary", range(13))
 def test_a_rebuild_that_dies_is_finished_by_the_next_apply(tmp_path: Path, boundary: int) -> None:
     whole, cut = World(tmp_path / "whole"), World(tmp_path / "cut")

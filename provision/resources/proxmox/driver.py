@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,8 @@ from provision.resources.contracts import (
     Verdict,
 )
 from provision.resources.proxmox import answers
-from provision.resources.proxmox.marker import TAG
+from provision.resources.proxmox import marker as markers
+from provision.resources.proxmox.marker import START, TAG
 from provision.resources.proxmox.queries import (
     Mappings,
     Permissions,
@@ -28,6 +30,7 @@ from provision.resources.proxmox.queries import (
     VmConfig,
     VmEntry,
     VmList,
+    VmState,
 )
 from provision.resources.proxmox.tasks import (
     Upid,
@@ -86,6 +89,7 @@ class ProxmoxDriver:
         self._node = node
         self._clock = clock
         self._statuses: dict[int, tuple[str, float]] = {}
+        self._owing: set[int] = set()
 
     @property
     def round_trips(self) -> int:
@@ -165,7 +169,14 @@ class ProxmoxDriver:
         if entry.status not in KNOWN:  # pvestatd has not looked yet: the node has just booted
             status = self._ask(f"{path}/status/current", answers.status)
             entry = replace(entry, status=status) if isinstance(status, str) else entry
-        return self._ask(f"{path}/pending", lambda body: answers.vm_state(entry, body))
+        found = self._state(entry)
+        owes = isinstance(found, VmState) and found.marker is not None and found.marker.owes == START
+        (self._owing.add if owes else self._owing.discard)(vmid)
+        return found
+
+    def _state(self, entry: VmEntry) -> object:
+        path = f"/nodes/{self._node}/qemu/{entry.vmid}/pending"
+        return self._ask(path, lambda body: answers.vm_state(entry, body))
 
     # ------------------------------------------------------------ actions
 
@@ -216,6 +227,10 @@ class ProxmoxDriver:
             for request in action.remedy.requests:
                 self._do(self._dated(request, written), action.label, emit, cancel)
                 written.add(request.path)
+                vmid = _started(request.path)
+                if vmid in self._owing:
+                    entry = VmEntry(vmid, self._node, "qemu", "", "running")
+                    written.add(self._owe(entry, "", action.label, emit, cancel))
 
         return do
 
@@ -240,6 +255,8 @@ class ProxmoxDriver:
             raise _Failure(self._failed(f"{len(own)} VMs of ours are called {name}", "VM_NOT_FOUND"))
         vm = own[0]
         base = f"/nodes/{self._node}/qemu/{vm.vmid}"
+        # From here on a run that ends early leaves a VM off that the next one starts, whatever its `power`.
+        self._owe(vm, START, f"note that {name} is to be started again", emit, cancel)
         self._do(
             Request(
                 "POST", f"{base}/status/shutdown", {"timeout": SHUTDOWN, "forceStop": 1}, task=SHUTDOWN + 60
@@ -250,6 +267,21 @@ class ProxmoxDriver:
         )
         limit = start_timeout(vm.memory, passthrough=True)
         self._do(Request("POST", f"{base}/status/start", {}, task=limit + 60), f"start {name}", emit, cancel)
+        self._owe(vm, "", f"note that {name} was started", emit, cancel)
+
+    def _owe(self, entry: VmEntry, debt: str, label: str, emit: Emit, cancel: Cancel) -> str:
+        """Write what a VM owes into its marker line, over the description as it is now; return the path."""
+        path = f"/nodes/{self._node}/qemu/{entry.vmid}/config"
+        state = self._state(entry)
+        if not isinstance(state, VmState):
+            reason = state.reason if isinstance(state, CannotTell) else "its configuration cannot be read"
+            raise _Failure(self._failed(f"{label}: {reason}", "CANNOT_TELL"))
+        if state.marker is not None and state.marker.owes != debt:
+            description = markers.write(state.wanted("description"), replace(state.marker, owes=debt))
+            data = {"description": description, "digest": state.digest}
+            self._do(Request("PUT", path, data), label, emit, cancel)
+        (self._owing.add if debt else self._owing.discard)(entry.vmid)
+        return path
 
     def _do(self, request: Request, label: str, emit: Emit, cancel: Cancel) -> None:
         emit(label)
@@ -360,6 +392,12 @@ class ProxmoxDriver:
         remedy = "Run the same command again: it looks first what is there."
         diagnostic = Diagnostic("TASK_UNKNOWN", text, self._node, evidence=(upid.text,), remedy=remedy)
         return Result(Verdict.UNKNOWN, diagnostic=diagnostic, handle=upid.text)
+
+
+def _started(path: str) -> int:
+    """Return the number of the VM that a request starts, or 0."""
+    found = re.fullmatch(r"/nodes/[^/]+/qemu/(\d+)/status/start", path)
+    return int(found[1]) if found is not None else 0
 
 
 def _code(error: ApiError) -> str:

@@ -1,6 +1,7 @@
 """The marker line in a VM's description: whose it is, and which host key it has.
 
-`provision: inventory=lab node=vm-1 host-key=SHA256:... first-key=SHA256:... replace=TOKEN`, one line;
+`provision: inventory=lab node=vm-1 host-key=SHA256:... first-key=SHA256:... replace=TOKEN owes=start`,
+one line;
 whatever else stands in the description belongs to the user and is kept.
 """
 
@@ -10,6 +11,8 @@ import re
 from dataclasses import dataclass, replace
 
 TAG = "provision"
+START = "start"
+"""What a VM owes from before the shutdown of a power cycle until its start is done."""
 _LINE = re.compile(r"^[ \t]*provision:[ \t]+(?=.*\binventory=)(.*?)[ \t\r]*$", re.MULTILINE)
 
 
@@ -23,6 +26,7 @@ class Marker:
         host_key: fingerprint of the SSH host key that it has or will have, or several joined by commas.
         first_key: fingerprint of the key it was born with, until the final one is installed.
         replace: token of `provision rebuild`, empty if it was never asked for.
+        owes: `start` while a power cycle is under way, or was cut off; else empty.
     """
 
     inventory: str
@@ -30,6 +34,7 @@ class Marker:
     host_key: str = ""
     first_key: str = ""
     replace: str = ""
+    owes: str = ""
 
     def __str__(self) -> str:
         fields = {
@@ -38,6 +43,7 @@ class Marker:
             "host-key": self.host_key,
             "first-key": self.first_key,
             "replace": self.replace,
+            "owes": self.owes,
         }
         return "provision: " + " ".join(f"{key}={value}" for key, value in fields.items() if value)
 
@@ -69,6 +75,7 @@ def read(description: str) -> Marker | None:
         found.get("host-key", ""),
         found.get("first-key", ""),
         found.get("replace", ""),
+        found.get("owes", ""),
     )
 
 

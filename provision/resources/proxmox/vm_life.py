@@ -14,7 +14,7 @@ from provision.resources.contracts import (
     Request,
     Snapshot,
 )
-from provision.resources.proxmox.marker import Marker, write
+from provision.resources.proxmox.marker import START, Marker, write
 from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen, vm_state
 from provision.resources.proxmox.tasks import start_timeout
 from provision.values.diagnostics import Diagnostic, Source
@@ -40,7 +40,9 @@ def _attention(path: str, state: object, wanted: str) -> tuple[Change, ...]:
 
 @dataclass(frozen=True, slots=True)
 class VmPower:
-    """A VM runs, or is off.
+    """A VM runs, or is off; in both cases it owes no start any more.
+
+    The start itself takes the debt out of the marker, whoever asked for it: see ProxmoxDriver.
 
     Args:
         system: `pve/api`.
@@ -81,7 +83,10 @@ class VmPower:
         if not isinstance(state, VmState):
             return _attention("power", state, self.wanted)
         now = "running" if state.running else "stopped"
-        return () if now == self.wanted else (Change(Op.UPDATE, "power", now, self.wanted),)
+        found = [] if now == self.wanted else [Change(Op.UPDATE, "power", now, self.wanted)]
+        if owes_start(state) and not (found and self.wanted == "running"):
+            found.append(Change(Op.DELETE, "owes", START, None))
+        return tuple(found)
 
     def fix(self, seen: Snapshot) -> ApiCall | Impossible:
         """Start it, or shut it down and pull the plug when it does not listen."""
@@ -89,6 +94,9 @@ class VmPower:
         if state is not None and (not isinstance(state, VmState) or state.marker is None):
             summary = f"VM {self.vmid} cannot be seen or is not ours"
             return Impossible(Diagnostic("CANNOT_TELL", summary, self.name, source=self.source))
+        settled = self._settled(state) if owes_start(state) and not rebuilds(state) else ()
+        if settled and state is not None and state.running is (self.wanted == "running"):
+            return ApiCall(settled)
         path = f"/nodes/{self.node}/qemu/{self.vmid}/status"
         if self.wanted == "running":
             risky = self.console and not (state is not None and state.running)
@@ -99,9 +107,17 @@ class VmPower:
             )
         data = {"timeout": SHUTDOWN_SECONDS, "forceStop": 1}
         return ApiCall(
-            (Request("POST", f"{path}/shutdown", data, task=SHUTDOWN_SECONDS + MARGIN),),
+            (*settled, Request("POST", f"{path}/shutdown", data, task=SHUTDOWN_SECONDS + MARGIN)),
             risks=(Effect(EffectClass.POWER_CYCLE, self.name),),
         )
+
+    def _settled(self, state: VmState | None) -> tuple[Request, ...]:
+        """Return the request that takes the debt out of the marker line."""
+        if state is None or state.marker is None:
+            return ()
+        description = write(state.wanted("description"), replace(state.marker, owes=""))
+        data = {"description": description, "digest": state.digest}
+        return (Request("PUT", f"/nodes/{self.node}/qemu/{self.vmid}/config", data),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +186,10 @@ class VmMarker:
             summary = f"VM {self.vmid} does not carry the marker of {self.marker.node}"
             return Impossible(Diagnostic("VMID_TAKEN_FOREIGN", summary, self.marker.node, source=self.source))
         description = state.wanted("description") if state is not None else ""
-        token = state.marker.replace if state is not None and state.marker is not None else ""
-        marker = replace(self.marker, replace=token or self.marker.replace)
+        now = state.marker if state is not None else None
+        marker = self.marker
+        if now is not None:
+            marker = replace(marker, replace=now.replace or marker.replace, owes=now.owes)
         data: dict[str, object] = {"description": write(description, marker)}
         if state is not None:
             data["digest"] = state.digest
@@ -261,3 +279,8 @@ def remove(node: str, state: VmState, name: str, source: Source | None) -> tuple
 def rebuilds(state: VmState | Elsewhere | CannotTell | None) -> bool:
     """Whether `provision rebuild` asked for a VM to be made anew."""
     return isinstance(state, VmState) and state.marker is not None and bool(state.marker.replace)
+
+
+def owes_start(state: VmState | Elsewhere | CannotTell | None) -> bool:
+    """Whether a power cycle of a VM was cut off before its start was done."""
+    return isinstance(state, VmState) and state.marker is not None and state.marker.owes == START

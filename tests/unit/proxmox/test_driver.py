@@ -6,6 +6,7 @@ import pytest
 
 from provision.connections.contracts import ApiError
 from provision.resources.contracts import Action, ApiCall, CannotTell, Key, Request, Result, Verdict
+from provision.resources.proxmox import marker as markers
 from provision.resources.proxmox.driver import ProxmoxDriver
 from provision.resources.proxmox.queries import (
     Elsewhere,
@@ -18,6 +19,7 @@ from provision.resources.proxmox.queries import (
     VmState,
 )
 from provision.resources.proxmox.tasks import is_success, start_timeout, upid_of
+from provision.resources.proxmox.vm_life import VmPower
 from provision.testing.model_proxmox import ModelProxmox, ModelVm
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
@@ -171,6 +173,54 @@ def test_a_power_cycle_applies_what_is_pending() -> None:
     assert [each.verdict for each in results] == [Verdict.DONE, Verdict.DONE]
     vm = pve.vms[101]
     assert (vm.running, vm.config["cores"], vm.pending) == (True, "4", {})
+
+
+def owing(pve: ModelProxmox) -> str:
+    found = markers.read(pve.vms[101].config["description"])
+    assert found is not None
+    return found.owes
+
+
+def test_a_power_cycle_leaves_the_notes_as_they_were_and_owes_nothing() -> None:
+    pve = model(101, running=True)
+    pve.vms[101].config["description"] = notes = "mine\nprovision: inventory=lab node=vm-1 replace=tok\ntoo"
+    act(pve, effects=(Effect(EffectClass.POWER_CYCLE, "vm-1"),))
+    assert pve.vms[101].config["description"] == notes
+
+
+@pytest.mark.parametrize("end", ["shutdown", "start"])
+def test_a_power_cycle_that_is_cut_off_is_owed_until_the_vm_is_started(end: str) -> None:
+    pve = model(101, running=True)
+    pve.vms[101].config["description"] = notes = "mine\nprovision: inventory=lab node=vm-1"
+    pve.faults["POST", f"/nodes/pve/qemu/101/status/{end}"] = ApiError(500, "no")
+    (result,) = act(pve, effects=(Effect(EffectClass.POWER_CYCLE, "vm-1"),))
+    assert (result.verdict, owing(pve)) == (Verdict.FAILED, "start")
+    driver = pve.driver()
+    query = VmConfig(101)
+    seen = driver.answer(frozenset({query}), Cancel())
+    power = VmPower("pve/api", "pve", 101, "vm-1", "running")
+    assert power.changes(seen)
+    remedy = power.fix(seen)
+    assert isinstance(remedy, ApiCall)
+    (done,) = driver.act("run", [Action(power.key, "start", remedy)], (), lambda _: None, Cancel())
+    assert done.verdict is Verdict.DONE
+    assert pve.vms[101].running
+    assert pve.vms[101].config["description"] == notes
+    assert power.changes(driver.answer(frozenset({query}), Cancel())) == ()
+
+
+def test_a_vm_that_is_off_as_declared_owes_no_start() -> None:
+    for running in (True, False):
+        pve = model(101, running=running)
+        pve.vms[101].config["description"] = "provision: inventory=lab node=vm-1 owes=start"
+        driver = pve.driver()
+        seen = driver.answer(frozenset({VmConfig(101)}), Cancel())
+        power = VmPower("pve/api", "pve", 101, "vm-1", "stopped")
+        remedy = power.fix(seen)
+        assert isinstance(remedy, ApiCall)
+        assert bool(remedy.risks) is running
+        driver.act("run", [Action(power.key, "stop", remedy)], (), lambda _: None, Cancel())
+        assert (pve.vms[101].running, owing(pve)) == (False, "")
 
 
 def test_only_a_vm_of_ours_is_power_cycled() -> None:

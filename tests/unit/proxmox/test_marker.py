@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from provision.resources.proxmox.marker import Marker, read, write
 
-FULL = Marker("lab", "vm-1", "SHA256:aa", "SHA256:bb", "tok")
+FULL = Marker("lab", "vm-1", "SHA256:aa", "SHA256:bb", "tok", "start")
 WORD = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789:+/-", min_size=1, max_size=20)
 
 
@@ -29,6 +29,12 @@ def test_a_marker_is_replaced_in_its_place() -> None:
 def test_unknown_and_damaged_fields_are_passed_over() -> None:
     found = read("notes\nprovision:  node=vm-1 junk inventory=lab later=field host-key=SHA256:x\r\nmore")
     assert found == Marker("lab", "vm-1", "SHA256:x")
+
+
+def test_what_an_older_version_wrote_owes_nothing() -> None:
+    older = "provision: inventory=lab node=vm-1 host-key=SHA256:x replace=tok"
+    assert read(older) == Marker("lab", "vm-1", "SHA256:x", replace="tok")
+    assert write(older, read(older) or FULL) == older
 
 
 def test_text_that_only_names_us_is_no_marker() -> None:

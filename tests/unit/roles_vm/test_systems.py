@@ -102,12 +102,13 @@ def test_why_a_guest_is_not_there(inventory: Inventory, answer: object, late: bo
 
 
 @pytest.mark.parametrize(
-    ("first", "late", "excused"), [("", False, True), (" first-key=SHA256:a", True, False)]
+    ("more", "late", "excused"),
+    [("", False, True), (" first-key=SHA256:a", True, False), (" owes=start", True, False)],
 )
-def test_only_a_vm_that_was_born_is_off_by_hand(
-    inventory: Inventory, first: str, late: bool, excused: bool
+def test_only_a_vm_that_no_run_of_ours_left_off_is_off_by_hand(
+    inventory: Inventory, more: str, late: bool, excused: bool
 ) -> None:
-    state = VmState(102, "vm-gpu", "stopped", {"description": MARK.replace("vm-1", "vm-gpu") + first})
+    state = VmState(102, "vm-gpu", "stopped", {"description": MARK.replace("vm-1", "vm-gpu") + more})
     found = reach(inventory, state, 102, "vm-gpu")
     assert isinstance(found, NotThere)
     assert (found.late, found.excused) == (late, excused)

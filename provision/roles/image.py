@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from provision.inventory import Inventory, Subject
@@ -92,12 +93,17 @@ def download_of(inventory: Inventory, image: str) -> tuple[str, str]:
 
 
 def file_of(inventory: Inventory, image: str) -> str:
-    """Return the file name of an image in its storage."""
-    declared_file = inventory.images[image].file
-    if declared_file is not None:
-        return declared_file
+    """Return the file name of an image in its storage.
+
+    Digits of its digest are always in it: the API tells no digest of a volume, so only another name shows
+    that another image is wanted.
+    """
+    digest = download_of(inventory, image)[1][:8]
     name = re.sub(r"[^A-Za-z0-9._-]", "-", image)
-    return f"{name}-{download_of(inventory, image)[1][:8]}.qcow2"
+    wanted = PurePosixPath(inventory.images[image].file or f"{name}.qcow2")
+    if digest in wanted.name.lower():
+        return wanted.name
+    return f"{wanted.name.removesuffix(wanted.suffix)}-{digest}{wanted.suffix}"
 
 
 def volume_of(inventory: Inventory, hypervisor: Hypervisor, image: str) -> str:

@@ -142,7 +142,7 @@ class Image(Model):
     sha256: Sha256 | None = None
     """Its digest, checked at download; unset, that of the lock file (`provision pin INVENTORY`)."""
     file: Word | None = None
-    """File name in the image storage; unset, `NAME-DIGEST.qcow2` with its name and 8 digits of its digest."""
+    """File name in the image storage, else `NAME.qcow2`; 8 digits of its digest are added if not in it."""
 
 
 class LabCard(Model):

@@ -36,6 +36,25 @@ def token(world: World, vmid: int) -> str:
     return found.replace
 
 
+@pytest.mark.parametrize("file", ["debian.qcow2", "d.x-ABABABAB.qcow2"])
+def test_a_new_digest_is_another_file_whatever_it_is_called(tmp_path: Path, file: str) -> None:
+    named = ALLOWED.replace("debian.img", "1.img").replace('abab" }', f'abab", file: {file} }}')
+    world = World(tmp_path)
+    world.write(named)
+    world.apply()
+    (first,) = [each for each in world.pve.volumes["local"] if "import/" in each]
+    assert world.plan().empty
+    world.write(named.replace("1.img", "2.img").replace("ab" * 32, "cd" * 32))
+    assert world.apply().exit_code == 0
+    (second,) = [each for each in world.pve.volumes["local"] if "import/" in each and each != first]
+    assert second.endswith("-cdcdcdcd.qcow2")
+    mark(world, "vm-1")
+    world.pve.log.clear()
+    assert world.apply().exit_code == 0
+    (disk,) = [data["scsi0"] for method, path, data in world.pve.log if path == "/nodes/pve/qemu"]
+    assert f"import-from={second}" in str(disk)
+
+
 def test_a_mark_is_a_token_in_the_notes_and_is_made_once(world: World) -> None:
     world.pve.vms[101].config["description"] += "\nmine"
     made, wrote = mark(world, "vm-1")

@@ -23,6 +23,7 @@ from provision.values.outcomes import ExitCode, Outcome
 if TYPE_CHECKING:
     from provision.api import Options
     from provision.engine.model import Plan, RunReport
+    from provision.inventory import Inventory
     from provision.report.progress import Progress
     from provision.values.events import Event
 
@@ -289,7 +290,7 @@ def destroy(
             progress.pause()
             try:
                 _print_plan(result, full=full)
-                if yes and agreed:
+                if (yes and agreed) or _removes_nothing(result, found, host=host):
                     return True
                 from provision.cli.prompts import exactly  # noqa: PLC0415 - keep --help fast
 
@@ -301,6 +302,22 @@ def destroy(
     if not json:
         _print_summary(report, f"provision destroy {inventory}", debug=debug or state(context).debug)
     return report.exit_code
+
+
+def _removes_nothing(plan: Plan, inventory: Inventory, *, host: bool) -> bool:
+    """Tell whether destroy would remove nothing, and say so where that is known."""
+    from provision.api.planned import is_worth_asking  # noqa: PLC0415 - keep --help fast
+
+    if is_worth_asking(plan):
+        return False
+    if not any(step.unreached for step in plan.steps):
+        told = ["There is nothing to remove."]
+        if inventory.hypervisors and not host:
+            told.append("Images and files on hypervisors stay: --host removes those, too.")
+        if any(node.manage for node in inventory.nodes.values()):
+            told.append("What was set up inside nodes stays: destroy does not undo it.")
+        out().print(*told, soft_wrap=True)
+    return True
 
 
 def graph(

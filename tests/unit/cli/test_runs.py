@@ -238,6 +238,43 @@ def test_destroy_with_consent_asks_nothing(site: FakeSite) -> None:
     assert site.options == Options(allow=frozenset({EffectClass.DELETE}), host=True)
 
 
+@pytest.mark.parametrize(
+    ("more", "flags", "said"),
+    [
+        ({}, [], []),
+        ({"hypervisors": {"pve": {"address": "10.0.0.5"}}}, [], ["--host"]),
+        ({"hypervisors": {"pve": {"address": "10.0.0.5"}}}, ["--host"], []),
+        ({"nodes": {"n1": {"address": "10.0.0.6"}}}, [], ["inside nodes stays"]),
+    ],
+)
+def test_destroy_says_that_there_is_nothing_to_remove_and_asks_nothing(
+    more: dict[str, object],
+    flags: list[str],
+    said: list[str],
+    site: FakeSite,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    declared = Inventory.model_validate({"version": "1", "name": "lab", **more})
+    monkeypatch.setattr(runs, "settle", lambda _context, _name, **_how: declared)
+    at_terminal(monkeypatch, "not the name\n")
+    site.plan_result = SAME
+    assert main.main(["destroy", "lab", *flags]) == 0
+    assert site.confirmed is True
+    shown = capsys.readouterr().out
+    assert "There is nothing to remove." in shown
+    assert [each for each in ("--host", "inside nodes stays") if each in shown] == said
+
+
+def test_destroy_does_not_say_so_of_what_it_did_not_reach(
+    site: FakeSite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_terminal(monkeypatch, "not the name\n")
+    site.plan_result = Plan("lab", PLAN.steps[-1:])
+    main.main(["destroy", "lab"])
+    assert "nothing to remove" not in capsys.readouterr().out
+
+
 def test_a_policy_that_allows_delete_is_consent(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
     allowing = Inventory.model_validate({"version": "1", "name": "lab", "policy": {"allow": ["delete"]}})
     monkeypatch.setattr(runs, "read", lambda _name: allowing)

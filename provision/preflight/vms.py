@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from provision.preflight.model import Finding, Rule, Site
-from provision.resources.contracts import CannotTell
-from provision.resources.proxmox.queries import VmState, vm_seen
+from provision.resources.contracts import CannotTell, Op
+from provision.resources.proxmox.queries import VmConfig, VmState, vm_seen
 from provision.resources.proxmox.vm import Vm
-from provision.resources.proxmox.vm_life import VmPower
+from provision.resources.proxmox.vm_life import VmAbsent, VmMarker, VmPower
 from provision.roles import names
-from provision.values.diagnostics import Diagnostic
+from provision.values.diagnostics import Diagnostic, Severity
 
 
 def vmid_taken(site: Site) -> list[Finding]:
@@ -58,23 +58,30 @@ def onboot_forbidden(site: Site) -> list[Finding]:
 
 
 def locked(site: Site) -> list[Finding]:
-    """Warn about a VM that a task of Proxmox holds."""
-    found: list[Finding] = []
-    for vm in site.of_kind(Vm):
-        seen = site.snapshots.get(vm.system)
-        state = vm_seen(seen, vm.vmid) if seen is not None else None
-        if isinstance(state, VmState) and state.lock:
-            found.append(
-                Diagnostic(
-                    "VM_LOCKED",
-                    f"VM {vm.vmid} of {vm.name} is locked ({state.lock}) by a task of Proxmox",
-                    vm.name,
-                    source=vm.source,
-                    untouched="It was left as it is.",
-                    remedy=f"Wait until the task ends, or look what holds it: qm config {vm.vmid}",
-                )
-            )
-    return found
+    """Warn about a VM that is to be changed while a task of Proxmox holds it: each request waits for that."""
+    wanted: list[Vm | VmPower | VmMarker | VmAbsent] = [
+        *site.of_kind(Vm),
+        *site.of_kind(VmPower),
+        *site.of_kind(VmMarker),
+        *site.of_kind(VmAbsent),
+    ]
+    held: dict[tuple[str, int], Diagnostic] = {}
+    for each in wanted:
+        state = site.answer(each.system, VmConfig(each.vmid))
+        if not isinstance(state, VmState) or not state.lock or state.marker is None:
+            continue
+        if all(change.op is Op.ATTENTION for change in site.changes(each)):
+            continue
+        name = state.marker.node
+        held[each.system, each.vmid] = Diagnostic(
+            "VM_LOCKED",
+            f"VM {each.vmid} of {name} is to be changed, and a task of Proxmox locks it ({state.lock})",
+            name,
+            source=each.source,
+            remedy="Apply once the task has ended: a change waits 2 minutes for it, and fails after that."
+            f" See what holds it: qm config {each.vmid}",
+        )
+    return list(held.values())
 
 
 def management_path(site: Site) -> list[Finding]:
@@ -122,7 +129,13 @@ RULES = (
         "`start_at_boot: false`",
         onboot_forbidden,
     ),
-    Rule(("VM_LOCKED",), "a task of Proxmox holds a VM", "wait until it ends", locked),
+    Rule(
+        ("VM_LOCKED",),
+        "a task of Proxmox holds a VM that is to be changed",
+        "wait until it ends; each change waits 2 minutes by itself",
+        locked,
+        Severity.WARNING,
+    ),
     Rule(
         ("MANAGEMENT_PATH",),
         "a start would take the host's console while SSH or the web API does not answer",

@@ -138,13 +138,6 @@ def foreign_container(world: World) -> None:
     world.pve.others = [{"vmid": 101, "node": "pve", "type": "lxc", "name": "ct", "status": "running"}]
 
 
-def locked(world: World) -> None:
-    text = "provision: inventory=site node=vm-1 host-key=SHA256:x"
-    world.pve.vms[101] = ModelVm(
-        101, {"name": "vm-1", "description": text, "lock": "backup", "tags": "provision"}
-    )
-
-
 def leased(world: World) -> None:
     world.router.files[LEASES] = ModelFile(b"1795960000 52:54:00:00:00:01 10.0.0.11 printer *\n")
 
@@ -177,7 +170,6 @@ def same_mac(world: World) -> None:
         (moved_card, "GPU_ADDRESS_MOVED"),
         (foreign_vm, "VMID_TAKEN_FOREIGN"),
         (foreign_container, "VMID_TAKEN_FOREIGN"),
-        (locked, "VM_LOCKED"),
         (leased, "IP_LEASED_TO_OTHER"),
         (reserved, "IP_LEASED_TO_OTHER"),
         (same_mac, "MAC_DUPLICATE"),
@@ -193,6 +185,18 @@ def test_one_thing_that_is_wrong_is_one_refusal_with_its_code(
     for each in found(world):
         assert each.remedy
         assert each.source is not None or each.code == "PVE_PRIV_MISSING"
+
+
+def test_a_backup_of_a_vm_hinders_only_what_would_change_it(world: World) -> None:
+    world.apply()
+    locked = world.pve.vms[101]
+    locked.config["lock"] = "backup"
+    assert found(world) == []
+    text = INVENTORY.replace("vm-1: { profile: small,", "vm-1: { profile: small, cores: 1,")
+    (finding,) = found(world, text)
+    assert (finding.code, finding.severity, finding.subject) == ("VM_LOCKED", Severity.WARNING, "vm-1")
+    locked.config["description"] = "provision: inventory=other node=vm-1"
+    assert {each.code for each in found(world, text)} == {"VMID_TAKEN_FOREIGN"}
 
 
 def test_a_bridge_that_is_not_there_is_refused_before_the_start(world: World) -> None:

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from provision.connections.contracts import ShellConnection
 from provision.engine.perform import who
-from provision.preflight.privileges import DOWNLOAD, paths, role
+from provision.preflight.privileges import DOWNLOAD, USER, paths, role
 from provision.resources.contracts import CannotTell
 from provision.resources.host.driver import HostDriver
 from provision.resources.host.kinds import HOST_KINDS
@@ -28,7 +28,6 @@ from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 
 ROLE = "Provision"
-USER = "provision@pve"
 FILE_BASED = frozenset({"dir", "nfs", "cifs", "btrfs", "cephfs"})
 """Types of storages that can hold images and snippets."""
 _VERSION, _ROLES, _USERS = (

@@ -13,13 +13,11 @@ from provision.cli.state import Debug, on_terminal, out, usage
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Refused
-from provision.values.fingerprints import is_host_key
+from provision.values.fingerprints import OWN_KEY, is_host_key
 
 if TYPE_CHECKING:
     from provision.api.adoption import Adoption
 
-OWN_KEY = "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
-"""What shows a guest's own host key, on its console."""
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="A VM of the inventory.", show_default=False)]
 

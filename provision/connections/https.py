@@ -150,13 +150,15 @@ class PveConnection:
         status = int(error.status_code)
         reason = str(error.content or error.status_message or "").strip()
         if status == UNAUTHORIZED:
+            host, name = urlsplit(self._endpoint.url).hostname, self._endpoint.token_id.partition("!")[2]
             return Permanent(
                 Diagnostic(
                     code="API_AUTH_FAILED",
                     summary=f"{self._endpoint.url} does not accept token {self._endpoint.token_id}: {reason}",
                     subject=self._subject,
-                    remedy="Check `api.token_id` and the secret that `api.token` names, or make a new token:"
-                    " provision bootstrap root@HOST",
+                    remedy="Check `api.token_id` and the secret that `api.token` names, or make the token"
+                    f" anew (its old secret ends): provision bootstrap root@{host}"
+                    f" --name {name} --renew --out {name}.new.yaml, then copy its `api` from there.",
                 )
             )
         write = method not in READS

@@ -19,6 +19,7 @@ from provision.connections.ssh_target import PORT, Target
 from provision.connections.trust import KnownKey, known_hosts
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Refused, Transient
+from provision.values.fingerprints import OWN_KEY
 from provision.values.redaction import printable
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ def _check_key(
             f"{system}: the host key {shown} is not known",
             system,
             untouched="nothing was sent to the host",
-            remedy="compare it with the host's own (`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`), "
+            remedy=f"compare it with the host's own (`{OWN_KEY}`), "
             f"then {_accepting(target, shown) or _learn(target)}",
         )
     )

@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import TYPE_CHECKING
 
 from provision.inventory.scalars import PLACEHOLDER
 from provision.values.diagnostics import Diagnostic
+from provision.values.fingerprints import OWN_KEY
 
 if TYPE_CHECKING:
+    from provision.inventory.models.hypervisor import Hypervisor
     from provision.inventory.models.inventory import Inventory
+
+
+def bootstrap_command(name: str, host: Hypervisor, token: str = "") -> tuple[str, str]:
+    """Return the command that makes a token on a hypervisor, and the inventory that it writes.
+
+    That file is a new one beside the user's, from which a person copies: no command edits an inventory.
+
+    Args:
+        name: of the hypervisor.
+        host: where it is.
+        token: the token's name; empty for one that is named after the hypervisor.
+    """
+    plain = re.sub(r"[^a-z0-9-]", "-", name.lower())
+    called = token or (plain if plain[:1].isalpha() else f"host-{plain}")
+    port = f":{host.ssh.port}" if host.ssh.port is not None else ""
+    file = f"{called}.new.yaml"
+    secret = host.api.token
+    kept = (
+        f" --token-file {shlex.quote(secret.reference[0])}"
+        if token and secret and secret.kind == "file"
+        else ""
+    )
+    return f"provision bootstrap root@{host.address}{port} --name {called} --out {file}{kept}", file
+
+
+def bootstrap_remedy(name: str, host: Hypervisor) -> str:
+    """Return how a person gets what the inventory lacks of a hypervisor."""
+    command, file = bootstrap_command(name, host)
+    return f"{command}, then copy `api` and `ssh` of its hypervisor from {file}"
 
 
 def is_placeholder(value: str | None) -> bool:
@@ -20,7 +53,7 @@ def find_placeholders(inventory: Inventory) -> list[Diagnostic]:
     """Return a problem for each placeholder, with the command that writes the value."""
     found: list[Diagnostic] = []
 
-    def look(value: str | None, subject: str, what: str, path: tuple[str, ...], command: str) -> None:
+    def look(value: str | None, subject: str, what: str, path: tuple[str, ...], remedy: str) -> None:
         if is_placeholder(value):
             found.append(
                 Diagnostic(
@@ -28,7 +61,7 @@ def find_placeholders(inventory: Inventory) -> list[Diagnostic]:
                     f"{what} is still a placeholder",
                     subject,
                     source=inventory.source(path),
-                    remedy=f"{command} writes it",
+                    remedy=remedy,
                 )
             )
 
@@ -36,21 +69,29 @@ def find_placeholders(inventory: Inventory) -> list[Diagnostic]:
     for name, image in inventory.images.items():
         if inventory.image_pin(name) is None:
             path = ("images", name, "sha256")
-            look(image.sha256, "", f"the digest of image {name}", path, f"provision pin {file}")
+            look(image.sha256, "", f"the digest of image {name}", path, f"provision pin {file} writes it")
     for name, host in inventory.hypervisors.items():
-        bootstrap = f"provision bootstrap root@{host.address}"
+        bootstrap = bootstrap_remedy(name, host)
         api = ("hypervisors", name, "api", "fingerprint")
         look(host.api.fingerprint, name, "the certificate's fingerprint", api, bootstrap)
         look(host.ssh.host_key, name, "the host key", ("hypervisors", name, "ssh", "host_key"), bootstrap)
     for name, node in inventory.nodes.items():
-        trust = f"provision trust {file} {name}/ssh SHA256:..."
+        trust = f"write what `{OWN_KEY}` shows on its console"
+        if node.is_virtual:
+            trust = "leave it out: a guest's key is made with it, and stands in its marker"
         look(node.ssh.host_key, name, "the host key", ("nodes", name, "ssh", "host_key"), trust)
     dhcp = inventory.network.dhcp if inventory.network is not None else None
     if dhcp is not None and dhcp.ssh is not None:
         ssh = ("network", "dhcp", "ssh", "host_key")
-        trust = f"provision trust {file} router SHA256:..."
+        trust = f"write what `{OWN_KEY}` shows on its console"
         look(dhcp.ssh.host_key, "router", "the router's host key", ssh, trust)
     if dhcp is not None and dhcp.api is not None:
         api = ("network", "dhcp", "api", "fingerprint")
-        look(dhcp.api.fingerprint, "router", "the router's certificate fingerprint", api, "you")
+        look(
+            dhcp.api.fingerprint,
+            "router",
+            "the router's certificate fingerprint",
+            api,
+            "write what the router shows",
+        )
     return found

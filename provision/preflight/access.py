@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
+from provision.inventory.placeholders import bootstrap_command
 from provision.preflight.model import CannotTellYet, Finding, Rule, Site
-from provision.preflight.privileges import CONFIG
+from provision.preflight.privileges import CONFIG, USER
 from provision.resources.contracts import CannotTell, Change, Op
 from provision.resources.proxmox.image import ImageFile
 from provision.resources.proxmox.mapping import PciMapping
@@ -140,8 +141,18 @@ def _diagnostic(site: Site, hypervisor: Hypervisor, lacking: list[tuple[str, str
         evidence=tuple(f"{path}: {', '.join(privileges)}" for path, privileges in by_path.items()),
         source=site.inventory.source(("hypervisors", hypervisor.name, "api")),
         untouched="Nothing was changed.",
-        remedy=f"provision bootstrap root@{hypervisor.address} gives the token its role;"
-        " a privilege-separated token needs entries of its own.",
+        remedy=_remedy(hypervisor),
+    )
+
+
+def _remedy(hypervisor: Hypervisor) -> str:
+    user, _, token = (hypervisor.api.token_id or "").partition("!")
+    if user == USER:
+        command, _ = bootstrap_command(hypervisor.name, hypervisor, token)
+        return f"{command} gives the token and its user their role again"
+    return (
+        f"on the host: pveum acl modify PATH --roles ROLE --tokens '{user}!{token}', for each path;"
+        f" a privilege-separated token needs the same for its user: --users {user}"
     )
 
 
@@ -149,7 +160,8 @@ RULES = (
     Rule(
         ("PVE_PRIV_MISSING",),
         "the API token lacks a privilege that this plan needs",
-        "`provision bootstrap root@HOST`, or `pveum acl modify PATH --tokens TOKEN --roles ROLE`",
+        "`provision bootstrap root@HOST --name TOKEN --out FILE`, or"
+        " `pveum acl modify PATH --tokens TOKEN --roles ROLE`",
         missing,
     ),
 )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+USER = "provision@pve"
+"""The user that `provision bootstrap` makes, and gives the role to."""
 CONFIG = ("CPU", "Memory", "HWType", "Options", "Disk", "Network", "CDROM", "Cloudinit")
 """Parts of `VM.Config.*`."""
 VM = ("VM.Allocate", "VM.Audit", "VM.PowerMgmt", *(f"VM.Config.{each}" for each in CONFIG))

@@ -8,6 +8,7 @@ from provision.connections.contracts import Endpoint, HttpsEndpoint, LocalEndpoi
 from provision.inventory import Inventory, Login
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
+from provision.inventory.placeholders import bootstrap_remedy
 from provision.resources.contracts import Snapshot
 from provision.roles import names
 from provision.roles.contracts import NotThere, SystemSpec
@@ -88,7 +89,7 @@ def _api(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
                     f"{hypervisor.name} has no {', '.join(f'api.{each}' for each in missing)}",
                     hypervisor.name,
                     source=inventory.source(("hypervisors", hypervisor.name)),
-                    remedy=f"provision bootstrap root@{hypervisor.address}",
+                    remedy=bootstrap_remedy(hypervisor.name, hypervisor),
                 )
             )
         return HttpsEndpoint(

@@ -163,6 +163,16 @@ def test_what_went_wrong_decides_whether_it_may_be_tried_again(
     assert [each.code for each in caught.value.diagnostics] == [code]
 
 
+def test_a_token_that_is_not_accepted_is_made_anew_by_the_named_command(server: Server) -> None:
+    server.answers = [(401, "authentication failure", {"data": None})]
+    connection = server.connection()
+    with pytest.raises(Permanent) as caught:
+        connection.request("GET", "/version")
+    name = connection._endpoint.token_id.partition("!")[2]
+    command = f"provision bootstrap root@127.0.0.1 --name {name} --renew --out {name}.new.yaml"
+    assert command in caught.value.diagnostics[0].remedy
+
+
 def test_a_refusal_has_the_reason_and_the_fields(server: Server) -> None:
     body = {"data": None, "errors": {"memory": "value must be at least 16\n"}, "message": "x"}
     server.answers = [(400, "Parameter verification failed.", body)]

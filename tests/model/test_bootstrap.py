@@ -16,11 +16,13 @@ from provision.cli import bootstrap, main
 from provision.connections.contracts import SshEndpoint
 from provision.connections.local import LocalConnection
 from provision.inventory import load
+from provision.inventory.models.hypervisor import Api
 from provision.preflight import access, privileges
 from provision.resources.host.pci import PciFunction
+from provision.roles.systems import systems
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
-from provision.values.errors import Permanent
+from provision.values.errors import Permanent, UsageError
 from tests.model.model_site import ModelSite
 from tests.unit.roles_vm.world import World
 
@@ -318,6 +320,58 @@ def test_a_token_whose_secret_is_lost_is_renewed_only_when_asked(
     assert not (tmp_path / "site.yaml").exists()
     assert fake.run(*GIVEN, "--renew") == 0
     assert "pveum user token remove provision@pve site" in fake.log
+
+
+def remedies(folder: Path) -> dict[str, str]:
+    """Return what is said where an inventory lacks a hypervisor's credentials, or has wrong ones."""
+    file = first_file(folder)
+    text = file.read_text()
+    without = folder / "without.yaml"
+    without.write_text("".join(line for line in text.splitlines(keepends=True) if "fingerprint" not in line))
+    with pytest.raises(UsageError) as caught:
+        load(without)
+    found = {"missing": caught.value.diagnostics[0].remedy}
+    inventory = load(file)
+    waiting = folder / "waiting.yaml"
+    waiting.write_text(text.replace(CERTIFICATE, "AA:BB:...").replace(KEY, "SHA256:..."))
+    for number, each in enumerate(load(waiting).placeholders()):
+        found[f"placeholder {number}"] = each.remedy
+    bare = inventory.hypervisors["pve"].model_copy(update={"api": Api()})
+    with pytest.raises(UsageError) as caught:
+        systems(inventory.model_copy(update={"hypervisors": {"pve": bare}}))["pve/api"].endpoint({})
+    found["credentials"] = caught.value.diagnostics[0].remedy
+    found["rights"] = access._remedy(inventory.hypervisors["pve"])
+    return found
+
+
+@pytest.mark.parametrize("case", ["missing", "placeholder 0", "placeholder 1", "credentials", "rights"])
+def test_the_command_of_a_remedy_writes_what_the_inventory_lacks(
+    case: str, fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remedy = remedies(tmp_path)[case]
+    command = re.match(r"provision (bootstrap .*?--out (\S+)(?: --token-file \S+)?)(?:,| gives)", remedy)
+    assert command is not None, remedy
+    assert f"root@192.168.1.5:2222 --name {'site' if case == 'rights' else 'pve'} " in command[1]
+    if case == "rights":  # the token that is there, with its secret where the inventory says
+        (fake.folder / "tokens").write_text('[{"tokenid": "site"}]')
+    else:
+        assert f"copy `api` and `ssh` of its hypervisor from {command[2]}" in remedy
+    before = (tmp_path / "site.yaml").read_text()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bootstrap, "on_terminal", lambda: False)
+    assert main.main([*command[1].split(), "--key", str(tmp_path / "id"), *GIVEN]) == 0
+    (host,) = load(tmp_path / command[2]).hypervisors.values()
+    assert (host.api.fingerprint, host.ssh.host_key) == (CERTIFICATE, KEY)
+    assert host.api.token is not None
+    assert host.api.token.open().get_secret_value()
+    assert (tmp_path / "site.yaml").read_text() == before
+    assert any("acl modify" in each and "--tokens" in each for each in fake.log)
+
+
+def test_rights_of_a_token_of_another_user_are_given_by_hand(tmp_path: Path) -> None:
+    host = load(first_file(tmp_path)).hypervisors["pve"]
+    other = host.model_copy(update={"api": host.api.model_copy(update={"token_id": "terraform@pve!t"})})
+    assert "pveum acl modify PATH --roles ROLE --tokens 'terraform@pve!t'" in access._remedy(other)
 
 
 @pytest.mark.parametrize("argv", [(), ("--renew",), ("--enable-content",)])

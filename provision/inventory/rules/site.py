@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from provision.inventory.models.inventory import Inventory
+from provision.inventory.placeholders import bootstrap_remedy
 from provision.inventory.rules.findings import Findings
 
 _ROUTER_KEYS = ("address", "ssh", "api", "file", "server")
@@ -78,7 +79,7 @@ def _endpoints(inventory: Inventory, findings: Findings) -> None:
         for key in ("token_id", "token", "fingerprint"):
             path = ("hypervisors", name, "api", key)
             if getattr(hypervisor.api, key) is None and not findings.written(path):
-                remedy = f"provision bootstrap root@{hypervisor.address} writes it"
+                remedy = bootstrap_remedy(name, hypervisor)
                 findings.lacks(f"hypervisors.{name}.api", key, path, remedy=remedy)
     for name, image in inventory.images.items():
         where = ("images", name, "url")

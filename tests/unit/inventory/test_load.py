@@ -45,6 +45,17 @@ def test_extends_merges_removes_and_replaces(loads: Loads, write: Write) -> None
     assert where(inventory, "nodes", "vm-1", "vmid") == ("base.yaml", 19, "101")
 
 
+def test_a_placeholder_of_a_host_key_names_what_helps_there(loads: Loads) -> None:
+    text = SITE.replace("address: 10.0.0.11 }", 'address: 10.0.0.11, ssh: { host_key: "SHA256:..." } }')
+    text += '  metal: { address: 10.0.0.13, ssh: { user: root, host_key: "SHA256:..." } }\n'
+    guest, metal = loads(text).placeholders()
+    assert guest.remedy.startswith("leave it out")
+    assert "ssh-keygen -lf" in metal.remedy
+    assert (
+        "provision trust" not in guest.remedy + metal.remedy
+    )  # it changes nothing where the inventory names one
+
+
 @pytest.mark.parametrize("rest", ["", "nodes: {}\n", "nodes: null\n"])
 def test_hypervisors_have_their_names_without_any_node(loads: Loads, rest: str) -> None:
     inventory = loads(SITE.partition("profiles:")[0] + rest)

@@ -5,7 +5,7 @@ What is unset is unmanaged. Packages come before what needs them; the clock come
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from provision.resources.host.sysctl import Sysctl
 from provision.resources.host.system import Hostname, SwapIsOff, TimeSync, Timezone
 from provision.roles import names
 from provision.roles.contracts import Context
-from provision.values.diagnostics import Diagnostic
+from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import UsageError
 
 NEEDS = ("virtual_machine", "first_contact")
@@ -48,9 +48,9 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
-    """Ask, where time servers are declared, which daemon there is and whose clock it is."""
+    """Ask, where time servers or chrony are declared, which daemon there is and whose clock it is."""
     node = inventory.nodes[subject.name]
-    asked = (ClockState(), _CHRONY, _TIMESYNCD) if node.ntp is not None else ()
+    asked = (ClockState(), _CHRONY, _TIMESYNCD) if node.ntp is not None or "chrony" in node.packages else ()
     return {names.ssh(node.name): asked}
 
 
@@ -67,14 +67,8 @@ def resources(context: Context) -> tuple[Resource, ...]:
     if node.grows_root:
         found.append(RootFilesystem(system, source=inventory.source((*where, "grow_root"))))
     daemon = _daemon(node, context.seen(system))
-    packages = dict.fromkeys(node.packages)
-    if daemon == "chrony":
-        packages["chrony"] = None
-    if node.timezone:
-        packages["tzdata"] = None
-    if packages:
-        source = inventory.source((*where, "packages"))
-        found.append(Package(system, tuple(packages), source=source))
+    source = inventory.source((*where, "packages"))
+    found += _packages(node, daemon, context.seen(system), source)
     if node.timezone:
         found.append(Timezone(system, node.timezone, source=inventory.source((*where, "timezone"))))
     if daemon:
@@ -86,6 +80,21 @@ def resources(context: Context) -> tuple[Resource, ...]:
         found.append(Sysctl(system, name, value, source=inventory.source((*where, "sysctl", name))))
     found += _keys(inventory, node, system)
     return tuple(found)
+
+
+def _packages(node: Node, daemon: str, seen: Snapshot, source: Source | None) -> Iterator[Package]:
+    """Yield what is installed; Debian has one time daemon at a time: for chrony the other one goes."""
+    system = names.ssh(node.name)
+    wanted = dict.fromkeys(node.packages)
+    if daemon == "chrony":
+        wanted["chrony"] = None
+    if node.timezone:
+        wanted["tzdata"] = None
+    timesyncd = seen.answers.get(_TIMESYNCD)
+    if "chrony" in wanted and isinstance(timesyncd, PackageStatus) and timesyncd.installed:
+        yield Package(system, (_TIMESYNCD.name,), absent=True, source=source)
+    if wanted:
+        yield Package(system, tuple(wanted), source=source)
 
 
 def _daemon(node: Node, seen: Snapshot) -> str:

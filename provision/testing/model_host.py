@@ -274,6 +274,7 @@ def guest_state(name: str = "localhost", *, lvm: bool = False, disk_gib: int = 1
     state = HostState(
         files=files,
         packages={"openssh-server": "1:9.2", "systemd": "252", "systemd-timesyncd": "252"},
+        conflicts={"chrony": ("systemd-timesyncd",)},
         brings={"chrony": ("chrony.service",), "qemu-guest-agent": ("qemu-guest-agent.service",)},
         units={
             "ssh.service": ModelUnit(config=("/etc/ssh/",)),

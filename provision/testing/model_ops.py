@@ -148,19 +148,27 @@ def _link(state: HostState, op: ops.LinkTo) -> None:
 
 
 def _install(state: HostState, op: ops.InstallPackages) -> None:
-    for spec in op.specs:
-        name, _, version = spec.partition("=")
-        if name in state.missing or (version and version != state.available.get(name, version)):
-            raise OperationFailedError(f"E: Unable to locate package {spec}")
-    for spec in op.specs:
-        name, _, version = spec.partition("=")
-        state.packages[name] = version or state.packages.get(name) or state.available.get(name, "1.0")
+    for name in op.names:
+        if name in state.missing:
+            raise OperationFailedError(f"E: Unable to locate package {name}")
+        if set(state.conflicts.get(name, ())) & {each for each, version in state.packages.items() if version}:
+            raise OperationFailedError("E: Packages need to be removed but remove is disabled.")
+    for name in op.names:
+        state.packages[name] = state.packages.get(name) or state.available.get(name, "1.0")
         for unit in state.brings.get(name, ()):
             state.units.setdefault(unit, ModelUnit())
             _started(state, unit)
 
 
 def _uninstall(state: HostState, op: ops.RemovePackages) -> None:
+    gone = set(op.names)
+    while (
+        more := {each for name in gone for each in state.dependents.get(name, ()) if each in state.packages}
+        - gone
+    ):
+        gone |= more
+    if gone - set(op.names):
+        raise OperationFailedError(", ".join(sorted(gone - set(op.names))).join(op.refusal))
     for name in op.names:
         state.packages.pop(name, None)
         state.held.discard(name)

@@ -74,6 +74,8 @@ class HostState:
         packages: installed version by name.
         available: version that apt would install, by name; names not in it get `1.0`.
         missing: packages that no archive has.
+        conflicts: packages that cannot be there with one, by its name.
+        dependents: packages that go with one, by its name.
         brings: units that a package brings, running and enabled.
         loader: grub, systemd-boot or none.
         grub: GRUB_CMDLINE_LINUX_DEFAULT of /etc/default/grub.
@@ -90,6 +92,8 @@ class HostState:
     held: set[str] = field(default_factory=set)
     available: dict[str, str] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
+    conflicts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    dependents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     brings: dict[str, tuple[str, ...]] = field(default_factory=dict)
     units: dict[str, ModelUnit] = field(default_factory=dict)
     kernels: tuple[str, ...] = ("6.1.0-1-amd64",)
@@ -218,7 +222,16 @@ class HostState:
 
     def dump(self) -> dict[str, object]:
         """Return all that must be the same after an interrupted and an uninterrupted run."""
-        left_out = ("boots", "available", "missing", "brings", "commands", "pending")
+        left_out = (
+            "boots",
+            "available",
+            "missing",
+            "conflicts",
+            "dependents",
+            "brings",
+            "commands",
+            "pending",
+        )
         found = {
             each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name not in left_out
         }

@@ -281,21 +281,24 @@ _APT = (
 )
 
 
+# apt takes along what depends on a package, and asks nobody under -y: its plan is read first.
+_MORE = """BEGIN { n = split(ENVIRON["PROVISION_NAMES"], a, " "); for (i = 1; i <= n; i++) named[a[i]] = 1 }
+($1 == "Remv" || $1 == "Purg") && !($2 in named) { printf "%s%s", sep, $2; sep = ", " }"""
+
+
 @dataclass(frozen=True, slots=True)
 class InstallPackages:
-    """Install packages by apt; lists are fetched only when the first try fails.
+    """Install packages by apt, where no other has to go for them; lists are fetched when the first try fails.
 
     Args:
-        specs: names, or `name=version`.
-        downgrade: an older version may be put in place.
+        names: package names.
     """
 
-    specs: tuple[str, ...]
-    downgrade: bool = False
+    names: tuple[str, ...]
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        install = f"{_APT} {'--allow-downgrades ' if self.downgrade else ''}install -- {words(self.specs)}"
+        install = f"{_APT} --no-remove install -- {words(self.names)}"
         update = "apt-get -q -o DPkg::Lock::Timeout=300 update"
         return "\n".join(
             (
@@ -308,14 +311,32 @@ class InstallPackages:
 
 @dataclass(frozen=True, slots=True)
 class RemovePackages:
-    """Remove packages by apt; configuration files stay."""
+    """Remove packages by apt, and nothing besides; configuration files stay."""
 
     names: tuple[str, ...]
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        remove = f"{_APT} remove -- {words(self.names)}"
-        return f"export DEBIAN_FRONTEND=noninteractive\ndpkg --configure -a\n{remove}"
+        names, (before, after) = words(self.names), map(quote, self.refusal)
+        more = f"PROVISION_NAMES={quote(' '.join(self.names))} awk {quote(_MORE)}"
+        return "\n".join(
+            (
+                "export DEBIAN_FRONTEND=noninteractive",
+                "dpkg --configure -a",
+                f"plan=$({_APT} -s remove -- {names})",
+                f"more=$(printf '%s\\n' \"$plan\" | {more})",
+                f'if [ -n "$more" ]; then printf \'%s%s%s\\n\' {before} "$more" {after} >&2; exit 1; fi',
+                f"{_APT} remove -- {names}",
+            )
+        )
+
+    @property
+    def refusal(self) -> tuple[str, str]:
+        """What is said before and after the names of other packages that would go."""
+        return (
+            f"refused: without {', '.join(self.names)} these packages would go, too: ",
+            "; declare them absent before it",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,6 @@ class Package:
         system: `vm-1/ssh`.
         names: package names.
         absent: none of them may be installed.
-        version: exact version, for one name only; empty accepts any.
         hold: keep from upgrades; None is unmanaged.
         effects: what must happen after a change.
         source: inventory line.
@@ -93,7 +92,6 @@ class Package:
     system: str
     names: tuple[str, ...]
     absent: bool = False
-    version: str = ""
     hold: bool | None = None
     effects: tuple[Effect, ...] = ()
     source: Source | None = field(default=None, compare=False)
@@ -101,8 +99,6 @@ class Package:
     def __post_init__(self) -> None:
         for name in self.names:
             checked_name(name)
-        if self.version and len(self.names) != 1:
-            raise ValueError("a version belongs to one package")
 
     @property
     def key(self) -> Key:
@@ -114,7 +110,7 @@ class Package:
         return tuple(PackageState(name) for name in self.names)
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
-        """Return what is missing, has another version or hold, or must go; the path is the package's name."""
+        """Return what is missing, has another hold, or must go; the path is the package's name."""
         found: list[Change] = []
         for name in self.names:
             status = seen[PackageState(name)]
@@ -124,9 +120,7 @@ class Package:
                 if status.installed:
                     found.append(Change(Op.DELETE, name, status.version, None))
             elif not status.installed:
-                found.append(Change(Op.CREATE, name, None, self.version or "installed"))
-            elif self.version and status.version != self.version:
-                found.append(Change(Op.UPDATE, name, status.version, self.version))
+                found.append(Change(Op.CREATE, name, None, "installed"))
             if (
                 not isinstance(status, CannotTell)
                 and not self.absent
@@ -145,17 +139,9 @@ class Package:
             names = tuple(name for name, status in states.items() if status.installed)
             return ops.fix([ops.RemovePackages(names)], self.effects, timeout=1800)
         done: list[ops.Operation] = []
-        wanted = [name for name, status in states.items() if not status.installed]
-        wrong = [
-            name
-            for name, status in states.items()
-            if self.version and status.installed and status.version != self.version
-        ]
-        if wrong and states[wrong[0]].held:
-            done.append(ops.HoldPackages(tuple(wrong), hold=False))
-        if wanted or wrong:
-            specs = tuple(f"{name}={self.version}" if self.version else name for name in (*wanted, *wrong))
-            done.append(ops.InstallPackages(specs, downgrade=bool(wrong)))
+        wanted = tuple(name for name, status in states.items() if not status.installed)
+        if wanted:
+            done.append(ops.InstallPackages(wanted))
         if self.hold is not None:
             done.append(ops.HoldPackages(self.names, self.hold))
         return ops.fix(done, self.effects, timeout=1800)

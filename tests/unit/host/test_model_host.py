@@ -107,6 +107,27 @@ def test_a_failed_operation_ends_the_script_and_leaves_its_markers() -> None:
     assert "/etc/a" not in host.state.files
 
 
+@pytest.mark.parametrize(
+    ("package", "said"),
+    [
+        (Package(S, ("libcurl4",), absent=True), "would go, too: cmake, curl; declare them absent"),
+        (Package(S, ("chrony", "jq")), "Packages need to be removed"),
+    ],
+    ids=["dependents", "conflict"],
+)
+def test_no_package_goes_that_the_plan_does_not_name(package: Package, said: str) -> None:
+    state = guest_state()
+    state.packages |= {"libcurl4": "7", "curl": "7", "cmake": "3"}
+    state.dependents = {"libcurl4": ("curl", "wget"), "curl": ("cmake",)}
+    host = ModelHost(S, state)
+    before = host.dump()
+    action = Action(package.key, "package", _fix(package.fix(seen_by(host, [package]))))
+    (result,) = host.act("run", [action], [], quiet, Cancel())
+    assert result.verdict == Verdict.FAILED
+    assert said in result.output[0]
+    assert host.dump() == before
+
+
 def _fix(remedy: object) -> Fix:
     assert isinstance(remedy, Fix)
     return remedy

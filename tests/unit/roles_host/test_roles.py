@@ -24,7 +24,7 @@ from provision.testing.model_host import HostState, ModelHost, guest_state, hype
 from provision.testing.model_state import ModelFile
 from provision.values.effects import Effect, EffectClass
 from provision.values.errors import Permanent, UsageError
-from tests.unit.host.converge import differing, seen_by
+from tests.unit.host.converge import converge, differing, seen_by
 from tests.unit.roles_host.test_shipped_inventories import resources_of
 
 NODE = Subject("node", "n1")
@@ -211,6 +211,16 @@ def test_the_time_daemon_is_the_one_that_is_there(
     inventory = inventory_of(tmp_path, node=f"ntp: [10.0.0.1]\npackages: {packages}")
     found = made(base_os, inventory, NODE, state)
     assert [each.daemon for each in found if isinstance(each, TimeSync)] == [daemon]
+
+
+@pytest.mark.parametrize("declared", ["ntp: [10.0.0.1]\npackages: [chrony]", "packages: [chrony]"])
+def test_that_chrony_takes_the_other_daemons_place_is_part_of_the_plan(tmp_path: Path, declared: str) -> None:
+    host = ModelHost("n1/ssh", guest_state())
+    inventory = inventory_of(tmp_path, node=declared)
+    converge(host, resources_of(base_os, inventory, NODE, host))
+    assert "chrony" in host.state.packages
+    assert "systemd-timesyncd" not in host.state.packages
+    assert differing(host, resources_of(base_os, inventory, NODE, host)) == []
 
 
 def test_a_containers_clock_is_left_alone(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from provision.api.bootstrap import USER, Choice, Found
+from provision.api.bootstrap import Choice, Found
 from provision.api.cards import HostCard, cards_of
+from provision.preflight.privileges import USER
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ def bootstrap(
     from provision.api import bootstrap as library  # noqa: PLC0415 - keep --help fast
     from provision.api.first_inventory import Trusted, first_inventory  # noqa: PLC0415 - keep --help fast
     from provision.connections.contracts import SshEndpoint  # noqa: PLC0415 - keep --help fast
+    from provision.preflight.privileges import USER  # noqa: PLC0415 - keep --help fast
 
     host, port = _target(target)
     if NAME.fullmatch(name) is None:
@@ -94,7 +95,7 @@ def bootstrap(
     found = library.look(connection, host, cancel)
     choice = library.choose(found)
     kept = secret_file.expanduser()
-    _secret_has_its_place(kept, f"{library.USER}!{name}", host, there=name in found.tokens, renew=renew)
+    _secret_has_its_place(kept, f"{USER}!{name}", host, there=name in found.tokens, renew=renew)
     _enable(found, choice, connection, host, unasked=enable_content)
     script = library.grant(found, choice, name, renew=renew)
     secret = library.secret_of(library.run(connection, script, host, cancel))
@@ -102,9 +103,7 @@ def bootstrap(
         library.write_secret(kept, secret)
     trusted = Trusted(address, port, *shown, key, name, secret_file)
     write_file(file, first_inventory(name, found, choice, trusted))
-    out().print(
-        f"{found.node} ({found.version}) trusts this machine's token {library.USER}!{name}", soft_wrap=True
-    )
+    out().print(f"{found.node} ({found.version}) trusts this machine's token {USER}!{name}", soft_wrap=True)
     out().print(f"Written: {secret_file}", soft_wrap=True)
     out().print(f"Written: {file}; next: declare nodes in it, then provision plan {file}", soft_wrap=True)
     return 0

@@ -117,25 +117,25 @@ def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ..
     for host in inventory.hypervisors.values():
         subject = Subject("hypervisor", host.name)
         if host.manage and not declared(inventory, subject):
-            asked = (each for resource in _files(inventory, subject) for each in resource.queries())
-            found[subject] = {names.ssh(host.name): tuple(dict.fromkeys((*asked, BootState())))}
+            files = (each for loader in LOADERS for each in _gone(inventory, subject, loader))
+            asked = dict.fromkeys((BootState(), *(each for file in files for each in file.queries())))
+            found[subject] = {names.ssh(host.name): tuple(asked)}
     return found
 
 
 def orphans(context: Context) -> tuple[Resource, ...]:
-    """Return our files on a host that declares nothing of this role any more, as absent.
-
-    Which arguments were ours in `/etc/kernel/cmdline` is told by nothing there: they stay.
-    """
-    blacklist, arguments = _files(context.inventory, context.subject)
-    loader = host_facts(context.seen(names.ssh(context.subject.name))).loader
-    return (blacklist, arguments) if loader == "grub" else (blacklist,)
+    """Return our files on a host that declares nothing of this role any more, as absent."""
+    return _gone(
+        context.inventory, context.subject, host_facts(context.seen(names.ssh(context.subject.name))).loader
+    )
 
 
-def _files(inventory: Inventory, subject: Subject) -> tuple[ModprobeBlacklist, KernelArguments]:
+def _gone(inventory: Inventory, subject: Subject, loader: str) -> tuple[Resource, ...]:
     system = names.ssh(subject.name)
-    gone = KernelArguments(system, (), "grub", reboot_of(inventory, subject), absent=True)
-    return ModprobeBlacklist(system, BLACKLIST, ()), gone
+    blacklist = ModprobeBlacklist(system, BLACKLIST, ())
+    if loader not in LOADERS:
+        return (blacklist,)
+    return (blacklist, KernelArguments(system, (), loader, reboot_of(inventory, subject), absent=True))
 
 
 def _modules(context: Context, host: Hypervisor) -> tuple[str, ...]:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from provision.api import Options
 from provision.connections.contracts import Endpoint
 from provision.engine.model import Plan
 from provision.resources.contracts import Driver
@@ -12,6 +14,8 @@ from provision.testing.model_host import ModelFile
 from provision.testing.model_proxmox import ModelVm
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
+from tests.model.model_site import ModelSite
+from tests.model.test_engine_sites import lab
 from tests.unit.roles_vm.world import HOSTS, INVENTORY, World
 
 NOTHING = INVENTORY.split("nodes:\n", maxsplit=1)[0] + "nodes: {}\n"
@@ -22,6 +26,7 @@ BOTH = [
     "router:dhcp-reservation:vm-1",
     "router:dhcp-reservation:vm-gpu",
 ]
+STEPS = Options(steps=("hypervisor_host",))
 SNIPPET = "/var/lib/vz/snippets/provision-site-vm-1.yaml"
 
 
@@ -201,3 +206,29 @@ def test_an_unchanged_plan_asks_four_things_and_each_vm_once(world: World, text:
     assert len(paths) == len(set(paths)) <= 4 + len(world.pve.vms)
     hosts = [each for each in world.drivers if each.system in {"pve/ssh", "router"}]
     assert [each.round_trips for each in hosts] == [1] * len(hosts)
+
+
+# ---------------------------------------------------------------- the hypervisor's own files
+
+
+@pytest.mark.parametrize("loader", ["grub", "systemd-boot"])
+def test_what_a_hypervisor_no_longer_declares_of_its_kernel_is_shown_and_pruned(
+    tmp_path: Path, loader: str
+) -> None:
+    inventory = lab(tmp_path)
+    site = ModelSite(inventory, tmp_path / "state")
+    state = site.hosts["pve/ssh"].state
+    state.loader, state.efi = loader, True
+    before = f"{state.boot_line}\n".encode()
+    state.files["/etc/kernel/cmdline"] = ModelFile(before)
+    assert site.apply(STEPS).exit_code == 0
+    pve = inventory.hypervisors["pve"].model_copy(update={"cards": {}, "host_resources": ()})
+    site.inventory = inventory.model_copy(update={"hypervisors": {"pve": pve}, "nodes": {}})
+    ours = ("pve/ssh:modprobe-blacklist:cards", "pve/ssh:kernel-arguments:cmdline")
+    assert site.plan(STEPS).orphans == ours
+    assert site.plan(Options(steps=("image",))).orphans == ()
+    assert site.apply(replace(STEPS, prune=True)).exit_code == 0
+    copies = "/etc/kernel/cmdline.provision-"  # of what stood there, for a person: they stay
+    assert [path for path in state.files if "provision" in path and not path.startswith(copies)] == []
+    assert state.files["/etc/kernel/cmdline"].content == before
+    assert site.plan(STEPS).orphans == ()

@@ -34,6 +34,7 @@ class Orphans:
         self.warnings: list[Diagnostic] = []
         self._found: dict[StepId, tuple[Resource, ...]] = {}
         self._problems: dict[str, Diagnostic] = {}
+        self._failed: dict[StepId, Diagnostic] = {}
         for entry in world.playbook.entries:
             role = world.roles.get(entry.role)
             if role is None or not hasattr(role, "keepers"):
@@ -57,10 +58,12 @@ class Orphans:
         """
         for _ in range(ROUNDS):
             before = self._found
+            self._failed.clear()
             self._found = {work.step.id: self._called(expander, work) for work in self.works}
             if self._found == before:
                 break
             ask(each for found in self._found.values() for each in found)
+        self.warnings += [replace(each, severity=Severity.WARNING) for each in self._failed.values()]
         silent = {name for work in self.works for name in work.questions if session.snapshot(name) is None}
         for name in sorted(silent):
             system = session.systems.get(name)
@@ -79,9 +82,7 @@ class Orphans:
         try:
             return expander.orphans(work)
         except ProvisionError as error:
-            for each in error.diagnostics:
-                if each not in self.warnings:
-                    self.warnings.append(replace(each, severity=Severity.WARNING))
+            self._failed[work.step.id] = error.diagnostics[0]
             return ()
 
     def keys(self, session: Session) -> tuple[str, ...]:
@@ -113,11 +114,7 @@ class Orphans:
             resources = [each for work in reversed(theirs) for each in self._found.get(work.step.id, ())]
             removal = removal_of(step, resources, session)
             if removal is None and destroying:
-                names = [name for work in theirs for name in work.questions if name in self._problems]
-                if names:
-                    removal = Work(step, None, {})
-                    reason = self._problems[names[0]]
-                    removal.plan = StepPlan(step, unreached=reason.summary, problem=reason)
+                removal = self._untold(step, theirs)
             if removal is None:
                 continue
             found.append(removal)
@@ -126,6 +123,18 @@ class Orphans:
                     work.step = replace(work.step, after=work.step.after | {step.id})
                     work.plan = StepPlan(work.step)
         return found
+
+    def _untold(self, step: Step, works: Sequence[Work]) -> Work | None:
+        """Return a step that says why it cannot be told whether something is there."""
+        silent = [self._problems[name] for work in works for name in work.questions if name in self._problems]
+        failed = [self._failed[work.step.id] for work in works if work.step.id in self._failed]
+        if not silent and not failed:
+            return None
+        removal = Work(step, None, {})
+        removal.plan = StepPlan(
+            step, unreached=silent[0].summary if silent else "", problem=[*silent, *failed][0]
+        )
+        return removal
 
 
 def removal_of(step: Step, resources: Iterable[Resource], session: Session) -> Work | None:

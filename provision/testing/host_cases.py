@@ -86,11 +86,6 @@ FILE_CASES = (
         {"a": _LINK, "target": _file(b"x")},
         refused=True,
     ),
-    Case(
-        "a declared link is followed",
-        lambda d: File(SYSTEM, f"{d}/a", b"new", follow=True),
-        {"a": _LINK, "target": _file(b"x")},
-    ),
     Case("a folder is refused", lambda d: File(SYSTEM, f"{d}/a", b"new"), {"a": _DIRECTORY}, refused=True),
     Case(
         "a folder is not removed as a file",
@@ -117,16 +112,6 @@ FILE_CASES = (
         "a line with backslashes", lambda d: FileLine(SYSTEM, f"{d}/a", r"a\nb\\c & 'd' $1"), {"a": _file()}
     ),
     Case(
-        "a line replaces others",
-        lambda d: FileLine(SYSTEM, f"{d}/a", "k new", word="k"),
-        {"a": _file(b"a\nk old\nb\nk older\nkk\n")},
-    ),
-    Case(
-        "a line replaces by its first word only",
-        lambda d: FileLine(SYSTEM, f"{d}/a", "k new", word="k"),
-        {"a": _file(b"  k indented\nnot k\n")},
-    ),
-    Case(
         "a line through a link is refused",
         lambda d: FileLine(SYSTEM, f"{d}/a", "x"),
         {"a": _LINK, "target": _file(b"y\n")},
@@ -134,7 +119,6 @@ FILE_CASES = (
     ),
     Case("a new folder", lambda d: Directory(SYSTEM, f"{d}/x/y", "0750")),
     Case("a folder's mode", lambda d: Directory(SYSTEM, f"{d}/x", "0700"), {"x": _DIRECTORY}),
-    Case("a folder goes", lambda d: Directory(SYSTEM, f"{d}/x", absent=True), {"x": _DIRECTORY}),
     Case(
         "a file where a folder is wanted",
         lambda d: Directory(SYSTEM, f"{d}/x"),

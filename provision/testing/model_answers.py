@@ -16,7 +16,6 @@ from provision.resources.host.query_file import ABSENT, FileState, FileStatus, F
 from provision.resources.host.query_kernel import (
     BootState,
     BootStatus,
-    EffectiveBlacklist,
     ModuleState,
     module_name,
     split_list,
@@ -46,11 +45,9 @@ def resolved(state: HostState, path: str) -> str:
 
 
 def _file(state: HostState, query: FileState) -> object:
-    path = resolved(state, query.path) if query.follow else query.path
+    path = query.path
     entry = state.files.get(path)
     if entry is None:
-        if query.follow and query.path in state.files:
-            return CannotTell(f"{query.path} points to nothing")
         virtual = _virtual(state, path)
         if virtual is not None:
             entry = ModelFile(virtual, "0444")
@@ -125,7 +122,7 @@ def _unit(state: HostState, query: UnitState) -> object:
     if unit.waiting:
         active, sub = "activating", "auto-restart"
     load = "masked" if unit.file == "masked" else "loaded"
-    return UnitStatus(load, active, sub, unit.file, unit.needs_reload)
+    return UnitStatus(load, active, sub, unit.file)
 
 
 def _sysctl(state: HostState, query: SysctlValue) -> object:
@@ -139,11 +136,6 @@ def _module(state: HostState, query: ModuleState) -> object:
     if query.name in state.modules:
         return "loaded"
     return "builtin" if query.name in state.builtin else "absent"
-
-
-def _blacklist(state: HostState, query: EffectiveBlacklist) -> object:
-    del query
-    return state.blacklisted() | blacklist_of(state.cmdline)
 
 
 def blacklist_of(line: str) -> frozenset[str]:
@@ -204,7 +196,6 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     UnitState: _unit,
     SysctlValue: _sysctl,
     ModuleState: _module,
-    EffectiveBlacklist: _blacklist,
     BootState: _boot,
     PciFunctions: _pci,
     ModuleCandidates: _candidates,

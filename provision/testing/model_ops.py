@@ -23,7 +23,7 @@ class OperationFailedError(Exception):
 
 
 def _write(state: HostState, op: ops.WriteFile) -> None:
-    path = resolved(state, op.path) if op.follow else op.path
+    path = op.path
     present = state.files.get(path)
     if present is not None and present.type == "link":
         raise OperationFailedError(f"refused: {path} is a symbolic link")
@@ -112,15 +112,6 @@ def _make_directory(state: HostState, op: ops.MakeDirectory) -> None:
     if op.path in state.files and state.files[op.path].type != "directory":
         raise OperationFailedError(f"{op.path} exists")
     _parents(state, f"{op.path}/x")
-
-
-def _remove_directory(state: HostState, op: ops.RemoveDirectory) -> None:
-    if not state.folder(op.path):
-        return
-    if any(each.startswith(f"{op.path}/") for each in state.files):
-        raise OperationFailedError(f"{op.path} is not empty")
-    del state.files[op.path]
-    _keep_parent(state, op.path)
 
 
 def _entry(state: HostState, path: str) -> ModelFile:
@@ -258,8 +249,6 @@ def _command(state: HostState, op: ops.RunCommand) -> None:
         _write(state, ops.WriteFile(op.creates, b""))
     if op.satisfies:
         state.probes[op.satisfies] = 0
-    if op.refutes:
-        state.probes[op.refutes] = 1
 
 
 _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
@@ -269,7 +258,6 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops_edit.ReplaceSeen: _replace_seen,
     ops.RemoveFile: _remove,
     ops.MakeDirectory: _make_directory,
-    ops.RemoveDirectory: _remove_directory,
     ops.SetMode: _set_mode,
     ops.SetOwner: _set_owner,
     ops.LinkTo: _link,

@@ -12,7 +12,7 @@ import pytest
 from provision.resources.contracts import CannotTell, Fix, Impossible
 from provision.resources.host.file import File
 from provision.resources.host.kernel import KernelArguments
-from provision.resources.host.ops import temporary_prefix
+from provision.resources.host.ops import SetLine, temporary_prefix, with_line
 from provision.resources.host.ops_edit import CommentOutSwap, ReplaceSeen, without_swap
 from provision.resources.host.query_file import FileState, FileText, LinkTarget, digest_of
 from provision.testing.host_cases import FILE_CASES, FSTAB_CASES, GRUB_CASES, Case
@@ -118,7 +118,7 @@ def test_shell_and_model_answer_alike(shell: str, tmp_path: Path) -> None:
             FileState(path, salt="5a"),
             FileText(path),
         ]
-        queries.append(FileState(path, want=hashlib.sha256(contents.get(name, b"")).hexdigest(), follow=True))
+        queries.append(FileState(path, want=hashlib.sha256(contents.get(name, b"")).hexdigest()))
     state = HostState(files={f"{tmp_path}/{name}": ModelFile(content) for name, content in contents.items()})
     state.files[f"{tmp_path}/link"] = ModelFile(mode="0777", type="link", target="a")
     state.files[f"{tmp_path}/gone"] = ModelFile(mode="0777", type="link", target="nothing")
@@ -247,3 +247,24 @@ def test_a_file_that_somebody_changed_since_is_not_replaced(shell: str, tmp_path
         frame = run(shell, replace.shell())
         assert frame.rc == 0, frame.stderr
         assert (line.read_bytes(), copy.read_bytes()) == (b"root=a new\n", b"root=a\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "word"),
+    [
+        (b"a\nk old\nb\nk older\nkk\n", "k new", "k"),
+        (b"  k indented\nnot k\n", "k new", "k"),
+        (b"127.0.0.1 localhost\n127.0.1.1 image # gr\xfc\xdfe", "127.0.1.1 vm-1", "127.0.1.1"),
+        (b"", "k new", "k"),
+    ],
+)
+def test_a_line_replaces_those_that_begin_with_its_word(
+    shell: str, before: bytes, line: str, word: str, tmp_path: Path
+) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_bytes(before)
+    for _ in range(2):
+        frame = run(shell, SetLine(str(hosts), line, word).shell())
+        assert frame.rc == 0, frame.stderr
+        assert hosts.read_bytes() == with_line(before, line, word)
+    assert [each.split(b" ")[0] for each in hosts.read_bytes().split(b"\n")].count(word.encode()) == 1

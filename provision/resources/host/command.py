@@ -24,7 +24,6 @@ class Command:
         run: POSIX shell text.
         creates: needed while this path is missing.
         unless: needed while this read-only shell text ends with a status other than 0.
-        onlyif: needed only while this read-only shell text ends with 0.
         effects: what must happen after it.
         timeout: seconds it may take.
         source: inventory line.
@@ -35,14 +34,13 @@ class Command:
     run: str
     creates: str = ""
     unless: str = ""
-    onlyif: str = ""
     effects: tuple[Effect, ...] = ()
     timeout: float = 600.0
     source: Source | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if not (self.creates or self.unless or self.onlyif):
-            raise ValueError(f"command {self.name!r} has no guard: creates, unless or onlyif")
+        if not (self.creates or self.unless):
+            raise ValueError(f"command {self.name!r} has no guard: creates or unless")
         if self.creates:
             checked_path(self.creates)
 
@@ -56,7 +54,8 @@ class Command:
         found: list[Any] = []
         if self.creates:
             found.append(FileState(self.creates))
-        found += [Shell(each) for each in (self.unless, self.onlyif) if each]
+        if self.unless:
+            found.append(Shell(self.unless))
         return tuple(found)
 
     def _unreadable(self, seen: Snapshot) -> CannotTell | None:
@@ -71,20 +70,16 @@ class Command:
         unreadable = self._unreadable(seen)
         if unreadable is not None:
             return (unknown("guard", unreadable, "done"),)
-        if self.onlyif and seen[Shell(self.onlyif)].rc != 0:
-            return ()
         if self.creates:
             made = seen[FileState(self.creates)].exists
             return () if made else (Change(Op.CREATE, self.creates, None, "made by the command"),)
-        if self.unless:
-            code = seen[Shell(self.unless)].rc
-            return (Change(Op.UPDATE, "unless", f"status {code}", "status 0"),) if code else ()
-        return (Change(Op.UPDATE, "onlyif", "status 0", "another status"),)
+        code = seen[Shell(self.unless)].rc
+        return (Change(Op.UPDATE, "unless", f"status {code}", "status 0"),) if code else ()
 
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how it is run."""
         unreadable = self._unreadable(seen)
         if unreadable is not None:
             return cannot_tell(self.key, unreadable.reason, self.source)
-        run = ops.RunCommand(self.run, self.creates, self.unless, self.onlyif)
+        run = ops.RunCommand(self.run, self.creates, self.unless)
         return ops.fix([run], self.effects, timeout=self.timeout)

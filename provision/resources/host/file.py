@@ -63,7 +63,7 @@ def link_refused(key: Key, path: str, source: Source | None) -> Impossible:
     return Impossible(
         Diagnostic(
             "FILE_IS_LINK",
-            f"{path} is a symbolic link, and it is not declared that the link is followed",
+            f"{path} is a symbolic link, and links are never written through",
             subject=key.system,
             source=source,
             untouched=f"{path} and its target were left as they are",
@@ -98,7 +98,6 @@ class File:
         group: likewise.
         absent: the file must not be there.
         secret: the content is compared by a salted hash, and never shown or fetched.
-        follow: a symbolic link at the path is followed instead of refused.
         effects: what must happen after a change.
         source: inventory line.
     """
@@ -111,7 +110,6 @@ class File:
     group: str = ""
     absent: bool = False
     secret: bool = False
-    follow: bool = False
     effects: tuple[Effect, ...] = ()
     source: Source | None = field(default=None, compare=False)
 
@@ -127,10 +125,10 @@ class File:
     def query(self) -> FileState:
         """The question about it."""
         if self.absent or self.content is None:
-            return FileState(self.path, follow=self.follow)
+            return FileState(self.path)
         if self.secret:
-            return FileState(self.path, salt=salt_of(self.system, self.path), follow=self.follow)
-        return FileState(self.path, want=_cached_digest(self.content), follow=self.follow)
+            return FileState(self.path, salt=salt_of(self.system, self.path))
+        return FileState(self.path, want=_cached_digest(self.content))
 
     def queries(self) -> tuple[FileState, ...]:
         """Return the one question."""
@@ -186,9 +184,7 @@ class File:
         if self.absent:
             return ops.fix([ops.RemoveFile(self.path)], self.effects)
         if not status.exists or self._content_differs(status):
-            write = ops.WriteFile(
-                self.path, self.content or b"", self.mode, self.owner, self.group, self.follow
-            )
+            write = ops.WriteFile(self.path, self.content or b"", self.mode, self.owner, self.group)
             return ops.fix([write], self.effects, secrets=self._secrets())
         found = [path for path, _, _ in _attributes(status, self.mode, self.owner, self.group)]
         return ops.fix(_repairs(self.path, found, self.mode, self.owner, self.group), self.effects)
@@ -207,7 +203,6 @@ class FileLine:
         system: `vm-1/ssh`.
         path: absolute path; a missing file is made.
         line: the line, without its newline.
-        word: lines that begin with this word are replaced by it; empty: it is only added.
         effects: what must happen after a change.
         source: inventory line.
     """
@@ -215,7 +210,6 @@ class FileLine:
     system: str
     path: str
     line: str
-    word: str = ""
     effects: tuple[Effect, ...] = ()
     source: Source | None = field(default=None, compare=False)
 
@@ -226,15 +220,15 @@ class FileLine:
 
     @property
     def key(self) -> Key:
-        """Identity: the path, and the line or what it replaces."""
-        return Key(self.system, "file-line", f"{self.path}: {self.word or self.line}")
+        """Identity: the path and the line."""
+        return Key(self.system, "file-line", f"{self.path}: {self.line}")
 
     def queries(self) -> tuple[FileText, FileState]:
         """Return the questions: its text, and whether it is a file."""
         return FileText(self.path), FileState(self.path)
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
-        """Return the line as missing, or what it replaces."""
+        """Return the line as missing."""
         content, status = seen[FileText(self.path)], seen[FileState(self.path)]
         for answer in (content, status):
             if isinstance(answer, CannotTell):
@@ -243,11 +237,9 @@ class FileLine:
             return (Change(Op.ATTENTION, "type", status.type, "file"),)
         if content is not None and len(content) >= ops.INLINE_LIMIT:
             return (Change(Op.ATTENTION, "size", f"{len(content)} bytes or more", "below 64 KiB"),)
-        if content is not None and ops.with_line(content, self.line, self.word) == content:
+        if content is not None and ops.with_line(content, self.line) == content:
             return ()
-        lines = (content or b"").decode("utf-8", "replace").split("\n")
-        old = [each for each in lines if self.word and each.split()[:1] == [self.word]]
-        return (Change(Op.UPDATE if old else Op.CREATE, "line", "\n".join(old) or None, self.line),)
+        return (Change(Op.CREATE, "line", None, self.line),)
 
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how the file is written with the line; mode and owner stay."""
@@ -259,12 +251,12 @@ class FileLine:
             return link_refused(self.key, self.path, self.source)
         if status.type not in ("file", "absent") or (content and len(content) >= ops.INLINE_LIMIT):
             return _wrong_type(self.key, self.path, "large or special file", self.source)
-        return ops.fix([ops.SetLine(self.path, self.line, self.word)], self.effects)
+        return ops.fix([ops.SetLine(self.path, self.line)], self.effects)
 
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A folder with its permissions, or that there is none (only an empty one is removed).
+    """A folder with its permissions.
 
     Args:
         system: `vm-1/ssh`.
@@ -272,7 +264,6 @@ class Directory:
         mode: octal as typed; empty is unmanaged (0755 for a new one).
         owner: user name or number; empty is unmanaged.
         group: likewise.
-        absent: the folder must not be there.
         effects: what must happen after a change.
         source: inventory line.
     """
@@ -282,7 +273,6 @@ class Directory:
     mode: str = "0755"
     owner: str = ""
     group: str = ""
-    absent: bool = False
     effects: tuple[Effect, ...] = ()
     source: Source | None = field(default=None, compare=False)
 
@@ -302,9 +292,7 @@ class Directory:
         """Return what differs in existence, mode, owner and group."""
         status = seen[FileState(self.path)]
         if isinstance(status, CannotTell):
-            return (unknown("directory", status, "absent" if self.absent else self.mode),)
-        if self.absent:
-            return (Change(Op.DELETE, "directory", status.mode, None),) if status.exists else ()
+            return (unknown("directory", status, self.mode or "0755"),)
         if not status.exists:
             return (Change(Op.CREATE, "directory", None, self.mode or "0755"),)
         if status.type != "directory":
@@ -313,14 +301,12 @@ class Directory:
         return tuple(Change(Op.UPDATE, path, old, new) for path, old, new in found)
 
     def fix(self, seen: Snapshot) -> Fix | Impossible:
-        """Return how it is made, removed or given its permissions."""
+        """Return how it is made or given its permissions."""
         status = seen[FileState(self.path)]
         if isinstance(status, CannotTell):
             return cannot_tell(self.key, status.reason, self.source)
         if status.exists and status.type != "directory":
             return _wrong_type(self.key, self.path, status.type, self.source)
-        if self.absent:
-            return ops.fix([ops.RemoveDirectory(self.path)], self.effects)
         done: list[ops.Operation] = []
         if not status.exists:
             done.append(ops.MakeDirectory(self.path))

@@ -69,7 +69,6 @@ class WriteFile:
         mode: octal as typed (`0644`); empty keeps the present one, 0644 for a new file.
         owner: user; empty keeps the present one, root for a new file.
         group: group; likewise.
-        follow: write through a symbolic link instead of refusing it.
     """
 
     path: str
@@ -77,7 +76,6 @@ class WriteFile:
     mode: str = "0644"
     owner: str = ""
     group: str = ""
-    follow: bool = False
 
     @property
     def blob(self) -> Blob | None:
@@ -89,14 +87,11 @@ class WriteFile:
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
         folder = self.path.rpartition("/")[0] or "/"
-        path = quote(self.path)
-        lines = [f"p={path}"]
-        if self.follow:
-            lines.append('if [ -L "$p" ]; then p=$(readlink -f -- "$p"); fi')
-            lines.append("d=${p%/*}; d=${d:-/}")
-        else:
-            lines.append(_refuse('[ -L "$p" ]', self.path, "is a symbolic link"))
-            lines.append(f"d={quote(folder)}")
+        lines = [
+            f"p={quote(self.path)}",
+            _refuse('[ -L "$p" ]', self.path, "is a symbolic link"),
+            f"d={quote(folder)}",
+        ]
         lines.append(_refuse('[ -d "$p" ]', self.path, "is a directory"))
         blob = self.blob
         make = _literal(self.content) if blob is None else f'cat -- "$PROVISION_BLOBS"/{blob.sha256}'
@@ -215,18 +210,6 @@ class MakeDirectory:
         """Return it as a POSIX fragment."""
         path = quote(self.path)
         return f"( umask 022; mkdir -p -- {path} )"
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveDirectory:
-    """Remove an empty directory; one with entries is an error."""
-
-    path: str
-
-    def shell(self) -> str:
-        """Return it as a POSIX fragment."""
-        path = quote(self.path)
-        return f"if [ -d {path} ]; then rmdir -- {path}; fi"
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,13 +420,11 @@ class RunCommand:
         text: POSIX shell text.
         creates: file that it makes, if that is how its need is told.
         satisfies: probe that ends with 0 afterwards, if that is how its need is told.
-        refutes: probe that ends with another status afterwards, likewise.
     """
 
     text: str
     creates: str = ""
     satisfies: str = ""
-    refutes: str = ""
 
     def shell(self) -> str:
         """Return it as a POSIX fragment with the ordinary umask."""

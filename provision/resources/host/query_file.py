@@ -23,14 +23,12 @@ class FileState:
         path: absolute path.
         want: SHA-256 in hex of the wanted content: other content is sent back; empty: it is no matter.
         salt: for secrets: the answer's hash is over salt and content, and content never comes back.
-        follow: look through a symbolic link.
     """
 
     kind: ClassVar[str] = "file"
     path: str
     want: str = ""
     salt: str = ""
-    follow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +104,8 @@ class FileStateKind:
     def script(self, queries: Sequence[FileState]) -> str:
         """Return the fragment."""
         lines: list[str] = []
-        paths = list(dict.fromkeys(each.path for each in queries if not each.follow))
-        followed = list(dict.fromkeys(each.path for each in queries if each.follow))
-        for chosen, option in ((paths, ""), (followed, "-L ")):
-            if chosen:
-                mark = "" if not option else "printf 'follow\\n'\n"
-                lines.append(
-                    f"{mark}set -- {words(chosen)}\n"
-                    f'stat {option}-c {quote(_FORMAT)} -- "$@" 2>/dev/null || :\n{_MISSING}'
-                )
+        paths = words(dict.fromkeys(each.path for each in queries))
+        lines.append(f'set -- {paths}\nstat -c {quote(_FORMAT)} -- "$@" 2>/dev/null || :\n{_MISSING}')
         plain = sorted({each.path for each in queries if each.want and not each.salt})
         if plain:
             lines.append(f"printf 'sums\\n'\nset -- {words(plain)}\n{_HASH}")
@@ -145,7 +136,7 @@ class FileStateKind:
     @staticmethod
     def _one(seen: _Parsed, frame: Frame, query: FileState) -> FileStatus | CannotTell:
         path = query.path.encode()
-        status = (seen.followed if query.follow else seen.plain).get(path)
+        status = seen.plain.get(path)
         if status is None:
             return why(frame, query.path)
         if isinstance(status, CannotTell) or status.type != "file":
@@ -174,24 +165,21 @@ class _Parsed:
 
     def __init__(self, data: bytes) -> None:
         self.plain: dict[bytes, FileStatus | CannotTell] = {}
-        self.followed: dict[bytes, FileStatus | CannotTell] = {}
         self.sums: dict[bytes, str] = {}
         self.salted: dict[bytes, str] = {}
         self.contents: dict[bytes, bytes] = {}
         lines = data.split(b"\n")
-        target, index, count = self.plain, 0, len(lines) - 1  # what follows the last newline is cut
+        index, count = 0, len(lines) - 1  # what follows the last newline is cut
         while index < count:
             line = lines[index]
             index += 1
             tag, _, rest = line.partition(b"|")
-            if line == b"follow":
-                target = self.followed
-            elif tag == b"s":
-                self._stat(target, rest)
+            if tag == b"s":
+                self._stat(self.plain, rest)
             elif tag == b"a":
-                target[rest] = ABSENT
+                self.plain[rest] = ABSENT
             elif tag == b"x":
-                target[rest] = CannotTell("its folder may not be searched")
+                self.plain[rest] = CannotTell("its folder may not be searched")
             elif tag == b"h" and rest[64:65] == b"|":
                 self.salted[rest[65:]] = rest[:64].decode("ascii", "replace")
             elif tag == b"c":

@@ -61,34 +61,6 @@ class ModuleStateKind:
 
 
 @dataclass(frozen=True, slots=True)
-class EffectiveBlacklist:
-    """The modules that modprobe.d and the kernel command line keep off, as `modprobe -c` resolves them."""
-
-    kind: ClassVar[str] = "blacklist"
-
-
-class EffectiveBlacklistKind:
-    """One `modprobe -c`."""
-
-    query = EffectiveBlacklist
-
-    def script(self, queries: Sequence[EffectiveBlacklist]) -> str:
-        """Return the fragment."""
-        del queries
-        return "all=$(modprobe -c)\nprintf '%s\\n' \"$all\" | sed -n 's/^blacklist //p'\necho done"
-
-    def parse(
-        self, frame: Frame, queries: Sequence[EffectiveBlacklist]
-    ) -> Mapping[EffectiveBlacklist, object]:
-        """Return the names with underscores, as a frozenset."""
-        lines = frame.stdout.decode("utf-8", "replace").split()
-        answer: object = why(frame, "the blacklist")
-        if lines and lines[-1] == "done" and not frame.dropped:
-            answer = frozenset(module_name(each) for each in lines[:-1])
-        return dict.fromkeys(queries, answer)
-
-
-@dataclass(frozen=True, slots=True)
 class BootState:
     """How the host boots."""
 

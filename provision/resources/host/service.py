@@ -30,7 +30,6 @@ class UnitStatus:
     active: str = "inactive"
     sub: str = "dead"
     file: str = ""
-    needs_reload: bool = False
 
     @property
     def running(self) -> bool:
@@ -62,7 +61,7 @@ class UnitStatus:
         return self.file not in ("enabled", "enabled-runtime")
 
 
-_PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload"
+_PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState"
 
 
 class UnitStateKind:
@@ -93,7 +92,6 @@ class UnitStateKind:
                 fields["ActiveState"],
                 fields.get("SubState", ""),
                 fields.get("UnitFileState", ""),
-                needs_reload=fields.get("NeedDaemonReload") == "yes",
             )
         return {each: found[each.name] for each in queries}
 

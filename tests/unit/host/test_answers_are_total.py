@@ -22,7 +22,7 @@ from provision.resources.host.pci import (
     PciFunctions,
 )
 from provision.resources.host.query_file import ABSENT, FileState, FileStatus, FileText, LinkTarget
-from provision.resources.host.query_kernel import BootState, BootStatus, EffectiveBlacklist, ModuleState
+from provision.resources.host.query_kernel import BootState, BootStatus, ModuleState
 from provision.resources.host.query_system import Bridge, Bridges, ClockState, ClockStatus, HostKeys
 from provision.resources.host.service import UnitState, UnitStatus
 from provision.resources.host.sysctl import SysctlValue
@@ -109,11 +109,11 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
     (
         "units",
         (
-            b"LoadState=loaded\nActiveState=active\nSubState=running\nUnitFileState=enabled\nNeedDaemonReload=yes\n\n"
-            b"LoadState=not-found\nActiveState=inactive\nSubState=dead\nUnitFileState=\nNeedDaemonReload=no\n\ndone\n"
+            b"LoadState=loaded\nActiveState=active\nSubState=running\nUnitFileState=enabled\n\n"
+            b"LoadState=not-found\nActiveState=inactive\nSubState=dead\nUnitFileState=\n\ndone\n"
         ),
         {
-            UnitState("a.service"): UnitStatus("loaded", "active", "running", "enabled", needs_reload=True),
+            UnitState("a.service"): UnitStatus("loaded", "active", "running", "enabled"),
             UnitState("b.service"): UnitStatus(),
         },
     ),
@@ -139,7 +139,6 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
             ModuleState("overlay"): "foreign",
         },
     ),
-    ("blacklist", b"bochs-drm\nnouveau\ndone\n", {EffectiveBlacklist(): frozenset({"bochs_drm", "nouveau"})}),
     (
         "boot by systemd-boot",
         (

@@ -191,9 +191,7 @@ def _states(draw: st.DrawFn) -> HostState:
 _WISHES = st.one_of(
     st.builds(File, st.just(S), st.just("/etc/a"), _CONTENT, _MODES, secret=st.booleans()),
     st.builds(File, st.just(S), st.just("/etc/a"), absent=st.just(True)),
-    st.builds(
-        FileLine, st.just(S), st.just("/etc/a"), st.sampled_from(["x", "k v", ""]), st.sampled_from(["", "k"])
-    ),
+    st.builds(FileLine, st.just(S), st.just("/etc/a"), st.sampled_from(["x", "k v", ""])),
     st.builds(Package, st.just(S), st.just(("curl",)), hold=st.sampled_from([None, True, False])),
     st.builds(Package, st.just(S), st.just(("curl",)), absent=st.just(True)),
     st.builds(Service, st.just(S), st.just("cron"), st.sampled_from([None, True, False])),

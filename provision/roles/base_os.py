@@ -119,8 +119,8 @@ def _keys(inventory: Inventory, node: Node, system: str) -> tuple[Resource, ...]
         raise UsageError(
             Diagnostic(
                 "ACCESS_KEY_UNKNOWN",
-                f"access.authorized_keys is managed, and no key is declared by which provision logs in to"
-                f" {node.name}: the list would lock it out",
+                f"access.authorized_keys is managed, and no key is declared for our own login to {node.name}:"
+                " the list would lock us out",
                 subject=node.name,
                 source=source,
                 untouched="the login's keys were left as they are",

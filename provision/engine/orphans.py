@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from provision.engine.expand import Desired
-from provision.engine.model import Step, StepId, StepPlan
+from provision.engine.model import PlannedChange, Step, StepId, StepPlan
 from provision.engine.session import AwayError, Session
-from provision.engine.work import Expander, Work, difference
+from provision.engine.work import Expander, Work, difference, owed
 from provision.engine.world import Options, World
 from provision.inventory import Subject
-from provision.resources.contracts import Resource
+from provision.resources.contracts import Key, Resource
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
 
@@ -112,7 +112,8 @@ class Orphans:
             step = Step(StepId(ORPHANS, keeper.name), keeper)
             # As in a removal: what came last goes first.
             resources = [each for work in reversed(theirs) for each in self._found.get(work.step.id, ())]
-            removal = removal_of(step, resources, session)
+            debts = _debts(theirs, works, session, destroying=destroying)
+            removal = removal_of(step, resources, session, debts)
             if removal is None and destroying:
                 removal = self._untold(step, theirs)
             if removal is None:
@@ -137,13 +138,29 @@ class Orphans:
         return removal
 
 
-def removal_of(step: Step, resources: Iterable[Resource], session: Session) -> Work | None:
+def _debts(
+    keepers: Sequence[Work], works: Sequence[Work], session: Session, *, destroying: bool
+) -> list[PlannedChange]:
+    """Return the effects that a removal which died left on systems that no other step looks at."""
+    others = {name for work in works for name in work.systems}
+    return [
+        PlannedChange(Key(name, "pending", str(effect)), (), (effect,), pending=True)
+        for name in dict.fromkeys(name for work in keepers for name in work.questions)
+        if name not in others and (seen := session.snapshot(name)) is not None
+        for effect in owed(seen, destroying=destroying)
+    ]
+
+
+def removal_of(
+    step: Step, resources: Iterable[Resource], session: Session, debts: Iterable[PlannedChange] = ()
+) -> Work | None:
     """Return a step without a role that removes what of some resources is there; None without any.
 
     Args:
         step: what it is called.
         resources: as absent, in the order in which they go.
         session: the answers.
+        debts: effects that it pays besides.
     """
     desired = Desired()
     removal = Work(step, None, {}, desired.states(desired.unite(step.id, resources)))
@@ -153,9 +170,11 @@ def removal_of(step: Step, resources: Iterable[Resource], session: Session) -> W
         gone = difference(resource, seen) if seen is not None else None
         if gone is not None:
             changes.append(gone.planned())
+    unchanged = len(removal.resources) - len(changes)
+    changes += debts
     if not changes:
         return None
-    removal.plan = StepPlan(step, tuple(changes), len(removal.resources) - len(changes))
+    removal.plan = StepPlan(step, tuple(changes), unchanged)
     removal.epochs = session.epochs(removal.systems)
     return removal
 

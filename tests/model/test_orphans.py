@@ -8,11 +8,12 @@ import pytest
 from provision.api import Options
 from provision.connections.contracts import Endpoint
 from provision.engine.model import Plan
-from provision.resources.contracts import Driver
+from provision.resources.contracts import Driver, Pending
 from provision.roles.contracts import SystemSpec
 from provision.testing.model_host import ModelFile
 from provision.testing.model_proxmox import ModelVm
 from provision.values.diagnostics import Diagnostic
+from provision.values.effects import RELOAD, Effect, EffectClass
 from provision.values.errors import Permanent
 from tests.model.model_site import ModelSite
 from tests.model.test_engine_sites import lab
@@ -171,6 +172,15 @@ def test_a_protected_orphan_fails_and_holds_nothing_else_back(world: World) -> N
     assert [each.code for step in report.steps for each in step.diagnostics] == ["VM_PROTECTED"]
     assert sorted(world.pve.vms) == [101]
     assert (world.pve.mappings, world.reserved()) == ({}, {})
+
+
+def test_a_removal_that_died_before_its_reload_is_finished_by_the_next(world: World) -> None:
+    world.write(NOTHING)
+    assert world.destroy().exit_code == 0
+    reload = Effect(EffectClass.RESTART, f"{RELOAD}dnsmasq.service")
+    world.router.pending[reload] = Pending(reload, world.router.boot_id, "run-0")
+    assert world.destroy().exit_code == 0
+    assert world.router.pending == {}
 
 
 # ---------------------------------------------------------------- what cannot be told, and what it costs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from typing import Any
 
 from provision.engine.expand import VERIFY
@@ -41,6 +42,8 @@ def check_plan(world: World, options: Options, steps: Iterable[Step]) -> None:
     whole = not options.targets and not options.steps
     if whole and any(CLUSTER in entry.on for entry in world.playbook.entries):
         parts += _cluster(inventory)
+    if any(step.id.role == VERIFY for step in chosen):
+        problems += _skips(inventory)
     _refuse([*problems, *unopenable(inventory, parts)])
 
 
@@ -67,7 +70,28 @@ def check_verify(world: World, options: Options) -> None:
         for each in features_unserved(inventory, {*world.roles, VERIFY}, options.targets, (VERIFY,))
         if each.source is not None and "(verify_" in each.summary
     ]
-    _refuse([*ways, *unopenable(inventory, _connections(world, _verified(world, options)))])
+    _refuse(
+        [*ways, *_skips(inventory), *unopenable(inventory, _connections(world, _verified(world, options)))]
+    )
+
+
+def _skips(inventory: Inventory) -> list[Diagnostic]:
+    """Return a problem for each name in `verify.skip` that no check has: it would skip nothing."""
+    if not inventory.verify.skip:
+        return []
+    from provision.verify.reference import check_names  # noqa: PLC0415 - reads the checks' files
+
+    known = sorted(check_names())
+    return [
+        Diagnostic(
+            "CHECK_UNKNOWN",
+            f"verify.skip: there is no check {name}",
+            source=inventory.source(("verify", "skip", number)),
+            remedy=f"the checks are {', '.join(get_close_matches(name, known, 3, 0.3) or known)}",
+        )
+        for number, name in enumerate(inventory.verify.skip)
+        if name not in known
+    ]
 
 
 def _refuse(problems: list[Diagnostic]) -> None:

@@ -67,7 +67,7 @@ def declared_features(inventory: Inventory) -> tuple[Feature, ...]:
 
 def _site(inventory: Inventory) -> Iterator[_Found]:
     """Options of the site as a whole that nothing reads yet."""
-    proxy, sources, verify, network = inventory.proxy, inventory.sources, inventory.verify, inventory.network
+    proxy, sources, network = inventory.proxy, inventory.sources, inventory.network
     if proxy.url is not None or proxy.no_proxy:
         key = "no_proxy" if proxy.url is None else "url"
         yield _Found("proxy", f"proxy.{key}", ("proxy", key), steps=())
@@ -81,10 +81,6 @@ def _site(inventory: Inventory) -> Iterator[_Found]:
         yield _Found("resolver", "network.dns", ("network", "dns"), steps=())
     if network is not None and network.domain is not None:
         yield _Found("resolver", "network.domain", ("network", "domain"), steps=())
-    if verify.skip:
-        yield _Found("verify_skip", "verify.skip", ("verify", "skip"), steps=("verify",))
-    if verify.timeout is not None:
-        yield _Found("verify_timeout", "verify.timeout", ("verify", "timeout"), steps=("verify",))
 
 
 def _hypervisors(inventory: Inventory) -> Iterator[_Found]:

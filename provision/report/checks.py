@@ -30,7 +30,7 @@ class Check(Protocol):
     @property
     def outcome(self) -> str: ...  # noqa: D102 - see the class
     @property
-    def message(self) -> str: ...  # noqa: D102 - what was seen instead, or why it cannot be told
+    def message(self) -> str: ...  # noqa: D102 - what was seen instead, why it cannot be told, or a remark
     @property
     def excused(self) -> bool: ...  # noqa: D102 - cannot tell without fault
     @property
@@ -40,7 +40,7 @@ class Check(Protocol):
 def print_checks(
     console: Console, checks: Sequence[Check], *, seconds: float = 0.0, full: bool = False
 ) -> None:
-    """Print results by subject: what passed only as a number unless `full`, the rest with what was seen.
+    """Print results by subject: what passed only as a number unless `full` or remarked on.
 
     Args:
         console: where to.
@@ -91,7 +91,7 @@ def lines(checks: Sequence[Check], width: int, *, seconds: float = 0.0, full: bo
             Text.assemble((f"{printable(subject):<{widest}}", "bold"), "  ", (head, "green" if good else ""))
         )
         for same in _by_cause(found, full=full):
-            if same[0].outcome != PASSED or full:
+            if same[0].outcome != PASSED or same[0].message or full:
                 result += _shown(same, width)
     counts = {outcome: sum(each.outcome == outcome for each in checks) for outcome in _STYLES}
     parts = [f"{counts[PASSED]} passed"]

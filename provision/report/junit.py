@@ -39,6 +39,8 @@ def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
             ET.SubElement(case, "failure", {"message": _first(message)}).text = message
         elif each.outcome == CANNOT_TELL:
             ET.SubElement(case, "skipped", {"message": f"cannot tell: {message}"})
+        elif message:
+            ET.SubElement(case, "system-out").text = message
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 

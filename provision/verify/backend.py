@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -11,6 +12,9 @@ from testinfra.host import Host
 
 from provision.resources.contracts import CannotTell, Snapshot
 from provision.resources.host.shell import Shell, ShellResult
+
+_OVERDUE = (124, 137)
+"""What timeout(1) ends with when it had to end the command: by SIGTERM, by SIGKILL."""
 
 
 class Answers(Protocol):
@@ -38,23 +42,32 @@ class Answers(Protocol):
 
 
 class SessionBackend(BaseBackend):  # type: ignore[misc]  # testinfra ships no types
-    """Runs testinfra's commands as `Shell` questions to one system."""
+    """Runs testinfra's commands as `Shell` questions to one system.
+
+    Args:
+        system: whom it asks.
+        answers: the session.
+        timeout: seconds that a command may take; it is ended on the host by timeout(1) then.
+    """
 
     NAME = "provision"
 
-    def __init__(self, system: str, answers: Answers) -> None:
+    def __init__(self, system: str, answers: Answers, timeout: int | None = None) -> None:
         super().__init__(system)
         self._answers = answers
+        self._timeout = timeout
 
     def run(self, command: str, *args: str, **_: Any) -> CommandResult:
         """Run a command; a question without an answer skips the check as *cannot tell*."""
         line = self.get_command(command, *args)
-        query = Shell(line)
+        query = Shell(within(line, self._timeout))
         answer = self._answers.ask(self.hostname, (query,))[query]
         if isinstance(answer, CannotTell):
             pytest.skip(f"cannot tell: {answer.reason}")
         if not isinstance(answer, ShellResult):
             raise TypeError(f"unexpected answer {answer!r}")
+        if self._timeout is not None and answer.rc in _OVERDUE:
+            pytest.skip(f"cannot tell: `{line}` took longer than {self._timeout} s (verify.timeout)")
         return self.result(answer.rc, line.encode(), answer.stdout, answer.stderr)
 
     @property
@@ -63,6 +76,11 @@ class SessionBackend(BaseBackend):  # type: ignore[misc]  # testinfra ships no t
         return "utf-8"
 
 
-def host_for(system: str, answers: Answers) -> Host:
+def within(command: str, timeout: int | None) -> str:
+    """Return a command that ends after some seconds, if any are given."""
+    return command if timeout is None else f"timeout -k 2 {timeout} sh -c {shlex.quote(command)}"
+
+
+def host_for(system: str, answers: Answers, timeout: int | None = None) -> Host:
     """Return testinfra's view of one system."""
-    return Host(SessionBackend(system, answers))
+    return Host(SessionBackend(system, answers, timeout))

@@ -25,8 +25,8 @@ class CheckResult:
         name: what is claimed, in words (`root filesystem fills the disk`).
         subject: whom it is about.
         outcome: passed, failed or cannot tell.
-        message: what was seen instead, or why it cannot be told.
-        excused: cannot tell without fault (a VM that is off by hand).
+        message: what was seen instead, why it cannot be told, or a remark on what passed.
+        excused: cannot tell without fault (a VM that is off by hand, a check that the inventory skips).
         seconds: how long it took.
     """
 

@@ -15,7 +15,7 @@ from provision.resources.contracts import Snapshot
 from provision.resources.host.shell import Shell
 from provision.values.cancel import Interrupted
 from provision.values.errors import ProvisionError
-from provision.verify.backend import Answers, host_for
+from provision.verify.backend import Answers, host_for, within
 from provision.verify.model import CheckOutcome, CheckResult
 
 
@@ -27,6 +27,8 @@ SETTLING = 60.0
 """Seconds that a restarted time daemon gets until its clock is synchronised; a burst takes about ten."""
 PAUSE = 1.0
 """Seconds between two looks at what settles."""
+SKIPPED = "left out by the inventory (verify.skip)"
+_NOTE = pytest.StashKey[str]()
 NOBODY = "-"
 """Stands for a kind of subject that the inventory does not have: such checks are dropped."""
 
@@ -39,12 +41,17 @@ class Site:
     answers: Answers
     _hosts: dict[str, Host] = field(default_factory=dict, repr=False)
 
+    @property
+    def timeout(self) -> int | None:
+        """Seconds that a command of a check may take (`verify.timeout`)."""
+        return self.inventory.verify.timeout
+
     def host(self, system: str) -> Host:
         """Return testinfra's view of a system; the check is skipped when it is away."""
         if reason := self.answers.away(system):
             pytest.skip(f"cannot tell: {reason}")
         if system not in self._hosts:  # testinfra keeps what it learnt of a system in its Host
-            self._hosts[system] = host_for(system, self.answers)
+            self._hosts[system] = host_for(system, self.answers, self.timeout)
         return self._hosts[system]
 
     def ask(self, system: str, *queries: Any) -> Snapshot:
@@ -59,10 +66,10 @@ class Site:
 
     def again(self, system: str, *commands: str) -> Iterator[None]:
         """Ask commands anew until SETTLING has passed, for what is true only some time after a change."""
-        end = time.monotonic() + SETTLING
+        end = time.monotonic() + min(SETTLING, self.timeout or SETTLING)
         while time.monotonic() < end:
             time.sleep(PAUSE)
-            self.answers.ask(system, [Shell(each) for each in commands], fresh=True)
+            self.answers.ask(system, [Shell(within(each, self.timeout)) for each in commands], fresh=True)
             yield
 
 
@@ -72,6 +79,7 @@ class VerifyPlugin:
     Args:
         site: inventory and answers.
         subjects: names by fixture (`vm`, `node`, `hypervisor`, ...).
+        excused: subjects that are away without fault.
         on_result: called with every result as it comes.
     """
 
@@ -89,6 +97,7 @@ class VerifyPlugin:
         self.results: list[CheckResult] = []
         self.broken: list[str] = []
         self.interrupted = False
+        self._skip = frozenset(site.inventory.verify.skip)
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -102,6 +111,15 @@ class VerifyPlugin:
         """The site under verification."""
         return self._site
 
+    @pytest.fixture
+    def note(self, request: pytest.FixtureRequest) -> Callable[[str], None]:
+        """Take a remark that is shown with a check that passes, and fails nothing."""
+
+        def noted(text: str) -> None:
+            request.node.stash[_NOTE] = text
+
+        return noted
+
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """One check per subject of the kind that its argument names."""
         for kind, names in self._subjects.items():
@@ -109,8 +127,11 @@ class VerifyPlugin:
                 metafunc.parametrize(kind, names or (NOBODY,))
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Drop checks about subjects that the inventory does not have."""
+        """Drop checks about subjects that the inventory does not have; skip what it says to skip."""
         items[:] = [each for each in items if _subject(each, self._subjects) != NOBODY]
+        for each in items:
+            if _name(each) in self._skip:
+                each.add_marker(pytest.mark.skip(reason=SKIPPED))
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
@@ -124,7 +145,7 @@ class VerifyPlugin:
             self.interrupted = True
             item.session.shouldstop = "interrupted"
             return
-        outcome, message = CheckOutcome.PASSED, ""
+        outcome, message = CheckOutcome.PASSED, item.stash.get(_NOTE, "")
         if call.excinfo is not None:
             error = call.excinfo.value
             skipped = isinstance(error, pytest.skip.Exception)
@@ -133,12 +154,14 @@ class VerifyPlugin:
             message = str(error).removeprefix("cannot tell: ").strip() or call.excinfo.typename
             if outcome is CheckOutcome.FAILED and not isinstance(error, AssertionError):
                 message = f"{call.excinfo.typename}: {message}"
+        subject = _subject(item, self._subjects)
+        excused = subject in self._excused or _name(item) in self._skip
         result = CheckResult(
             name=_claim(item),
-            subject=_subject(item, self._subjects),
+            subject=subject,
             outcome=outcome,
             message=message.partition("\nassert ")[0].strip(),
-            excused=outcome is CheckOutcome.CANNOT_TELL and _subject(item, self._subjects) in self._excused,
+            excused=outcome is CheckOutcome.CANNOT_TELL and excused,
             seconds=call.duration,
         )
         self.results.append(result)
@@ -148,6 +171,11 @@ class VerifyPlugin:
         """A check file that cannot be imported is a failure, never silence."""
         if report.failed:
             self.broken.append(f"{report.nodeid}: {report.longreprtext.splitlines()[-1]}")
+
+
+def _name(item: pytest.Item) -> str:
+    """Return the name of a check as `verify.skip` and docs/verify.md have it."""
+    return str(getattr(item, "originalname", item.name))
 
 
 def _claim(item: pytest.Item) -> str:

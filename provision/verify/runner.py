@@ -31,14 +31,24 @@ OPTIONS = (
 
 
 def subjects(inventory: Inventory, targets: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
-    """Return the names that parametrise checks, by the argument that asks for them; all without targets."""
+    """Return the names that parametrise checks, by the argument that asks for them; all without targets.
+
+    Of what is not managed (`manage: false`) nothing is claimed: no role would bring it about.
+    """
     chosen = {
         "hypervisor": "hypervisors",
         "vm": "nodes.virtual",
         "gpu_vm": "nodes.gpu",
         "node": "nodes",
     }
-    names = {kind: tuple(each.name for each in select(inventory, what)) for kind, what in chosen.items()}
+    managed = {
+        **{name: each.manage for name, each in inventory.hypervisors.items()},
+        **{name: each.manage for name, each in inventory.nodes.items()},
+    }
+    names = {
+        kind: tuple(each.name for each in select(inventory, what) if managed[each.name])
+        for kind, what in chosen.items()
+    }
     names["gpu_vm"] = tuple(each for each in names["gpu_vm"] if each in names["vm"])
     if targets:
         names = {kind: tuple(each for each in found if each in targets) for kind, found in names.items()}

@@ -114,14 +114,14 @@ ALL = [
     ("SECRET_UNREADABLE", "!secret"),
     ("SECRET_UNREADABLE", "!secret"),
     ("FILE_UNREADABLE", "./metal-key"),
-    ("FEATURE_UNSERVED", "60"),
+    ("CHECK_UNKNOWN", "test_clok"),
 ]
 """In the order of their lines."""
 
 
 @pytest.mark.parametrize("verb", ["plan", "apply"])
 def test_all_that_cannot_be_opened_is_told_at_once_and_nobody_is_asked(makes: Makes, verb: str) -> None:
-    site = makes(*FILES, env=False, text=TEXT + "verify: { timeout: 60 }\n")
+    site = makes(*FILES, env=False, text=TEXT + "verify: { skip: [test_clok] }\n")
     before = site.dump()
     assert problems_of(getattr(site, verb)) == ALL
     assert trips(site) == 0
@@ -206,7 +206,7 @@ def test_verify_needs_its_connections_only_and_says_all_that_it_lacks(makes: Mak
     site = makes(*contents, "token", "metal-key", env=False, text=TEXT + "verify: { skip: [a] }\n")
     before = trips(site)
     assert sorted(problems_of(lambda: verify(site, Options()))) == [
-        ("FEATURE_UNSERVED", "skip"),
+        ("CHECK_UNKNOWN", "a"),
         ("FILE_UNREADABLE", "./metal-key"),
         ("SECRET_UNREADABLE", "!secret"),
     ]

@@ -286,6 +286,6 @@ class VerifyOptions(Model):
     strict: Flag = False
     """*Cannot tell* counts (exit 7) in `verify` and at the end of `apply`, as with `verify --strict`."""
     skip: tuple[Text, ...] = ()
-    """Checks that are left out, by name."""
+    """Checks that are left out, by name (the tables of docs/verify.md)."""
     timeout: Annotated[int, Check(whole(1, 86400), {"type": "integer"})] | None = None
-    """Seconds that one check may take."""
+    """Seconds that one command of a check may take; what takes longer *cannot tell*."""

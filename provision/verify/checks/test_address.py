@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from testinfra.host import Host
 
+from provision.inventory import Subject
+from provision.roles import dhcp_reservation
 from provision.verify.plugin import NotDeclared, Site
 
 
 @pytest.fixture
-def router(site: Site) -> Host:
-    """The router by SSH, where its back end is reached so."""
+def router(site: Site, vm: str) -> Host:
+    """The router by SSH, where the VM's address is reserved there."""
     dhcp = site.inventory.network.dhcp if site.inventory.network else None
-    if dhcp is None or dhcp.ssh is None:
+    if dhcp is None or dhcp.backend != "dnsmasq":
         raise NotDeclared("the router is not reached by SSH")
+    if not dhcp_reservation.declared(site.inventory, Subject("node", vm)):
+        raise NotDeclared("its address is not reserved")
     return site.host("router")
 
 
@@ -47,9 +53,15 @@ def test_address_is_reserved(site: Site, vm: str, router: Host) -> None:
     """The router holds exactly one reservation of the address, for the VM's own MAC."""
     address = str(site.inventory.nodes[vm].address)
     mac = _mac(site.host(f"{vm}/ssh"), address)
+    network = site.inventory.network
+    folder = network.dhcp.file if network and network.dhcp else None
+    # A folder below another one is read twice: each line counts once for its file.
     rows = router.check_output(
-        "grep -rhiE %s /etc/dnsmasq.d /etc/dnsmasq.conf || true", f"[,=]{address}(,|$)"
+        "grep -rsHiE --exclude='.*' %s /etc/dnsmasq.d /etc/dnsmasq.conf %s | sort -u || true",
+        f"[,=]{re.escape(address)}(,|$)",
+        (folder or "/etc/dnsmasq.d").rstrip("/"),
     )
-    holders = [row for row in rows.lower().splitlines() if not row.strip().startswith("#")]
+    found = [row.partition(":")[2].strip() for row in rows.lower().splitlines()]
+    holders = [row for row in found if not row.startswith("#")]
     assert len(holders) == 1, f"{len(holders)} reservations: {holders}"
     assert mac in holders[0], f"reserved for another: {holders[0]}"

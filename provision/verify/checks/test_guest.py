@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from testinfra.host import Host
 
+from provision.inventory import Subject
 from provision.inventory.models.node import Node
+from provision.verify import managed
 from provision.verify.plugin import NotDeclared, Site
+from provision.verify.units import failed_units, unit_status
 
 SKEW = 10
 """Seconds that a node's clock may differ from the controller's."""
@@ -44,6 +49,8 @@ def test_root_filesystem_fills_the_disk(host: Host, declared: Node) -> None:
 
 def test_clock(site: Site, host: Host, node: str) -> None:
     """The clock agrees with the controller's within ten seconds."""
+    if site.inventory.nodes[node].ntp is None:
+        raise NotDeclared("time is unmanaged")
     snapshot = site.answers.ask(f"{node}/ssh", ())
     assert host.run("true").rc == 0
     assert abs(snapshot.skew) <= SKEW, f"off by {snapshot.skew:.0f} s"
@@ -91,23 +98,25 @@ def test_kernel_parameters(host: Host, declared: Node) -> None:
         assert seen == " ".join(str(wanted).split()), f"{name} = {seen}"
 
 
-def test_services(host: Host, declared: Node) -> None:
+def test_services(site: Site, host: Host, node: str) -> None:
     """Every declared service runs and is enabled as declared."""
-    services = [each for each in declared.host_resources if each.kind == "service"]
+    services = list(managed.services(site.inventory, Subject("node", node)))
     if not services:
         raise NotDeclared("no services")
-    for each in services:
-        service = host.service(each.name)
-        if each.running is not None:
-            assert service.is_running is each.running, f"{each.name}: running is {service.is_running}"
-        if each.enabled is not None:
-            assert service.is_enabled is each.enabled, f"{each.name}: enabled is {service.is_enabled}"
+    for name, declared in services:
+        seen = unit_status(host, name)
+        if declared.running is not None:
+            assert seen.is_as(declared.running), f"{name} is {seen.active} ({seen.sub})"
+        if declared.enabled is not None:
+            assert seen.enabled if declared.enabled else seen.disabled, f"{name} is {seen.file or 'missing'}"
 
 
-def test_no_unit_has_failed(host: Host) -> None:
-    """No unit has failed."""
-    failed = host.check_output("systemctl list-units --state=failed --no-legend --plain")
-    assert not failed, failed
+def test_no_unit_has_failed(site: Site, host: Host, node: str, note: Callable[[str], None]) -> None:
+    """No unit that is declared or managed has failed; others are named."""
+    own, others = failed_units(host, managed.units(site.inventory, Subject("node", node)))
+    assert not own, "; ".join(own)
+    if others:
+        note(f"not of this inventory, and failed: {', '.join(others)}")
 
 
 def test_card_is_visible(site: Site, gpu_vm: str) -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from testinfra.host import Host
 
-from provision.inventory import Inventory
+from provision.inventory import Inventory, Subject
+from provision.resources.host.query_kernel import missing_arguments
+from provision.roles import hypervisor_host
+from provision.verify import managed
 from provision.verify.plugin import NotDeclared, Site
+from provision.verify.units import failed_units
 
 VFIO = "vfio-pci"
 NO_DRIVER = "none"
+DISPLAYS = ("0x03", "0x12")
+"""PCI classes of displays and accelerators: what the role keeps host drivers off."""
 BRIDGES = "0x06"
 """PCI class of bridges: they stay with their driver when their group is passed."""
 
@@ -33,15 +41,16 @@ def _lines(host: Host, command: str, *args: str) -> list[str]:
     return str(host.check_output(command, *args)).splitlines()
 
 
-def _drivers(host: Host, slot: str) -> dict[str, str]:
-    """Return the bound driver by function address."""
+def _drivers(host: Host, slot: str) -> dict[str, tuple[str, str]]:
+    """Return the PCI class and the bound driver by function address."""
     rows = _lines(
         host,
         'for f in /sys/bus/pci/devices/%s.*; do [ -e "$f" ] || continue; '
-        'd=none; [ -e "$f/driver" ] && d=$(readlink -f "$f/driver"); echo "${f##*/} ${d##*/}"; done',
+        'd=none; [ -e "$f/driver" ] && d=$(readlink -f "$f/driver"); '
+        'echo "${f##*/} $(cat "$f/class") ${d##*/}"; done',
         slot,
     )
-    return dict(row.split(" ", 1) for row in rows)
+    return {address: (cls, driver) for address, cls, driver in (row.split() for row in rows)}
 
 
 def _users(inventory: Inventory, hypervisor: str, slot: str) -> list[str]:
@@ -49,7 +58,9 @@ def _users(inventory: Inventory, hypervisor: str, slot: str) -> list[str]:
     return [
         name
         for name, node in inventory.nodes.items()
-        if node.hypervisor == hypervisor and any(cards[alias].address == slot for alias in node.gpus)
+        if node.manage
+        and node.hypervisor == hypervisor
+        and any(cards[alias].address == slot for alias in node.gpus)
     ]
 
 
@@ -61,11 +72,18 @@ def _passed_with(inventory: Inventory, hypervisor: str, slot: str) -> set[str]:
 
 
 def test_cards_have_no_host_driver(host: Host, slots: tuple[str, ...]) -> None:
-    """Every function of a declared card is with vfio-pci or without a driver."""
+    """Every display function of a declared card is with vfio-pci or without a driver.
+
+    Its other functions (sound, USB) are left to drivers that the host needs, too, until its VM starts.
+    """
     for slot in slots:
         drivers = _drivers(host, slot)
         assert drivers, f"no PCI function at {slot}"
-        wrong = {function: name for function, name in drivers.items() if name not in (VFIO, NO_DRIVER)}
+        wrong = {
+            function: name
+            for function, (cls, name) in drivers.items()
+            if cls.startswith(DISPLAYS) and name not in (VFIO, NO_DRIVER)
+        }
         assert not wrong, f"host drivers hold functions of {slot}: {wrong}"
 
 
@@ -78,7 +96,7 @@ def test_cards_of_running_vms_are_with_vfio(
     if not running:
         pytest.skip("cannot tell: no VM with a card runs")
     for slot in running:
-        drivers = _drivers(host, slot)
+        drivers = {function: name for function, (_, name) in _drivers(host, slot).items()}
         assert set(drivers.values()) == {VFIO}, f"{slot}: {drivers}"
 
 
@@ -94,18 +112,21 @@ def test_modules_of_cards_are_not_loaded(host: Host, slots: tuple[str, ...]) -> 
             )
         )
         loaded = {row.split()[0] for row in _lines(host, "cat /proc/modules")}
-        candidates = {name.replace("-", "_") for name in names} - {"vfio_pci"}
+        candidates = {name.replace("-", "_") for name in names} - hypervisor_host.NEVER
         assert not candidates & loaded, f"loaded on the host: {sorted(candidates & loaded)}"
 
 
 def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) -> None:
-    """The running kernel was booted with the declared arguments and a blacklist for the cards."""
-    words = host.file("/proc/cmdline").content_string.split()
+    """The running kernel was booted with the declared arguments and the blacklist of the cards."""
     declared = site.inventory.hypervisors[hypervisor]
-    absent = [each for each in declared.kernel_arguments if each not in words]
-    assert not absent, f"not in /proc/cmdline: {absent}"
-    if declared.cards and declared.manage:
-        assert any(word.startswith("modprobe.blacklist=") for word in words), " ".join(words)
+    if not hypervisor_host.declared(site.inventory, Subject("hypervisor", hypervisor)):
+        raise NotDeclared("neither cards nor arguments are declared")
+    ours = f"/etc/modprobe.d/provision-{hypervisor_host.BLACKLIST}.conf"
+    rows = _lines(host, "cat %s 2>/dev/null || true", ours)
+    kept_off = [row.split()[1] for row in rows if row.startswith("blacklist ")]
+    wanted = [*declared.kernel_arguments, *(f"modprobe.blacklist={each}" for each in kept_off)]
+    absent = missing_arguments(str(host.check_output("cat /proc/cmdline")), wanted)
+    assert not absent, f"not in /proc/cmdline: {', '.join(absent)}"
 
 
 def test_nothing_else_of_the_group_is_touched(
@@ -130,7 +151,9 @@ def test_nothing_else_of_the_group_is_touched(
         assert not taken, f"taken from the host with {slot}: {taken}"
 
 
-def test_system_is_running(host: Host) -> None:
-    """No unit of the hypervisor has failed."""
-    failed = _lines(host, "systemctl list-units --state=failed --no-legend --plain")
-    assert not failed, "; ".join(failed)
+def test_system_is_running(site: Site, hypervisor: str, host: Host, note: Callable[[str], None]) -> None:
+    """No unit of the hypervisor that is declared has failed; others are named."""
+    own, others = failed_units(host, managed.units(site.inventory, Subject("hypervisor", hypervisor)))
+    assert not own, "; ".join(own)
+    if others:
+        note(f"not of this inventory, and failed: {', '.join(others)}")

@@ -83,7 +83,10 @@ def test_what_is_seen_decides_and_silence_is_not_success(inventory: Inventory) -
     report = run_checks(inventory, host)
     checks = by_name(report)
     assert checks["The host name is the declared one"].outcome is CheckOutcome.FAILED
-    assert checks["No unit has failed"].outcome is CheckOutcome.PASSED
+    assert (
+        checks["No unit that is declared or managed has failed; others are named"].outcome
+        is CheckOutcome.PASSED
+    )
     assert checks["The node holds its declared address"].outcome is CheckOutcome.PASSED
     assert checks["No swap is in use"].outcome is CheckOutcome.CANNOT_TELL
     assert "silence" in checks["No swap is in use"].message
@@ -94,7 +97,7 @@ def test_a_first_verification_costs_a_few_round_trips_and_not_one_a_command(inve
     known = {"uname -n": "a", "uname": "Linux", "os-release": "ID=debian\n", "hostname": "a\n", "": ""}
     host = Host(known)
     run_checks(inventory, host)
-    assert len(host.asked) > 8
+    assert len(host.asked) >= 8
     assert len(host.asked) == len(set(host.asked)), "nothing is asked twice"
     assert host.trips <= 5
     trips = host.trips

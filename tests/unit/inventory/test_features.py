@@ -11,7 +11,6 @@ from .conftest import SITE, Loads
 from .test_shipped import SERVED
 
 API = "api: { url: https://10.0.0.1, token: !secret { env: T } }"
-VERIFY = "name: site\nverify: "
 
 # old text, new text, the role that would serve it, its words, the line and what it says
 OPTIONS = [
@@ -27,8 +26,6 @@ OPTIONS = [
     ("name: site\n", "name: site\nsources: { mode: bundle, bundle: ./b }\n", "sources_bundle", "sources.mode bundle", "mode: bundle"),
     ("name: site\n", "name: site\nsources: { registries: { docker.io: https://m } }\n", "sources_registries", "sources.registries", "registries:"),
     ("name: site\n", "name: site\nsources: { apt: https://m }\n", "sources_apt", "sources.apt", "apt:"),
-    ("name: site\n", VERIFY + "{ skip: [a] }\n", "verify_skip", "verify.skip", "skip:"),
-    ("name: site\n", VERIFY + "{ timeout: 60 }\n", "verify_timeout", "verify.timeout", "timeout:"),
     ("name: site\n", "name: site\nexpect: { rdma: { write: 90% } }\n", "verify_rdma", "expect.rdma (cluster)", "rdma:"),
     ("name: site\n", "name: site\nexpect: { nccl: { nvls: required } }\n", "verify_nccl", "expect.nccl (cluster)", "nccl:"),
     ("name: site\n", "name: site\nexpect: { gpu_cards: { one: { name: X } } }\n", "gpu_driver", "must show (vm-2)", "gpu_cards:"),
@@ -62,7 +59,11 @@ def test_an_option_that_nothing_reads_is_named_with_its_place(
 
 @pytest.mark.parametrize(
     "option",
-    ["verify: { strict: true }", "sources: { mode: online }", "proxy: { url: null, no_proxy: [] }"],
+    [
+        "verify: { strict: true, skip: [test_clock], timeout: 60 }",
+        "sources: { mode: online }",
+        "proxy: { url: null, no_proxy: [] }",
+    ],
 )
 def test_what_is_read_or_says_nothing_is_no_problem(loads: Loads, option: str) -> None:
     assert features_unserved(loads(f"{SITE}{option}\n"), SERVED) == []
@@ -76,19 +77,19 @@ MANY = (
     SITE.replace("vmid: 101,", "vmid: 101, labels: { a: b },").replace(
         "backend: manual,", f"backend: opnsense, {API},"
     )
-    + "proxy: { url: http://10.0.0.9 }\nverify: { timeout: 9 }\n"
+    + "proxy: { url: http://10.0.0.9 }\nexpect: { nccl: { nvls: required } }\n"
 )
 
 
 @pytest.mark.parametrize(
     ("targets", "steps", "roles"),
     [
-        ((), (), {"proxy", "verify_timeout", "dhcp_opnsense", "kubernetes_node"}),
-        (("vm-2",), (), {"proxy", "verify_timeout", "dhcp_opnsense"}),
-        (("pve",), (), {"proxy", "verify_timeout"}),
+        ((), (), {"proxy", "verify_nccl", "dhcp_opnsense", "kubernetes_node"}),
+        (("vm-2",), (), {"proxy", "dhcp_opnsense"}),
+        (("pve",), (), {"proxy"}),
         ((), ("base_os",), {"proxy"}),
         ((), ("dhcp_reservation",), {"proxy", "dhcp_opnsense"}),
-        ((), ("address", "verify"), {"proxy", "dhcp_opnsense", "verify_timeout"}),
+        ((), ("address", "verify"), {"proxy", "dhcp_opnsense", "verify_nccl"}),
         (("vm-1",), ("k3s_agent",), {"proxy", "kubernetes_node"}),
     ],
 )

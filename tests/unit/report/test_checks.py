@@ -37,6 +37,18 @@ def test_the_full_table_shows_everything() -> None:
     assert "ok           the card has no host driver" in text
 
 
+def test_a_remark_on_a_check_that_passed_is_shown() -> None:
+    noted = CheckResult("no unit has failed", "vm-1", CheckOutcome.PASSED, "other.service is not ours")
+    text = shown(lambda console: print_checks(console, (noted,)))
+    assert "ok           no unit has failed" in text
+    assert "other.service is not ours" in text
+    assert "1 passed" in text
+    suite = ET.fromstring(junit_xml("lab", (noted,), 1.0)).find("testsuite")  # noqa: S314 - our own document
+    assert suite is not None
+    assert (suite.get("failures"), suite.get("skipped")) == ("0", "0")
+    assert suite.findtext("testcase/system-out") == "other.service is not ours"
+
+
 def test_many_checks_with_one_cause_are_one_line() -> None:
     many = [CheckResult(f"check {n}", "vm-1", CheckOutcome.FAILED, "there is no VM") for n in range(9)]
     text = shown(lambda console: print_checks(console, (*CHECKS, *many)))

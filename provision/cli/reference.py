@@ -26,7 +26,8 @@ ends with which code stands in [exit-codes.md](exit-codes.md), what `--json` pri
 [events.md](events.md).
 
 The first Ctrl-C (or SIGTERM) begins nothing new and lets what runs end; the second one ends what runs on
-the targets and leaves. Running the same command again goes on where the run ended.
+the targets and leaves. While nothing acts (`plan`, `verify`, `apply` before its question)
+the first one leaves. Running the same command again goes on where the run ended.
 
 Signs of a plan: `+` made, `~` changed, `-/+` made anew, `-` removed, `!` needs attention.
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from provision.lab import disk, recipe
 from provision.lab.locks import exclusive
-from provision.lab.settings import LabSettings, cache_root
+from provision.lab.settings import IMAGE, LabSettings, cache_root
 
 Progress = Callable[[str], None]
 
@@ -37,17 +37,19 @@ def prepare(settings: LabSettings, progress: Progress) -> Images:
     """Return the images of a lab; make those that are not there."""
     base = _cached("base", _digest("base"), lambda folder: recipe.build_base(folder, progress))
     if settings.driver == "container":
-        digest = _digest("stand-in")
+        digest = _digest("stand-in", *settings.images)
         folder = _cached("stand-in", digest, lambda folder: disk.build_stand_in(folder, settings.images))
         return Images(base / "rootfs", None, _images(folder, settings.images))
+
+    names = tuple(dict.fromkeys((IMAGE, *settings.images)))  # the hypervisor's own is the plain one
 
     def build(folder: Path) -> None:
         recipe.build_vm_root(base / "rootfs", folder / "root", progress)
         progress("writing the disk image")
-        disk.build_disks(folder, folder / "root", settings.images)
+        disk.build_disks(folder, folder / "root", names)
         shutil.rmtree(folder / "root")
 
-    folder = _cached("vm", _digest("vm", *settings.images), build)
+    folder = _cached("vm", _digest("vm", *names), build)
     return Images(base / "rootfs", folder, _images(folder, settings.images))
 
 

@@ -30,6 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     del declared["lab"]["hypervisor"]["cards"]
     small = declared["profiles"]["small"]
     small |= {"image": "debian-12-lvm", "disk": f"{DISK_GIB}GiB", "host_resources": []}
+    small["swap"] = "off"  # which YAML 1.1 takes for false
     declared["nodes"] = {"vm-1": {"profile": "small", "vmid": 201, "address": ADDRESS}}
     made = Site(tmp_path_factory.mktemp("lvm"), declared, deadline=1200)
     try:

@@ -104,6 +104,7 @@ def test_accepted_keys_are_kept_by_system(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("system", "accepted"),
     [("pve", "MD5:aa"), ("pve", "SHA256:short"), ("a b", KEY.fingerprint), ("", KEY.fingerprint)],
+    ids=["another hash", "too short", "a space", "no system"],
 )
 def test_what_is_no_fingerprint_or_system_is_not_accepted(tmp_path: Path, system: str, accepted: str) -> None:
     with pytest.raises(ValueError, match=r"."):

@@ -148,6 +148,12 @@ class RedactedStream:
         self._held = buffer[cut:]
         return self._redactor.data(buffer[:cut])
 
+    def ahead(self, data: bytes) -> bytes:
+        """Return what would pass if this came next; nothing is taken."""
+        looking = RedactedStream(self._redactor)
+        looking._held = self._held
+        return looking.feed(data)
+
     def flush(self) -> bytes:
         """Return what was held back."""
         held, self._held = self._held, b""

@@ -29,6 +29,10 @@ class Filter(Protocol):
         """Return what may pass."""
         ...
 
+    def ahead(self, data: bytes) -> bytes:
+        """Return what would pass if this came next; nothing is taken."""
+        ...
+
     def flush(self) -> bytes:
         """Return what was held back."""
         ...
@@ -71,11 +75,13 @@ class Kept:
 class _Part:
     """One stream of one frame."""
 
-    __slots__ = ("filter", "kept", "rc")
+    __slots__ = ("filter", "kept", "rc", "shown")
 
     def __init__(self, keep: int, through: Filter | None) -> None:
         self.kept = Kept(keep)
         self.filter = through
+        self.shown: int | None = None
+        """How many bytes of a line that has ended were shown ahead of the filter; None when none was."""
         self.rc: int | None = None
 
 
@@ -115,13 +121,23 @@ class _Stream:
         self._held = buffer[keep:]
         if self._held and self.open is not None:
             # it begins with a newline: whoever watches may have the line before it now
-            self._owner.output(self.open, b"\n")
+            self._show_line(self.open)
 
     def finish(self) -> None:
         self._data(self._held)
         self._held = b""
         if self.open is not None:
             self._flush(self.open)
+
+    def _show_line(self, index: int) -> None:
+        """Show the line that has ended, unless the filter needs more to judge its end."""
+        part = self.parts[index]
+        if part.shown is not None:
+            return
+        line = b"\n" if part.filter is None else part.filter.ahead(b"\n")
+        if line.endswith(b"\n"):
+            part.shown = len(line) - 1
+            self._owner.output(index, line)
 
     def _partial_mark(self, buffer: bytes, start: int) -> int:
         """Return where a mark may begin that is not yet complete (the end if none may)."""
@@ -167,7 +183,9 @@ class _Stream:
     def _keep(self, index: int, part: _Part, data: bytes) -> None:
         if data:
             part.kept.add(data)
-            self._owner.output(index, data)
+            unseen, part.shown = data[part.shown or 0 :], None
+            if unseen:
+                self._owner.output(index, unseen)
 
 
 class FrameParser:

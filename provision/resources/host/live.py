@@ -30,11 +30,15 @@ class Live:
         self._last = -INTERVAL
         self._line = b""
         self._rest = b""
+        self._index = first
 
     def output(self, index: int, data: bytes) -> None:
         """Take the next bytes of a frame."""
         if index < self._first:
             return
+        if index != self._index:
+            self._index = index
+            self._end()
         end = data.rfind(b"\n")
         if end < 0:
             self._rest = (self._rest + data)[-_LONGEST:]
@@ -51,8 +55,15 @@ class Live:
 
     def close(self) -> None:
         """Give out the last line if it was held back."""
+        self._end()
         if self._line:
             self._send()
+
+    def _end(self) -> None:
+        """What a frame ended with is a line: the newline belongs to the mark."""
+        rest, self._rest = self._rest, b""
+        if rest.strip():
+            self._line = rest
 
     def _send(self) -> None:
         # progress bars end their states with a carriage return

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import SecretStr
 
 from provision.resources.host.deadlines import Deadlines, Limit
 from provision.resources.host.frames import FrameParser
 from provision.resources.host.live import INTERVAL, Live
 from provision.values.cancel import Cancel, Interrupted
+from provision.values.redaction import Redactor
 
 
 class Clock:
@@ -144,3 +146,25 @@ def test_what_holds_the_streams_open_after_the_farewell_is_left_without_blame() 
     clock.now += 1.1
     assert watch.leaving
     assert (watch.left, watch.expired) == (True, None)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_a_line_whose_end_may_begin_a_secret_goes_out_whole_and_once(size: int) -> None:
+    """What the filter holds back of an ended line is shown with it, and not again with the next one."""
+    redactor = Redactor()
+    redactor.add(SecretStr("4-and-more"))
+    lines: list[str] = []
+    clock = Clock()
+    live = Live(lines.append, clock=clock)
+    parser = FrameParser("n0nce", through=redactor.stream, on_output=live.output)
+    said = b"\nn0nce b 2\nGenerating amd64\nn0nce e 2 0\n\nn0nce b 3\nx 4-and-more\nlast\nn0nce e 3 0\n"
+    for at in range(0, len(said), size):
+        clock.now += INTERVAL
+        parser.feed(said[at : at + size], stderr=False)
+    parser.finish()
+    live.close()
+    assert [line for line in lines if line.startswith("4")] == []
+    assert lines[-1] == "last"
+    if size < 8:
+        assert "Generating amd64" in lines
+        assert "4-and-more" not in " ".join(lines)

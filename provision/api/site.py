@@ -262,7 +262,7 @@ class Site:
         works = self._plan(Options(), cancel).works
         return {step: work.resources for step, work in works.items()}
 
-    def save(self, plan: Plan, path: Path, options: Options) -> None:
+    def save(self, plan: Plan, path: Path) -> None:
         """Write the plan of the last `plan` call, for `apply(saved=path)`.
 
         Raises:
@@ -270,7 +270,6 @@ class Site:
         """
         if self._planned is None or self._shown is not plan:
             raise UsageError(Diagnostic("PLAN_NOT_LAST", "only the last plan of a site can be saved"))
-        del options
         data = savedplan.content(self._planned, self.inventory.digest, self.session.snapshots())
         savedplan.save(path, data, self.inventory.file, self.playbook)
 

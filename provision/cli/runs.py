@@ -149,7 +149,7 @@ def plan(
             _print_plan(result, full=full)
         if output is not None and not result.refusals:
             with writing(output):
-                site.save(result, output, options)
+                site.save(result, output)
             if not json:
                 out().print(f"Saved: provision apply {output}", soft_wrap=True)
     return int(plan_code(result, detailed=detailed))

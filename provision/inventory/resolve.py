@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from provision.inventory.reader import Unreadable, read_text, read_tree
-from provision.inventory.scalars import Scalar, near, to_int
+from provision.inventory.scalars import Scalar, to_int
 from provision.inventory.tree import Item, Tree, merge
 from provision.values.diagnostics import Diagnostic
 
@@ -269,6 +269,3 @@ def _replace(item: Item, key: str, text: str, core: str = "str") -> None:
     scalar.core = core
     scalar.folder = old.file.folder
     item.put(key, Item(scalar, old.file, old.line, old.column, old.width), item.keys.get(key))
-
-
-__all__ = ["near", "resolve"]

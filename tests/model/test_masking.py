@@ -84,7 +84,7 @@ def test_a_plan_shows_no_secret_that_stands_in_another_file(
     plan = site.plan(Options(), told.append, Cancel())
     assert is_masked(shown(print_plan, plan, full=full))
     assert is_masked(str([each.as_json() for each in told]))
-    site.save(plan, tmp_path / "saved", Options())
+    site.save(plan, tmp_path / "saved")
     assert "hunter2" not in (tmp_path / "saved").read_text()
 
 

@@ -53,8 +53,8 @@ class FakeSite:
             emit(event)
         return self.plan_result
 
-    def save(self, plan: Plan, path: Path, options: Options) -> None:
-        del plan, options
+    def save(self, plan: Plan, path: Path) -> None:
+        del plan
         self.saved.append(path)
 
     def apply(

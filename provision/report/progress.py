@@ -208,6 +208,7 @@ class PlainProgress(_Ticking):
                 row = self._rows.get((event.subject, event.role))
                 if row is not None:
                     row.shown = self._clock()
+                    row.announced = True  # who has read what it did needs no word that it begins
 
     def pause(self) -> None:
         """Nothing is drawn over."""

@@ -72,6 +72,18 @@ def test_the_heartbeat_has_the_last_line_of_output() -> None:
     assert said(stream)[1:] == [r"vm-1: base_os: still running, 10 s: Unpacking linux\x1b[0m ..."]
 
 
+def test_a_beginning_is_not_told_after_what_was_done() -> None:
+    clock = Clock()
+    progress, stream = plain(clock)
+    progress(started())
+    progress(
+        events.ChangeMade(run="r", subject="vm-1", role="base_os", key="vm-1/ssh:file:/a", verdict="done")
+    )
+    clock.now += 2
+    progress.tick()
+    assert said(stream) == ["vm-1: base_os: file /a: done"]
+
+
 def test_what_ended_is_silent() -> None:
     clock = Clock()
     progress, stream = plain(clock)

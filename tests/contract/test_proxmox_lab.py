@@ -113,7 +113,7 @@ def test_the_lab_s_token_may_do_all_that_we_need(loop: Loop) -> None:
 def test_a_vm_with_a_card_lives_and_dies(loop: Loop, site: Site) -> None:
     vm = machine(DISKS)
     power = VmPower("pve/api", "pve", 203, "vm-gpu", "running", 768, passthrough=True, console=True)
-    site.lab.hypervisor.snippets["provision-lab-vm-gpu.yaml"] = "#cloud-config\n{}\n"  # type: ignore[attr-defined]
+    site.lab.hypervisor.snippets["provision-lab-vm-gpu.yaml"] = "#cloud-config\n{}\n"  # type: ignore[attr-defined]  # the fake hypervisor has them
     loop.settle(image(site), CARD)
     loop.settle(vm, power)
     (started,) = site.guests.started

@@ -87,7 +87,7 @@ def applied(site: Site) -> Done:
             return None
         return done
 
-    return eventually(tried, 90).ended(0)  # type: ignore[no-any-return]
+    return eventually(tried, 90).ended(0)  # type: ignore[no-any-return]  # eventually() is untyped on purpose
 
 
 def killed_at(site: Site, point: int, delay: float) -> int | None:

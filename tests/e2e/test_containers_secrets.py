@@ -125,7 +125,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         {
             "kind": "file",
             "path": "/etc/site-secret",
-            "secret": Reference("command", ["cat", str(folder / "two")]),  # type: ignore[arg-type]
+            "secret": Reference("command", ["cat", str(folder / "two")]),  # type: ignore[arg-type]  # a list as YAML has it
         }
     )
     site = Site(folder / "site", declared, {"PLANTED": planted["env"]})
@@ -280,7 +280,7 @@ def test_secrets_of_features_that_nothing_serves_are_not_shown_either(tmp_path: 
     def read_by_command(name: str) -> Reference:
         (tmp_path / name).write_text(planted[name])
         script = f"echo {name} >> {opened}; cat {tmp_path / name}"
-        return Reference("command", ["sh", "-c", script])  # type: ignore[arg-type]
+        return Reference("command", ["sh", "-c", script])  # type: ignore[arg-type]  # a list as YAML has it
 
     declared = inventory("e2e-c-read", nodes=1)
     del declared["lab"]

@@ -56,14 +56,14 @@ def test_every_schedule_ends_and_converges(
     found: tuple[list[FakeRole], tuple[Entry, ...], dict[str, object]],
 ) -> None:
     roles, entries, faults = found
-    refuses = frozenset(faults["refuses"])  # type: ignore[call-overload]
+    refuses = frozenset(faults["refuses"])  # type: ignore[call-overload]  # drawn values
     with tempfile.TemporaryDirectory() as folder:
         site = FakeSite(
             roles,
             subjects=SUBJECTS,
             entries=entries,
             hosts={"n2/ssh": Host(refuses=refuses)},
-            policy={REBOOT: faults["consent"]},  # type: ignore[dict-item]
+            policy={REBOOT: faults["consent"]},  # type: ignore[dict-item]  # drawn values
             parents={"n3": (Parent("n1"),)} if faults["guest"] else {},
             state=Path(folder),
         )

@@ -99,7 +99,7 @@ def test_the_generated_secrets_are_in_no_file_of_the_controller(tmp_path: Path) 
                 made.append(pair.private.get_secret_value().splitlines()[2])
                 return pair
 
-            values.host_key = host_key_of  # type: ignore[method-assign,assignment]
+            values.host_key = host_key_of  # type: ignore[method-assign,assignment]  # the key is made in advance
             return values
 
         object.__setattr__(opened.world, "generated", spy)

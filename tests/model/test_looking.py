@@ -89,7 +89,7 @@ def test_an_interrupt_amid_the_checks_ends_them_without_a_failure(models: ModelS
 
     def interrupted(state: object, query: object) -> object:
         cancel.drain()
-        return observed(state, query)  # type: ignore[arg-type]
+        return observed(state, query)  # type: ignore[arg-type]  # the double takes any state
 
     models.hosts["n1/ssh"].answers[Shell] = interrupted
     try:

@@ -69,7 +69,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def shown(show: Callable[..., None], *values: Any, **how: Any) -> str:
     console = Console(file=io.StringIO(), width=200)
     show(console, *values, **how)
-    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
     return text
 
 

@@ -241,5 +241,5 @@ def test_the_end_of_an_apply_is_strict_where_the_inventory_says_so(makes: Makes)
         opened = site.site()
         opened.verify(Options(), site.events.append, Cancel())
         opened.close()
-        codes.append(site.events[-1].exit_code)  # type: ignore[attr-defined]
+        codes.append(site.events[-1].exit_code)  # type: ignore[attr-defined]  # the last event is RunEnded
     assert codes == [0, 0, 7, 7]

@@ -36,15 +36,15 @@ def dying(world: World, writes: int) -> None:
             left[0] -= 1
             if left[0] < 0:
                 raise DeadError
-        return request(method, path, data)  # type: ignore[arg-type]
+        return request(method, path, data)  # type: ignore[arg-type]  # the original, whatever it takes
 
-    world.pve.request = counted  # type: ignore[method-assign]
+    world.pve.request = counted  # type: ignore[method-assign]  # counted in between
     try:
         world.apply()
     except DeadError:
         pass
     finally:
-        world.pve.request = request  # type: ignore[method-assign]
+        world.pve.request = request  # type: ignore[method-assign]  # as it was
 
 
 @pytest.mark.parametrize("node", ["vm-1", "vm-gpu"])

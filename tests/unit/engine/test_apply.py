@@ -115,7 +115,7 @@ def test_a_step_that_needs_the_new_boot_has_it_and_is_expanded_after_it(tmp_path
     seen: list[object] = []
 
     def after(context: object) -> list[Item]:
-        seen.append(context.seen("n1/ssh")[Value("running driver")])  # type: ignore[attr-defined]
+        seen.append(context.seen("n1/ssh")[Value("running driver")])  # type: ignore[attr-defined]  # a Context
         return [Item("n1/ssh", "mapping", "1")]
 
     mapping = FakeRole("mapping", after, on_own("running driver"), NEW_BOOT=True)
@@ -395,7 +395,7 @@ def test_a_new_guest_is_asked_ahead_for_its_later_steps(tmp_path: Path) -> None:
 def test_destroy_takes_only_what_is_retired_in_reverse_order(tmp_path: Path) -> None:
     def removable(name: str) -> FakeRole:
         def gone(context: object) -> list[Item]:
-            return [Item("n1/ssh", name, "gone")] if context.destroying else []  # type: ignore[attr-defined]
+            return [Item("n1/ssh", name, "gone")] if context.destroying else []  # type: ignore[attr-defined]  # a Context
 
         return FakeRole(name, own(**{name: "1"}), on_own(), gone=gone)
 

@@ -182,7 +182,7 @@ def test_a_saved_plan_is_refused_when_the_host_moved(
 def test_answers_about_what_is_as_desired_are_no_part_of_a_saved_plan(tmp_path: Path) -> None:
     # A lease that counts down and an uptime that grows move by themselves, and change nothing.
     content = saved(two_values(tmp_path))
-    assert set(content["answers"]) == {"n1/ssh:item:a"}  # type: ignore[call-overload]
+    assert set(content["answers"]) == {"n1/ssh:item:a"}  # type: ignore[call-overload]  # JSON
 
 
 def test_a_saved_plan_is_refused_when_the_inventory_was_edited(tmp_path: Path) -> None:

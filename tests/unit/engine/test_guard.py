@@ -16,8 +16,8 @@ def guarded(tmp_path: Path, **values: str) -> FakeSite:
     roles = [
         FakeRole(
             f"r{name}",
-            lambda _, name=name, want=want: [Item("pve/api", name, want)],  # type: ignore[misc]
-            lambda _, name=name: {"pve/api": (Value(name),), "pve/ssh": ()},  # type: ignore[misc]
+            lambda _, name=name, want=want: [Item("pve/api", name, want)],  # type: ignore[misc]  # defaults bind the loop
+            lambda _, name=name: {"pve/api": (Value(name),), "pve/ssh": ()},  # type: ignore[misc]  # defaults bind the loop
         )
         for name, want in values.items()
     ]

@@ -230,7 +230,7 @@ def test_a_silent_site_refuses_nothing(world: World) -> None:
 
 def test_the_console_is_not_taken_while_the_host_is_silent(world: World) -> None:
     seen = site(world)
-    del seen.snapshots["pve/ssh"]  # type: ignore[attr-defined]
+    del seen.snapshots["pve/ssh"]  # type: ignore[attr-defined]  # a dict here
     codes = [
         each.code
         for each in preflight.check(seen.inventory, seen.snapshots, seen.resources)

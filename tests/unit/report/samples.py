@@ -22,7 +22,7 @@ class Encoded(io.StringIO):
         self._encoding = encoding
 
     @property
-    def encoding(self) -> str:  # type: ignore[override]
+    def encoding(self) -> str:  # type: ignore[override]  # the base has it as a value
         return self._encoding
 
 
@@ -36,7 +36,7 @@ def shown(show: Callable[[Console], None], *, width: int = 100, encoding: str = 
 
 def step(subject: str, role: str) -> Step:
     kind = "hypervisor" if subject.startswith("pve") else "cluster" if subject == "cluster" else "node"
-    return Step(StepId(role, subject), Subject(kind, subject))  # type: ignore[arg-type]
+    return Step(StepId(role, subject), Subject(kind, subject))  # type: ignore[arg-type]  # a literal of the models
 
 
 def content(old: str | None, new: str | None) -> Change:

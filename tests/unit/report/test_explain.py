@@ -64,7 +64,7 @@ SEEN = Snapshot(
 
 def text_of(text: str) -> str:
     found = explained({GUEST_STEP.step.id: WORK}, {"vm-1/ssh": SEEN}, text)
-    parts = [shown(lambda console, each=each: print_explained(console, each)) for each in found]  # type: ignore[misc]
+    parts = [shown(lambda console, each=each: print_explained(console, each)) for each in found]  # type: ignore[misc]  # the default binds the loop
     return "".join(parts)
 
 

@@ -27,7 +27,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_plan_reads_as_the_golden_file_says(name: str) -> None:
     plan, how, full = CASES[name]
-    text = shown(lambda console: print_plan(console, plan, full=full), **how)  # type: ignore[arg-type]
+    text = shown(lambda console: print_plan(console, plan, full=full), **how)  # type: ignore[arg-type]  # keywords as given
     file = GOLDEN / f"{name}.txt"
     if os.environ.get("GOLDEN") == "write":
         file.write_text(text, encoding="utf-8")
@@ -36,7 +36,7 @@ def test_a_plan_reads_as_the_golden_file_says(name: str) -> None:
 
 def test_no_form_of_output_shows_a_secret() -> None:
     for full in (False, True):
-        text = shown(lambda console, full=full: print_plan(console, PLAN, full=full))  # type: ignore[misc]
+        text = shown(lambda console, full=full: print_plan(console, PLAN, full=full))  # type: ignore[misc]  # the default binds the loop
         assert "hunter" not in text
         assert "content: (secret)" in text
 

@@ -44,7 +44,8 @@ def dnsmasq_conf(settings: LabSettings) -> str:
             "# Router of the lab. Reservations: files in /etc/dnsmasq.d, or MAC,address,name lines in",
             "# /etc/dnsmasq.d/hosts (read at once). Clients are known by their hardware address alone.",
             "interface=eth0",
-            "bind-interfaces",
+            # Not bind-interfaces: that ends at once where the network is not set up yet, and stays ended.
+            "bind-dynamic",
             "no-resolv",
             "no-hosts",
             "no-ping",

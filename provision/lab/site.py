@@ -46,6 +46,7 @@ from provision.lab.settings import (
 Progress = Callable[[str], None]
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 _INOTIFY_INSTANCES = 4096
+_DNS_PORT = 53
 _BOOT_DEADLINE = 420.0
 _CONTAINER_DEADLINE = 60.0
 _DAEMON_DEADLINE = 60.0
@@ -154,7 +155,8 @@ def _start(lab: Record, progress: Progress) -> Path:
     gate = router.container(settings, lab.images.rootfs)
     head = _hypervisor(lab)
     try:
-        if gate.pid() is None:
+        new = gate.pid() is None
+        if new:
             progress("starting the router")
             router.prepare(settings, gate)
             gate.start()
@@ -163,6 +165,8 @@ def _start(lab: Record, progress: Progress) -> Path:
         pins = _pin_hosts(settings)
         _start_daemon(settings, progress)
         _wait_ssh(settings, gate, settings.gateway, _CONTAINER_DEADLINE)
+        if new:
+            _wait_dnsmasq(settings, gate)
         deadline = _BOOT_DEADLINE if settings.driver == "qemu" else _CONTAINER_DEADLINE
         _wait_ssh(settings, head, settings.hypervisor[1], deadline)
     except GuestError as error:
@@ -262,6 +266,16 @@ def _wait_ssh(settings: LabSettings, machine: Container | Machine, address: str,
     if not booted:
         tail = machine.console.read_text(errors="replace")[-1500:]
         raise LabError(f"{address} did not answer over SSH in {timeout:.0f} s; {machine.console}:\n{tail}")
+
+
+def _wait_dnsmasq(settings: LabSettings, gate: Container) -> None:
+    """Wait until the router serves: a guest that asks before gets no address, and says so minutes later."""
+    deadline = time.monotonic() + _CONTAINER_DEADLINE
+    while not _listens(namespace(settings.name), settings.gateway, _DNS_PORT):
+        if gate.pid() is None or time.monotonic() > deadline:
+            tail = gate.console.read_text(errors="replace")[-1500:]
+            raise LabError(f"dnsmasq of the router does not answer at {settings.gateway}:\n{tail}")
+        time.sleep(0.1)
 
 
 def down(name: str) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from provision.cli.main import app
 from provision.report.plan import MEANING
-from provision.values.effects import ALLOWED_BY_DEFAULT, EffectClass
+from provision.values.effects import EffectClass
 
 INTRODUCTION = """\
 # Command line
@@ -60,13 +60,9 @@ def reference() -> str:
     """Return the page."""
     root: Any = typer.main.get_command(app)  # typer's command classes are private to it
     parts = [INTRODUCTION, *_commands("provision", root)]
-    effects = "\n".join(f"| `{each}` | {MEANING[each]} | {_default(each)} |" for each in EffectClass)
+    effects = "\n".join(f"| `{each}` | {MEANING[each]} | {each.default_consent} |" for each in EffectClass)
     names = ", ".join(f"`{each}`" for each in PLANNED)
     return "\n".join([*parts, EFFECTS.format(rows=effects), NOT_YET.format(names=names)])
-
-
-def _default(cls: EffectClass) -> str:
-    return "allow" if cls in ALLOWED_BY_DEFAULT else "ask"
 
 
 def _commands(path: str, group: Any) -> list[str]:

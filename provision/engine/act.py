@@ -28,15 +28,10 @@ from provision.resources.contracts import (
 )
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic, Severity
-from provision.values.effects import Effect, EffectClass
+from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
 from provision.values.events import ChangeMade, EffectDone
 from provision.values.outcomes import ExitCode, Outcome
-
-VOIDING = frozenset({EffectClass.POWER_CYCLE, EffectClass.REPLACE, EffectClass.DELETE})
-"""Effects after which a subject's systems are not what they were."""
-FINAL = frozenset({EffectClass.REPLACE, EffectClass.DELETE})
-"""Risks that are taken on answers of this moment only: a VM's number may have become someone else's."""
 
 
 def execute(run: Run, work: Work) -> Ending:
@@ -240,7 +235,7 @@ def _act(run: Run, work: Work, system: str, batch: Sequence[Resource], deeds: De
 def _is_final(resource: Resource, seen: Snapshot) -> bool:
     """Tell whether mending a resource removes what nobody can bring back."""
     found = difference(resource, seen)
-    return found is not None and any(each.cls in FINAL for each in found.risks)
+    return found is not None and any(each.cls.is_final for each in found.risks)
 
 
 def _pending(run: Run, work: Work, system: str, seen: Snapshot) -> list[Effect]:
@@ -353,7 +348,7 @@ def _send(
     hits = {
         run.planned.consents.hit(system, effect)
         for effect in (*effects, *(risk for each in todo for risk in each.risks))
-        if effect.cls in VOIDING and effect.target
+        if effect.cls.voids_target and effect.target
     }
     deeds.voided.update(dict.fromkeys(hit for hit in hits if hit != run.session.subject_of(system)))
 

@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from provision.engine.model import ConsentNeed
 from provision.values.effects import Consent, Effect, EffectClass
 
-HITS_WHAT_WAS = frozenset({EffectClass.CONSOLE_LOSS, EffectClass.REPLACE})
-"""Hit, of what is born in this run, what was there before: the hypervisor's monitor, or what is replaced."""
-
 
 @dataclass(slots=True)
 class Consents:
@@ -42,7 +39,7 @@ class Consents:
         """Return the consent of an effect on a system."""
         if self.everything and not effect.cls.is_reboot:
             return Consent.ALLOW
-        if effect.cls not in HITS_WHAT_WAS and self.hit(system, effect) in self.born:
+        if not effect.cls.hits_what_was and self.hit(system, effect) in self.born:
             return Consent.ALLOW
         found = self.policy(effect.cls)
         if found is Consent.ASK and effect.cls in self.allow:

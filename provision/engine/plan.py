@@ -24,7 +24,6 @@ from provision.resources.contracts import (
 )
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic, Severity
-from provision.values.effects import EffectClass
 from provision.values.errors import ProvisionError, Refused, UsageError
 
 CONTROLLER_ON_TARGET = "CONTROLLER_ON_TARGET"
@@ -286,12 +285,9 @@ class Planner:
         for planned in work.plan.changes:
             for effect in (*planned.effects, *planned.risks):
                 subject = self.consents.hit(planned.key.system, effect)
-                if effect.cls.is_reboot:
-                    self.dirty.setdefault(subject, f"after {subject} has rebooted")
-                elif effect.cls is EffectClass.POWER_CYCLE:
-                    self.dirty.setdefault(subject, f"after {subject} was power-cycled")
-                elif effect.cls is EffectClass.REPLACE:
-                    self.renewed.setdefault(subject, f"after {subject} was replaced")
+                if effect.cls.aftermath:
+                    late = self.renewed if effect.cls.makes_anew else self.dirty
+                    late.setdefault(subject, f"after {subject} {effect.cls.aftermath}")
             # What may not be replaced is still what it was.
             if planned.births and not self.consents.missing(planned.key.system, planned.risks):
                 self.consents.born.add(planned.births)

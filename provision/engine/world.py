@@ -12,7 +12,7 @@ from provision.resources.contracts import Driver, Resource, Snapshot
 from provision.roles.contracts import Generated, SystemSpec
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import ALLOWED_BY_DEFAULT, Consent, EffectClass
+from provision.values.effects import Consent, EffectClass
 from provision.values.outcomes import ExitCode
 
 
@@ -103,7 +103,7 @@ def no_rules(
 
 def default_policy(cls: EffectClass) -> Consent:
     """Return the consent of an effect class that no policy lists."""
-    return Consent.ALLOW if cls in ALLOWED_BY_DEFAULT else Consent.ASK
+    return cls.default_consent
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from provision.inventory.models.node import Node, Profile
 from provision.inventory.reference_text import AFTER, BEFORE, EFFECTS
 from provision.inventory.schema import members
 from provision.inventory.unproven import UNPROVEN
-from provision.values.effects import ALLOWED_BY_DEFAULT, EffectClass
+from provision.values.effects import Consent, EffectClass
 from provision.values.units import format_size
 
 _WORDS = {
@@ -156,7 +156,7 @@ def reference_markdown() -> str:
     writer.section(Inventory, "")
     unproven = [f"- {each.words}" for each in UNPROVEN]
     effects = [
-        f"- `{each}`" + (" (allowed unless listed)" if each in ALLOWED_BY_DEFAULT else "")
+        f"- `{each}`" + (" (allowed unless listed)" if each.default_consent is Consent.ALLOW else "")
         for each in EffectClass
     ]
     return "\n".join(

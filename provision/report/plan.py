@@ -13,7 +13,7 @@ from provision.report.diff import field_line, is_text, text_diff
 from provision.report.problems import print_diagnostics, wrap
 from provision.report.style import Glyphs, count, glyphs, printable
 from provision.resources.contracts import Op
-from provision.values.effects import ALLOWED_BY_DEFAULT, RELOAD, Consent, Effect, EffectClass
+from provision.values.effects import RELOAD, Consent, Effect, EffectClass
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,7 +94,7 @@ class _View:
     def risks(self, needs: Sequence[ConsentNeed]) -> list[Text]:
         grouped: dict[tuple[EffectClass, Consent], list[str]] = {}
         for need in needs:
-            if need.effect.cls in ALLOWED_BY_DEFAULT and need.consent is Consent.ALLOW:
+            if need.consent is need.effect.cls.default_consent is Consent.ALLOW:
                 continue
             names = grouped.setdefault((need.effect.cls, need.consent), [])
             name = hit(need)

@@ -15,7 +15,7 @@ class Consent(StrEnum):
 
 
 class EffectClass(StrEnum):
-    """Effect classes in rising order of risk."""
+    """Effect classes in rising order of risk; all that the engine knows of one are its properties below."""
 
     DAEMON_RELOAD = "daemon-reload"
     INITRAMFS = "initramfs"
@@ -42,12 +42,52 @@ class EffectClass(StrEnum):
         """Whether a new boot id proves the effect."""
         return self in (EffectClass.REBOOT_GUEST, EffectClass.REBOOT_NODE, EffectClass.REBOOT_HYPERVISOR)
 
+    @property
+    def default_consent(self) -> Consent:
+        """Consent where the policy does not list it."""
+        harmless = (
+            EffectClass.DAEMON_RELOAD,
+            EffectClass.INITRAMFS,
+            EffectClass.BOOT_LOADER,
+            EffectClass.RESTART,
+        )
+        return Consent.ALLOW if self in harmless else Consent.ASK
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it removes what nobody can bring back: by old answers, it may hit what is no longer meant."""
+        return self in (EffectClass.REPLACE, EffectClass.DELETE)
+
+    @property
+    def makes_anew(self) -> bool:
+        """Whether its target is another one afterwards, of which nothing can be told before."""
+        return self is EffectClass.REPLACE
+
+    @property
+    def voids_target(self) -> bool:
+        """Whether its target's systems are not what they were: answers and connections no longer count."""
+        return self in (EffectClass.POWER_CYCLE, EffectClass.REPLACE, EffectClass.DELETE)
+
+    @property
+    def hits_what_was(self) -> bool:
+        """Whether it hits what was there before even where its target is born in this run.
+
+        That is the monitor of the target's hypervisor, or what the target replaces.
+        """
+        return self in (EffectClass.CONSOLE_LOSS, EffectClass.REPLACE)
+
+    @property
+    def aftermath(self) -> str:
+        """What has become of its target, as in `after NAME has rebooted`; empty if its facts stay true."""
+        if self.is_reboot:
+            return "has rebooted"
+        if self is EffectClass.POWER_CYCLE:
+            return "was power-cycled"
+        return "was replaced" if self.makes_anew else ""
+
 
 RELOAD = "reload:"
 """A restart whose target begins with this reloads the unit (or restarts it if it cannot be reloaded)."""
-ALLOWED_BY_DEFAULT = frozenset(
-    {EffectClass.DAEMON_RELOAD, EffectClass.INITRAMFS, EffectClass.BOOT_LOADER, EffectClass.RESTART}
-)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -15,7 +15,7 @@ from provision import roles
 from provision.api.wiring import read_playbook, roles_of
 from provision.inventory import declared_features, load
 from provision.inventory.selectors import SELECTORS
-from provision.values.effects import ALLOWED_BY_DEFAULT, EffectClass
+from provision.values.effects import EffectClass
 from provision.verify.reference import claims, files, reference
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +103,7 @@ def test_pages_of_roles_name_the_kinds_of_resources_that_exist() -> None:
 def test_the_page_of_consent_has_all_effect_classes_in_their_order() -> None:
     text = (DOCS / "consent.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| (\w+) \|", text, re.MULTILINE)
-    assert rows == [(str(each), "allow" if each in ALLOWED_BY_DEFAULT else "ask") for each in EffectClass]
+    assert rows == [(each, each.default_consent) for each in EffectClass]
 
 
 def test_the_page_of_playbooks_has_all_of_them_with_their_roles() -> None:

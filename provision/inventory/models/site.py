@@ -20,7 +20,7 @@ from provision.inventory.scalars import (
     Url,
     Word,
 )
-from provision.values.effects import ALLOWED_BY_DEFAULT, Consent, EffectClass
+from provision.values.effects import Consent, EffectClass
 
 
 class Policy(Model):
@@ -39,7 +39,7 @@ class Policy(Model):
             return Consent.NEVER
         if cls in self.ask:
             return Consent.ASK
-        return Consent.ALLOW if cls in self.allow or cls in ALLOWED_BY_DEFAULT else Consent.ASK
+        return Consent.ALLOW if cls in self.allow else cls.default_consent
 
 
 class Access(Model):

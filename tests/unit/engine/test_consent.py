@@ -13,7 +13,7 @@ from provision.resources.contracts import Snapshot
 from provision.roles.contracts import SystemSpec
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import ALLOWED_BY_DEFAULT, Consent, Effect, EffectClass
+from provision.values.effects import Consent, Effect, EffectClass
 from provision.values.outcomes import ExitCode
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, born_on, here, on_own, own
 
@@ -31,7 +31,7 @@ def consents(
 @pytest.mark.parametrize("cls", EffectClass)
 def test_each_class_may_be_asked_for_allowed_and_forbidden(cls: EffectClass) -> None:
     effect = Effect(cls)
-    assert consents().of("n1/ssh", effect) is (Consent.ALLOW if cls in ALLOWED_BY_DEFAULT else Consent.ASK)
+    assert consents().of("n1/ssh", effect) is cls.default_consent
     assert consents(allow=frozenset({cls})).of("n1/ssh", effect) is Consent.ALLOW
     assert consents(never=True, allow=frozenset({cls})).of("n1/ssh", effect) is Consent.NEVER
 
@@ -42,7 +42,7 @@ def test_destroy_consents_to_all_but_reboots(cls: EffectClass) -> None:
     assert consents(never=True, everything=True).of("n1/ssh", Effect(cls)) is expected
 
 
-@pytest.mark.parametrize("cls", [each for each in EffectClass if each not in ALLOWED_BY_DEFAULT])
+@pytest.mark.parametrize("cls", [each for each in EffectClass if each.default_consent is Consent.ASK])
 def test_a_risk_that_is_never_allowed_touches_nothing(cls: EffectClass, tmp_path: Path) -> None:
     role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", risks=(Effect(cls, "n1"),))], on_own())
     site = FakeSite([role], policy={cls: Consent.NEVER}, state=tmp_path)

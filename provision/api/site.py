@@ -111,6 +111,7 @@ class Site:
         """
         # Only when something is asked: not for --help.
         from provision.preflight import check, evidence  # noqa: PLC0415 - slow, late
+        from provision.preflight.controller import home  # noqa: PLC0415 - slow, late
         from provision.roles.systems import systems  # noqa: PLC0415 - slow, late
 
         found = read_playbook(self.playbook)
@@ -126,6 +127,7 @@ class Site:
             policy=self.inventory.consent,
             parents=self._parents,
             rules=check,
+            home=home,
             evidence=evidence(self.inventory),
         )
 

@@ -268,7 +268,7 @@ def _todo(run: Run, system: str, batch: Sequence[Resource], seen: Snapshot, deed
             break
         refused = [effect for effect in found.risks if not run.consent(system, effect)]
         if refused:
-            deeds.withheld.update(dict.fromkeys(refused))
+            deeds.withheld.update((each, run.planned.consents.hit(system, each)) for each in refused)
             deeds.waits = f"{resource.key} waits for consent: {', '.join(map(str, refused))}"
             break
         todo.append(found)
@@ -284,7 +284,7 @@ def _effects(
     wanted = dict.fromkeys((*pending, *(effect for each in todo for effect in each.effects)))
     for effect in sorted(wanted, key=lambda each: (each.cls.rank, each.target)):
         if not run.consent(system, effect):
-            deeds.withheld[effect] = None
+            deeds.withheld[effect] = consents.hit(system, effect)
             run.held_back.add((system, effect))
         elif effect.cls.is_reboot:
             deeds.deferred[system, effect] = consents.hit(system, effect)

@@ -26,9 +26,6 @@ from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError, Refused, UsageError
 
-CONTROLLER_ON_TARGET = "CONTROLLER_ON_TARGET"
-"""Code of the preflight finding that names a subject on which this process runs."""
-
 
 class Planner:
     """Makes the plan of one call."""
@@ -336,7 +333,7 @@ class Planner:
             self.generated,
             self.options,
             self.destroying,
-            frozenset(each.subject for each in warnings if each.code == CONTROLLER_ON_TARGET),
+            self.world.home(self.world.inventory, self.session.snapshots()),
         )
 
     def _risks(self, works: Sequence[Work]) -> tuple[ConsentNeed, ...]:

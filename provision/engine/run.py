@@ -122,7 +122,7 @@ class Run:
         """Tell whether an effect may happen; asks a person where the policy says so."""
         consents = self.planned.consents
         found = consents.of(system, effect)
-        if effect.cls.is_reboot and consents.hit(system, effect) in self.planned.here:
+        if effect.cls.is_reboot and consents.hit(system, effect) in self.planned.home:
             with self.lock:  # this process would die with it: a person does it, and runs again
                 self.withheld[consents.hit(system, effect)] = ConsentNeed(system, effect, Consent.ALLOW)
             return False

@@ -22,7 +22,7 @@ from provision.resources.contracts import (
     ask,
 )
 from provision.values.diagnostics import Diagnostic, Severity
-from provision.values.effects import Consent, Effect
+from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
 from provision.values.outcomes import ExitCode, Outcome
 
@@ -42,7 +42,7 @@ class Deeds:
         differences: resources that were acted on, or are waited for.
         effects: effects of earlier runs that were repaid.
         systems: which systems were acted on.
-        withheld: effects without consent.
+        withheld: effects without consent, and whom they hit.
         deferred: reboots that come later by system, and whom they hit.
         unknown: results that must be looked up.
         by_hand: what a person must do.
@@ -56,7 +56,7 @@ class Deeds:
     differences: dict[Key, Difference] = field(default_factory=dict)
     effects: list[PlannedChange] = field(default_factory=list)
     systems: dict[str, None] = field(default_factory=dict)
-    withheld: dict[Effect, None] = field(default_factory=dict)
+    withheld: dict[Effect, str] = field(default_factory=dict)
     deferred: dict[tuple[str, Effect], str] = field(default_factory=dict)
     unknown: dict[Key, Result] = field(default_factory=dict)
     by_hand: dict[Key, Difference] = field(default_factory=dict)
@@ -244,20 +244,12 @@ def _waits(deeds: Deeds) -> Ending:
 
 
 def _withheld(run: Run, deeds: Deeds, changed: tuple[PlannedChange, ...]) -> Ending:
-    names = ", ".join(map(str, deeds.withheld))
-    at_home = [
-        need
-        for need in run.withheld.values()
-        if need.consent is Consent.ALLOW and need.effect in deeds.withheld
-    ]
-    if at_home:
-        summary = f"provision runs on {at_home[0].system}, which has to reboot"
-        remedy = "systemctl reboot; after it, run the same command again"
-        diagnostic = Diagnostic("CONTROLLER_ON_TARGET", summary, severity=Severity.WARNING, remedy=remedy)
-    else:
-        summary = f"waits for consent: {names}"
-        diagnostic = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=_remedy(deeds))
-    return Ending(Outcome.WAITING, summary, (diagnostic,), changed, deferred=deeds.reboots)
+    home = run.planned.home
+    at_home = [home[hit] for effect, hit in deeds.withheld.items() if effect.cls.is_reboot and hit in home]
+    summary = f"waits for consent: {', '.join(map(str, deeds.withheld))}"
+    missing = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=_remedy(deeds))
+    told = next(iter(at_home), missing)
+    return Ending(Outcome.WAITING, told.summary, (told,), changed, deferred=deeds.reboots)
 
 
 def _remedy(deeds: Deeds) -> str:

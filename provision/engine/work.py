@@ -21,6 +21,7 @@ from provision.resources.contracts import (
     Snapshot,
 )
 from provision.roles.contracts import Context, Generated
+from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
 
@@ -111,7 +112,7 @@ class Work:
 class Planned:
     """A plan with what the run needs to keep it.
 
-    `here` are subjects that the controller itself runs on; `seconds` is how long it took to ask and plan.
+    `home` is as in `World`; `seconds` is how long it took to ask and plan.
     """
 
     plan: Plan
@@ -121,7 +122,7 @@ class Planned:
     generated: Generated
     options: Options
     destroying: bool = False
-    here: frozenset[str] = frozenset()
+    home: Mapping[str, Diagnostic] = field(default_factory=dict)
     seconds: float = 0.0
 
 

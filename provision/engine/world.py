@@ -101,6 +101,11 @@ def no_rules(
     return ()
 
 
+def no_home(_inventory: Inventory, _snapshots: Mapping[str, Snapshot]) -> Mapping[str, Diagnostic]:
+    """Answer for a process that runs on none of the subjects."""
+    return {}
+
+
 def default_policy(cls: EffectClass) -> Consent:
     """Return the consent of an effect class that no policy lists."""
     return cls.default_consent
@@ -122,6 +127,7 @@ class World:
         policy: consent by effect class.
         parents: which subjects come before one.
         rules: preflight.
+        home: subjects that this process itself runs on, with what a person is told who has to reboot one.
         evidence: questions of preflight beyond those of roles, by system.
     """
 
@@ -136,6 +142,7 @@ class World:
     policy: Callable[[EffectClass], Consent] = default_policy
     parents: Callable[[Subject], tuple[Parent, ...]] = no_parents
     rules: Callable[[Inventory, Mapping[str, Snapshot], Sequence[Resource]], Iterable[Diagnostic]] = no_rules
+    home: Callable[[Inventory, Mapping[str, Snapshot]], Mapping[str, Diagnostic]] = no_home
     evidence: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 

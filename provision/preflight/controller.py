@@ -2,34 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from provision.inventory import Inventory
 from provision.preflight.model import Finding, Rule, Site, text_of
+from provision.resources.contracts import Snapshot
 from provision.resources.host.query_file import FileText
 from provision.roles import names
 from provision.values.diagnostics import Diagnostic, Severity
 
 MACHINE = FileText("/etc/machine-id")
+CODE = "CONTROLLER_ON_TARGET"
 
 
 def controller(site: Site, own: str | None = None) -> list[Finding]:
     """Warn when this very machine is one of those that may be rebooted."""
+    return [
+        Diagnostic(
+            CODE,
+            f"provision runs on {subject}, which it may have to reboot",
+            subject,
+            severity=Severity.WARNING,
+            remedy="Its reboot comes last; run the same command again after it.",
+        )
+        for subject in _home(site, own)
+    ]
+
+
+def home(
+    inventory: Inventory, snapshots: Mapping[str, Snapshot], own: str | None = None
+) -> dict[str, Diagnostic]:
+    """Return the subjects on which this process runs, with what a person is told who has to reboot one."""
+    return {
+        subject: Diagnostic(
+            CODE,
+            f"provision runs on {names.ssh(subject)}, which has to reboot",
+            severity=Severity.WARNING,
+            remedy="systemctl reboot; after it, run the same command again",
+        )
+        for subject in _home(Site(inventory, snapshots, ()), own)
+    }
+
+
+def _home(site: Site, own: str | None) -> list[str]:
     machine = own if own is not None else _machine_id()
-    if not machine:
-        return []
-    found: list[Finding] = []
+    found = []
     for subject in (*site.inventory.hypervisors, *site.inventory.nodes):
         answer = text_of(site.answer(names.ssh(subject), MACHINE))
-        if isinstance(answer, str) and answer.strip() == machine:
-            found.append(
-                Diagnostic(
-                    "CONTROLLER_ON_TARGET",
-                    f"provision runs on {subject}, which it may have to reboot",
-                    subject,
-                    severity=Severity.WARNING,
-                    remedy="Its reboot comes last; run the same command again after it.",
-                )
-            )
+        if machine and isinstance(answer, str) and answer.strip() == machine:
+            found.append(subject)
     return found
 
 
@@ -42,7 +64,7 @@ def _machine_id() -> str:
 
 RULES = (
     Rule(
-        ("CONTROLLER_ON_TARGET",),
+        (CODE,),
         "provision runs on a machine that it may reboot",
         "run the same command again after the reboot",
         controller,

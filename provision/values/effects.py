@@ -55,7 +55,7 @@ class EffectClass(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether it removes what nobody can bring back: by old answers, it may hit what is no longer meant."""
+        """Whether it removes what nobody can bring back, so that old answers are not enough."""
         return self in (EffectClass.REPLACE, EffectClass.DELETE)
 
     @property

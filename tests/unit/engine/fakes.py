@@ -364,6 +364,7 @@ class FakeSite:
     policy: dict[EffectClass, Consent] = field(default_factory=dict)
     parents: dict[str, tuple[Parent, ...]] = field(default_factory=dict)
     rules: Any = no_rules
+    home: dict[str, Diagnostic] = field(default_factory=dict)
     state: Path | None = None
     verify: Verify | None = None
     on_set: Callable[[str, str, str], None] | None = None
@@ -405,6 +406,7 @@ class FakeSite:
             policy=lambda cls: self.policy.get(cls, default_policy(cls)),
             parents=lambda subject: self.parents.get(subject.name, ()),
             rules=self.rules,
+            home=lambda *_: self.home,
         )
 
     def plan(self, options: Options | None = None, *, destroying: bool = False) -> Planned:

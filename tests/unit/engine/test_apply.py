@@ -9,7 +9,7 @@ from provision.engine import settle
 from provision.engine.world import Entry, Options, Parent
 from provision.resources.contracts import Key
 from provision.roles.contracts import NotThere, SystemSpec
-from provision.values.diagnostics import Diagnostic, Severity
+from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Consent, Effect, EffectClass
 from provision.values.errors import UsageError
 from provision.values.events import ChangeMade, StepEnded
@@ -165,13 +165,20 @@ def test_the_machine_that_provision_runs_on_is_not_rebooted_by_it(tmp_path: Path
     site = FakeSite(
         [boots("driver"), FakeRole("m", own(m="1"), on_own(), NEW_BOOT=True)], policy=ALLOWED, state=tmp_path
     )
-    site.rules = lambda *_: [Diagnostic("CONTROLLER_ON_TARGET", "here", "n1", Severity.WARNING)]
+    site.home["n1"] = Diagnostic("HOME", "reboot it yourself")
     report = site.apply()
     assert report.exit_code == 5
     assert site.hosts["n1/ssh"].reboots == 0
-    assert report.steps[0].diagnostics[0].code == "CONTROLLER_ON_TARGET"
+    assert (report.steps[0].reason, report.steps[0].diagnostics) == ("reboot it yourself", (site.home["n1"],))
     site.hosts["n1/ssh"].start()
     assert site.apply().exit_code == 0
+
+
+def test_only_who_runs_provision_is_told_to_reboot_it(tmp_path: Path) -> None:
+    site = FakeSite([boots("driver")], ("n1", "n2"), state=tmp_path)
+    site.home["n1"] = Diagnostic("HOME", "reboot it yourself")
+    report = site.apply()
+    assert [each.diagnostics[0].code for each in report.steps] == ["HOME", "CONSENT_MISSING"]
 
 
 def test_never_is_not_lifted_by_allow(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from provision import preflight
 from provision.connections.contracts import KeyPair
 from provision.inventory import Subject, load
 from provision.preflight import evidence
-from provision.preflight.controller import controller
+from provision.preflight.controller import controller, home
 from provision.preflight.hosts import count_of
 from provision.preflight.model import Site
 from provision.preflight.reference import reference
@@ -245,6 +245,15 @@ def test_running_on_the_hypervisor_itself_is_a_warning(world: World) -> None:
     assert isinstance(finding, Diagnostic)
     assert (finding.code, finding.severity) == ("CONTROLLER_ON_TARGET", Severity.WARNING)
     assert controller(site(world), "other") == []
+
+
+def test_who_has_to_reboot_the_machine_of_this_process_is_told_how(world: World) -> None:
+    world.host.files["/etc/machine-id"] = ModelFile(b"0123456789abcdef\n")
+    seen = site(world)
+    (told,) = home(seen.inventory, seen.snapshots, "0123456789abcdef").values()
+    assert told.summary == "provision runs on pve/ssh, which has to reboot"
+    assert told.remedy.startswith("systemctl reboot")
+    assert home(seen.inventory, seen.snapshots, "other") == {}
 
 
 def test_every_code_stands_in_the_reference_that_is_published() -> None:

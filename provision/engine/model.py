@@ -72,7 +72,7 @@ class StepPlan:
         step: the step.
         changes: resources that differ; empty means unchanged.
         unchanged: how many resources are as desired.
-        late: why it cannot be told yet (`after pve has rebooted`), or empty.
+        late: why it cannot be told yet (`after NAME has rebooted`), or empty.
         unreached: why its system does not answer, or empty.
         excused: unreached without fault (off by hand).
         problem: why expanding it failed, if it did.

@@ -27,7 +27,7 @@ from provision.values.outcomes import ExitCode, Outcome
 GRACE = 3.0
 """Seconds that running steps have after the second Ctrl-C."""
 WORKERS = 256
-"""Steps at a time: more than guests that boot at once, each of which holds one while it is waited for."""
+"""Steps at a time: more than machines that boot at once, each of which holds one while it is waited for."""
 _UNPROVEN = {
     Outcome.FAILED: "failed",
     Outcome.BLOCKED: "blocked",
@@ -220,8 +220,8 @@ class Scheduler:
     def _exclusive(self, work: Work) -> frozenset[str]:
         """Return the systems that no other step may act on meanwhile.
 
-        A late step may wait for its subject to boot, or for its cloud-init: hypervisor and router stay free
-        for the steps of others meanwhile, and each action on them holds their lock.
+        A late step may wait for its subject to boot and settle: systems of others stay free for the steps of
+        others meanwhile, and each action on them holds their lock.
         """
         if work.plan.late or is_stale(self.run, work):
             own = self.run.session.of_subject(work.step.subject.name)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from provision.connections.contracts import Endpoint, SshEndpoint
+from provision.connections.contracts import Endpoint
 from provision.engine import workers
 from provision.engine.retry import retrying
 from provision.resources.contracts import Driver, Hold, Keeper, Snapshot
@@ -195,8 +195,7 @@ class Session:
     def guard(self, name: str, run: str, cancel: Cancel) -> bool:
         """Hold the lock of a system that another one keeps until `release`; tell whether it was just taken.
 
-        The caller holds the system's own lock. A host locks itself with each action, and has no keeper; a
-        login that is not root (`ssh.sudo: false`) can take no lock.
+        The caller holds the system's own lock. A host locks itself with each action, and has no keeper.
 
         Raises:
             ProvisionError: another run holds it (exit 6), or its keeper gives no answers.
@@ -208,9 +207,7 @@ class Session:
             return False
         with keeper.lock:
             driver = self.driver(system.spec.guard, cancel)
-            login = keeper.endpoint
-            powerless = isinstance(login, SshEndpoint) and login.user != "root" and not login.sudo
-            if powerless or not isinstance(driver, Keeper):
+            if not isinstance(driver, Keeper):
                 return False
             system.hold = retrying(lambda: driver.hold(run, name, cancel), cancel)
         return True

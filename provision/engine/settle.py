@@ -206,8 +206,8 @@ def within(changes: Sequence[Change]) -> bool:
 def done_by_hand(run: Run, work: Work, deeds: Deeds) -> bool:
     """Ask the person whether it is done; after a yes it is looked at once, and the step goes on either way.
 
-    Some things can only be proven later (a reservation, by the lease of a VM that does not exist yet): what a
-    person says counts for this run, and what is not so is in the next plan again.
+    Some things can only be proven later, by what does not exist yet: what a person says counts for this run,
+    and what is not so is in the next plan again.
     """
     key, found = next(iter(deeds.by_hand.items()))
     lines = found.remedy.lines if isinstance(found.remedy, ByHand) else ()

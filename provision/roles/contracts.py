@@ -105,7 +105,7 @@ class SystemSpec:
         questions: what other systems must have answered before `endpoint` can tell, by system.
         endpoint: from snapshots (by system) to an endpoint, or why there is none.
         guard: the host that keeps this system's lock while a run acts on it; empty for hosts, which lock
-            themselves.
+            themselves, and where the host's login is not root and may take no lock.
     """
 
     name: str

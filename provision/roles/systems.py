@@ -96,9 +96,10 @@ def _api(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
             hypervisor.api_url, declared.token_id, declared.token.open(), declared.fingerprint
         )
 
-    return SystemSpec(
-        names.api(hypervisor.name), "proxmox", hypervisor.name, {}, endpoint, guard=names.ssh(hypervisor.name)
-    )
+    login = inventory.login(hypervisor.name)
+    can_lock = hypervisor.connection == "local" or login.user == "root" or login.sudo
+    guard = names.ssh(hypervisor.name) if can_lock else ""
+    return SystemSpec(names.api(hypervisor.name), "proxmox", hypervisor.name, {}, endpoint, guard)
 
 
 def _host(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from provision.connections.contracts import SshEndpoint
 from provision.roles.contracts import SystemSpec
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, KilledError, Value, here
 
@@ -71,11 +70,3 @@ def test_a_run_that_dies_frees_the_lock(tmp_path: Path) -> None:
     with pytest.raises(KilledError):
         site.apply()
     assert site.hosts["pve/ssh"].locks == {}
-
-
-def test_a_login_that_is_not_root_takes_no_lock(tmp_path: Path) -> None:
-    site = guarded(tmp_path, a="1")
-    login = SshEndpoint("192.0.2.1", "reader", sudo=False)
-    site.specs["pve/ssh"] = SystemSpec("pve/ssh", "host", "pve", {}, lambda _: login)
-    site.hosts["pve/ssh"].locks["pve/api"] = "run-0"
-    assert site.apply().exit_code == 0

@@ -64,6 +64,20 @@ def test_the_lock_of_an_api_is_kept_by_its_hypervisor(inventory: Inventory) -> N
     assert not issubclass(ProxmoxDriver, Keeper)
 
 
+@pytest.mark.parametrize(
+    ("login", "guard"),
+    [
+        ("ssh: { user: reader, sudo: false }", ""),
+        ("ssh: { user: reader }", "pve/ssh"),
+        ("ssh: { sudo: false }", "pve/ssh"),
+        ("ssh: { user: reader, sudo: false }\n    connection: local", "pve/ssh"),
+    ],
+)
+def test_a_login_that_is_not_root_keeps_no_lock(login: str, guard: str, tmp_path: Path) -> None:
+    World(tmp_path).write(INVENTORY.replace("address: 10.0.0.5", f"address: 10.0.0.5\n    {login}"))
+    assert systems(load(tmp_path / "site.yaml"))["pve/api"].guard == guard
+
+
 def test_a_router_that_a_person_serves_is_no_system(tmp_path: Path) -> None:
     World(tmp_path).write(INVENTORY.replace("backend: dnsmasq, ssh: { user: root }", "backend: manual"))
     assert "router" not in systems(load(tmp_path / "site.yaml"))

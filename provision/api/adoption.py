@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from provision.api.site import Site
 from provision.api.vms import file_of, foreign, vm_node, vm_now, write_config
 from provision.connections.contracts import SshEndpoint
-from provision.engine.lease import lease
 from provision.engine.observe import Questions, observe
-from provision.engine.perform import new_run_id, who
+from provision.engine.run_identity import new_run_id, who
+from provision.engine.run_lock import run_lock
 from provision.inventory import Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
@@ -113,7 +113,7 @@ def adopt(site: Site, name: str, host_key: str, cancel: Cancel) -> bool:
         UsageError, Permanent, ProvisionError: as `adoption`, and what the hypervisor says.
     """
     run = new_run_id()
-    with lease(site.folder / "lock", run, who()):
+    with run_lock(site.folder / "lock", run, who()):
         adoption(site, name, cancel)
         node, hypervisor = vm_node(site, name)
         state = vm_now(site, node, hypervisor, cancel)

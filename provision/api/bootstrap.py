@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from provision.connections.contracts import ShellConnection
-from provision.engine.perform import who
+from provision.engine.run_identity import who
 from provision.preflight.privileges import DOWNLOAD, USER, paths, role
 from provision.resources.contracts import CannotTell
 from provision.resources.host.driver import HostDriver

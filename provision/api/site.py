@@ -28,12 +28,13 @@ from provision.engine.expand import VERIFY, expand
 from provision.engine.explain import Explained, explained
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal, usually
-from provision.engine.lease import lease
 from provision.engine.model import Plan, RunReport, Step, StepId
 from provision.engine.observe import observe
-from provision.engine.perform import new_run_id, perform, who
 from provision.engine.plan import Planner
 from provision.engine.run import Ask, Run
+from provision.engine.run_identity import new_run_id, who
+from provision.engine.run_lock import run_lock
+from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
 from provision.engine.work import Planned
 from provision.engine.world import Options, Parent, Verification, World
@@ -306,7 +307,7 @@ class Site:
         if promise is not None:
             given = savedplan.options_of(promise)
             options = replace(given, allow=given.allow | options.allow)
-        with lease(self.folder / "lock", run, who()):
+        with run_lock(self.folder / "lock", run, who()):
             planned = self._planned
             if planned is None or plan is None or self._shown is not plan:
                 planned = self._plan(options, cancel, verifying=True)
@@ -369,7 +370,7 @@ class Site:
             usual=usually(self.journal_path, self.inventory.name),
         )
         try:
-            report = run_masked(perform(run, verb), self.redactor.text)
+            report = run_masked(run_plan(run, verb), self.redactor.text)
         finally:
             journal.close()
         if verb == "apply":
@@ -445,7 +446,7 @@ class Site:
     ) -> RunReport:
         """Remove what apply made and nothing else, in reverse order; the confirmation is the consent."""
         run = new_run_id()
-        with lease(self.folder / "lock", run, who()):
+        with run_lock(self.folder / "lock", run, who()):
             planned = self._plan(options, cancel, destroying=True)
             if planned.plan.refusals:
                 raise Refused(self._leaving().refusals)

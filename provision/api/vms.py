@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from provision.api.site import Site
-from provision.engine.lease import lease
-from provision.engine.perform import new_run_id, who
+from provision.engine.run_identity import new_run_id, who
+from provision.engine.run_lock import run_lock
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.resources.contracts import Action, ApiCall, CannotTell, Key, Request, Verdict
@@ -39,7 +39,7 @@ def mark_for_rebuild(site: Site, name: str, cancel: Cancel, *, undo: bool = Fals
     """
     node, hypervisor = vm_node(site, name)
     run = new_run_id()
-    with lease(site.folder / "lock", run, who()):
+    with run_lock(site.folder / "lock", run, who()):
         state = vm_now(site, node, hypervisor, cancel)
         if state is None:
             raise Permanent(

@@ -16,7 +16,7 @@ from provision.connections.contracts import (
     SshEndpoint,
 )
 from provision.engine.expand import VERIFY, parse_playbook
-from provision.engine.perform import who
+from provision.engine.run_identity import who
 from provision.engine.world import Playbook
 from provision.inventory import Inventory
 from provision.resources.contracts import Driver

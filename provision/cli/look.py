@@ -54,11 +54,11 @@ def unlock(
     says which one). Locks on hosts are of the same kind and end with the process group that holds them there:
     nothing has to be removed on a host.
     """
-    from provision.engine.lease import clear  # noqa: PLC0415 - keep --help fast
+    from provision.engine.run_lock import clear_run_lock  # noqa: PLC0415 - keep --help fast
 
     found = read(inventory)
     with closing(open_site(found)) as site:
-        left = clear(site.folder / "lock")
+        left = clear_run_lock(site.folder / "lock")
     if left is None:
         out().print(f"{found.name} is not locked", soft_wrap=True)
         return 0

@@ -101,7 +101,7 @@ def _state_folder() -> Path:
         UsageError: something else is in its place, or above it.
     """
     from provision.api import state_folder  # noqa: PLC0415 - keep --help fast
-    from provision.engine.lease import unusable  # noqa: PLC0415 - keep --help fast
+    from provision.engine.run_lock import unusable  # noqa: PLC0415 - keep --help fast
 
     folder = state_folder()
     try:

@@ -7,7 +7,7 @@ import pytest
 
 from provision.api.cards import aliases, cards, cards_of, models_of, uuids_of
 from provision.cli import main
-from provision.engine.lease import clear, lease
+from provision.engine.run_lock import clear_run_lock, run_lock
 from provision.inventory import load
 from provision.report.cards import print_cards
 from provision.resources.host.pci import PciFunction
@@ -106,7 +106,7 @@ def test_a_lock_that_is_held_is_left_and_its_holder_named(
     inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = lock_of(tmp_path, monkeypatch)
-    with lease(lock, "r1", "me@here"):
+    with run_lock(lock, "r1", "me@here"):
         before = lock.read_bytes()
         assert main.main(["unlock", str(inventory)]) == 6
         assert lock.read_bytes() == before
@@ -126,7 +126,7 @@ def test_what_a_dead_run_left_is_told_and_removed(
     assert main.main(["unlock", str(inventory)]) == 0
     assert "run r1 of me@here (process 4)" in capsys.readouterr().out
     assert lock.read_bytes() == b""
-    with lease(lock, "r2", "me@here"):
+    with run_lock(lock, "r2", "me@here"):
         pass
 
 
@@ -152,7 +152,7 @@ def test_a_state_that_cannot_be_kept_is_one_clear_error(
 
 def test_a_lock_that_cannot_be_made_is_wrong_usage(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="STATE_UNUSABLE"), lease(tmp_path / "file" / "lock", "r1", "me"):
+    with pytest.raises(UsageError, match="STATE_UNUSABLE"), run_lock(tmp_path / "file" / "lock", "r1", "me"):
         pytest.fail("the run began")
     with pytest.raises(UsageError, match="STATE_UNUSABLE"):
-        clear(tmp_path / "file" / "lock")
+        clear_run_lock(tmp_path / "file" / "lock")

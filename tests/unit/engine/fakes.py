@@ -13,9 +13,9 @@ from provision.engine import asked
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal
 from provision.engine.model import RunReport
-from provision.engine.perform import perform
 from provision.engine.plan import Planner
 from provision.engine.run import Run
+from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
 from provision.engine.work import Planned
 from provision.engine.world import (
@@ -451,7 +451,7 @@ class FakeSite:
             verify=self.verify,
         )
         try:
-            return perform(run, "apply")
+            return run_plan(run, "apply")
         finally:
             journal.close()
             self.remember()

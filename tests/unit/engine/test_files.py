@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from provision.engine import journal, savedplan
-from provision.engine.lease import lease
 from provision.engine.model import StepId
+from provision.engine.run_lock import run_lock
 from provision.report.history import record
 from provision.resources.contracts import Change, Op
 from provision.values.diagnostics import Diagnostic
@@ -112,12 +112,12 @@ def test_a_journal_that_cannot_be_written_does_not_stop_a_run(tmp_path: Path) ->
 
 def test_only_one_run_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "lab" / "lock"
-    with lease(path, "run-a", "me@here"):
-        with pytest.raises(ProvisionError) as caught, lease(path, "run-b", "you@there"):
+    with run_lock(path, "run-a", "me@here"):
+        with pytest.raises(ProvisionError) as caught, run_lock(path, "run-b", "you@there"):
             pass
         assert caught.value.exit_code is ExitCode.LOCKED
         assert "run-a of me@here" in caught.value.diagnostics[0].summary
-    with lease(path, "run-b", "you@there"):
+    with run_lock(path, "run-b", "you@there"):
         pass
 
 
@@ -128,14 +128,14 @@ def test_a_full_disk_under_the_run_lock_is_told_with_what_to_do(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("provision.engine.lease.os.pwrite", full)
-        with pytest.raises(UsageError) as caught, lease(tmp_path / "lock", "run-a", "me@here"):
+        patch.setattr("provision.engine.run_lock.os.pwrite", full)
+        with pytest.raises(UsageError) as caught, run_lock(tmp_path / "lock", "run-a", "me@here"):
             pass
     told = caught.value.diagnostics[0]
     assert told.code == "STATE_UNUSABLE"
     assert "No space left on device" in told.summary
     assert told.remedy.startswith("free some space there")
-    with lease(tmp_path / "lock", "run-b", "me@here"):
+    with run_lock(tmp_path / "lock", "run-b", "me@here"):
         pass
 
 

@@ -17,7 +17,7 @@ from provision.values.errors import ProvisionError, UsageError
 from provision.values.outcomes import ExitCode
 
 
-def locked(summary: str, remedy: str = "wait for it to end, and run again") -> ProvisionError:
+def _locked(summary: str, remedy: str = "wait for it to end, and run again") -> ProvisionError:
     """Return the error of a run that another one keeps out: exit 6."""
     return ProvisionError(
         Diagnostic("LOCKED", summary, untouched="nothing was touched", remedy=remedy), ExitCode.LOCKED
@@ -40,7 +40,7 @@ def unusable(folder: Path, error: OSError) -> UsageError:
 
 
 @contextmanager
-def lease(path: Path, run: str, who: str) -> Iterator[None]:
+def run_lock(path: Path, run: str, who: str) -> Iterator[None]:
     """Hold the run lock of an inventory; the kernel frees it with the process, even after a kill.
 
     Raises:
@@ -56,7 +56,7 @@ def lease(path: Path, run: str, who: str) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise locked(_told(_read(handle))) from None
+            raise _locked(_told(_read(handle))) from None
         told = json.dumps({"run": run, "who": who, "pid": os.getpid(), "since": time.time()}).encode()
         try:
             os.ftruncate(handle, 0)
@@ -81,7 +81,7 @@ class Holder:
     since: float
 
 
-def clear(path: Path) -> Holder | None:
+def clear_run_lock(path: Path) -> Holder | None:
     """Remove what a run that died left in a run lock, and return it; None if there is nothing.
 
     The file itself stays: whoever opened it before its removal would lock another file than the rest.
@@ -104,7 +104,7 @@ def clear(path: Path) -> Holder | None:
             remedy = "wait for its end; Ctrl-C in its terminal ends it"
             if found is not None:
                 remedy += f", and so does kill {found.pid} on the machine where it runs"
-            raise locked(_told(found), remedy) from None
+            raise _locked(_told(found), remedy) from None
         left = _read(handle)
         os.ftruncate(handle, 0)
         return left

@@ -1,35 +1,18 @@
-"""One run from its first event to its exit code."""
+"""Runs a plan, from the first event to the exit code."""
 
 from __future__ import annotations
 
-import getpass
-import os
-import platform
-import secrets
 import time
 from collections import Counter
 from collections.abc import Iterable
 
 from provision.engine.model import RunReport
 from provision.engine.run import Ending, Run
+from provision.engine.run_identity import who
 from provision.engine.scheduler import Scheduler
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.events import Problem, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode, Outcome, worst
-
-
-def new_run_id() -> str:
-    """Return an id that sorts by time and is unlike any other."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
-
-
-def who() -> str:
-    """Return on whose behalf this process acts: user and machine."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{platform.node() or 'localhost'}"
 
 
 def exit_code(endings: Iterable[Ending], *, interrupted: bool) -> ExitCode:
@@ -47,7 +30,7 @@ def exit_code(endings: Iterable[Ending], *, interrupted: bool) -> ExitCode:
     return worst(codes)
 
 
-def perform(run: Run, verb: str) -> RunReport:
+def run_plan(run: Run, verb: str) -> RunReport:
     """Run the plan and return how it ended.
 
     Raises:

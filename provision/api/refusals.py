@@ -10,12 +10,12 @@ from provision.engine.expand import VERIFY
 from provision.engine.model import Step
 from provision.engine.world import Options, World
 from provision.inventory import Inventory, features_unserved, unopenable
-from provision.inventory.models.inventory import Key
+from provision.inventory.tree import KeyPath
 from provision.roles import names
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
-Part = tuple[Key, Any]
+Part = tuple[KeyPath, Any]
 CLUSTER = "cluster"
 CLUSTER_SECTIONS = ("sources", "k3s", "gpu", "rdma", "sharing", "dynamo")
 
@@ -144,7 +144,7 @@ def _connections(world: World, systems: Iterable[str]) -> Iterator[Part]:
 def _key(inventory: Inventory, subject: str) -> Part:
     section = "hypervisors" if subject in inventory.hypervisors else "nodes"
     own = getattr(inventory, section)[subject].ssh.key
-    path: Key = ("access", "key") if own is None else (section, subject, "ssh", "key")
+    path: KeyPath = ("access", "key") if own is None else (section, subject, "ssh", "key")
     return path, inventory.login(subject).key
 
 

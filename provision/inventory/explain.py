@@ -11,17 +11,16 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from provision.inventory.scalars import near, shape_of
-from provision.inventory.tree import Tree
+from provision.inventory.tree import KeyPath, Tree
 from provision.values.diagnostics import Diagnostic
 
-Path = tuple[str | int, ...]
 MOST = 500
 """Problems that are shown at most; nobody reads more."""
 
 
 def explain(
     error: ValidationError, tree: Tree, model: type[BaseModel]
-) -> list[tuple[Path, Diagnostic | None]]:
+) -> list[tuple[KeyPath, Diagnostic | None]]:
     """Return each problem with the path of the item that it spoils.
 
     None stands for a key that is only missing because it was taken away for an error of its own.
@@ -30,7 +29,7 @@ def explain(
     return [_one(dict(each), tree, model) for each in found]
 
 
-def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Path, Diagnostic | None]:
+def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[KeyPath, Diagnostic | None]:
     path = _path(error["loc"], tree)
     kind: str = error["type"]
     found = error.get("input")
@@ -70,7 +69,7 @@ def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Pat
     return path, Diagnostic(code, summary, subject, source=source)
 
 
-def _path(loc: tuple[str | int, ...], tree: Tree) -> Path:
+def _path(loc: tuple[str | int, ...], tree: Tree) -> KeyPath:
     """Return where an error lies in the tree, without pydantic's own marks."""
     path: list[str | int] = []
     for index, part in enumerate(loc):
@@ -83,15 +82,15 @@ def _path(loc: tuple[str | int, ...], tree: Tree) -> Path:
     return tuple(path)
 
 
-def _is_tag(path: Path, part: str, tree: Tree) -> bool:
+def _is_tag(path: KeyPath, part: str, tree: Tree) -> bool:
     kind = tree.find((*path, "kind"))
     return kind is not None and str(kind.value) == part
 
 
-def _keys(model: type[BaseModel], path: Path, tree: Tree) -> list[str]:
+def _keys(model: type[BaseModel], path: KeyPath, tree: Tree) -> list[str]:
     """Return the keys that a mapping at a path may have."""
     found: Any = model
-    walked: Path = ()
+    walked: KeyPath = ()
     for part in path:
         found = _below(found, part)
         walked = (*walked, part)
@@ -133,7 +132,7 @@ def _parts(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-def dotted(path: Path) -> str:
+def dotted(path: KeyPath) -> str:
     """Return a path as text: `nodes.vm-1.disks[0].size`."""
     made = ""
     for part in path:
@@ -141,7 +140,7 @@ def dotted(path: Path) -> str:
     return made
 
 
-def without(data: Any, path: Path) -> Any:
+def without(data: Any, path: KeyPath) -> Any:
     """Return a copy without what stands at a path; of a list, all goes, so that positions stay true."""
     keys = list(itertools.takewhile(lambda part: isinstance(part, str), path))
     return _dropped(data, keys) if keys else data

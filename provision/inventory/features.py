@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Node
+from provision.inventory.tree import KeyPath
 from provision.values.diagnostics import Diagnostic
 
-Path = tuple[str | int, ...]
 CLUSTER = "cluster"
 K3S = ("k3s_server", "k3s_agent")
 DHCP_BACKENDS = ("dnsmasq", "manual")
@@ -32,7 +32,7 @@ class Feature:
 
     role: str
     what: str
-    path: Path
+    path: KeyPath
     subjects: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
 
@@ -45,7 +45,7 @@ class Feature:
 class _Found(NamedTuple):
     role: str
     what: str
-    path: Path
+    path: KeyPath
     subject: str = ""
     steps: tuple[str, ...] | None = None
     """The step of the role itself if None."""
@@ -85,7 +85,7 @@ def _site(inventory: Inventory) -> Iterator[_Found]:
 
 def _hypervisors(inventory: Inventory) -> Iterator[_Found]:
     for name, host in inventory.hypervisors.items():
-        path: Path = ("hypervisors", name)
+        path: KeyPath = ("hypervisors", name)
         yield _Found("hypervisor_host", "a hypervisor", path, name)
         if host.repositories != "unmanaged":
             yield _Found(
@@ -107,7 +107,7 @@ def _reservation(inventory: Inventory, subject: str) -> Iterator[_Found]:
     dhcp = inventory.network.dhcp if inventory.network is not None else None
     if dhcp is None:
         return
-    path: Path = ("network", "dhcp")
+    path: KeyPath = ("network", "dhcp")
     steps = ("dhcp_reservation", "address")
     if dhcp.backend in DHCP_BACKENDS:
         yield _Found("dhcp_reservation", "address reservations", path, subject)
@@ -121,7 +121,7 @@ def _reservation(inventory: Inventory, subject: str) -> Iterator[_Found]:
 
 def _nodes(inventory: Inventory) -> Iterator[_Found]:
     for name, node in inventory.nodes.items():
-        path: Path = ("nodes", name)
+        path: KeyPath = ("nodes", name)
         if node.is_virtual:
             yield from _virtual(inventory, node, path)
         if _has_base_os(inventory, name):
@@ -132,7 +132,7 @@ def _nodes(inventory: Inventory) -> Iterator[_Found]:
         yield from _kubernetes(node, path)
 
 
-def _virtual(inventory: Inventory, node: Node, path: Path) -> Iterator[_Found]:
+def _virtual(inventory: Inventory, node: Node, path: KeyPath) -> Iterator[_Found]:
     if node.image is not None:
         yield _Found("image", "cloud images", (*path, "image"), node.hypervisor or node.name)
     yield from _reservation(inventory, node.name)
@@ -140,7 +140,7 @@ def _virtual(inventory: Inventory, node: Node, path: Path) -> Iterator[_Found]:
     yield _Found("address", "addresses of VMs", (*path, "address"), node.name)
 
 
-def _drivers(node: Node, path: Path) -> Iterator[_Found]:
+def _drivers(node: Node, path: KeyPath) -> Iterator[_Found]:
     """Drivers that are ours, and what is wanted of those that are not."""
     name, driver, ofed, runtime = node.name, node.driver, node.ofed, node.container_runtime
     if driver is not None and driver.manage:
@@ -157,7 +157,7 @@ def _drivers(node: Node, path: Path) -> Iterator[_Found]:
         yield _Found("rdma_host", "a NIC driver stack", (*path, "ofed"), name)
 
 
-def _kubernetes(node: Node, path: Path) -> Iterator[_Found]:
+def _kubernetes(node: Node, path: KeyPath) -> Iterator[_Found]:
     if node.k3s is not None:
         yield _Found(f"k3s_{node.k3s}", f"a k3s {node.k3s}", (*path, "k3s"), node.name)
         return

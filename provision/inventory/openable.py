@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from provision.inventory.models.inventory import Inventory, Key
+from provision.inventory.models.inventory import Inventory
 from provision.inventory.secrets import Secret
+from provision.inventory.tree import KeyPath
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
@@ -20,7 +21,7 @@ _FOLDERS = frozenset({"bundle"})
 """What may be a folder, too."""
 
 
-def unopenable(inventory: Inventory, parts: Iterable[tuple[Key, Any]]) -> list[Diagnostic]:
+def unopenable(inventory: Inventory, parts: Iterable[tuple[KeyPath, Any]]) -> list[Diagnostic]:
     """Open secrets and look at files of the controller; return a problem for each that cannot be had.
 
     Args:
@@ -49,7 +50,7 @@ def _secret(secret: Secret) -> tuple[Diagnostic, ...]:
     return ()
 
 
-def _file(inventory: Inventory, path: Key, file: Path) -> tuple[Diagnostic, ...]:
+def _file(inventory: Inventory, path: KeyPath, file: Path) -> tuple[Diagnostic, ...]:
     what = str(path[-1])
     if what in _LATER:
         return ()
@@ -72,7 +73,7 @@ def _file(inventory: Inventory, path: Key, file: Path) -> tuple[Diagnostic, ...]
     return (Diagnostic("FILE_UNREADABLE", summary, subject, source=source, remedy=remedy),)
 
 
-def _leaves(value: Any, path: Key, seen: set[int]) -> Iterator[tuple[Key, Secret | Path]]:
+def _leaves(value: Any, path: KeyPath, seen: set[int]) -> Iterator[tuple[KeyPath, Secret | Path]]:
     """Walk the declared values; lists that nodes share through a profile are walked once."""
     if isinstance(value, BaseModel):
         for name in type(value).model_fields:

@@ -13,6 +13,8 @@ from provision.values.diagnostics import Source
 
 _BREAKS = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 _SHOWN = 200
+KeyPath = tuple[str | int, ...]
+"""Where a value stands: names of keys and numbers in lists, from the root."""
 DISCRIMINATORS = {("sharing",): "mode", ("network", "dhcp"): "backend"}
 """Sections that another file replaces whole when it changes this key."""
 
@@ -147,7 +149,7 @@ class Tree:
     def __init__(self, root: Item) -> None:
         self.root = root
 
-    def find(self, path: tuple[str | int, ...]) -> Item | None:
+    def find(self, path: KeyPath) -> Item | None:
         """Return the item at a path, or None where nothing was written."""
         item: Item | None = self.root
         for part in path:
@@ -156,7 +158,7 @@ class Tree:
                 return None
         return item
 
-    def source(self, path: tuple[str | int, ...], *, on_key: bool = False) -> Source | None:
+    def source(self, path: KeyPath, *, on_key: bool = False) -> Source | None:
         """Return the position of the deepest part of a path that was written.
 
         Args:

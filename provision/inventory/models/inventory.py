@@ -22,11 +22,9 @@ from provision.inventory.models.node import Node, Profile
 from provision.inventory.models.site import Access, Image, Lab, Network, Policy, Proxy, Sources
 from provision.inventory.placeholders import find_placeholders, is_placeholder
 from provision.inventory.scalars import Label, LocalPath, SchemaVersion, Text, Vars
-from provision.inventory.tree import Tree
+from provision.inventory.tree import KeyPath, Tree
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Consent, EffectClass
-
-Key = tuple[str | int, ...]
 
 
 class Inventory(Model):
@@ -106,7 +104,7 @@ class Inventory(Model):
         """Digests from `provision.lock.yaml` beside the inventory."""
         return self._lock
 
-    def source(self, path: Key) -> Source | None:
+    def source(self, path: KeyPath) -> Source | None:
         """Return where a field was written, through extends, overlays, profiles and ranges.
 
         Args:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from ipaddress import IPv4Network
 
 from provision.inventory.models.inventory import Inventory
-from provision.inventory.rules.findings import Findings, Path
+from provision.inventory.rules.findings import Findings
 from provision.inventory.scalars import address_of
+from provision.inventory.tree import KeyPath
 
 _SMALLEST = 31
 
@@ -14,7 +15,7 @@ _SMALLEST = 31
 def check(inventory: Inventory, findings: Findings) -> None:
     """Find problems of addresses."""
     network = inventory.network
-    seen: dict[str, Path] = {}
+    seen: dict[str, KeyPath] = {}
     cidr = IPv4Network(network.cidr) if network is not None else None
     if network is not None and cidr is not None:
         if network.gateway is not None:
@@ -23,7 +24,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
         if network.dhcp is not None and network.dhcp.address not in (None, network.gateway):
             seen[str(network.dhcp.address)] = ("network", "dhcp")
         _range(inventory, cidr, findings)
-    places: list[tuple[Path, str]] = [
+    places: list[tuple[KeyPath, str]] = [
         (("hypervisors", name, "address"), host.address) for name, host in inventory.hypervisors.items()
     ]
     places += [(("nodes", name, "address"), node.address) for name, node in inventory.nodes.items()]
@@ -31,7 +32,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
         findings.unique("the address", address, place, seen)
         if cidr is not None:
             _inside(address, cidr, place, findings)
-    rails: dict[str, Path] = {}
+    rails: dict[str, KeyPath] = {}
     for name, node in inventory.nodes.items():
         for rail, value in node.rail_addresses.items():
             path = ("nodes", name, "rail_addresses", rail)
@@ -40,7 +41,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
                 findings.reference(f"rail of {name}", rail, ("nodes", name, "rails"), path)
 
 
-def _inside(address: str, cidr: IPv4Network, path: Path, findings: Findings) -> None:
+def _inside(address: str, cidr: IPv4Network, path: KeyPath, findings: Findings) -> None:
     found = address_of(address)
     if found not in cidr:
         findings.add("INVENTORY_NETWORK", f"{address} is outside the network {cidr}", path)
@@ -63,7 +64,7 @@ def _range(inventory: Inventory, cidr: IPv4Network, findings: Findings) -> None:
         )
     if dhcp.in_range:
         return
-    reserved: list[tuple[Path, str]] = [
+    reserved: list[tuple[KeyPath, str]] = [
         (("nodes", name, "address"), node.address)
         for name, node in inventory.nodes.items()
         if node.is_virtual

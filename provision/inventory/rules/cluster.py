@@ -7,7 +7,8 @@ from ipaddress import IPv4Network
 
 from provision.inventory.models.cluster import Sharing
 from provision.inventory.models.inventory import Inventory
-from provision.inventory.rules.findings import Findings, Path
+from provision.inventory.rules.findings import Findings
+from provision.inventory.tree import KeyPath
 
 _SHARING_KEYS = {
     "none": frozenset[str](),
@@ -55,7 +56,7 @@ def _k3s(inventory: Inventory, findings: Findings) -> None:
         findings.add("INVENTORY_REFERENCE", "no node is the k3s server", ("k3s",), on_key=True)
     if len(servers) > 1 and k3s.datastore == "sqlite":
         findings.conflict("sqlite serves one k3s server only", ("k3s", "datastore"))
-    routes: list[tuple[str, Path, IPv4Network]] = [
+    routes: list[tuple[str, KeyPath, IPv4Network]] = [
         ("the pod network", ("k3s", "pod_cidr"), IPv4Network(k3s.pod_cidr)),
         ("the service network", ("k3s", "service_cidr"), IPv4Network(k3s.service_cidr)),
     ]
@@ -103,7 +104,7 @@ def _sharing_references(inventory: Inventory, sharing: Sharing, findings: Findin
             )
 
 
-def _slot(inventory: Inventory, slot: str, path: Path, findings: Findings) -> None:
+def _slot(inventory: Inventory, slot: str, path: KeyPath, findings: Findings) -> None:
     match = _SLOT(slot)
     if match is None:
         findings.add("INVENTORY_VALUE", f"{slot[:60]!r} is no card slot like gpu05/0", path)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from provision.inventory.scalars import near
-from provision.inventory.tree import Tree
+from provision.inventory.tree import KeyPath, Tree
 from provision.values.diagnostics import Diagnostic
-
-Path = tuple[str | int, ...]
 
 
 class Findings:
@@ -22,25 +20,25 @@ class Findings:
         self.tree = tree
         self.problems: list[Diagnostic] = []
 
-    def add(self, code: str, summary: str, path: Path, *, on_key: bool = False, remedy: str = "") -> None:
+    def add(self, code: str, summary: str, path: KeyPath, *, on_key: bool = False, remedy: str = "") -> None:
         """Note a problem at a path."""
         subject = str(path[1]) if len(path) > 1 and path[0] in ("nodes", "hypervisors", "profiles") else ""
         source = self.tree.source(path, on_key=on_key)
         self.problems.append(Diagnostic(code, summary, subject, source=source, remedy=remedy))
 
-    def conflict(self, summary: str, path: Path, *, remedy: str = "") -> None:
+    def conflict(self, summary: str, path: KeyPath, *, remedy: str = "") -> None:
         """Note that two declared things cannot both be."""
         self.add("INVENTORY_CONFLICT", summary, path, on_key=True, remedy=remedy)
 
-    def lacks(self, what: str, key: str, path: Path, *, remedy: str = "") -> None:
+    def lacks(self, what: str, key: str, path: KeyPath, *, remedy: str = "") -> None:
         """Note a key that is missing because of what else is declared."""
         self.add("INVENTORY_MISSING_KEY", f"{what} lacks the key {key!r}", path, on_key=True, remedy=remedy)
 
-    def written(self, path: Path) -> bool:
+    def written(self, path: KeyPath) -> bool:
         """Whether something was written at a path."""
         return self.tree.find(path) is not None
 
-    def reference(self, what: str, name: str, section: Path, path: Path) -> bool:
+    def reference(self, what: str, name: str, section: KeyPath, path: KeyPath) -> bool:
         """Whether `name` is a key of a section; notes it otherwise."""
         item = self.tree.find(section)
         known: Iterable[str] = item.value if item is not None and isinstance(item.value, dict) else ()
@@ -49,7 +47,7 @@ class Findings:
         self.add("INVENTORY_REFERENCE", f"there is no {what} {name!r}{near(name, known)}", path)
         return False
 
-    def unique(self, what: str, value: str, path: Path, seen: dict[str, Path]) -> None:
+    def unique(self, what: str, value: str, path: KeyPath, seen: dict[str, KeyPath]) -> None:
         """Note a value that stands elsewhere already; `seen` is filled by the calls."""
         first = seen.setdefault(value, path)
         if first != path:

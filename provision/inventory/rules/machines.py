@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Node, NodeSettings
-from provision.inventory.rules.findings import Findings, Path
+from provision.inventory.rules.findings import Findings
+from provision.inventory.tree import KeyPath
 
 _VM_ONLY = (
     *("vmid", "image", "cores", "sockets", "memory", "disk", "disks", "efi", "tpm", "cpu", "numa", "machine"),
@@ -21,7 +22,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
     for name, profile in inventory.profiles.items():
         _references(profile, ("profiles", name), findings)
     for name, node in inventory.nodes.items():
-        path: Path = ("nodes", name)
+        path: KeyPath = ("nodes", name)
         _unique(node, path, seen, findings)
         if node.profile is not None:
             findings.reference("profile", node.profile, ("profiles",), (*path, "profile"))
@@ -36,28 +37,28 @@ class _Seen:
     """Where each unique value stood first, by kind."""
 
     def __init__(self) -> None:
-        self.names: dict[str, Path] = {}
-        self.hosts: dict[str, Path] = {}
-        self.kube: dict[str, Path] = {}
-        self.vmids: dict[str, Path] = {}
-        self.macs: dict[str, Path] = {}
-        self.given: dict[str, Path] = {}
+        self.names: dict[str, KeyPath] = {}
+        self.hosts: dict[str, KeyPath] = {}
+        self.kube: dict[str, KeyPath] = {}
+        self.vmids: dict[str, KeyPath] = {}
+        self.macs: dict[str, KeyPath] = {}
+        self.given: dict[str, KeyPath] = {}
 
 
 def _hypervisors(inventory: Inventory, seen: _Seen, findings: Findings) -> None:
     for name, hypervisor in inventory.hypervisors.items():
-        path: Path = ("hypervisors", name)
+        path: KeyPath = ("hypervisors", name)
         _name(name, path, seen.names, findings)
         findings.unique("the node name", hypervisor.node_name, (*path, "node"), seen.hosts)
         if hypervisor.mac is not None:
             findings.unique("the MAC address", hypervisor.mac, (*path, "mac"), seen.macs)
-        slots: dict[str, Path] = {}
+        slots: dict[str, KeyPath] = {}
         for alias, card in hypervisor.cards.items():
             slot = card.address.partition(".")[0]
             findings.unique("the card's PCI address", slot, (*path, "cards", alias, "address"), slots)
 
 
-def _unique(node: Node, path: Path, seen: _Seen, findings: Findings) -> None:
+def _unique(node: Node, path: KeyPath, seen: _Seen, findings: Findings) -> None:
     _name(node.name, path, seen.names, findings)
     if node.managed_hostname is not None:
         findings.unique("the host name", node.managed_hostname, (*path, "hostname"), seen.hosts)
@@ -72,7 +73,7 @@ def _unique(node: Node, path: Path, seen: _Seen, findings: Findings) -> None:
         findings.unique("the card", f"{alias} of {node.hypervisor}", (*path, "gpus", index), seen.given)
 
 
-def _name(name: str, path: Path, names: dict[str, Path], findings: Findings) -> None:
+def _name(name: str, path: KeyPath, names: dict[str, KeyPath], findings: Findings) -> None:
     findings.unique("the name", name, path, names)
     if name in _RESERVED:
         findings.add(
@@ -80,7 +81,7 @@ def _name(name: str, path: Path, names: dict[str, Path], findings: Findings) -> 
         )
 
 
-def _references(settings: NodeSettings, path: Path, findings: Findings) -> None:
+def _references(settings: NodeSettings, path: KeyPath, findings: Findings) -> None:
     if settings.image is not None:
         findings.reference("image", settings.image, ("images",), (*path, "image"))
     host = settings.hypervisor
@@ -93,13 +94,13 @@ def _references(settings: NodeSettings, path: Path, findings: Findings) -> None:
         _whole_gib(disk.size, (*path, "disks", index, "size"), findings)
 
 
-def _whole_gib(size: int | None, path: Path, findings: Findings) -> None:
+def _whole_gib(size: int | None, path: KeyPath, findings: Findings) -> None:
     if size is not None and size % _GIB:
         summary = f"a disk has a whole number of GiB: did you mean {size // _GIB + 1}GiB?"
         findings.add("INVENTORY_VALUE", summary, path)
 
 
-def _bare_metal(node: Node, path: Path, findings: Findings) -> None:
+def _bare_metal(node: Node, path: KeyPath, findings: Findings) -> None:
     for key in (*_VM_ONLY, "nics"):
         # Every node has a network device by default: what counts is whether one was written.
         if getattr(node, key) not in (None, ()) and (key != "nics" or findings.written((*path, key))):
@@ -107,7 +108,7 @@ def _bare_metal(node: Node, path: Path, findings: Findings) -> None:
             findings.conflict(summary, (*path, key), remedy="name its hypervisor, or drop the key")
 
 
-def _virtual(node: Node, path: Path, findings: Findings) -> None:
+def _virtual(node: Node, path: KeyPath, findings: Findings) -> None:
     if node.vmid is None and not findings.written((*path, "vmid")):
         findings.lacks(f"the VM {node.name}", "vmid", path)
     if not node.nics:

@@ -6,8 +6,9 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from provision.inventory.models.cluster import IpPool, RdmaNetwork
 from provision.inventory.models.inventory import Inventory
-from provision.inventory.rules.findings import Findings, Path
+from provision.inventory.rules.findings import Findings
 from provision.inventory.scalars import address_of
+from provision.inventory.tree import KeyPath
 
 _Span = tuple[IPv4Address, IPv4Address]
 
@@ -57,7 +58,7 @@ def _pool(
     inventory: Inventory,
     network: RdmaNetwork,
     pool: IpPool,
-    path: Path,
+    path: KeyPath,
     taken: list[tuple[str, IPv4Network]],
     findings: Findings,
 ) -> None:
@@ -102,7 +103,7 @@ def _free(
     what: str,
     subnet: IPv4Network,
     excluded: list[_Span],
-    path: Path,
+    path: KeyPath,
     findings: Findings,
 ) -> None:
     if address in subnet and not any(low <= address <= high for low, high in excluded):
@@ -110,7 +111,7 @@ def _free(
         findings.add("INVENTORY_POOL", f"the pool {subnet} holds {what}", (*path, "subnet"), remedy=remedy)
 
 
-def _excluded(pool: IpPool, path: Path, findings: Findings) -> list[_Span]:
+def _excluded(pool: IpPool, path: KeyPath, findings: Findings) -> list[_Span]:
     found: list[_Span] = []
     subnet = IPv4Network(pool.subnet)
     for index, text in enumerate(pool.exclude):

@@ -12,7 +12,8 @@ from provision.inventory.models.host_resources import (
     SysctlResource,
 )
 from provision.inventory.models.inventory import Inventory
-from provision.inventory.rules.findings import Findings, Path
+from provision.inventory.rules.findings import Findings
+from provision.inventory.tree import KeyPath
 
 _CONTENTS = ("content", "template", "secret", "line")
 
@@ -31,7 +32,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
                 _list(item.host_resources, (section, name, "host_resources"), findings)
 
 
-def _list(resources: Sequence[HostResource], path: Path, findings: Findings) -> None:
+def _list(resources: Sequence[HostResource], path: KeyPath, findings: Findings) -> None:
     names: dict[tuple[str, ...], int] = {}
     for index, resource in enumerate(resources):
         here = (*path, index)
@@ -59,7 +60,7 @@ def _identity(resource: HostResource) -> tuple[str, ...]:
     return (resource.kind, resource.name)
 
 
-def _file(resource: FileResource, path: Path, findings: Findings) -> None:
+def _file(resource: FileResource, path: KeyPath, findings: Findings) -> None:
     given = [key for key in _CONTENTS if getattr(resource, key) is not None]
     if resource.absent and given:
         findings.conflict(f"the file {resource.path} is absent and has {given[0]!r}", (*path, given[0]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.placeholders import bootstrap_remedy
 from provision.inventory.rules.findings import Findings
+from provision.inventory.tree import KeyPath
 
 _ROUTER_KEYS = ("address", "ssh", "api", "file", "server")
 _USED = {
@@ -36,7 +37,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
     if inventory.lab is None:
         _endpoints(inventory, findings)
         return
-    seen: dict[str, tuple[str | int, ...]] = {}
+    seen: dict[str, KeyPath] = {}
     for index, card in enumerate(inventory.lab.hypervisor.cards):
         findings.unique("the card", card.name, ("lab", "hypervisor", "cards", index, "name"), seen)
     if len(inventory.hypervisors) > 1:

@@ -41,10 +41,6 @@ def execute(run: Run, work: Work) -> Ending:
         ending = _brought_about(run, work, deeds)
     except AwayError as error:
         ending = unreached(error)
-    except _FailedError as error:
-        ending = failed(error.diagnostic)
-    except _SilentError as error:
-        ending = unreached(error.error)
     except Interrupted:
         if not deeds.unknown:
             raise
@@ -62,7 +58,11 @@ def _brought_about(run: Run, work: Work, deeds: Deeds) -> Ending:
     if step.gate and worth_asking and run.question(step.gate) is not True:
         return _waiting(Diagnostic("GATE_CLOSED", f"waits for a person: {step.gate}", step.subject.name))
     if is_stale(run, work):
-        refresh(run, work)
+        try:
+            _look_again(run, work)
+        except ProvisionError as error:
+            return unreached(error)
+        _expand_again(run, work)
         _show(run, work)
     if work.plan.problem is not None and not work.resources:
         return failed(work.plan.problem)
@@ -74,18 +74,6 @@ def _brought_about(run: Run, work: Work, deeds: Deeds) -> Ending:
             break
     run.touched[step.id] = set(deeds.systems)
     return settle(run, work, deeds)
-
-
-class _FailedError(Exception):
-    def __init__(self, diagnostic: Diagnostic) -> None:
-        super().__init__(diagnostic.code)
-        self.diagnostic = diagnostic
-
-
-class _SilentError(Exception):
-    def __init__(self, error: ProvisionError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 def _waiting(diagnostic: Diagnostic) -> Ending:
@@ -102,57 +90,54 @@ def is_stale(run: Run, work: Work) -> bool:
     return bool(work.plan.late or work.plan.unreached) or run.session.epochs(work.systems) != work.epochs
 
 
-def _greet(run: Run, work: Work, name: str) -> None:
-    """Ask one system what a step's role looks at; one that was just reached is asked ahead for later steps.
-
-    Raises:
-        AwayError: it is not there (yet).
-        ProvisionError: it does not answer.
-    """
-    queries = work.questions.get(name, ())
-    wanted = set(queries)
-    if run.session.snapshot(name) is None:
-        wanted |= looks_at(run, [work, *run.later(work)], name)
-        wanted.update(run.world.evidence.get(name, ()))
-        if run.session.subject_of(name) == work.step.subject.name:
-            wanted |= run.remembered.get(name, frozenset())
-    run.session.claim(name, queries)
-    run.session.ask(name, wanted, run.cancel)
-
-
-def refresh(run: Run, work: Work) -> None:
-    """Expand a step from present answers.
+def _look_again(run: Run, work: Work) -> None:
+    """Ask what a step's role looks at; a system that was just reached is asked ahead for later steps.
 
     Raises:
         AwayError: a system is not there (yet).
-        ProvisionError: a system does not answer, or the role cannot tell.
+        ProvisionError: a system does not answer.
     """
-    step = work.step
-    own = {name: run.session.subject_of(name) == step.subject.name for name in work.systems}
-    for name in work.questions:
-        try:
-            _greet(run, work, name)
-        except ProvisionError as error:
-            raise _SilentError(error) from error
+    for system, queries in work.questions.items():
+        wanted = set(queries)
+        if run.session.snapshot(system) is None:
+            wanted |= looks_at(run, [work, *run.later(work)], system)
+            wanted.update(run.world.evidence.get(system, ()))
+            if _is_own(run, work, system):
+                wanted |= run.remembered.get(system, frozenset())
+        run.session.claim(system, queries)
+        run.session.ask(system, wanted, run.cancel)
+
+
+def _expand_again(run: Run, work: Work) -> None:
+    """Expand a step from present answers, and let the rules look at it.
+
+    Raises:
+        AwayError: a system that it acts on is not there (yet).
+        ProvisionError: such a system does not answer, the role cannot tell, or a rule refuses it.
+    """
     resources = run.expander.resources(work)
     with run.lock:
         try:
             desired = run.planned.desired
-            work.resources = desired.states(desired.unite(step.id, resources))
-        except ConflictError as error:
-            raise _FailedError(error.diagnostics[0]) from error
+            work.resources = desired.states(desired.unite(work.step.id, resources))
+        except ConflictError as error:  # found while acting, it is no wrong usage any more
+            raise ProvisionError(error.diagnostics) from error
     for system, batch in _by_system(work.resources).items():
         wanted = {query for each in batch for query in each.queries()}
         held = run.session.snapshot(system)
-        if own.get(system) and held is not None and held.missing(wanted):
+        if _is_own(run, work, system) and held is not None and held.missing(wanted):
             wanted |= _ahead(run, work, system)
         run.session.claim(system, wanted)
         run.session.ask(system, wanted, run.cancel)
-    others = run.subjects - {step.subject.name, *map(run.session.subject_of, work.systems)}
+    others = run.subjects - {work.step.subject.name, *map(run.session.subject_of, work.systems)}
     for found in run.world.rules(run.world.inventory, run.session.snapshots(), work.resources):
         if found.severity is Severity.ERROR and found.subject not in others:
-            raise _FailedError(found)
+            raise ProvisionError(found)
     work.epochs = run.session.epochs(work.systems)
+
+
+def _is_own(run: Run, work: Work, system: str) -> bool:
+    return run.session.subject_of(system) == work.step.subject.name
 
 
 def _ahead(run: Run, work: Work, system: str) -> set[Any]:
@@ -241,7 +226,7 @@ def _is_final(resource: Resource, seen: Snapshot) -> bool:
 def _pending(run: Run, work: Work, system: str, seen: Snapshot) -> list[Effect]:
     """Return what a system owes and this step repays: nothing of others, nothing held back already."""
     planned = any(each.pending and each.key.system == system for each in work.plan.changes)
-    if not planned and run.session.subject_of(system) != work.step.subject.name:
+    if not planned and not _is_own(run, work, system):
         return []
     open_effects = owed(seen, destroying=run.planned.destroying)
     return [effect for effect in open_effects if (system, effect) not in run.held_back]

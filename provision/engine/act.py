@@ -8,19 +8,17 @@ from typing import Any
 
 from provision.engine.expand import ConflictError
 from provision.engine.journal import shown
-from provision.engine.model import PlannedChange
 from provision.engine.retry import retrying
 from provision.engine.run import Ending, Run, failed
 from provision.engine.session import AwayError
-from provision.engine.settle import Deeds, done_by_hand, left_behind, looks_at, settle, unreached, within
-from provision.engine.work import Difference, Work, difference, owed
+from provision.engine.settle import Deeds, done_by_hand, left_behind, looks_at, settle, unreached
+from provision.engine.work import Difference, Work, comes_by_itself, debt, difference, owed
 from provision.resources.contracts import (
     Action,
     ApiCall,
     ByHand,
     Fix,
     Impossible,
-    Key,
     Resource,
     Result,
     Snapshot,
@@ -246,7 +244,7 @@ def _todo(run: Run, system: str, batch: Sequence[Resource], seen: Snapshot, deed
             deeds.waits = found.remedy.lines[0] if found.remedy.lines else str(resource.key)
             break
         if isinstance(found.remedy, Impossible):
-            if within(found.changes):  # it may come by itself: waited for, and then told
+            if comes_by_itself(found.changes):  # it may come by itself: waited for, and then told
                 deeds.differences[resource.key] = found
                 continue
             deeds.problem = found.remedy.diagnostic
@@ -279,9 +277,7 @@ def _effects(
         else:
             now.append(effect)
         if effect in pending and effect not in deeds.withheld:
-            deeds.effects.append(
-                PlannedChange(Key(system, "pending", str(effect)), (), (effect,), pending=True)
-            )
+            deeds.effects.append(debt(system, effect))
     return now
 
 

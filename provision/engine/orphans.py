@@ -8,10 +8,10 @@ from dataclasses import replace
 from provision.engine.expand import Desired
 from provision.engine.model import PlannedChange, Step, StepId, StepPlan
 from provision.engine.session import AwayError, Session
-from provision.engine.work import Expander, Work, difference, owed
+from provision.engine.work import Expander, Work, debt, difference, owed
 from provision.engine.world import Options, World
 from provision.inventory import Subject
-from provision.resources.contracts import Key, Resource
+from provision.resources.contracts import Resource
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
 
@@ -144,7 +144,7 @@ def _debts(
     """Return the effects that a removal which died left on systems that no other step looks at."""
     others = {name for work in works for name in work.systems}
     return [
-        PlannedChange(Key(name, "pending", str(effect)), (), (effect,), pending=True)
+        debt(name, effect)
         for name in dict.fromkeys(name for work in keepers for name in work.questions)
         if name not in others and (seen := session.snapshot(name)) is not None
         for effect in owed(seen, destroying=destroying)

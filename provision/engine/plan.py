@@ -14,14 +14,9 @@ from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepI
 from provision.engine.observe import Questions, observe
 from provision.engine.orphans import Orphans, asked_of, removal_of
 from provision.engine.session import AwayError, Session
-from provision.engine.work import Expander, Planned, Work, away, difference, owed
+from provision.engine.work import Expander, Planned, Work, away, comes_by_itself, debt, difference, owed
 from provision.engine.world import Options, World
-from provision.resources.contracts import (
-    Impossible,
-    Key,
-    Resource,
-    Settles,
-)
+from provision.resources.contracts import Impossible, Resource
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError, Refused, UsageError
@@ -257,8 +252,7 @@ class Planner:
             if found is None:
                 unchanged += 1
                 continue
-            by_itself = all(each.settles is Settles.WITHIN for each in found.changes)
-            if isinstance(found.remedy, Impossible) and not by_itself:
+            if isinstance(found.remedy, Impossible) and not comes_by_itself(found.changes):
                 problem = problem or found.remedy.diagnostic
             changes.append(found.planned())
         for name in sorted(work.systems):
@@ -272,10 +266,7 @@ class Planner:
             if seen is None or name in pending_seen or not (mine or acts):
                 continue
             pending_seen.add(name)
-            changes.extend(
-                PlannedChange(Key(name, "pending", str(effect)), (), (effect,), pending=True)
-                for effect in owed(seen, destroying=self.destroying)
-            )
+            changes.extend(debt(name, effect) for effect in owed(seen, destroying=self.destroying))
         return StepPlan(work.step, tuple(changes), unchanged, problem=problem)
 
     def _note_dirt(self, work: Work) -> None:

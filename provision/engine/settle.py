@@ -11,7 +11,7 @@ from provision.engine.journal import shown
 from provision.engine.model import PlannedChange
 from provision.engine.run import Ending, Run, failed
 from provision.engine.session import AwayError
-from provision.engine.work import Difference, Work
+from provision.engine.work import Difference, Work, comes_by_itself
 from provision.resources.contracts import (
     ByHand,
     Change,
@@ -174,7 +174,7 @@ def _left(run: Run, deeds: Deeds) -> dict[Key, tuple[Change, ...]]:
     began = time.monotonic()
     while True:
         left = _unexplained(run, deeds)
-        slow = {key: changes for key, changes in left.items() if within(changes)}
+        slow = {key: changes for key, changes in left.items() if comes_by_itself(changes)}
         deadline = max((each.deadline for changes in slow.values() for each in changes), default=0.0)
         spent = time.monotonic() - began
         if spent >= deadline:
@@ -196,11 +196,6 @@ def _unexplained(run: Run, deeds: Deeds) -> dict[Key, tuple[Change, ...]]:
         if changes and not (later and held_back.intersection(found.effects)):
             left[key] = changes
     return left
-
-
-def within(changes: Sequence[Change]) -> bool:
-    """Tell whether changes come true by themselves, within their deadlines."""
-    return bool(changes) and all(each.settles is Settles.WITHIN for each in changes)
 
 
 def done_by_hand(run: Run, work: Work, deeds: Deeds) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +16,10 @@ from provision.resources.contracts import (
     ByHand,
     Change,
     Impossible,
+    Key,
     Remedy,
     Resource,
+    Settles,
     Snapshot,
 )
 from provision.roles.contracts import Context, Generated
@@ -33,6 +35,16 @@ def owed(seen: Snapshot, *, destroying: bool) -> tuple[Effect, ...]:
     """
     effects = (each.effect for each in seen.pending)
     return tuple(dict.fromkeys(each for each in effects if not (destroying and each.cls.is_reboot)))
+
+
+def debt(system: str, effect: Effect) -> PlannedChange:
+    """Return an effect that an earlier run left on a system as a change of its own."""
+    return PlannedChange(Key(system, "pending", str(effect)), (), (effect,), pending=True)
+
+
+def comes_by_itself(changes: Sequence[Change]) -> bool:
+    """Tell whether changes come true by themselves, within their deadlines."""
+    return bool(changes) and all(each.settles is Settles.WITHIN for each in changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,6 @@ class Orphans:
             for work in works:
                 if work.role is None or work.systems & removal.systems:
                     work.step = replace(work.step, after=work.step.after | {step.id})
-                    work.plan = StepPlan(work.step)
         return found
 
     def _untold(self, step: Step, works: Sequence[Work]) -> Work | None:

@@ -38,7 +38,7 @@ class Planner:
         self.world = world
         self.session = session
         self.options = options
-        self.remembered = remembered
+        self.remembered = {} if destroying else remembered
         self.cancel = cancel
         self.destroying = destroying
         self.generated = world.generated()
@@ -46,6 +46,9 @@ class Planner:
         self.desired = Desired()
         self.refusals: list[Diagnostic] = []
         self.usage: list[Diagnostic] = []
+        self.orphans = Orphans(world, options)
+        self.told: list[Diagnostic] = []
+        # Subjects whose facts this plan changes, or that it makes anew, with when they can be told:
         self.dirty: dict[str, str] = {}
         self.renewed: dict[str, str] = {}
 
@@ -59,9 +62,8 @@ class Planner:
         began = time.monotonic()
         steps = expand(self.world, self.options)
         if self.destroying:
-            steps = self._destroying(steps)
+            steps = self._backwards(steps)
         works = [self._work(step) for step in steps]
-        self.orphans = Orphans(self.world, self.options)
         self._observe(works)
         drafts = {work.step.id: self._draft(work) for work in works}
         if self.usage:
@@ -105,8 +107,7 @@ class Planner:
         self._ask_missing(each for work in works for each in work.resources)
 
     def _compare(self, works: Sequence[Work], drafts: Mapping[StepId, _Draft]) -> None:
-        self.dirty, self.renewed = {}, {}
-        self.told: list[Diagnostic] = []
+        self.dirty, self.renewed, self.told = {}, {}, []
         self.consents.born.clear()
         moved: dict[StepId, bool] = {}
         pending_seen: set[str] = set()
@@ -118,15 +119,17 @@ class Planner:
 
     # ------------------------------------------------------------ asking
 
-    def _destroying(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+    def _backwards(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        """Return the steps that remove something, last ones first; edges lead through those left out."""
         able = {step.id for step in steps if hasattr(self.world.roles.get(step.id.role), "retired")}
-        kept = [
-            replace(step, after=step.after & able, needs=step.needs & able)
-            for step in steps
-            if step.id in able
-        ]
-        kept = _through(steps, kept)
-        return reversed_steps(kept)
+        before = ancestors(steps)
+        return reversed_steps(
+            [
+                replace(step, needs=before[step.id] & able, after=frozenset())
+                for step in steps
+                if step.id in able
+            ]
+        )
 
     def _work(self, step: Step) -> Work:
         if step.id.role == VERIFY:
@@ -135,31 +138,19 @@ class Planner:
         return Work(step, role, role.questions(self.world.inventory, step.subject))
 
     def _observe(self, works: Sequence[Work]) -> None:
-        questions = Questions()
-        for work in works:
-            questions.add(work.questions)
         needed = Questions()
-        needed.add(questions.by_system)
+        needed.add(asked_of(works))
         needed.close_over(self.session)
-        questions.add(asked_of(self.orphans.works))
-        scope = set(questions.by_system)
         subjects = {work.step.subject.name for work in works}
-        for name in self.remembered:
-            if self.session.subject_of(name) in subjects and not self.destroying:
-                scope.add(name)
-        questions.add(dict.fromkeys(scope, ()))
+        questions = Questions()
+        questions.add(asked_of([*works, *self.orphans.works]))
+        questions.add({name: () for name in self.remembered if self.session.subject_of(name) in subjects})
         questions.close_over(self.session)
-        for name, queries in self.world.evidence.items():
-            if name in questions.by_system:
-                questions.add({name: queries})
+        for name in questions.by_system:
+            questions.add({name: self.world.evidence.get(name, ())})
         for name, wanted in questions.by_system.items():
             self.session.claim(name, wanted)
-        observe(
-            self.session,
-            questions.by_system,
-            {} if self.destroying else self.remembered,
-            self.cancel,
-        )
+        observe(self.session, questions.by_system, self.remembered, self.cancel)
         # What only the look for orphans asks refuses no plan; a removal must know.
         for name in questions.by_system if self.destroying else needed.by_system:
             system = self.session.systems.get(name)
@@ -186,7 +177,7 @@ class Planner:
     # ------------------------------------------------------------ one step
 
     def _draft(self, work: Work) -> _Draft:
-        if work.role is None or self._standing(work.questions) is not None:
+        if work.role is None or self._silence(work.questions) is not None:
             return _Draft()
         try:
             return _Draft(
@@ -199,7 +190,7 @@ class Planner:
         except ProvisionError as error:
             return _Draft(problem=error.diagnostics[0])
 
-    def _standing(self, systems: Iterable[str]) -> ProvisionError | None:
+    def _silence(self, systems: Iterable[str]) -> ProvisionError | None:
         """Return why the first of some systems gives no answers, or None when all do."""
         for name in systems:
             system = self.session.systems.get(name)
@@ -217,14 +208,14 @@ class Planner:
         late = self._late(work, systems)
         if late:
             return StepPlan(step, late=late)
-        standing = self._standing(systems)
-        if standing is not None and self.destroying and isinstance(standing, AwayError):
+        silence = self._silence(systems)
+        if silence is not None and self.destroying and isinstance(silence, AwayError):
             return StepPlan(step)  # what is not there needs no removal
-        if standing is not None:
-            found = away(step, standing, moved=moved)
-            if not isinstance(standing, AwayError) and standing.diagnostics[0] not in self.told:
-                self.told.append(standing.diagnostics[0])  # once, not for each step behind it
-                found = replace(found, problem=standing.diagnostics[0])
+        if silence is not None:
+            found = away(step, silence, moved=moved)
+            if not isinstance(silence, AwayError) and silence.diagnostics[0] not in self.told:
+                self.told.append(silence.diagnostics[0])  # once, not for each step behind it
+                found = replace(found, problem=silence.diagnostics[0])
             return found
         if draft.problem is not None:
             return StepPlan(step, problem=draft.problem)
@@ -297,7 +288,6 @@ class Planner:
             found.append(removal)
             first = next(work for work in works if work.step.subject.name == subject)
             first.step = replace(first.step, needs=first.step.needs | {step.id})
-            first.plan = StepPlan(first.step)
         return found
 
     def _finished(self, works: Sequence[Work]) -> Planned:
@@ -347,10 +337,3 @@ class _Draft:
     def all(self) -> tuple[Resource, ...]:
         """Return everything that must be looked at."""
         return (*self.resources, *self.retired)
-
-
-def _through(steps: Sequence[Step], kept: Sequence[Step]) -> list[Step]:
-    """Return the kept steps with the edges that led through those left out."""
-    before = ancestors(steps)
-    ids = {step.id for step in kept}
-    return [replace(step, needs=frozenset(before[step.id] & ids), after=frozenset()) for step in kept]

@@ -14,7 +14,7 @@ from provision.engine.work import Work
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
-from provision.values.events import EffectDone, StepEnded, StepStarted
+from provision.values.events import EffectDone
 from provision.values.outcomes import Outcome
 
 REBOOT = "reboot"
@@ -33,7 +33,7 @@ def reboot(run: Run, subject: str) -> Diagnostic | None:
     system, effect = chosen(run, subject)
     step = StepId(REBOOT, subject)
     began = time.monotonic()
-    run.emit(StepStarted(run=run.id, subject=subject, role=REBOOT))
+    run.step_started(step)
     run.journal.intent(run.id, step, system, [str(effect)])
     problem: Diagnostic | None = None
     handle = run.session.systems[system]
@@ -51,17 +51,7 @@ def reboot(run: Run, subject: str) -> Diagnostic | None:
     run.journal.effect(run.id, system, str(effect), verdict, seconds)
     run.emit(EffectDone(run=run.id, system=system, effect=str(effect), verdict=verdict, seconds=seconds))
     outcome = Outcome.FAILED if problem else Outcome.CHANGED
-    run.journal.step(run.id, step, str(outcome), seconds, problem.summary if problem else "")
-    run.emit(
-        StepEnded(
-            run=run.id,
-            subject=subject,
-            role=REBOOT,
-            outcome=str(outcome),
-            seconds=seconds,
-            reason=problem.summary if problem else "",
-        )
-    )
+    run.step_ended(step, outcome, seconds, problem.summary if problem else "")
     return problem
 
 

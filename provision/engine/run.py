@@ -14,7 +14,7 @@ from provision.engine.world import Verify, World
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Consent, Effect
-from provision.values.events import Emitter, Problem, StepProgress
+from provision.values.events import Emitter, Problem, StepEnded, StepProgress, StepStarted
 from provision.values.outcomes import ExitCode, Outcome
 
 Ask = Callable[[str], bool | None]
@@ -144,6 +144,24 @@ class Run:
             if effect.cls.is_reboot:
                 self.withheld[consents.hit(system, effect)] = need
         return False
+
+    def step_started(self, step: StepId, usually: float = 0.0) -> None:
+        """Tell that a step begins, and the seconds that it usually takes."""
+        self.emit(StepStarted(run=self.id, subject=step.subject, role=step.role, usually=usually))
+
+    def step_ended(self, step: StepId, outcome: Outcome, seconds: float, reason: str) -> None:
+        """Tell and write down how a step ended."""
+        self.journal.step(self.id, step, str(outcome), seconds, reason)
+        self.emit(
+            StepEnded(
+                run=self.id,
+                subject=step.subject,
+                role=step.role,
+                outcome=str(outcome),
+                seconds=seconds,
+                reason=reason,
+            )
+        )
 
     def progress(self, step: StepId, line: str) -> None:
         """Tell what a step does now."""

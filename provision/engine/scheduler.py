@@ -6,7 +6,7 @@ import heapq
 import queue
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from provision.engine import workers
@@ -15,13 +15,11 @@ from provision.engine.defect import defect
 from provision.engine.expand import VERIFY
 from provision.engine.graph import predecessors
 from provision.engine.model import ConsentNeed, StepId, StepReport
-from provision.engine.reboot import after_reboot, reboot
+from provision.engine.reboot import REBOOT, after_reboot, reboot
 from provision.engine.run import Ending, Run, failed
 from provision.engine.work import Work
 from provision.values.cancel import Interrupted
-from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Consent, Effect
-from provision.values.events import StepEnded, StepStarted
 from provision.values.outcomes import ExitCode, Outcome
 
 GRACE = 3.0
@@ -39,7 +37,16 @@ _UNPROVEN = {
 
 @dataclass(slots=True)
 class _Done:
-    """A message of a worker: what it did, and its endings or what it raised."""
+    """A message of a worker: what it did, and its endings or what it raised.
+
+    Args:
+        name: the step, or the reboot.
+        systems: what was busy with it.
+        endings: how steps ended: the step itself, or those that waited for the reboot.
+        error: what ends the run.
+        rebooted: the subject, empty for a step.
+        repaid: the debts that its reboot has paid.
+    """
 
     name: StepId
     systems: frozenset[str]
@@ -50,36 +57,38 @@ class _Done:
 
 
 class Scheduler:
-    """Decides what begins when; all decisions are made on the caller's thread."""
+    """Decides what begins when; all decisions are made on the caller's thread.
+
+    A step that owes a reboot has ended, but its outcome is only known after it: until then it is unsettled,
+    and steps of other subjects that come after it wait.
+
+    Args:
+        run: what is run, and what all its threads share.
+    """
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.works = run.planned.works
-        self.position = {step: index for index, step in enumerate(self.works)}
-        self.left = dict.fromkeys(self.works, 0)
+        self.order = list(self.works)
+        self.position = {step: index for index, step in enumerate(self.order)}
         self.followers: dict[StepId, list[StepId]] = {step: [] for step in self.works}
+        self.left: Counter[StepId] = Counter()  # how many steps must still end before one may begin
         for step, work in self.works.items():
             for each in predecessors(work.step):
                 if each in self.works:
                     self.left[step] += 1
                     self.followers[each].append(step)
-        self.open: dict[str, int] = {}
-        for work in self.works.values():
-            self.open[work.step.subject.name] = self.open.get(work.step.subject.name, 0) + 1
-        self.ready = [self.position[step] for step, count in self.left.items() if count == 0]
-        heapq.heapify(self.ready)
-        self.order = list(self.works)
-        self.parked: dict[str, list[StepId]] = {}
-        self.awaiting: dict[str, list[StepId]] = {}
-        self.busy: dict[str, int] = {}
-        self.running: dict[StepId, float] = {}
+        self.ready = [self.position[step] for step in self.order if not self.left[step]]  # a heap
+        self.open = Counter(step.subject for step in self.works)  # how many steps of a subject have not ended
+        self.busy: Counter[str] = Counter()  # how many steps that run act on a system
+        self.running: dict[StepId, float] = {}  # since when
         self.rebooting: set[str] = set()
-        self.cut: set[StepId] = set()
+        self.parked: dict[str, list[StepId]] = {}  # what begins when a system is free
+        self.awaiting: dict[str, list[StepId]] = {}  # what begins when a subject has rebooted
         self.endings: dict[StepId, Ending] = {}
         self.seconds: dict[StepId, float] = {}
-        self.deferred: dict[str, list[StepId]] = {}
-        self.held: dict[StepId, list[StepId]] = {}
-        self.awaits: dict[StepId, set[str]] = {}
+        self.unsettled: dict[StepId, set[str]] = {}  # whose reboots a step's outcome waits for
+        self.cut: set[StepId] = set()  # what was running when the run had to leave
         self.inbox: queue.SimpleQueue[_Done] = queue.SimpleQueue()
 
     def go(self) -> bool:
@@ -146,7 +155,7 @@ class Scheduler:
             self._end(work.step.id, ending, 0.0)
             return
         if work.step.id.role == VERIFY:
-            self._start(work, frozenset(), self._verify)
+            self._start(work, frozenset(), lambda: self._verify(work))
             return
         if work.new_boot:
             for subject in sorted({self.run.session.subject_of(name) for name in work.systems}):
@@ -155,19 +164,22 @@ class Scheduler:
                     self._reboot(subject)
                     return
         systems = self._exclusive(work)
-        taken = next((name for name in sorted(systems) if self.busy.get(name)), None)
+        taken = next((name for name in sorted(systems) if self.busy[name]), None)
         if taken is not None:
             self.parked.setdefault(taken, []).append(work.step.id)
             self._wake(systems)
             return
-        self._start(work, systems, lambda each: {each.step.id: execute(self.run, each)})
+        self._start(work, systems, lambda: execute(self.run, work))
+
+    def _queue(self, step: StepId) -> None:
+        heapq.heappush(self.ready, self.position[step])
 
     def _wake(self, systems: Iterable[str]) -> None:
         """Take up one step that waits for each of some systems, where it is free by now."""
         for name in systems:
             waiting = self.parked.get(name)
-            if waiting and not self.busy.get(name):
-                heapq.heappush(self.ready, self.position[waiting.pop(0)])
+            if waiting and not self.busy[name]:
+                self._queue(waiting.pop(0))
 
     def _without_work(self, work: Work) -> Ending | None:
         """Return the ending of a step that needs no worker: nothing to do, blocked, or unreached."""
@@ -229,50 +241,51 @@ class Scheduler:
         acted = {each.key.system for each in work.plan.changes}
         return frozenset(acted) or work.systems
 
-    def _start(
-        self, work: Work, systems: frozenset[str], call: Callable[[Work], dict[StepId, Ending]]
-    ) -> None:
+    def _start(self, work: Work, systems: frozenset[str], call: Callable[[], Ending]) -> None:
         step = work.step.id
         self._started(work)
-        self._occupy(step, systems)
+        self._work_off(_Done(step, systems), (step,), lambda: {step: call()})
 
-        def perform() -> None:
-            done = _Done(step, systems)
+    def _started(self, work: Work) -> None:
+        self.run.step_started(work.step.id, self.run.usual.get(work.step.id, 0.0))
+
+    def _work_off(
+        self, done: _Done, steps: Sequence[StepId], call: Callable[[], dict[StepId, Ending]]
+    ) -> None:
+        """Call something on a thread of its own, which sends how it ended.
+
+        Args:
+            done: the message: whose it is, and the systems that are busy until it comes.
+            steps: what fails with a defect.
+            call: returns the endings.
+        """
+        self.running[done.name] = time.monotonic()
+        self.busy.update(done.systems)
+
+        def work_off() -> None:
             try:
-                done.endings = call(work)
+                done.endings = call()
             except Interrupted as error:
                 done.error = error
             except Exception as error:  # noqa: BLE001 - a defect ends the step, not the run
-                done.endings = {step: failed(_defect(step, error))}
+                told = defect("INTERNAL", f"{done.name}: provision itself failed", done.name.subject, error)
+                done.endings = {step: failed(told) for step in steps}
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
                 done.error = error
             self.inbox.put(done)
 
-        workers.start(str(step), perform)
+        workers.start(str(done.name), work_off)
 
-    def _started(self, work: Work) -> None:
-        step = work.step.id
-        self.run.emit(
-            StepStarted(
-                run=self.run.id, subject=step.subject, role=step.role, usually=self.run.usual.get(step, 0.0)
-            )
-        )
-
-    def _occupy(self, name: StepId, systems: frozenset[str]) -> None:
-        self.running[name] = time.monotonic()
-        for system in systems:
-            self.busy[system] = self.busy.get(system, 0) + 1
-
-    def _verify(self, work: Work) -> dict[StepId, Ending]:
+    def _verify(self, work: Work) -> Ending:
         if self.run.verify is None:
-            return {work.step.id: Ending(Outcome.UNCHANGED, "no checks")}
+            return Ending(Outcome.UNCHANGED, "no checks")
         gate = work.step.gate
         if gate and self.run.question(gate) is not True:
-            return {work.step.id: Ending(Outcome.WAITING, f"waits for a person: {gate}")}
+            return Ending(Outcome.WAITING, f"waits for a person: {gate}")
         found = self.run.verify(self.run.cancel)
         self.run.verification = found.detail
         outcome = Outcome.UNCHANGED if found.exit_code is ExitCode.DONE else Outcome.FAILED
-        return {work.step.id: Ending(outcome, found.summary, exit_code=found.exit_code)}
+        return Ending(outcome, found.summary, exit_code=found.exit_code)
 
     # ------------------------------------------------------------ reboots
 
@@ -280,37 +293,21 @@ class Scheduler:
         """Begin the reboot that a subject owes, once its systems are free; tell whether it began."""
         if subject in self.rebooting or self.run.cancel.draining:
             return False
-        systems = self._behind(subject)
-        if any(self.busy.get(name) for name in systems):
+        systems = self.run.session.behind(subject)
+        if any(self.busy[name] for name in systems):
             return False
         self.rebooting.add(subject)
-        name = StepId("reboot", subject)
-        self._occupy(name, systems)
-        deferred = [step for step in self.deferred.get(subject, ()) if self.awaits[step] == {subject}]
-        owed = list(self.run.owed[subject])
+        waiting = [step for step, reboots in self.unsettled.items() if reboots == {subject}]
 
-        def perform() -> None:
-            done = _Done(name, systems, rebooted=subject, repaid=owed)
-            try:
-                problem = reboot(self.run, subject)
-                if problem:
-                    done.endings = {step: failed(problem, self.endings[step].changed) for step in deferred}
-                else:
-                    works = [self.works[step] for step in deferred]
-                    done.endings = after_reboot(self.run, works, self.endings)
-            except Interrupted as error:
-                done.error = error
-            except Exception as error:  # noqa: BLE001 - as above
-                done.endings = {step: failed(_defect(name, error)) for step in deferred}
-            except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
-                done.error = error
-            self.inbox.put(done)
+        def reboot_and_read_back() -> dict[StepId, Ending]:
+            problem = reboot(self.run, subject)
+            if problem:
+                return {step: failed(problem, self.endings[step].changed) for step in waiting}
+            return after_reboot(self.run, [self.works[step] for step in waiting], self.endings)
 
-        workers.start(str(name), perform)
+        done = _Done(StepId(REBOOT, subject), systems, rebooted=subject, repaid=list(self.run.owed[subject]))
+        self._work_off(done, waiting, reboot_and_read_back)
         return True
-
-    def _behind(self, subject: str) -> frozenset[str]:
-        return self.run.session.behind(subject)
 
     def _unstick(self) -> bool:
         """When nothing runs: begin owed reboots, take up all that waits; tell whether anything happens."""
@@ -323,7 +320,7 @@ class Scheduler:
         before = len(self.endings)
         for name in list(self.parked):
             for step in self.parked.pop(name):
-                heapq.heappush(self.ready, self.position[step])
+                self._queue(step)
         self._dispatch()
         return bool(self.running) or len(self.endings) > before
 
@@ -339,20 +336,19 @@ class Scheduler:
         """Leave a reboot owed because something of the subject failed."""
         self.run.owed.pop(subject, None)
         for step in self.awaiting.pop(subject, []):
-            heapq.heappush(self.ready, self.position[step])
-        for step in self.deferred.pop(subject, []):
+            self._queue(step)
+        reason = f"the reboot of {subject} is owed: another step of it failed"
+        for step in [step for step, reboots in self.unsettled.items() if subject in reboots]:
             former = self.endings[step]
-            if not former.deferred:
-                continue  # another reboot that it waited for was given up before
-            reason = f"the reboot of {subject} is owed: another step of it failed"
-            self._final(step, Ending(Outcome.BLOCKED, reason, former.diagnostics, former.changed, stops=True))
+            self._settle(
+                step, Ending(Outcome.BLOCKED, reason, former.diagnostics, former.changed, stops=True)
+            )
 
     # ------------------------------------------------------------ what ended
 
     def _take(self, done: _Done) -> None:
         began = self.running.pop(done.name)
-        for system in done.systems:
-            self.busy[system] -= 1
+        self.busy.subtract(done.systems)
         self._wake(done.systems)
         if done.error is not None:
             if isinstance(done.error, Interrupted):  # it had begun, so it is no step that never did
@@ -373,13 +369,11 @@ class Scheduler:
         if not left:
             self.run.owed.pop(subject, None)
         for step in self.awaiting.pop(subject, []):
-            heapq.heappush(self.ready, self.position[step])
-        for step in self.deferred.pop(subject, []):
-            self.awaits[step].discard(subject)
-            if step in done.endings:
-                self._final(step, done.endings[step])
-            elif not self.awaits[step]:
-                self._final(step, replace(self.endings[step], deferred=frozenset()))
+            self._queue(step)
+        for step, reboots in list(self.unsettled.items()):
+            reboots.discard(subject)
+            if not reboots:
+                self._settle(step, done.endings.get(step, replace(self.endings[step], deferred=frozenset())))
         self._try_reboots()
 
     def _end(self, step: StepId, ending: Ending, seconds: float) -> None:
@@ -387,22 +381,13 @@ class Scheduler:
         self.seconds[step] = seconds
         self.run.ended.add(step)
         self.open[step.subject] -= 1
-        targets = {each for each in ending.deferred if each in self.run.owed}
-        if targets:
-            self.awaits[step] = targets
-            self.held[step] = []
-            for follower in self.followers[step]:
-                if follower.subject == step.subject:
-                    self._release(follower)
-                else:
-                    self.held[step].append(follower)
-            for subject in targets:
-                self.deferred.setdefault(subject, []).append(step)
+        self._release(each for each in self.followers[step] if each.subject == step.subject)
+        reboots = {each for each in ending.deferred if each in self.run.owed}
+        if reboots:
+            self.unsettled[step] = reboots
         else:
             ending.deferred = frozenset()
-            self._tell(step, ending)
-            for follower in self.followers[step]:
-                self._release(follower)
+            self._settle(step, ending)
         self._try_reboots()
 
     def _try_reboots(self) -> None:
@@ -410,22 +395,23 @@ class Scheduler:
         for subject in list(self.run.owed):
             if subject in self.rebooting:
                 continue
-            if self.open.get(subject, 0) == 0 and not self._may_reboot(subject):
+            if not self.open[subject] and not self._may_reboot(subject):
                 self._give_up(subject)
-            elif self.open.get(subject, 0) == 0 or subject in self.awaiting:
+            elif not self.open[subject] or subject in self.awaiting:
                 self._reboot(subject)
 
-    def _final(self, step: StepId, ending: Ending) -> None:
-        """A step that waited for a reboot has its outcome."""
+    def _settle(self, step: StepId, ending: Ending) -> None:
+        """Tell the outcome of a step, and let those of other subjects go on."""
+        self.unsettled.pop(step, None)
         self.endings[step] = ending
         self._tell(step, ending)
-        for follower in self.held.pop(step, []):
-            self._release(follower)
+        self._release(each for each in self.followers[step] if each.subject != step.subject)
 
-    def _release(self, step: StepId) -> None:
-        self.left[step] -= 1
-        if self.left[step] == 0:
-            heapq.heappush(self.ready, self.position[step])
+    def _release(self, steps: Iterable[StepId]) -> None:
+        for step in steps:
+            self.left[step] -= 1
+            if not self.left[step]:
+                self._queue(step)
 
     def _tell(self, step: StepId, ending: Ending) -> None:
         seconds = self.seconds.get(step, 0.0)
@@ -434,36 +420,19 @@ class Scheduler:
         ending.reason = mask(ending.reason)
         for diagnostic in ending.diagnostics:
             self.run.problem(step, diagnostic)
-        self.run.journal.step(self.run.id, step, str(ending.outcome), seconds, ending.reason)
-        self.run.emit(
-            StepEnded(
-                run=self.run.id,
-                subject=step.subject,
-                role=step.role,
-                outcome=str(ending.outcome),
-                seconds=seconds,
-                reason=ending.reason,
-            )
-        )
+        self.run.step_ended(step, ending.outcome, seconds, ending.reason)
 
     def _leave(self) -> None:
         """Give every step without an outcome one: the run ends here."""
         for step in self.works:
-            ending = self.endings.get(step)
-            if ending is not None and not ending.deferred:
+            if step in self.unsettled:
+                changed = self.endings[step].changed
+                ending = Ending(Outcome.BLOCKED, "interrupted before its reboot", changed=changed)
+            elif step in self.endings:
                 continue
-            if ending is not None:
-                self._final(
-                    step, Ending(Outcome.BLOCKED, "interrupted before its reboot", changed=ending.changed)
-                )
             elif step in self.running or step in self.cut:
                 reason = "interrupted: what it began is looked up by the next run"
-                self.endings[step] = Ending(Outcome.FAILED, reason, stops=True)
-                self._tell(step, self.endings[step])
+                ending = Ending(Outcome.FAILED, reason, stops=True)
             else:
-                self.endings[step] = Ending(Outcome.BLOCKED, "interrupted before it began", stops=True)
-                self._tell(step, self.endings[step])
-
-
-def _defect(step: StepId, error: Exception) -> Diagnostic:
-    return defect("INTERNAL", f"{step}: provision itself failed", step.subject, error)
+                ending = Ending(Outcome.BLOCKED, "interrupted before it began", stops=True)
+            self._settle(step, ending)

@@ -62,7 +62,7 @@ def after_reboot(run: Run, works: Sequence[Work], former: Mapping[StepId, Ending
     for system in sorted({name for work in works for name in run.touched.get(work.step.id, ())}):
         theirs = [work for work in works if system in run.touched.get(work.step.id, ())]
         try:
-            read_back(run, theirs[0], [system], theirs[1:])
+            read_back(run, theirs, [system])
         except ProvisionError as error:
             silent[system] = error
     for work in works:

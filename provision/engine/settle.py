@@ -104,22 +104,20 @@ def looks_at(run: Run, works: Sequence[Work], system: str) -> set[Any]:
     return found
 
 
-def read_back(run: Run, work: Work, systems: Sequence[str], others: Sequence[Work] = ()) -> None:
-    """Ask again, once a system, what the step and its subject's later steps look at.
+def read_back(run: Run, works: Sequence[Work], systems: Sequence[str]) -> None:
+    """Ask again, once a system, what some steps and later ones of the first one's subject look at.
 
     Args:
         run: the run.
-        work: the step.
+        works: the steps.
         systems: which systems.
-        others: further steps whose answers are wanted.
 
     Raises:
         ProvisionError: a system gives no answers.
     """
-    works = [work, *others, *run.later(work)]
     for system in systems:
-        wanted = looks_at(run, works, system)
-        if run.session.subject_of(system) == work.step.subject.name:
+        wanted = looks_at(run, [*works, *run.later(works[0])], system)
+        if run.session.subject_of(system) == works[0].step.subject.name:
             held = run.session.snapshot(system)
             wanted |= set(held.answers) if held is not None else set()
         run.session.ask(system, wanted, run.cancel, fresh=True)
@@ -132,7 +130,7 @@ def settle(run: Run, work: Work, deeds: Deeds) -> Ending:
     if (deeds.problem is not None or deeds.cut) and not deeds.unknown:
         return _broken_off(work, deeds, changed)
     try:
-        read_back(run, work, list(deeds.systems))
+        read_back(run, [work], list(deeds.systems))
     except ProvisionError as error:
         if not deeds.unknown:
             raise

@@ -103,7 +103,7 @@ class Planner:
             keys = () if work.step.id in late else dict.fromkeys(each.key for each in draft.resources)
             work.resources = self.desired.states(keys)
             work.epochs = self.session.epochs(work.systems)
-            work.deeds = self.session.deeds(work.systems)
+            work.acts = self.session.acts(work.systems)
         self._ask_missing(each for work in works for each in work.resources)
 
     def _compare(self, works: Sequence[Work], drafts: Mapping[StepId, _Draft]) -> None:

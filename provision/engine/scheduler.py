@@ -198,7 +198,7 @@ class Scheduler:
             return Ending(Outcome.UNREACHED, plan.unreached, told, stops=True, excused=plan.excused)
         if plan.problem is not None:
             return failed(plan.problem) if not work.resources else None
-        fresh = not is_stale(self.run, work) and self.run.session.deeds(work.systems) == work.deeds
+        fresh = not is_stale(self.run, work) and self.run.session.acts(work.systems) == work.acts
         return Ending(Outcome.UNCHANGED) if fresh and not plan.changes else None
 
     def _withheld(self, work: Work) -> ConsentNeed | None:

@@ -94,7 +94,7 @@ class Session:
         """Return how often each system's answers were voided."""
         return {name: self.systems[name].epoch for name in names if name in self.systems}
 
-    def deeds(self, names: Iterable[str]) -> int:
+    def acts(self, names: Iterable[str]) -> int:
         """Return how often something was done on some systems."""
         return sum(self.systems[name].acted for name in names if name in self.systems)
 

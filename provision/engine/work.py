@@ -95,7 +95,7 @@ class Work:
         resources: desired states, once expanded.
         plan: what it would do.
         epochs: at which epochs of its systems it was expanded.
-        deeds: how much had been done on them then.
+        acts: how often something had been done on them then.
     """
 
     step: Step
@@ -104,7 +104,7 @@ class Work:
     resources: tuple[Resource, ...] = ()
     plan: StepPlan = field(init=False)
     epochs: dict[str, int] = field(default_factory=dict)
-    deeds: int = 0
+    acts: int = 0
 
     def __post_init__(self) -> None:
         self.plan = StepPlan(self.step)

@@ -58,6 +58,9 @@ class HttpsEndpoint:
 
 Endpoint = SshEndpoint | LocalEndpoint | HttpsEndpoint
 
+NO_LOGINS_NOW = ("System is booting up", "System is going down", "pam_nologin")
+"""Words of pam_nologin(8) about a host that boots or goes down, instead of a login or of an answer."""
+
 
 class ShellConnection(Protocol):
     """One connection to a host that runs one script at a time on `sh -s`.

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from provision.connections.contracts import join_fingerprints
+from provision.connections.contracts import NO_LOGINS_NOW, join_fingerprints
 from provision.connections.keys import fingerprint_of
 from provision.connections.lazy import import_at_first_use
 from provision.connections.ssh_target import PORT, Target
@@ -42,9 +42,6 @@ _DEAD_AFTER_MS = 60_000
 
 _KEX = ("curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 """Preferred key exchanges: the cheapest first; the library's others follow."""
-
-_NO_LOGINS_NOW = ("System is booting up", "System is going down", "pam_nologin")
-"""Words of pam_nologin(8), which sshd sends as a banner after the right key, before it hangs up."""
 
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
@@ -337,7 +334,8 @@ def _log_in(transport: paramiko.Transport, target: Target, system: str) -> None:
             if transport.is_active():
                 continue
             words += _banner(transport)
-            if any(each in line for line in words for each in _NO_LOGINS_NOW):
+            # pam_nologin(8) speaks after the right key, before sshd hangs up
+            if any(each in line for line in words for each in NO_LOGINS_NOW):
                 raise _booting(system, words) from error
             break  # the server hung up: another key cannot be tried
         except (OSError, EOFError, paramiko.SSHException) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from provision.connections.contracts import NO_LOGINS_NOW
 from provision.resources.contracts import Frame, Pending
 from provision.resources.host.effects import REBUILDS_BOOT
 from provision.resources.host.script import is_satisfied
@@ -158,7 +159,7 @@ _INSTEAD: Sequence[tuple[str, type[Transient | Permanent], str, str, str]] = (
             "the host does not let users log in yet",
             "try again when it has booted",
         )
-        for words in ("System is booting up", "pam_nologin", "System is going down")
+        for words in NO_LOGINS_NOW
     ),
 )
 

@@ -63,12 +63,10 @@ def adoption(site: Site, name: str, cancel: Cancel) -> Adoption:
     if state is None:
         summary = f"nothing has VMID {node.vmid} of {name}: there is nothing to adopt"
         raise Permanent(Diagnostic("VM_ABSENT", summary, name, remedy=f"provision apply {file_of(site)}"))
-    found = state.marker
-    ours = names.is_marked(site.inventory, node, found)
-    if found is not None and not ours:
-        owner = f"node {found.node} of inventory {found.inventory}"
+    found = state.marker_of(site.inventory.name, name)
+    if state.marker is not None and found is None:
         remedy = f"take the line `provision: ...` out of its notes first: qm config {node.vmid}"
-        raise Permanent(foreign(site, node, owner, remedy))
+        raise Permanent(foreign(site, node, state, remedy))
     return Adoption(
         node=name,
         vmid=state.vmid,
@@ -76,7 +74,7 @@ def adoption(site: Site, name: str, cancel: Cancel) -> Adoption:
         running=state.running,
         changes=_differences(site, node, hypervisor, state),
         host_key=found.host_key if found is not None else "",
-        ours=ours,
+        ours=found is not None,
     )
 
 

@@ -16,12 +16,14 @@ from pydantic import SecretStr
 
 from provision.connections.contracts import ShellConnection
 from provision.engine.run_identity import who
+from provision.facts.host import MEMORY
+from provision.facts.hypervisor import HypervisorFacts
 from provision.preflight.privileges import DOWNLOAD, USER, paths, role
 from provision.resources.contracts import CannotTell
 from provision.resources.host.driver import HostDriver
 from provision.resources.host.kinds import HOST_KINDS
 from provision.resources.host.pci import PciFunction, PciFunctions
-from provision.resources.host.query_system import Bridge, Bridges
+from provision.resources.host.query_system import Bridges
 from provision.resources.host.shell import Shell, ShellResult
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
@@ -36,7 +38,7 @@ _VERSION, _ROLES, _USERS = (
     Shell("pveum user list --output-format json"),
 )
 _TOKENS = Shell(f"pveum user token list {USER} --output-format json")
-_NODE, _MEMORY = Shell("uname -n"), Shell("grep MemTotal /proc/meminfo")
+_NODE = Shell("uname -n")
 _ADDRESSES, _ROUTE = Shell("ip -o -4 address show scope global"), Shell("ip -4 route show default")
 _STORAGES = Shell('n=$(uname -n); pvesh get "/nodes/${n%%.*}/storage" --output-format json')
 
@@ -106,42 +108,35 @@ def look(connection: ShellConnection, host: str, cancel: Cancel) -> Found:
         Permanent: it is no Proxmox VE, or one of its own tools fails.
         ProvisionError: it does not answer.
     """
-    texts = (_VERSION, _ROLES, _USERS, _TOKENS, _NODE, _MEMORY, _STORAGES, _ADDRESSES, _ROUTE)
+    texts = (_VERSION, _ROLES, _USERS, _TOKENS, _NODE, _STORAGES, _ADDRESSES, _ROUTE)
     driver = HostDriver(host, connection, HOST_KINDS, who=who())
-    seen = driver.answer(frozenset({*texts, PciFunctions(), Bridges()}), cancel)
-    if _text(seen.answers.get(_VERSION)) is None:
+    seen = driver.answer(frozenset({*texts, MEMORY, PciFunctions(), Bridges()}), cancel)
+    facts = HypervisorFacts(seen)
+    if not facts.output(_VERSION):
         summary = f"{host} has no pveversion: it is no Proxmox VE"
         raise Permanent(Diagnostic("NO_PROXMOX", summary, host, untouched="Nothing was changed."))
-    bridges, functions = seen.answers.get(Bridges()), seen.answers.get(PciFunctions())
-    route = (_text(seen.answers.get(_ROUTE)) or "").split()[:3]
-    memory = (_text(seen.answers.get(_MEMORY)) or "").split()
+    memory, functions = facts.memory, facts.functions
+    route = facts.output(_ROUTE).split()[:3]
     return Found(
-        node=(_text(seen.answers.get(_NODE)) or "").strip().partition(".")[0],
-        version=(_text(seen.answers.get(_VERSION)) or "").strip(),
-        roles={
-            str(each["roleid"]): _list(each.get("privs"))
-            for each in _rows(seen.answers.get(_ROLES), host, _ROLES)
-        },
-        users=tuple(str(each["userid"]) for each in _rows(seen.answers.get(_USERS), host, _USERS)),
-        tokens=tuple(
-            str(each["tokenid"]) for each in (_rows(seen.answers.get(_TOKENS), host, _TOKENS, lenient=True))
-        ),
+        node=facts.output(_NODE).strip().partition(".")[0],
+        version=facts.output(_VERSION).strip(),
+        roles={str(each["roleid"]): _list(each.get("privs")) for each in _rows(facts, host, _ROLES)},
+        users=tuple(str(each["userid"]) for each in _rows(facts, host, _USERS)),
+        tokens=tuple(str(each["tokenid"]) for each in _rows(facts, host, _TOKENS, lenient=True)),
         storages=tuple(
             StorageFound(str(each["storage"]), str(each["type"]), _list(each.get("content")))
-            for each in _rows(seen.answers.get(_STORAGES), host, _STORAGES)
+            for each in _rows(facts, host, _STORAGES)
             if each.get("active", 1) and each.get("enabled", 1)
         ),
-        bridges=tuple(each.name for each in bridges if isinstance(each, Bridge))
-        if isinstance(bridges, tuple)
-        else (),
-        functions=functions if isinstance(functions, tuple) else (),
+        bridges=facts.bridges,
+        functions=() if isinstance(functions, CannotTell) else functions,
         networks={
             row[1]: row[3]
-            for line in (_text(seen.answers.get(_ADDRESSES)) or "").splitlines()
+            for line in facts.output(_ADDRESSES).splitlines()
             if len(row := line.split()) > 3  # noqa: PLR2004 - number, interface, family, address
         },
         gateway=route[2] if route[:2] == ["default", "via"] else "",
-        memory=int(memory[1]) // 1024 if len(memory) > 1 and memory[1].isdecimal() else 0,
+        memory=0 if isinstance(memory, CannotTell) else memory,
     )
 
 
@@ -253,19 +248,16 @@ def write_secret(path: Path, secret: SecretStr) -> None:
     temporary.replace(path)
 
 
-def _text(answer: object) -> str | None:
-    if not isinstance(answer, ShellResult) or answer.rc != 0:
-        return None
-    return answer.stdout.decode("utf-8", "replace")
-
-
-def _rows(answer: object, host: str, query: Shell, *, lenient: bool = False) -> list[dict[str, object]]:
+def _rows(
+    facts: HypervisorFacts, host: str, query: Shell, *, lenient: bool = False
+) -> list[dict[str, object]]:
     try:
-        found = json.loads(_text(answer) or "")
+        found = json.loads(facts.output(query))
         return [dict(each) for each in found]
     except (ValueError, TypeError):
         if lenient:  # a user that is not there has no tokens
             return []
+    answer = facts.answer(query)
     words: tuple[str, ...] = ()
     if isinstance(answer, ShellResult):
         words = tuple(answer.stderr.decode("utf-8", "replace").splitlines()[-5:])

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from provision.api.site import Site
 from provision.engine.observe import Questions, observe
 from provision.engine.session import AwayError
+from provision.facts.host import HostFacts
 from provision.inventory import Inventory
 from provision.resources.contracts import CannotTell
 from provision.resources.host.pci import PciFunction, PciFunctions
-from provision.resources.host.shell import Shell, ShellResult
+from provision.resources.host.shell import Shell
 from provision.values.cancel import Cancel
 
 MODELS = Shell("lspci -D -mm")
@@ -84,13 +85,13 @@ def cards(site: Site, cancel: Cancel, *, targets: tuple[str, ...] = (), everythi
             away[name] = system.error.diagnostics[0].summary if system.error is not None else "not asked"
             failed |= not isinstance(system.error, AwayError)
             continue
-        functions = system.snapshot.answers.get(PciFunctions())
-        if not isinstance(functions, tuple):
-            away[name] = functions.reason if isinstance(functions, CannotTell) else "no answer"
+        facts = HostFacts(system.snapshot)
+        functions = facts.functions
+        if isinstance(functions, CannotTell):
+            away[name] = functions.reason
             failed = True
             continue
-        models = models_of(_text(system.snapshot.answers.get(MODELS)))
-        uuids = uuids_of(_text(system.snapshot.answers.get(UUIDS)))
+        models, uuids = models_of(facts.output(MODELS)), uuids_of(facts.output(UUIDS))
         found += (
             each
             for each in cards_of(name, functions, aliases(site.inventory, name), models, uuids)
@@ -196,9 +197,3 @@ def _is_display(functions: tuple[PciFunction, ...], slot: str) -> bool:
 
 def _meet(functions: list[PciFunction], groups: tuple[str, ...]) -> bool:
     return any(each.group in groups for each in functions)
-
-
-def _text(answer: object) -> str:
-    if not isinstance(answer, ShellResult) or answer.rc != 0:
-        return ""
-    return answer.stdout.decode("utf-8", "replace")

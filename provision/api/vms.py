@@ -12,6 +12,7 @@ from provision.inventory.models.node import Node
 from provision.resources.contracts import Action, ApiCall, CannotTell, Key, Request, Verdict
 from provision.resources.proxmox import marker as markers
 from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
+from provision.resources.proxmox.vm import taken
 from provision.roles import names
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
@@ -50,9 +51,9 @@ def mark_for_rebuild(site: Site, name: str, cancel: Cancel, *, undo: bool = Fals
                     remedy=f"provision apply {file_of(site)}",
                 )
             )
-        found = state.marker
-        if found is None or not names.is_marked(site.inventory, node, found):
-            raise Permanent(foreign(site, node, state.name))
+        found = state.marker_of(site.inventory.name, name)
+        if found is None:
+            raise Permanent(foreign(site, node, state))
         if bool(found.replace) is not undo:
             return found.replace, False
         token = "" if undo else run
@@ -94,20 +95,14 @@ def vm_now(site: Site, node: Node, hypervisor: Hypervisor, cancel: Cancel) -> Vm
     if isinstance(found, CannotTell):
         raise Permanent(Diagnostic("CANNOT_TELL", found.reason, node.name))
     if isinstance(found, Elsewhere):
-        raise Permanent(foreign(site, node, f"{found.name} ({found.kind} on {found.node})"))
+        raise Permanent(foreign(site, node, found))
     return found
 
 
-def foreign(site: Site, node: Node, owner: str, remedy: str = "") -> Diagnostic:
+def foreign(site: Site, node: Node, state: VmState | Elsewhere, remedy: str = "") -> Diagnostic:
     """Return the problem of a number that belongs to something else."""
-    return Diagnostic(
-        "VMID_TAKEN_FOREIGN",
-        f"VMID {node.vmid} of {node.name} belongs to {owner}",
-        node.name,
-        source=site.inventory.source(("nodes", node.name)),
-        untouched="It was left as it is.",
-        remedy=remedy or f"Give {node.name} another vmid, or provision import {file_of(site)} {node.name}",
-    )
+    source = site.inventory.source(("nodes", node.name))
+    return taken(names.vmid(site.inventory, node), node.name, state, source, remedy)
 
 
 def write_config(

@@ -1,1 +1,1 @@
-"""Typed views over snapshots."""
+"""Typed views over snapshots: one reader of each answer, for roles and rules alike."""

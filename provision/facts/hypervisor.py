@@ -1,76 +1,77 @@
-"""What roles and rules know of a hypervisor beyond a host: cards, groups, IOMMU, storages, bridges."""
+"""What a hypervisor's host said beyond what any host says, as roles and rules read it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from provision.resources.contracts import CannotTell, Snapshot
-from provision.resources.host.pci import (
-    IommuState,
-    IommuStatus,
-    ModuleCandidates,
-    PciFunction,
-    PciFunctions,
-)
+from provision.facts.host import HostFacts
+from provision.resources.contracts import CannotTell
+from provision.resources.host.pci import IommuState, IommuStatus, ModuleCandidates
 from provision.resources.host.query_file import FileText
-from provision.resources.host.query_system import Bridge, Bridges
+from provision.resources.host.query_system import Bridges
+from provision.resources.host.shell import Shell
 
-STORAGE_CFG = FileText("/etc/pve/storage.cfg")
+STORAGES = FileText("/etc/pve/storage.cfg")
+VM_DEVICES = Shell("grep -sHE '^(net|hostpci)[0-9]+:' /etc/pve/nodes/*/qemu-server/*.conf || true")
+"""Devices of all VMs in one line each: also of those that the inventory does not know."""
 
-
-def hypervisor_questions(slots: Iterable[str]) -> tuple[Any, ...]:
-    """Return the questions behind HypervisorFacts.
-
-    Args:
-        slots: PCI addresses of the declared cards.
-    """
-    cards = tuple(ModuleCandidates(each) for each in dict.fromkeys(slots))
-    pci = (PciFunctions(), IommuState()) if cards else ()
-    return (*pci, *cards, STORAGE_CFG, Bridges())
+_SECTION = re.compile(r"([a-z0-9]+):\s+(\S+)\s*")
+_DEVICE = re.compile(r".*/([0-9]+)\.conf:(\w+): ?(.*)")
 
 
 @dataclass(frozen=True, slots=True)
-class HypervisorFacts:
-    """What a hypervisor has.
+class VmDevice:
+    """A network or PCI device in a VM's configuration: `net0` or `hostpci0`, and its property string."""
 
-    Args:
-        functions: all PCI functions; None when they could not be read.
-        candidates: for each declared card (class code, module) of every kernel, or why it cannot be told.
-        iommu: state of the IOMMU; None when it could not be read.
-        storage_cfg: content of /etc/pve/storage.cfg, empty when there is none.
-        bridges: network bridges.
-    """
-
-    functions: tuple[PciFunction, ...] | None = None
-    candidates: Mapping[str, frozenset[tuple[str, str]] | CannotTell] = field(default_factory=dict)
-    iommu: IommuStatus | None = None
-    storage_cfg: str = ""
-    bridges: tuple[Bridge, ...] = ()
-
-    def card(self, slot: str) -> tuple[PciFunction, ...]:
-        """Return the functions of a card."""
-        return tuple(each for each in self.functions or () if slot in (each.address, each.slot))
-
-    def bridge(self, name: str) -> Bridge | None:
-        """Return a bridge by its name."""
-        return next((each for each in self.bridges if each.name == name), None)
+    vmid: int
+    key: str
+    value: str
 
 
-def hypervisor_facts(seen: Snapshot) -> HypervisorFacts:
-    """Return the facts of a hypervisor; questions that were not asked count as not answered."""
-    functions, iommu = seen.answers.get(PciFunctions()), seen.answers.get(IommuState())
-    storage, bridges = seen.answers.get(STORAGE_CFG), seen.answers.get(Bridges())
-    candidates = {
-        query.slot: answer
-        for query, answer in seen.answers.items()
-        if isinstance(query, ModuleCandidates) and isinstance(answer, frozenset | CannotTell)
-    }
-    return HypervisorFacts(
-        functions if isinstance(functions, tuple) else None,
-        candidates,
-        iommu if isinstance(iommu, IommuStatus) else None,
-        storage.decode("utf-8", "replace") if isinstance(storage, bytes) else "",
-        bridges if isinstance(bridges, tuple) else (),
-    )
+class HypervisorFacts(HostFacts):
+    """The facts of a hypervisor's host."""
+
+    __slots__ = ()
+
+    @property
+    def iommu(self) -> IommuStatus | CannotTell:
+        """State of the IOMMU: IommuState."""
+        return self.told(IommuState(), IommuStatus)
+
+    def modules(self, address: str) -> frozenset[tuple[str, str]] | CannotTell:
+        """Return class code and module of what would drive a card, in any kernel: ModuleCandidates."""
+        return self.told(ModuleCandidates(address), frozenset)
+
+    @property
+    def bridges(self) -> tuple[str, ...]:
+        """Names of the network bridges, none when they are not known: Bridges."""
+        answer = self.told(Bridges(), tuple)
+        return () if isinstance(answer, CannotTell) else answer
+
+    @property
+    def storages(self) -> Mapping[str, Mapping[str, str]] | CannotTell:
+        """Keys of each storage by its name, `type` among them: STORAGES.
+
+        Source: pve-storage, `PVE/SectionConfig.pm`: sections `TYPE: NAME` with indented keys.
+        """
+        text = self.text(STORAGES)
+        if isinstance(text, CannotTell):
+            return text
+        found: dict[str, dict[str, str]] = {}
+        section: dict[str, str] = {}
+        for line in text.splitlines():
+            head = _SECTION.fullmatch(line)
+            if head is not None:
+                section = found.setdefault(head[2], {"type": head[1]})
+            elif line[:1] in {"\t", " "} and line.strip():
+                key, _, value = line.strip().partition(" ")
+                section[key] = value.strip()
+        return found
+
+    @property
+    def vm_devices(self) -> tuple[VmDevice, ...]:
+        """Network and PCI devices of all VMs of the cluster, none when they are not known: VM_DEVICES."""
+        rows = map(_DEVICE.fullmatch, self.output(VM_DEVICES).splitlines())
+        return tuple(VmDevice(int(row[1]), row[2], row[3].strip()) for row in rows if row is not None)

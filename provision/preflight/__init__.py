@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from provision.facts.host import MACHINE_ID
 from provision.inventory import Inventory
 from provision.preflight import controller
 from provision.preflight.model import CannotTellYet, Rule, Site
@@ -56,7 +57,7 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
         found |= hypervisors.evidence(inventory)
     for subject in (*inventory.hypervisors, *inventory.nodes):
         system = names.ssh(subject)
-        found[system] = (controller.MACHINE, *found.get(system, ()))
+        found[system] = (MACHINE_ID, *found.get(system, ()))
     return found
 
 

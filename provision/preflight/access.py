@@ -42,7 +42,7 @@ def missing(site: Site) -> list[Finding]:
     """Refuse a token that lacks what this plan needs: its lists are empty instead of refused."""
     found: list[Finding] = []
     for hypervisor, nodes in site.hypervisors():
-        rights = site.rights(hypervisor)
+        rights = site.api(hypervisor).rights
         if isinstance(rights, CannotTell):
             if nodes:
                 found.append(CannotTellYet(f"rights on {hypervisor.name}: {rights.reason}", hypervisor.name))

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.preflight.model import CannotTellYet, Finding, Rule, Site
 from provision.resources.contracts import CannotTell
-from provision.resources.host.pci import IommuState, IommuStatus, PciFunction, PciFunctions
-from provision.resources.host.query_file import FileText
-from provision.resources.host.shell import Shell, ShellResult
+from provision.resources.host.pci import PciFunction
 from provision.resources.proxmox import formats
 from provision.roles import names
 from provision.roles.pci_mapping import used
 from provision.values.diagnostics import Diagnostic
 
-CMDLINE = FileText("/proc/cmdline")
-VM_FILES = Shell("grep -sHE '^(net|hostpci)[0-9]+:' /etc/pve/nodes/*/qemu-server/*.conf || true")
-"""Devices of all VMs in one line each: also of those that the inventory does not know."""
-
-_ROW = re.compile(r".*/([0-9]+)\.conf:(\w+): ?(.*)")
 _ON = ("intel_iommu=on", "amd_iommu=on", "iommu=pt")
-
-
-def _functions(site: Site, hypervisor: Hypervisor) -> tuple[PciFunction, ...] | CannotTell:
-    answer = site.answer(names.ssh(hypervisor.name), PciFunctions())
-    if isinstance(answer, CannotTell):
-        return answer
-    return tuple(each for each in answer if isinstance(each, PciFunction))
 
 
 def iommu_off(site: Site) -> list[Finding]:
@@ -35,15 +19,13 @@ def iommu_off(site: Site) -> list[Finding]:
     found: list[Finding] = []
     for hypervisor, _ in site.hypervisors():
         cards = used(site.inventory, hypervisor.name)
-        state = site.answer(names.ssh(hypervisor.name), IommuState())
-        if not cards or (isinstance(state, IommuStatus) and state.active):
+        host = site.host(hypervisor)
+        state, active = host.iommu, host.kernel_arguments
+        if not cards or (not isinstance(state, CannotTell) and state.active):
             continue
-        if not isinstance(state, IommuStatus):
-            reason = state.reason if isinstance(state, CannotTell) else "no answer"
-            found.append(CannotTellYet(f"IOMMU of {hypervisor.name}: {reason}", hypervisor.name))
+        if isinstance(state, CannotTell):
+            found.append(CannotTellYet(f"IOMMU of {hypervisor.name}: {state.reason}", hypervisor.name))
             continue
-        line = site.answer(names.ssh(hypervisor.name), CMDLINE)
-        active = line.decode(errors="replace").split() if isinstance(line, bytes) else []
         if not any(each in active for each in _ON):
             reason = f"the IOMMU of {hypervisor.name} is off; its kernel arguments come with this run"
             found.append(CannotTellYet(reason, hypervisor.name))
@@ -66,7 +48,7 @@ def group_shared(site: Site) -> list[Finding]:
     """Refuse a card whose IOMMU group holds something else: PVE would take that from the host, too."""
     found: list[Finding] = []
     for hypervisor, nodes in site.hypervisors():
-        functions = _functions(site, hypervisor)
+        functions = site.host(hypervisor).functions
         if isinstance(functions, CannotTell):
             if used(site.inventory, hypervisor.name):
                 found.append(CannotTellYet(f"IOMMU groups of {hypervisor.name}: {functions.reason}"))
@@ -106,12 +88,12 @@ def address_moved(site: Site) -> list[Finding]:
     """Refuse a card whose address shows another device than declared."""
     found: list[Finding] = []
     for hypervisor, _ in site.hypervisors():
-        functions = _functions(site, hypervisor)
+        functions = site.host(hypervisor).functions
         if isinstance(functions, CannotTell):
             continue
         for alias in used(site.inventory, hypervisor.name):
             card = hypervisor.cards[alias]
-            first = next((each for each in functions if card.address in (each.slot, each.address)), None)
+            first = next((each for each in functions if each.is_at(card.address)), None)
             if first is None and not functions:
                 continue
             if first is not None and (card.id is None or first.id == card.id):
@@ -136,9 +118,9 @@ def claimed(site: Site) -> list[Finding]:
     """Refuse a card that another VM has in its configuration while it runs; warn when it is off."""
     found: list[Finding] = []
     for hypervisor, nodes in site.hypervisors():
-        rows = devices_of(site.answer(names.ssh(hypervisor.name), VM_FILES))
+        devices = [each for each in site.host(hypervisor).vm_devices if each.key.startswith("hostpci")]
         owners = {card: node for node in nodes for card in node.gpus}
-        entries = site.vm_list(hypervisor)
+        entries = site.api(hypervisor).vms
         running = (
             {each.vmid for each in entries if each.status == "running"}
             if isinstance(entries, tuple)
@@ -148,36 +130,25 @@ def claimed(site: Site) -> list[Finding]:
             owner = owners[alias]
             card = hypervisor.cards[alias]
             mapping = names.mapping(site.inventory, alias)
-            for vmid, key, text in rows:
-                if not key.startswith("hostpci") or vmid == owner.vmid or vmid not in running:
+            for each in devices:
+                if each.vmid == owner.vmid or each.vmid not in running:
                     continue
-                parts = formats.normal(text, formats.HOSTPCI)
+                parts = formats.normal(each.value, formats.HOSTPCI)
                 host = parts.get("host", "").removeprefix("0000:").partition(".")[0]
                 if parts.get("mapping") != mapping and host != card.address.removeprefix("0000:"):
                     continue
                 found.append(
                     Diagnostic(
                         "GPU_CLAIMED_BY_OTHER_VM",
-                        f"card {alias} is in use by VM {vmid}, which runs",
+                        f"card {alias} is in use by VM {each.vmid}, which runs",
                         owner.name,
-                        evidence=(f"{vmid}.conf: {key}: {text}",),
+                        evidence=(f"{each.vmid}.conf: {each.key}: {each.value}",),
                         source=site.inventory.source(("nodes", owner.name, "gpus")),
                         untouched="Nothing was changed.",
-                        remedy=f"Stop VM {vmid} or take the card from it: qm set {vmid} --delete {key}",
+                        remedy=f"Stop VM {each.vmid} or take the card from it:"
+                        f" qm set {each.vmid} --delete {each.key}",
                     )
                 )
-    return found
-
-
-def devices_of(answer: object) -> list[tuple[int, str, str]]:
-    """Return VMID, key and property string of all VMs' network and PCI devices."""
-    if not isinstance(answer, ShellResult):
-        return []
-    found: list[tuple[int, str, str]] = []
-    for line in answer.stdout.decode(errors="replace").splitlines():
-        match = _ROW.fullmatch(line)
-        if match is not None:
-            found.append((int(match[1]), match[2], match[3].strip()))
     return found
 
 

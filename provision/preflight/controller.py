@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from provision.facts.host import HostFacts
 from provision.inventory import Inventory
-from provision.preflight.model import Finding, Rule, Site, text_of
+from provision.preflight.model import Finding, Rule, Site
 from provision.resources.contracts import Snapshot
-from provision.resources.host.query_file import FileText
 from provision.roles import names
 from provision.values.diagnostics import Diagnostic, Severity
 
-MACHINE = FileText("/etc/machine-id")
 CODE = "CONTROLLER_ON_TARGET"
 
 
@@ -47,12 +46,13 @@ def home(
 
 def _home(site: Site, own: str | None) -> list[str]:
     machine = own if own is not None else _machine_id()
-    found = []
-    for subject in (*site.inventory.hypervisors, *site.inventory.nodes):
-        answer = text_of(site.answer(names.ssh(subject), MACHINE))
-        if machine and isinstance(answer, str) and answer.strip() == machine:
-            found.append(subject)
-    return found
+    if not machine:
+        return []
+    return [
+        subject
+        for subject in (*site.inventory.hypervisors, *site.inventory.nodes)
+        if HostFacts(site.seen(names.ssh(subject))).machine_id == machine
+    ]
 
 
 def _machine_id() -> str:

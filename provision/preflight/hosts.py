@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
-from provision.preflight.model import CannotTellYet, Finding, Rule, Site, text_of
+from provision.preflight.access import downloads
+from provision.preflight.model import CannotTellYet, Finding, Rule, Site
 from provision.resources.contracts import CannotTell
-from provision.resources.host.query_file import FileText
-from provision.resources.host.query_system import Bridge, Bridges
-from provision.resources.proxmox.image import ImageFile
-from provision.resources.proxmox.storage_cfg import STORAGES, storages_of
-from provision.roles import names
 from provision.values.diagnostics import Diagnostic
 from provision.values.units import format_size
-
-MEMINFO = FileText("/proc/meminfo")
-ONLINE = FileText("/sys/devices/system/cpu/online")
 
 
 def memory(site: Site) -> list[Finding]:
@@ -25,8 +16,7 @@ def memory(site: Site) -> list[Finding]:
         wanted = {node.name: node.memory for node in nodes if node.memory and node.power_state != "stopped"}
         if not wanted:
             continue
-        total = host_memory(text_of(site.answer(names.ssh(hypervisor.name), MEMINFO)))
-        entries = site.vm_list(hypervisor)
+        total, entries = site.host(hypervisor).memory, site.api(hypervisor).vms
         if isinstance(total, CannotTell) or isinstance(entries, CannotTell):
             reason = total.reason if isinstance(total, CannotTell) else "no VM list"
             found.append(CannotTellYet(f"memory of {hypervisor.name}: {reason}", hypervisor.name))
@@ -57,19 +47,11 @@ def memory(site: Site) -> list[Finding]:
     return found
 
 
-def host_memory(meminfo: str | CannotTell) -> int | CannotTell:
-    """Return MiB of memory from /proc/meminfo."""
-    if isinstance(meminfo, CannotTell):
-        return meminfo
-    match = re.search(r"^MemTotal:\s+([0-9]+) kB", meminfo, re.MULTILINE)
-    return int(match[1]) // 1024 if match else CannotTell("no MemTotal")
-
-
 def cores(site: Site) -> list[Finding]:
     """Refuse VMs with more processors than the host: PVE would refuse their start."""
     found: list[Finding] = []
     for hypervisor, nodes in site.hypervisors():
-        have = count_of(text_of(site.answer(names.ssh(hypervisor.name), ONLINE)))
+        have = site.host(hypervisor).processors
         if isinstance(have, CannotTell):
             continue
         for node in nodes:
@@ -88,36 +70,18 @@ def cores(site: Site) -> list[Finding]:
     return found
 
 
-def count_of(ranges: str | CannotTell) -> int | CannotTell:
-    """Return how many processors a list of ranges names (`0-3,8`)."""
-    if isinstance(ranges, CannotTell):
-        return ranges
-    total = 0
-    for part in ranges.strip().split(","):
-        first, _, last = part.partition("-")
-        if not first.isdecimal():
-            return CannotTell("no list of processors")
-        total += int(last or first) - int(first) + 1
-    return total
-
-
 def storages(site: Site) -> list[Finding]:
     """Refuse storages without the content type that is needed now."""
     found: list[Finding] = []
     for hypervisor, nodes in site.hypervisors():
-        known = storages_of(site.answer(names.ssh(hypervisor.name), STORAGES))
+        known = site.host(hypervisor).storages
         if isinstance(known, CannotTell) or not known:
             continue
         born = [node for node in nodes if node.image is not None and site.vm(hypervisor, node) is None]
-        downloads = [
-            each
-            for each in site.of_kind(ImageFile)
-            if each.system == names.api(hypervisor.name) and not each.absent and site.changes(each)
-        ]
         needs = []
         if born:
             needs.append(("STORAGE_NO_SNIPPETS", hypervisor.storage.snippets, "snippets"))
-        if downloads:
+        if downloads(site, hypervisor):
             needs.append(("STORAGE_NO_IMPORT", hypervisor.storage.images, "import"))
         for code, storage, content in needs:
             section = known.get(storage)
@@ -145,10 +109,7 @@ def bridges(site: Site) -> list[Finding]:
     """Refuse bridges that the host does not have: PVE would only notice at the VM's start."""
     found: list[Finding] = []
     for hypervisor, nodes in site.hypervisors():
-        answer = site.answer(names.ssh(hypervisor.name), Bridges())
-        known = (
-            {each.name for each in answer if isinstance(each, Bridge)} if isinstance(answer, tuple) else set()
-        )
+        known = site.host(hypervisor).bridges
         if not known:
             continue  # a host without any bridge runs no VM network of its own: nothing to compare with
         for node in nodes:

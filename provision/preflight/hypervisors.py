@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from provision.facts.host import MEMORY, PROCESSORS
+from provision.facts.hypervisor import STORAGES, VM_DEVICES
 from provision.inventory import Inventory
 from provision.preflight import access, cards, hosts, network, vms
 from provision.preflight.model import Rule
 from provision.resources.host.pci import IommuState, PciFunctions
+from provision.resources.host.query_kernel import CMDLINE
 from provision.resources.host.query_system import Bridges
-from provision.resources.proxmox.queries import Mappings, Permissions, VmConfig, VmList
-from provision.resources.proxmox.storage_cfg import STORAGES
+from provision.resources.proxmox.queries import Permissions, VmConfig, VmList
 from provision.roles import names
 from provision.roles.pci_mapping import used
 
@@ -24,11 +26,10 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
         nodes = names.nodes_of(inventory, hypervisor.name)
         host: list[Any] = []
         if nodes:
-            host += [hosts.MEMINFO, hosts.ONLINE, STORAGES, Bridges(), cards.VM_FILES]
-            vms_asked = tuple(VmConfig(node.vmid) for node in nodes if node.vmid is not None)
-            found[names.api(hypervisor.name)] = (Permissions(), VmList(), *vms_asked)
+            host += [MEMORY, PROCESSORS, STORAGES, Bridges(), VM_DEVICES]
+            own = tuple(VmConfig(node.vmid) for node in nodes if node.manage and node.vmid is not None)
+            found[names.api(hypervisor.name)] = (Permissions(), VmList(), *own)
         if used(inventory, hypervisor.name):
-            host += [PciFunctions(), IommuState(), cards.CMDLINE]
-            found[names.api(hypervisor.name)] += (Mappings(),)
+            host += [PciFunctions(), IommuState(), CMDLINE]
         found[names.ssh(hypervisor.name)] = tuple(host)
     return found

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from provision.facts.hypervisor import HypervisorFacts
 from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
@@ -14,7 +15,8 @@ from provision.roles import names
 from provision.values.diagnostics import Diagnostic, Severity
 
 if TYPE_CHECKING:
-    from provision.resources.proxmox.queries import Rights, VmEntry, VmState
+    from provision.facts.api import ApiFacts
+    from provision.resources.proxmox.queries import VmState
 
 R = TypeVar("R")
 
@@ -63,12 +65,9 @@ class Site:
     snapshots: Mapping[str, Snapshot]
     resources: Sequence[Resource]
 
-    def answer(self, system: str, query: Any) -> Any:
-        """Return an answer, or CannotTell when the system is silent or was not asked."""
-        seen = self.snapshots.get(system)
-        if seen is None:
-            return CannotTell(f"{system} has not answered")
-        return seen.answers.get(query, CannotTell(f"{system} was not asked"))
+    def seen(self, system: str) -> Snapshot | CannotTell:
+        """Return the answers of a system, or CannotTell when it is silent."""
+        return self.snapshots.get(system, CannotTell(f"{system} has not answered"))
 
     def of_kind(self, cls: type[R]) -> Iterator[R]:
         """Yield the resources of one class."""
@@ -96,35 +95,18 @@ class Site:
             nodes = tuple(node for node in names.nodes_of(self.inventory, each.name) if node.manage)
             yield each, nodes
 
-    def vm_list(self, hypervisor: Hypervisor) -> tuple[VmEntry, ...] | CannotTell:
-        """Return the VMs and containers that a hypervisor's API lists."""
-        from provision.resources.proxmox.queries import VmList  # noqa: PLC0415 - slow, see rules()
+    def host(self, hypervisor: Hypervisor) -> HypervisorFacts:
+        """Return what a hypervisor's host said."""
+        return HypervisorFacts(self.seen(names.ssh(hypervisor.name)))
 
-        found = self.answer(names.api(hypervisor.name), VmList())
-        return found if isinstance(found, tuple | CannotTell) else CannotTell("no VM list")
+    def api(self, hypervisor: Hypervisor) -> ApiFacts:
+        """Return what a hypervisor's API said."""
+        from provision.facts.api import ApiFacts  # noqa: PLC0415 - slow, see rules()
+
+        return ApiFacts(self.seen(names.api(hypervisor.name)))
 
     def vm(self, hypervisor: Hypervisor, node: Node) -> VmState | None:
         """Return a node's own VM, if it is there."""
-        from provision.resources.proxmox.queries import VmConfig, VmState  # noqa: PLC0415 - slow, see rules()
-
-        if node.vmid is None:
-            return None
-        found = self.answer(names.api(hypervisor.name), VmConfig(node.vmid))
-        ours = isinstance(found, VmState) and names.is_marked(self.inventory, node, found.marker)
+        found = self.api(hypervisor).vm(node.vmid) if node.vmid is not None else None
+        ours = found is not None and found.marker_of(self.inventory.name, node.name) is not None
         return found if ours else None
-
-    def rights(self, hypervisor: Hypervisor) -> Rights | CannotTell:
-        """Return what the token may do."""
-        from provision.resources.proxmox.queries import Permissions, Rights  # noqa: PLC0415 - slow, see rules()
-
-        found = self.answer(names.api(hypervisor.name), Permissions())
-        return found if isinstance(found, Rights | CannotTell) else CannotTell("no permissions")
-
-
-def text_of(answer: Any) -> str | CannotTell:
-    """Return the text of a file that was asked for; one that is missing cannot tell."""
-    if isinstance(answer, CannotTell):
-        return answer
-    if isinstance(answer, bytes):
-        return answer.decode(errors="replace")
-    return CannotTell("there is no such file")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from provision.preflight.cards import VM_FILES, devices_of
 from provision.preflight.model import Finding, Rule, Site
 from provision.resources.dhcp.dnsmasq import DnsmasqReservation
 from provision.resources.proxmox import formats
-from provision.roles import macs, names
+from provision.roles import macs
 from provision.values.diagnostics import Diagnostic
 
 
@@ -19,10 +18,10 @@ def mac_duplicate(site: Site) -> list[Finding]:
             for at in range(len(node.nics)):
                 mac = macs.of_node(site.inventory, node, at, site.vm(hypervisor, node))
                 holders.setdefault(mac, {})[f"net{at} of {node.name}"] = node.name
-        for vmid, key, text in devices_of(site.answer(names.ssh(hypervisor.name), VM_FILES)):
-            if key.startswith("net") and vmid not in own:
-                mac = formats.normal(text, formats.NET).get("macaddr", "")
-                holders.setdefault(mac, {})[f"{key} of VM {vmid}"] = ""
+        for each in site.host(hypervisor).vm_devices:
+            if each.key.startswith("net") and each.vmid not in own:
+                mac = formats.normal(each.value, formats.NET).get("macaddr", "")
+                holders.setdefault(mac, {})[f"{each.key} of VM {each.vmid}"] = ""
     found: list[Finding] = []
     for mac, devices in holders.items():
         ours = [node for node in devices.values() if node]

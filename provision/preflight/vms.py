@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from provision.facts.api import ApiFacts
 from provision.preflight.model import Finding, Rule, Site
 from provision.resources.contracts import CannotTell, Op
-from provision.resources.proxmox.queries import VmConfig, VmState, vm_seen
+from provision.resources.proxmox.queries import vm_seen
 from provision.resources.proxmox.vm import Vm
 from provision.resources.proxmox.vm_life import VmAbsent, VmMarker, VmPower
 from provision.roles import names
@@ -67,8 +68,8 @@ def locked(site: Site) -> list[Finding]:
     ]
     held: dict[tuple[str, int], Diagnostic] = {}
     for each in wanted:
-        state = site.answer(each.system, VmConfig(each.vmid))
-        if not isinstance(state, VmState) or not state.lock or state.marker is None:
+        state = ApiFacts(site.seen(each.system)).vm(each.vmid)
+        if state is None or not state.lock or state.marker is None:
             continue
         if all(change.op is Op.ATTENTION for change in site.changes(each)):
             continue
@@ -91,7 +92,7 @@ def management_path(site: Site) -> list[Finding]:
         if not power.console or power.wanted != "running" or not site.changes(power):
             continue
         hypervisor = power.system.removesuffix("/api")
-        rights = site.rights(site.inventory.hypervisors[hypervisor])
+        rights = site.api(site.inventory.hypervisors[hypervisor]).rights
         host = site.snapshots.get(names.ssh(hypervisor))
         ways = {"SSH": host is not None, "web API": not isinstance(rights, CannotTell)}
         closed = [way for way, is_open in ways.items() if not is_open]

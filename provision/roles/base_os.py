@@ -6,28 +6,29 @@ What is unset is unmanaged. Packages come before what needs them; the clock come
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+from provision.facts.host import HostFacts
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.node import Node
-from provision.resources.contracts import Resource, Snapshot
+from provision.resources.contracts import Resource
 from provision.resources.host.file import authorized_keys
 from provision.resources.host.filesystem import RootFilesystem
-from provision.resources.host.package import Package, PackageState, PackageStatus
-from provision.resources.host.query_system import ClockState, ClockStatus
+from provision.resources.host.package import Package, PackageState
+from provision.resources.host.query_system import ClockState
 from provision.resources.host.sysctl import Sysctl
 from provision.resources.host.system import Hostname, SwapIsOff, TimeSync, Timezone
 from provision.roles import names
 from provision.roles.contracts import Context
+from provision.roles.public_keys import public_key
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import UsageError
 
 NEEDS = ("virtual_machine", "first_contact")
 NEW_BOOT = False
 
-_CHRONY = PackageState("chrony")
-_TIMESYNCD = PackageState("systemd-timesyncd")
+_CHRONY = "chrony"
+_TIMESYNCD = "systemd-timesyncd"
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -50,8 +51,8 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask, where time servers or chrony are declared, which daemon there is and whose clock it is."""
     node = inventory.nodes[subject.name]
-    asked = (ClockState(), _CHRONY, _TIMESYNCD) if node.ntp is not None or "chrony" in node.packages else ()
-    return {names.ssh(node.name): asked}
+    asked = (ClockState(), PackageState(_CHRONY), PackageState(_TIMESYNCD))
+    return {names.ssh(node.name): asked if node.ntp is not None or _CHRONY in node.packages else ()}
 
 
 def resources(context: Context) -> tuple[Resource, ...]:
@@ -66,9 +67,10 @@ def resources(context: Context) -> tuple[Resource, ...]:
         found.append(Hostname(system, node.managed_hostname, source=source))
     if node.grows_root:
         found.append(RootFilesystem(system, source=inventory.source((*where, "grow_root"))))
-    daemon = _daemon(node, context.seen(system))
+    facts = HostFacts(context.seen(system))
+    daemon = _daemon(node, facts)
     source = inventory.source((*where, "packages"))
-    found += _packages(node, daemon, context.seen(system), source)
+    found += _packages(node, daemon, facts, source)
     if node.timezone:
         found.append(Timezone(system, node.timezone, source=inventory.source((*where, "timezone"))))
     if daemon:
@@ -82,30 +84,26 @@ def resources(context: Context) -> tuple[Resource, ...]:
     return tuple(found)
 
 
-def _packages(node: Node, daemon: str, seen: Snapshot, source: Source | None) -> Iterator[Package]:
+def _packages(node: Node, daemon: str, facts: HostFacts, source: Source | None) -> Iterator[Package]:
     """Yield what is installed; Debian has one time daemon at a time: for chrony the other one goes."""
     system = names.ssh(node.name)
     wanted = dict.fromkeys(node.packages)
     if daemon == "chrony":
-        wanted["chrony"] = None
+        wanted[_CHRONY] = None
     if node.timezone:
         wanted["tzdata"] = None
-    timesyncd = seen.answers.get(_TIMESYNCD)
-    if "chrony" in wanted and isinstance(timesyncd, PackageStatus) and timesyncd.installed:
-        yield Package(system, (_TIMESYNCD.name,), absent=True, source=source)
+    if _CHRONY in wanted and facts.has_package(_TIMESYNCD):
+        yield Package(system, (_TIMESYNCD,), absent=True, source=source)
     if wanted:
         yield Package(system, tuple(wanted), source=source)
 
 
-def _daemon(node: Node, seen: Snapshot) -> str:
+def _daemon(node: Node, facts: HostFacts) -> str:
     """Return the time daemon: the one that is there, else chrony; empty where none is wanted."""
-    clock = seen.answers.get(ClockState())
-    if node.ntp is None or (isinstance(clock, ClockStatus) and clock.container):
+    if node.ntp is None or facts.container:
         return ""  # a container's clock is its machine's
-    chrony, timesyncd = seen.answers.get(_CHRONY), seen.answers.get(_TIMESYNCD)
-    if "chrony" in node.packages or (isinstance(chrony, PackageStatus) and chrony.installed):
-        return "chrony"
-    return "timesyncd" if isinstance(timesyncd, PackageStatus) and timesyncd.installed else "chrony"
+    other = facts.has_package(_TIMESYNCD) and not facts.has_package(_CHRONY)
+    return "timesyncd" if other and _CHRONY not in node.packages else "chrony"
 
 
 def _keys(inventory: Inventory, node: Node, system: str) -> tuple[Resource, ...]:
@@ -127,19 +125,5 @@ def _keys(inventory: Inventory, node: Node, system: str) -> tuple[Resource, ...]
                 remedy="declare access.key (its .pub beside it), or leave access.authorized_keys out",
             )
         )
-    own = _public(Path(f"{login.key}.pub"), inventory)
+    own = public_key(inventory, login.key)
     return authorized_keys(system, login.user, (own, *wanted), source=source)
-
-
-def _public(path: Path, inventory: Inventory) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        raise UsageError(
-            Diagnostic(
-                "ACCESS_KEY_PUBLIC_MISSING",
-                f"{path} cannot be read: the managed list of keys would lock provision out",
-                source=inventory.source(("access", "key")),
-                remedy=f"ssh-keygen -y -f {str(path).removesuffix('.pub')} > {path}",
-            )
-        ) from None

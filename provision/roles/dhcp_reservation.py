@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from provision.facts.host import HostFacts
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
@@ -117,8 +118,8 @@ def wanted_of(context: Context, node: Node) -> Reservation:
     inventory = context.inventory
     seen = context.seen(names.api(str(node.hypervisor)))
     state = vm_state(seen, names.vmid(inventory, node))
-    state = state if state is not None and names.is_marked(inventory, node, state.marker) else None
-    mac = macs.of_node(inventory, node, 0, state)
+    ours = state is not None and state.marker_of(inventory.name, node.name) is not None
+    mac = macs.of_node(inventory, node, 0, state if ours else None)
     return Reservation(fold_mac(mac), node.address, node.managed_hostname or node.name)
 
 
@@ -163,8 +164,8 @@ def _own(context: Context, hypervisor: Hypervisor) -> tuple[Reservation, ...]:
     """Return the hypervisor's own reservation, once its MAC is known."""
     mac = hypervisor.mac or ""
     if not mac:
-        answer = context.seen(names.ssh(hypervisor.name)).answers.get(_bridge(hypervisor))
-        mac = answer.decode(errors="replace").strip() if isinstance(answer, bytes) else ""
+        text = HostFacts(context.seen(names.ssh(hypervisor.name))).text(_bridge(hypervisor))
+        mac = "" if isinstance(text, CannotTell) else text.strip()
     return (Reservation(fold_mac(mac), hypervisor.address, hypervisor.name),) if mac else ()
 
 

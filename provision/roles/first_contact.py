@@ -47,12 +47,12 @@ def resources(context: Context) -> tuple[Resource, ...]:
     system = names.api(hypervisor.name)
     vmid = names.vmid(inventory, node)
     state = vm_state(context.seen(system), vmid)
-    marker = state.marker if state is not None else None
+    marker = state.marker_of(inventory.name, node.name) if state is not None else None
     source = inventory.source(("nodes", node.name))
     host = names.ssh(hypervisor.name)
     path = snippets.path(inventory, hypervisor, node, context.seen(host))
     volume = names.snippet_volume(inventory, hypervisor, node)
-    if marker is None or not names.is_marked(inventory, node, marker):
+    if marker is None:
         return ()  # not there, or not ours: the role `virtual_machine` says so
     gone = SnippetGone(host, path, source=source)
     settled = VmMarker(system, hypervisor.node_name, vmid, marker.settled(), snippet=volume, source=source)

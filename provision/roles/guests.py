@@ -39,9 +39,9 @@ def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint
         return NotThere(f"{node.name} does not exist yet")
     if isinstance(state, CannotTell):
         return NotThere(f"cannot tell whether {node.name} exists: {state.reason}", late=False)
-    marker = state.marker if isinstance(state, VmState) else None
-    if marker is None or isinstance(state, Elsewhere) or not names.is_marked(inventory, node, marker):
-        return NotThere(f"VMID {node.vmid} of {node.name} belongs to {state.name}", late=False)
+    marker = state.marker_of(inventory.name, node.name) if isinstance(state, VmState) else None
+    if marker is None or isinstance(state, Elsewhere):
+        return NotThere(f"VMID {node.vmid} of {node.name} belongs to {state.owner}", late=False)
     if not state.running:
         return _off(node, by_hand=not marker.first_key and marker.owes != START)
     # A guest that has been up for long is not waited for as if it booted.

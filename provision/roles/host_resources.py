@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from provision.facts.host import HostFacts
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.host_resources import (
     CommandResource,
@@ -41,7 +42,7 @@ NEW_BOOT = False
 HOSTS = "/etc/hosts"
 HOSTS_TEMPLATE = "/etc/cloud/templates/hosts.debian.tmpl"
 """What cloud-init makes /etc/hosts from at each boot, on Debian and Ubuntu (cloud-init, update_etc_hosts)."""
-MADE_BY_CLOUD_INIT = b"manage_etc_hosts"
+MADE_BY_CLOUD_INIT = "manage_etc_hosts"
 """Stands in the file that cloud-init made; Proxmox VE's user data asks it to."""
 
 
@@ -103,8 +104,8 @@ def resources(context: Context) -> tuple[Resource, ...]:
 
 def _lasting(found: list[Resource], context: Context) -> Iterator[Resource]:
     """Yield the resources; what is of /etc/hosts goes into what that is made from at each boot, too."""
-    seen = context.seen(names.ssh(context.subject.name)).answers.get(FileText(HOSTS))
-    made = isinstance(seen, bytes) and MADE_BY_CLOUD_INIT in seen
+    text = HostFacts(context.seen(names.ssh(context.subject.name))).text(FileText(HOSTS))
+    made = isinstance(text, str) and MADE_BY_CLOUD_INIT in text
     for each in found:
         if made and isinstance(each, File | FileLine) and each.path == HOSTS:
             yield replace(each, path=HOSTS_TEMPLATE)

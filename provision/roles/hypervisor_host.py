@@ -8,17 +8,17 @@ it at the VM's start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from provision.facts.host import HOST_FACTS, host_facts
-from provision.facts.hypervisor import HypervisorFacts, hypervisor_facts, hypervisor_questions
+from provision.facts.host import HostFacts
+from provision.facts.hypervisor import HypervisorFacts
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Card, Hypervisor
 from provision.resources.contracts import CannotTell, Resource
 from provision.resources.host.kernel import LOADERS, KernelArguments, ModprobeBlacklist
-from provision.resources.host.pci import CardUnbound
-from provision.resources.host.query_kernel import BootState, module_name, united_arguments
+from provision.resources.host.pci import CardUnbound, IommuState, ModuleCandidates, PciFunctions
+from provision.resources.host.query_kernel import CMDLINE, BootLoader, module_name, united_arguments
 from provision.roles import names
 from provision.roles.contracts import Context
 from provision.roles.hosts import reboot_of
@@ -68,13 +68,11 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
-    """Ask for the boot loader, and for cards, groups and candidate modules."""
+    """Ask for the boot loader and, where there are cards, for these, their drivers and the IOMMU."""
     host = inventory.hypervisors[subject.name]
-    return {names.ssh(host.name): (*HOST_FACTS, *hypervisor_questions(_slots(host)))}
-
-
-def _slots(host: Hypervisor) -> tuple[str, ...]:
-    return tuple(card.address for card in host.cards.values())
+    cards = tuple(ModuleCandidates(card.address) for card in host.cards.values())
+    about_cards = (CMDLINE, IommuState(), PciFunctions(), *cards) if cards else ()
+    return {names.ssh(host.name): (BootLoader(), *about_cards)}
 
 
 def resources(context: Context) -> tuple[Resource, ...]:
@@ -82,14 +80,14 @@ def resources(context: Context) -> tuple[Resource, ...]:
     inventory, subject = context.inventory, context.subject
     host = inventory.hypervisors[subject.name]
     system = names.ssh(host.name)
-    seen = context.seen(system)
-    modules, wanted = _modules(context, host), _arguments(context, host)
+    facts = HypervisorFacts(context.seen(system))
+    modules = _modules(context, host, facts)
+    wanted = _arguments(host, modules, facts)
     reboot = reboot_of(inventory, subject)
     source = inventory.source(("hypervisors", host.name, "cards"))
     found: list[Resource] = [ModprobeBlacklist(system, BLACKLIST, modules, reboot, source=source)]
-    loader = host_facts(seen).loader
-    if wanted or loader in LOADERS:  # without arguments, what we added before must go
-        found.append(KernelArguments(system, wanted, loader, reboot, source=source))
+    if wanted or facts.loader in LOADERS:  # without arguments, what we added before must go
+        found.append(KernelArguments(system, wanted, facts.loader, reboot, source=source))
     for alias, card in host.cards.items():
         where = inventory.source(("hypervisors", host.name, "cards", alias))
         found.append(CardUnbound(system, card.address, wanted, reboot, source=where))
@@ -103,11 +101,11 @@ def retired(context: Context) -> tuple[Resource, ...]:
     host = context.inventory.hypervisors[context.subject.name]
     system = names.ssh(host.name)
     reboot = reboot_of(context.inventory, context.subject)
-    loader = host_facts(context.seen(system)).loader
+    facts = HypervisorFacts(context.seen(system))
     found: list[Resource] = [ModprobeBlacklist(system, BLACKLIST, ())]
-    wanted = _arguments(context, host)
-    if wanted or loader in LOADERS:
-        found.append(KernelArguments(system, wanted, loader, reboot, absent=True))
+    wanted = _arguments(host, _modules(context, host, facts), facts)
+    if wanted or facts.loader in LOADERS:
+        found.append(KernelArguments(system, wanted, facts.loader, reboot, absent=True))
     return tuple(found)
 
 
@@ -118,16 +116,15 @@ def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ..
         subject = Subject("hypervisor", host.name)
         if host.manage and not declared(inventory, subject):
             files = (each for loader in LOADERS for each in _gone(inventory, subject, loader))
-            asked = dict.fromkeys((BootState(), *(each for file in files for each in file.queries())))
+            asked = dict.fromkeys((BootLoader(), *(each for file in files for each in file.queries())))
             found[subject] = {names.ssh(host.name): tuple(asked)}
     return found
 
 
 def orphans(context: Context) -> tuple[Resource, ...]:
     """Return our files on a host that declares nothing of this role any more, as absent."""
-    return _gone(
-        context.inventory, context.subject, host_facts(context.seen(names.ssh(context.subject.name))).loader
-    )
+    facts = HostFacts(context.seen(names.ssh(context.subject.name)))
+    return _gone(context.inventory, context.subject, facts.loader)
 
 
 def _gone(inventory: Inventory, subject: Subject, loader: str) -> tuple[Resource, ...]:
@@ -138,8 +135,7 @@ def _gone(inventory: Inventory, subject: Subject, loader: str) -> tuple[Resource
     return (blacklist, KernelArguments(system, (), loader, reboot_of(inventory, subject), absent=True))
 
 
-def _modules(context: Context, host: Hypervisor) -> tuple[str, ...]:
-    facts = hypervisor_facts(context.seen(names.ssh(host.name)))
+def _modules(context: Context, host: Hypervisor, facts: HypervisorFacts) -> tuple[str, ...]:
     derived: set[str] = set()
     for alias, card in host.cards.items():
         derived |= modules_of_card(context, facts, alias, card)
@@ -153,7 +149,7 @@ def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: 
     Raises:
         Permanent: `CARD_UNREADABLE`: the host has no such card, or could not tell its modules.
     """
-    candidates = facts.candidates.get(card.address, CannotTell("the host was not asked"))
+    candidates, functions = facts.modules(card.address), facts.functions
     if isinstance(candidates, CannotTell):
         raise Permanent(
             Diagnostic(
@@ -168,32 +164,30 @@ def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: 
             )
         )
     found = {name for cls, name in candidates if cls.startswith(_CARD_CLASSES)}
-    vendors = {each.vendor for each in facts.card(card.address) if each.is_display}
-    for vendor in vendors:
+    known = () if isinstance(functions, CannotTell) else functions
+    for vendor in {each.vendor for each in known if each.is_at(card.address) and each.is_display}:
         found.update(COMPANIONS.get(vendor, ()))
     for name in tuple(found):
         found.update(FOLLOWERS.get(name, ()))
     return found
 
 
-def _arguments(context: Context, host: Hypervisor) -> tuple[str, ...]:
-    seen = context.seen(names.ssh(host.name))
-    modules = _modules(context, host)
+def _arguments(host: Hypervisor, modules: tuple[str, ...], facts: HypervisorFacts) -> tuple[str, ...]:
     found: list[str] = []
     if any(card.drives_console for card in host.cards.values()):
         found.append("nomodeset")
     if modules:
         found.append(f"modprobe.blacklist={','.join(modules)}")
-    if host.cards and _needs_intel_iommu(hypervisor_facts(seen), host_facts(seen).cmdline):
+    if host.cards and _needs_intel_iommu(facts):
         found.append(INTEL_IOMMU)
     return tuple(united_arguments(" ".join(found), host.kernel_arguments).split())
 
 
-def _needs_intel_iommu(facts: HypervisorFacts, cmdline: Iterable[str]) -> bool:
+def _needs_intel_iommu(facts: HypervisorFacts) -> bool:
     """Whether the kernel must be told to use VT-d: it does not by itself, or was told already."""
     iommu = facts.iommu
-    if iommu is None or (iommu.table or "DMAR") != "DMAR":
+    if isinstance(iommu, CannotTell) or (iommu.table or "DMAR") != "DMAR":
         return False
     if not iommu.table and iommu.cpu != "GenuineIntel":
         return False
-    return not iommu.active or INTEL_IOMMU in cmdline
+    return not iommu.active or INTEL_IOMMU in facts.kernel_arguments

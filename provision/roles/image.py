@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from provision.facts.hypervisor import STORAGES
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.resources.contracts import Resource
 from provision.resources.proxmox.image import ImageFile
 from provision.resources.proxmox.queries import Permissions, StorageContent
-from provision.resources.proxmox.storage_cfg import STORAGES
 from provision.roles import names
 from provision.roles.contracts import Context
 from provision.values.diagnostics import Diagnostic

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
-
-if TYPE_CHECKING:
-    from provision.resources.proxmox.marker import Marker
 
 ROUTER = "router"
 
@@ -35,11 +31,6 @@ def mapping(inventory: Inventory, card: str) -> str:
 def mapping_prefix(inventory: Inventory) -> str:
     """Return how the ids of this inventory's mappings begin."""
     return f"provision-{re.sub(r'[^A-Za-z0-9_-]', '-', inventory.name)}-"
-
-
-def is_marked(inventory: Inventory, node: Node, found: Marker | None) -> bool:
-    """Whether a marker is this node's."""
-    return found is not None and (found.inventory, found.node) == (inventory.name, node.name)
 
 
 def snippet_file(inventory: Inventory, node: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from provision.facts.api import ApiFacts
+from provision.facts.host import HostFacts
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
-from provision.resources.contracts import CannotTell, Resource, Snapshot
-from provision.resources.host.pci import PciFunction, PciFunctions
-from provision.resources.host.query_file import FileText
+from provision.resources.contracts import CannotTell, Resource
+from provision.resources.host.pci import PciFunctions
 from provision.resources.proxmox.mapping import PciMapping, description
 from provision.resources.proxmox.queries import Mappings, Permissions
 from provision.roles import names
@@ -27,14 +28,11 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
-    """Ask for the mappings, and for the host's PCI functions with the cards' subsystem ids."""
-    hypervisor = inventory.hypervisors[subject.name]
-    texts = [
-        each for card in used(inventory, subject.name) for each in _subsystem(hypervisor.cards[card].address)
-    ]
+    """Ask for the mappings, and for the host's PCI functions."""
+    del inventory
     return {
         names.api(subject.name): (Permissions(), Mappings()),
-        names.ssh(subject.name): (PciFunctions(), *texts),
+        names.ssh(subject.name): (PciFunctions(),),
     }
 
 
@@ -46,7 +44,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
     """
     inventory = context.inventory
     hypervisor = inventory.hypervisors[context.subject.name]
-    seen = context.seen(names.ssh(hypervisor.name))
+    host = HostFacts(context.seen(names.ssh(hypervisor.name)))
     found: list[Resource] = []
     for card in used(inventory, hypervisor.name):
         source = inventory.source(("hypervisors", hypervisor.name, "cards", card))
@@ -55,7 +53,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
                 names.api(hypervisor.name),
                 hypervisor.node_name,
                 names.mapping(inventory, card),
-                _entry(hypervisor, card, seen, source),
+                _entry(hypervisor, card, host, source),
                 inventory=inventory.name,
                 source=source,
             )
@@ -95,7 +93,7 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         for node in names.nodes_of(inventory, hypervisor.name)  # what is not managed may use its card, too
         for card in node.gpus
     }
-    seen = context.seen(names.api(hypervisor.name)).answers.get(Mappings())
+    seen = ApiFacts(context.seen(names.api(hypervisor.name))).mappings
     return tuple(
         PciMapping(
             names.api(hypervisor.name),
@@ -104,7 +102,7 @@ def orphans(context: Context) -> tuple[Resource, ...]:
             absent=True,
             source=inventory.source(("hypervisors", hypervisor.name, "cards")),
         )
-        for each in (seen if isinstance(seen, tuple) else ())
+        for each in (() if isinstance(seen, CannotTell) else seen)
         if each.name not in taken
         and each.name.startswith(names.mapping_prefix(inventory))
         and each.description == description(inventory.name)
@@ -118,20 +116,11 @@ def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for each in found if each in cards))
 
 
-def functions_of(seen: Snapshot) -> tuple[PciFunction, ...] | CannotTell:
-    """Return the PCI functions in a snapshot of a hypervisor."""
-    answer = seen.answers.get(PciFunctions(), CannotTell(f"{seen.system} was not asked"))
-    if isinstance(answer, CannotTell):
-        return answer
-    rows = answer if isinstance(answer, tuple) else ()
-    return tuple(each for each in rows if isinstance(each, PciFunction))
-
-
 def _entry(
-    hypervisor: Hypervisor, card: str, seen: Snapshot, source: Source | None
+    hypervisor: Hypervisor, card: str, host: HostFacts, source: Source | None
 ) -> tuple[tuple[str, str], ...]:
     address = hypervisor.cards[card].address
-    functions = functions_of(seen)
+    functions = host.functions
     if isinstance(functions, CannotTell):
         raise Permanent(
             Diagnostic(
@@ -141,7 +130,7 @@ def _entry(
                 source=source,
             )
         )
-    first = next((each for each in functions if address in (each.slot, each.address)), None)
+    first = next((each for each in functions if each.is_at(address)), None)
     if first is None:
         raise Permanent(
             Diagnostic(
@@ -153,21 +142,8 @@ def _entry(
             )
         )
     parts = {"path": address, "id": first.id}
-    subsystem = [_hex(seen.answers.get(each)) for each in _subsystem(address)]
-    if all(subsystem):
-        parts["subsystem-id"] = ":".join(subsystem)
+    if first.subsystem:
+        parts["subsystem-id"] = first.subsystem
     if first.group:
         parts["iommugroup"] = first.group
     return tuple(parts.items())
-
-
-def _subsystem(address: str) -> tuple[FileText, FileText]:
-    function = address if "." in address else f"{address}.0"
-    folder = f"/sys/bus/pci/devices/{function}"
-    return (FileText(f"{folder}/subsystem_vendor"), FileText(f"{folder}/subsystem_device"))
-
-
-def _hex(answer: object) -> str:
-    if not isinstance(answer, bytes):
-        return ""
-    return answer.decode(errors="replace").strip().removeprefix("0x")

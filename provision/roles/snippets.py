@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from provision.facts.hypervisor import STORAGES, HypervisorFacts
 from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.resources.contracts import CannotTell, Snapshot
 from provision.resources.host.query_file import FileState
-from provision.resources.proxmox.storage_cfg import STORAGES, storages_of
 from provision.roles import names
 
 DEFAULT = "/var/lib/vz"
@@ -36,7 +36,7 @@ def questions(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> tuple
 
 def storage_path(hypervisor: Hypervisor, seen: Snapshot) -> str:
     """Return the folder of the snippet storage; without storage.cfg, that of `local`."""
-    storages = storages_of(seen.answers.get(STORAGES))
+    storages = HypervisorFacts(seen).storages
     if isinstance(storages, CannotTell):
         return DEFAULT
     found = storages.get(hypervisor.storage.snippets, {}).get("path", "")

@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from provision.facts.api import ApiFacts
+from provision.facts.hypervisor import STORAGES
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
@@ -28,13 +30,13 @@ from provision.resources.proxmox.queries import (
     vm_seen,
     vm_state,
 )
-from provision.resources.proxmox.storage_cfg import STORAGES
 from provision.resources.proxmox.vm import Vm
 from provision.resources.proxmox.vm_life import VmAbsent, VmPower, owes_start, rebuilds
 from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.roles import macs, names, snippets
 from provision.roles.contracts import Context
 from provision.roles.image import volume_of
+from provision.roles.public_keys import public_key
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
@@ -105,10 +107,10 @@ def orphans(context: Context) -> tuple[Resource, ...]:
     inventory = context.inventory
     hypervisor = inventory.hypervisors[context.subject.name]
     seen = context.seen(names.api(hypervisor.name))
-    listed = seen.answers.get(VmList())
+    listed = ApiFacts(seen).vms
     kept = {each.vmid for each in inventory.nodes.values() if not each.manage}
     found: list[tuple[VmEntry, Marker]] = []
-    for each in listed if isinstance(listed, tuple) else ():
+    for each in () if isinstance(listed, CannotTell) else listed:
         here = each.kind == "qemu" and each.node == hypervisor.node_name
         if not here or TAG not in each.tags or each.vmid in kept:
             continue
@@ -206,7 +208,7 @@ def pair(inventory: Inventory, subject: Subject) -> tuple[Node, Hypervisor]:
 
 def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | None) -> Vm:
     inventory = context.inventory
-    seen = state.marker if state is not None else None
+    own = state.marker_of(inventory.name, node.name) if state is not None else None
     fresh = Marker(inventory.name, node.name)
     efi = node.efi_disk
     disks = hypervisor.storage.disks
@@ -215,7 +217,7 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         node=hypervisor.node_name,
         vmid=names.vmid(inventory, node),
         name=node.name,
-        marker=seen if seen and names.is_marked(inventory, node, seen) and not seen.replace else fresh,
+        marker=own if own is not None and not own.replace else fresh,
         settings=_settings(node),
         nics=tuple(
             Nic(
@@ -320,18 +322,7 @@ def _cloud_init(
 def _public_keys(inventory: Inventory, key: Path | None) -> str:
     declared_keys = list(inventory.access.authorized_keys or ())
     if key is not None:
-        public = key.with_name(f"{key.name}.pub")
-        try:
-            declared_keys.insert(0, public.expanduser().read_text().strip())
-        except OSError as error:
-            raise UsageError(
-                Diagnostic(
-                    "PUBLIC_KEY_MISSING",
-                    f"{public} cannot be read: {error.strerror}",
-                    source=inventory.source(("access", "key")),
-                    remedy=f"ssh-keygen -y -f {key} > {public}",
-                )
-            ) from None
+        declared_keys.insert(0, public_key(inventory, key))
     if not declared_keys:
         raise UsageError(
             Diagnostic(

@@ -14,8 +14,7 @@ from provision.resources.host.package import PackageState, PackageStatus
 from provision.resources.host.pci import IommuState, ModuleCandidates, PciFunction, PciFunctions
 from provision.resources.host.query_file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.resources.host.query_kernel import (
-    BootState,
-    BootStatus,
+    BootLoader,
     ModuleState,
     module_name,
     split_list,
@@ -148,11 +147,6 @@ def blacklist_of(line: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _boot(state: HostState, query: BootState) -> object:
-    del query
-    return BootStatus(state.efi, state.loader, tuple(sorted(state.kernels)), state.running, "model")
-
-
 def _pci(state: HostState, query: PciFunctions) -> object:
     del query
     found = [
@@ -164,7 +158,7 @@ def _pci(state: HostState, query: PciFunctions) -> object:
             each.driver,
             each.pci.group,
             each.pci.boot_vga,
-            each.pci.modalias,
+            each.pci.subsystem,
         )
         for each in state.functions
     ]
@@ -172,7 +166,7 @@ def _pci(state: HostState, query: PciFunctions) -> object:
 
 
 def _candidates(state: HostState, query: ModuleCandidates) -> object:
-    functions = [each for each in state.functions if query.slot in (each.pci.address, each.pci.slot)]
+    functions = [each for each in state.functions if each.pci.is_at(query.slot)]
     if not functions:
         return CannotTell(f"there is no PCI function {query.slot}")
     return frozenset((each.pci.cls, module_name(name)) for each in functions for name in each.modules)
@@ -196,7 +190,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     UnitState: _unit,
     SysctlValue: _sysctl,
     ModuleState: _module,
-    BootState: _boot,
+    BootLoader: lambda state, _: state.loader,
     PciFunctions: _pci,
     ModuleCandidates: _candidates,
     IommuState: lambda state, _: state.iommu,

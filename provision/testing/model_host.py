@@ -22,7 +22,6 @@ from provision.resources.contracts import (
 from provision.resources.host.filesystem import RootStatus
 from provision.resources.host.ops import sysctl_file
 from provision.resources.host.pci import IommuStatus, PciFunction
-from provision.resources.host.query_system import Bridge
 from provision.testing.model_answers import ANSWERS
 from provision.testing.model_ops import OperationFailedError, boot, bring_about, next_line, perform
 from provision.testing.model_state import (
@@ -322,8 +321,8 @@ def hypervisor_state(
         b"dir: local\n\tpath /var/lib/vz\n\tcontent iso,vztmpl,import,snippets\n\n"
         b"zfspool: local-zfs\n\tpool rpool/data\n\tcontent images,rootdir\n"
     )
-    state.iommu = IommuStatus(("dmar0",), 16, remapping=True, cpu="GenuineIntel", table="DMAR")
-    state.bridges = (Bridge("vmbr0", "BC:24:11:00:00:05", ("eno1",)),)
+    state.iommu = IommuStatus(("dmar0",), 16, cpu="GenuineIntel", table="DMAR")
+    state.bridges = ("vmbr0",)
     state.memory, state.cpus = 31 * 1024, 20
     state.functions = _functions({"0000:02:00": "10de:2204"} if cards is None else cards)
     state.boot_line = next_line(state)
@@ -343,7 +342,8 @@ def _functions(cards: Mapping[str, str]) -> list[ModelFunction]:
     for group, (slot, ids) in enumerate(cards.items(), 13):
         vendor, _, device = ids.partition(":")
         base = slot.partition(".")[0]
-        display = PciFunction(f"{base}.0", vendor, device, "030000", group=str(group), boot_vga=group == 13)  # noqa: PLR2004 - the first
+        first, maker = group == 13, "1458:4043"  # noqa: PLR2004 - the first
+        display = PciFunction(f"{base}.0", vendor, device, "030000", "", str(group), first, maker)
         found.append(ModelFunction(display, _MODULES.get(vendor, ())))
         if vendor == "10de":
             audio = PciFunction(f"{base}.1", vendor, "1aef", "040300", group=str(group))

@@ -10,11 +10,11 @@ from provision.resources.contracts import Pending
 from provision.resources.host.filesystem import RootStatus
 from provision.resources.host.pci import IommuStatus, PciFunction
 from provision.resources.host.query_kernel import module_name
-from provision.resources.host.query_system import Bridge, ClockStatus
+from provision.resources.host.query_system import ClockStatus
 from provision.values.effects import Effect
 
 GIB = 1024**3
-_NO_IOMMU = IommuStatus((), 0, remapping=False, cpu="GenuineIntel")
+_NO_IOMMU = IommuStatus((), 0, cpu="GenuineIntel")
 _WHOLE_DISK = RootStatus("/dev/vda1", "ext4", "/dev/vda1", "vda", 1, size=10 * GIB)
 _CLOCK = ClockStatus(synchronised=True)
 
@@ -115,7 +115,7 @@ class HostState:
     hostname: str = "localhost"
     swaps: tuple[str, ...] = ()
     clock: ClockStatus = _CLOCK
-    bridges: tuple[Bridge, ...] = ()
+    bridges: tuple[str, ...] = ()
     memory: int = 4096
     cpus: int = 4
     probes: dict[str, int] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from provision.resources.host.filesystem import RootChain
 from provision.resources.host.package import Package, PackageState
 from provision.resources.host.pci import IommuState, ModuleCandidates, PciFunctions
 from provision.resources.host.query_file import FileText
-from provision.resources.host.query_kernel import BootState, ModuleState
+from provision.resources.host.query_kernel import BootLoader, ModuleState
 from provision.resources.host.query_system import Bridges, ClockState, HostKeys
 from provision.resources.host.service import Service, UnitState
 from provision.resources.host.shell import Shell
@@ -81,7 +81,7 @@ def tools(tmp_path: Path) -> dict[str, object]:
 HARMLESS = (
     PciFunctions(),
     IommuState(),
-    BootState(),
+    BootLoader(),
     HostKeys(),
     Bridges(),
     ModuleState("vfio_pci"),

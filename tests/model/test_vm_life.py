@@ -23,7 +23,7 @@ def world(tmp_path: Path) -> World:
 def test_the_card_is_passed_by_a_mapping_with_all_that_pve_compares(world: World) -> None:
     world.apply()
     (entry,) = world.pve.mappings["provision-site-one"]
-    assert entry.startswith("node=pve,path=0000:02:00,id=10de:2204,subsystem-id=1458:1458")
+    assert entry.startswith("node=pve,path=0000:02:00,id=10de:2204,subsystem-id=1458:4043")
     vm = world.pve.vms[102]
     assert vm.config["hostpci0"] == "mapping=provision-site-one,pcie=1"
     assert (vm.config["onboot"], vm.config["balloon"], vm.config["machine"]) == ("0", "0", "q35")

@@ -22,6 +22,7 @@ from provision.resources.host.base import cannot_tell, checked_name, unknown
 from provision.resources.host.file import File
 from provision.resources.host.query_file import FileText, digest_of
 from provision.resources.host.query_kernel import (
+    CMDLINE,
     ModuleState,
     missing_arguments,
     module_name,
@@ -34,7 +35,6 @@ from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Effect, EffectClass
 
 HEADER = "# Written by provision; changes are overwritten.\n"
-CMDLINE = FileText("/proc/cmdline")
 KERNEL_CMDLINE = "/etc/kernel/cmdline"
 ADDED = "/etc/kernel/provision-arguments"
 """What provision has added to KERNEL_CMDLINE: of that line only this is ever taken out again."""

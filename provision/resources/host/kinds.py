@@ -9,7 +9,7 @@ from provision.resources.host.filesystem import RootChainKind
 from provision.resources.host.package import PackageStateKind
 from provision.resources.host.pci import IommuStateKind, ModuleCandidatesKind, PciFunctionsKind
 from provision.resources.host.query_file import FileStateKind, FileTextKind, LinkTargetKind
-from provision.resources.host.query_kernel import BootStateKind, ModuleStateKind
+from provision.resources.host.query_kernel import BootLoaderKind, ModuleStateKind
 from provision.resources.host.query_system import BridgesKind, ClockStateKind, HostKeysKind
 from provision.resources.host.service import UnitStateKind
 from provision.resources.host.shell import ShellKind
@@ -23,7 +23,7 @@ _KINDS: tuple[QueryKind, ...] = (
     UnitStateKind(),
     SysctlValueKind(),
     ModuleStateKind(),
-    BootStateKind(),
+    BootLoaderKind(),
     RootChainKind(),
     ClockStateKind(),
     HostKeysKind(),

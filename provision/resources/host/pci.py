@@ -20,8 +20,7 @@ from provision.resources.contracts import (
 )
 from provision.resources.host import ops
 from provision.resources.host.base import cannot_tell, unknown, why
-from provision.resources.host.query_file import FileText
-from provision.resources.host.query_kernel import missing_arguments
+from provision.resources.host.query_kernel import CMDLINE, missing_arguments
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Effect
 
@@ -47,7 +46,7 @@ class PciFunction:
         driver: bound driver; empty for none.
         group: IOMMU group; empty for none.
         boot_vga: the firmware's console is on it.
-        modalias: by which modules find it.
+        subsystem: ids of the card's maker, `1458:4043`; empty for none.
     """
 
     address: str
@@ -57,7 +56,7 @@ class PciFunction:
     driver: str = ""
     group: str = ""
     boot_vga: bool = False
-    modalias: str = ""
+    subsystem: str = ""
 
     @property
     def slot(self) -> str:
@@ -68,6 +67,10 @@ class PciFunction:
     def id(self) -> str:
         """`10de:2204`."""
         return f"{self.vendor}:{self.device}"
+
+    def is_at(self, address: str) -> bool:
+        """Whether it is at an address as inventories have it: of a slot, or of one function."""
+        return _belongs(self.address, address)
 
     @property
     def is_display(self) -> bool:
@@ -91,14 +94,15 @@ class PciFunctionsKind:
         return (
             "for d in /sys/bus/pci/devices/*; do\n"
             '  [ -r "$d/vendor" ] || continue\n'
-            "  v= i= c= m= b=0 r= g=\n"
+            "  v= i= c= s= t= b=0 r= g=\n"
             '  read -r v <"$d/vendor" || :; read -r i <"$d/device" || :; read -r c <"$d/class" || :\n'
-            '  read -r m <"$d/modalias" || :\n'
+            '  if [ -r "$d/subsystem_vendor" ]; then '
+            'read -r s <"$d/subsystem_vendor" || :; read -r t <"$d/subsystem_device" || :; fi\n'
             '  if [ -r "$d/boot_vga" ]; then read -r b <"$d/boot_vga" || :; fi\n'
             '  if [ -d "$d/driver" ]; then cd -P "$d/driver" && r=${PWD##*/}; fi\n'
             '  if [ -d "$d/iommu_group" ]; then cd -P "$d/iommu_group" && g=${PWD##*/}; fi\n'
-            "  printf 'f|%s|%s|%s|%s|%s|%s|%s|%s\\n' "
-            '"${d##*/}" "$v" "$i" "$c" "$r" "$g" "$b" "$m"\n'
+            "  printf 'f|%s|%s|%s|%s|%s|%s|%s|%s|%s\\n' "
+            '"${d##*/}" "$v" "$i" "$c" "$r" "$g" "$b" "$s" "$t"\n'
             "done\n"
             "echo 'done|'"
         )
@@ -111,9 +115,12 @@ class PciFunctionsKind:
         found: list[PciFunction] = []
         for line in lines:
             row = line.split("|")
-            if len(row) == 9 and row[0] == "f":  # noqa: PLR2004 - the format's fields
-                vendor, device, cls = (each.removeprefix("0x") for each in row[2:5])
-                found.append(PciFunction(row[1], vendor, device, cls, row[5], row[6], row[7] == "1", row[8]))
+            if len(row) == 10 and row[0] == "f":  # noqa: PLR2004 - the format's fields
+                vendor, device, cls, *maker = (each.removeprefix("0x") for each in (*row[2:5], *row[8:]))
+                subsystem = ":".join(maker) if all(maker) else ""
+                found.append(
+                    PciFunction(row[1], vendor, device, cls, row[5], row[6], row[7] == "1", subsystem)
+                )
         return dict.fromkeys(queries, tuple(sorted(found, key=lambda each: each.address)))
 
 
@@ -189,14 +196,12 @@ class IommuStatus:
     Args:
         units: names below /sys/class/iommu; none means that it is off.
         groups: number of IOMMU groups.
-        remapping: interrupt remapping, None when the kernel's log no longer tells.
         cpu: CPU vendor as /proc/cpuinfo has it.
         table: the firmware's ACPI table: DMAR (Intel VT-d), IVRS (AMD-Vi), empty when there is none.
     """
 
     units: tuple[str, ...]
     groups: int
-    remapping: bool | None
     cpu: str = ""
     table: str = ""
 
@@ -207,24 +212,19 @@ class IommuStatus:
 
 
 class IommuStateKind:
-    """Reads sysfs, and the kernel's log of this boot for interrupt remapping."""
+    """Reads sysfs and /proc."""
 
     query = IommuState
 
     def script(self, queries: Sequence[IommuState]) -> str:
         """Return the fragment."""
         del queries
-        pattern = "DMAR-IR: Enabled IRQ remapping|AMD-Vi: Interrupt remapping enabled"
         return (
             'for u in /sys/class/iommu/*; do if [ -e "$u" ]; then printf \'u|%s\\n\' "${u##*/}"; fi; done\n'
             'n=0; for g in /sys/kernel/iommu_groups/*; do if [ -e "$g" ]; then n=$((n + 1)); fi; done\n'
             "printf 'n|%s\\n' \"$n\"\n"
             'for t in DMAR IVRS; do if [ -e /sys/firmware/acpi/tables/$t ]; then echo "t|$t"; fi; done\n'
             "sed -n 's/^vendor_id[[:space:]]*: */c|/p;/^vendor_id/q' /proc/cpuinfo\n"
-            "l=$(dmesg 2>/dev/null) || l=\n"
-            f"if printf '%s\\n' \"$l\" | grep -qE '{pattern}'; then echo 'r|yes'\n"
-            f"elif journalctl -k -b --no-pager -q 2>/dev/null | grep -qE '{pattern}'; then echo 'r|yes'\n"
-            "elif printf '%s\\n' \"$l\" | grep -q 'Linux version'; then echo 'r|no'; fi\n"
             "echo 'done|'"
         )
 
@@ -238,9 +238,8 @@ class IommuStateKind:
         count = fields.get("n", [""])[0]
         if "done" not in fields or not count.isdigit():
             return dict.fromkeys(queries, why(frame, "the IOMMU"))
-        remapping = None if "r" not in fields else fields["r"][0] == "yes"
         cpu, table = fields.get("c", [""])[0], fields.get("t", [""])[0]
-        status = IommuStatus(tuple(sorted(fields.get("u", ()))), int(count), remapping, cpu, table)
+        status = IommuStatus(tuple(sorted(fields.get("u", ()))), int(count), cpu, table)
         return dict.fromkeys(queries, status)
 
 
@@ -270,13 +269,13 @@ class CardUnbound:
 
     def queries(self) -> tuple[Any, ...]:
         """Return the questions: PCI functions, the active command line."""
-        return PciFunctions(), FileText("/proc/cmdline")
+        return PciFunctions(), CMDLINE
 
     def _bound(self, functions: Sequence[PciFunction]) -> list[PciFunction]:
         return [
             each
             for each in functions
-            if _belongs(each.address, self.slot) and each.is_display and each.driver not in ("", "vfio-pci")
+            if each.is_at(self.slot) and each.is_display and each.driver not in ("", "vfio-pci")
         ]
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
@@ -284,7 +283,7 @@ class CardUnbound:
         functions = seen[PciFunctions()]
         if isinstance(functions, CannotTell):
             return (unknown("driver", functions, "none"),)
-        if not any(_belongs(each.address, self.slot) for each in functions):
+        if not any(each.is_at(self.slot) for each in functions):
             return (Change(Op.ATTENTION, "card", "not there", self.slot),)
         return tuple(
             Change(Op.UPDATE, f"{each.address} driver", each.driver, "none", settles=Settles.AFTER_EFFECT)
@@ -293,7 +292,7 @@ class CardUnbound:
 
     def fix(self, seen: Snapshot) -> Remedy:
         """Return the reboot, or why it would not help."""
-        functions, line = seen[PciFunctions()], seen[FileText("/proc/cmdline")]
+        functions, line = seen[PciFunctions()], seen[CMDLINE]
         for answer in (functions, line):
             if isinstance(answer, CannotTell):
                 return cannot_tell(self.key, answer.reason, self.source)

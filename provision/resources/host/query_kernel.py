@@ -1,4 +1,4 @@
-"""Questions about the kernel: modules, boot loader, installed kernels."""
+"""Questions about the kernel: modules, boot loader, arguments."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import ClassVar
 from provision.resources.contracts import Frame
 from provision.resources.host.base import why
 from provision.resources.host.ops import quote
+from provision.resources.host.query_file import FileText
+
+CMDLINE = FileText("/proc/cmdline")
+"""Arguments of the running kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,50 +65,26 @@ class ModuleStateKind:
 
 
 @dataclass(frozen=True, slots=True)
-class BootState:
-    """How the host boots."""
+class BootLoader:
+    """The boot loader: `grub`, `systemd-boot`, or `none` (a container, or a kernel given from outside)."""
 
-    kind: ClassVar[str] = "boot"
-
-
-@dataclass(frozen=True, slots=True)
-class BootStatus:
-    """Firmware, boot loader and kernels of a host.
-
-    Args:
-        efi: booted by UEFI.
-        loader: `grub`, `systemd-boot`, or `none` (a container, or a kernel given from outside).
-        kernels: installed kernel releases.
-        running: release of the running kernel.
-        evidence: what the loader was told by.
-    """
-
-    efi: bool
-    loader: str
-    kernels: tuple[str, ...]
-    running: str
-    evidence: str = ""
+    kind: ClassVar[str] = "boot-loader"
 
 
-class BootStateKind:
+class BootLoaderKind:
     """Firmware's word first (efibootmgr), then proxmox-boot-tool's, then what is installed.
 
     The order follows Proxmox VE's administration guide on host boot loaders: /etc/kernel/cmdline may exist on
     hosts that boot by GRUB, and the other way round.
     """
 
-    query = BootState
+    query = BootLoader
 
-    def script(self, queries: Sequence[BootState]) -> str:
+    def script(self, queries: Sequence[BootLoader]) -> str:
         """Return the fragment."""
         del queries
         return (
-            "if [ -d /sys/firmware/efi ]; then echo 'efi|yes'; else echo 'efi|no'; fi\n"
-            "printf 'running|%s\\n' \"$(uname -r)\"\n"
-            "for k in /lib/modules/*/; do k=${k%/}; k=${k##*/}\n"
-            '  if [ -e "/boot/vmlinuz-$k" ] || [ -e "/lib/modules/$k/vmlinuz" ]; then '
-            "printf 'kernel|%s\\n' \"$k\"; fi\n"
-            "done\n"
+            "if [ -d /sys/firmware/efi ]; then echo 'efi|yes'; fi\n"
             "if command -v efibootmgr >/dev/null 2>&1; then\n"
             "  e=$(efibootmgr -v 2>/dev/null) || e=\n"
             "  c=$(printf '%s\\n' \"$e\" | sed -n 's/^BootCurrent: *//p')\n"
@@ -118,42 +98,32 @@ class BootStateKind:
             "echo 'done|'"
         )
 
-    def parse(self, frame: Frame, queries: Sequence[BootState]) -> Mapping[BootState, object]:
-        """Return a BootStatus."""
+    def parse(self, frame: Frame, queries: Sequence[BootLoader]) -> Mapping[BootLoader, object]:
+        """Return the boot loader's name."""
         fields: dict[str, list[str]] = {}
         for line in frame.stdout.decode("utf-8", "replace").split("\n"):
             tag, found, value = line.partition("|")
             if found:
                 fields.setdefault(tag, []).append(value)
-        if "done" not in fields or "running" not in fields or frame.dropped:
+        if "done" not in fields or frame.dropped:
             return dict.fromkeys(queries, why(frame, "the boot loader"))
-        loader, evidence = _loader(fields)
-        status = BootStatus(
-            fields.get("efi") == ["yes"],
-            loader,
-            tuple(sorted(fields.get("kernel", ()))),
-            fields["running"][0],
-            evidence,
-        )
-        return dict.fromkeys(queries, status)
+        return dict.fromkeys(queries, _loader(fields))
 
 
-def _loader(fields: Mapping[str, list[str]]) -> tuple[str, str]:
-    if fields.get("efi") == ["yes"]:
+def _loader(fields: Mapping[str, list[str]]) -> str:
+    if "efi" in fields:
         for line in fields.get("efiboot", ()):
             low = line.lower()
             if "systemd-boot" in low:
-                return "systemd-boot", line[:200]
+                return "systemd-boot"
             if "grub" in low or "shim" in low:
-                return "grub", line[:200]
+                return "grub"
         for line in fields.get("pbt", ()):
             # `uefi` means systemd-boot on the ESP, `grub` GRUB (Secure Boot).
-            return ("systemd-boot" if line.startswith("uefi") else "grub"), f"proxmox-boot-tool: {line[:150]}"
+            return "systemd-boot" if line.startswith("uefi") else "grub"
     if "grub" in fields:
-        return "grub", "update-grub and /boot/grub are there"
-    if "sdboot" in fields:
-        return "systemd-boot", "bootctl and /etc/kernel/cmdline are there"
-    return "none", "no boot loader was found"
+        return "grub"
+    return "systemd-boot" if "sdboot" in fields else "none"
 
 
 def unsafe_argument(argument: str) -> bool:

@@ -100,18 +100,9 @@ class HostKeysKind:
 
 @dataclass(frozen=True, slots=True)
 class Bridges:
-    """The network bridges."""
+    """The names of the network bridges."""
 
     kind: ClassVar[str] = "bridges"
-
-
-@dataclass(frozen=True, slots=True)
-class Bridge:
-    """One bridge: name, MAC address in capitals, names of its ports."""
-
-    name: str
-    mac: str
-    ports: tuple[str, ...] = ()
 
 
 class BridgesKind:
@@ -123,25 +114,15 @@ class BridgesKind:
         """Return the fragment."""
         del queries
         return (
-            "for b in /sys/class/net/*; do\n"
-            '  if [ -d "$b/bridge" ] && read -r m <"$b/address"; then\n'
-            '    printf \'bridge|%s|%s|\' "${b##*/}" "$m"\n'
-            '    for p in "$b"/brif/*; do if [ -e "$p" ]; then printf \'%s \' "${p##*/}"; fi; done\n'
-            "    printf '\\n'\n"
-            "  fi\n"
-            "done\n"
+            'for b in /sys/class/net/*; do if [ -d "$b/bridge" ]; then '
+            "printf 'bridge|%s\\n' \"${b##*/}\"; fi; done\n"
             "echo 'done|'"
         )
 
     def parse(self, frame: Frame, queries: Sequence[Bridges]) -> Mapping[Bridges, object]:
-        """Return a tuple of Bridge, by name."""
+        """Return a tuple of names."""
         lines = frame.stdout.decode("utf-8", "replace").split("\n")
         if "done|" not in lines or frame.dropped:
             return dict.fromkeys(queries, why(frame, "bridges"))
-        rows = [line.split("|") for line in lines if line.startswith("bridge|")]
-        found = tuple(
-            Bridge(row[1], row[2].upper(), tuple(sorted(row[3].split())))
-            for row in rows
-            if len(row) == 4  # noqa: PLR2004 - the format's fields
-        )
+        found = tuple(line.partition("|")[2] for line in lines if line.startswith("bridge|"))
         return dict.fromkeys(queries, found)

@@ -108,6 +108,11 @@ class Elsewhere:
     kind: str
     name: str
 
+    @property
+    def owner(self) -> str:
+        """Whose the number is, as a message says it."""
+        return f"{'a container' if self.kind == 'lxc' else 'a VM'} on {self.node}, {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class VmState:
@@ -145,6 +150,20 @@ class VmState:
     def marker(self) -> Marker | None:
         """Whose it is."""
         return marker.read(self.wanted("description"))
+
+    def marker_of(self, inventory: str, node: str) -> Marker | None:
+        """Return its marker if that names a node of an inventory: then the VM is that node's, and ours."""
+        found = self.marker
+        ours = found is not None and (found.inventory, found.node) == (inventory, node)
+        return found if ours else None
+
+    @property
+    def owner(self) -> str:
+        """Whose it is, as a message says it."""
+        found = self.marker
+        if found is None:
+            return f"a VM without our marker, {self.name}"
+        return f"node {found.node} of inventory {found.inventory}"
 
     def wanted(self, key: str) -> str:
         """Return the value that a key has or will have after a power cycle; empty if none."""

@@ -139,32 +139,12 @@ class Vm:
 
     def foreign(self, state: VmState | Elsewhere | CannotTell | None) -> Diagnostic | None:
         """Return the problem when the number belongs to something that is not this node's VM."""
-        if isinstance(state, Elsewhere):
-            what = "a container" if state.kind == "lxc" else "a VM"
-            whose = f"{what} on {state.node}, {state.name}"
-        elif isinstance(state, VmState):
-            marker = state.marker
-            if marker is None:
-                whose = f"a VM without our marker, {state.name}"
-            elif (marker.inventory, marker.node) != (self.marker.inventory, self.marker.node):
-                whose = f"node {marker.node} of inventory {marker.inventory}"
-            else:
-                return None
-        else:
+        if state is None or isinstance(state, CannotTell):
             return None
-        return Diagnostic(
-            code="VMID_TAKEN_FOREIGN",
-            summary=f"VMID {self.vmid} of {self.name} belongs to {whose}",
-            subject=self.name,
-            source=self.source,
-            untouched="It was left as it is.",
-            remedy=f"Give {self.name} another vmid, or take the VM over:"
-            f" provision import {self._inventory} {self.name}",
-        )
-
-    @property
-    def _inventory(self) -> str:
-        return self.source.file if self.source is not None else "INVENTORY"
+        marker = self.marker
+        if isinstance(state, VmState) and state.marker_of(marker.inventory, marker.node) is not None:
+            return None
+        return taken(self.vmid, self.name, state, self.source)
 
     # ------------------------------------------------------------ creation
 
@@ -342,8 +322,35 @@ class Vm:
             remedy="Write the larger size to the inventory: disks only grow."
             if shrink
             else f"Write what it is to the inventory, or make the VM anew:"
-            f" provision rebuild {self._inventory} {self.name}",
+            f" provision rebuild {_file(self.source)} {self.name}",
         )
+
+
+def taken(
+    vmid: int, name: str, state: VmState | Elsewhere, source: Source | None, remedy: str = ""
+) -> Diagnostic:
+    """Return the problem of a node whose number belongs to something else.
+
+    Args:
+        vmid: the number.
+        name: node in the inventory.
+        state: what has it.
+        source: inventory line.
+        remedy: what helps, if it is something special.
+    """
+    return Diagnostic(
+        code="VMID_TAKEN_FOREIGN",
+        summary=f"VMID {vmid} of {name} belongs to {state.owner}",
+        subject=name,
+        source=source,
+        untouched="It was left as it is.",
+        remedy=remedy
+        or f"Give {name} another vmid, or take the VM over: provision import {_file(source)} {name}",
+    )
+
+
+def _file(source: Source | None) -> str:
+    return source.file if source is not None else "INVENTORY"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,6 @@ MARGIN = 60.0
 DELETE_SECONDS = 600.0
 
 
-def _ours(state: VmState | Elsewhere | CannotTell | None, marker: Marker) -> bool:
-    """Whether a VM carries this inventory's marker for this node."""
-    if not isinstance(state, VmState) or state.marker is None:
-        return False
-    return (state.marker.inventory, state.marker.node) == (marker.inventory, marker.node)
-
-
 def _attention(path: str, state: object, wanted: str) -> tuple[Change, ...]:
     reason = state.reason if isinstance(state, CannotTell) else "the VMID belongs to something else"
     return (Change(Op.ATTENTION, path, old=reason, new=wanted),)
@@ -159,10 +152,10 @@ class VmMarker:
         state = vm_seen(seen, self.vmid)
         if state is None:
             return (Change(Op.CREATE, "host-key", None, self.marker.host_key or None),)
-        if not isinstance(state, VmState) or not _ours(state, self.marker):
+        now = state.marker_of(self.marker.inventory, self.marker.node) if isinstance(state, VmState) else None
+        if not isinstance(state, VmState) or now is None:
             return _attention("marker", state, self.marker.node)
         found: list[Change] = []
-        now = state.marker or self.marker
         if self.stage == "offered" and set(now.host_key.split(",")) & set(
             self.marker.host_key.split(",")[:1]
         ):
@@ -182,11 +175,11 @@ class VmMarker:
     def fix(self, seen: Snapshot) -> ApiCall | Impossible:
         """Write the description; the rest of it stays."""
         state = vm_state(seen, self.vmid)
-        if state is not None and not _ours(state, self.marker):
+        now = state.marker_of(self.marker.inventory, self.marker.node) if state is not None else None
+        if state is not None and now is None:
             summary = f"VM {self.vmid} does not carry the marker of {self.marker.node}"
             return Impossible(Diagnostic("VMID_TAKEN_FOREIGN", summary, self.marker.node, source=self.source))
         description = state.wanted("description") if state is not None else ""
-        now = state.marker if state is not None else None
         marker = self.marker
         if now is not None:
             marker = replace(marker, replace=now.replace or marker.replace, owes=now.owes)
@@ -235,14 +228,14 @@ class VmAbsent:
         state = vm_seen(seen, self.vmid)
         if isinstance(state, CannotTell):
             return _attention("vm", state, "absent")
-        if not _ours(state, self.marker):
+        if not isinstance(state, VmState) or state.marker_of(self.marker.inventory, self.marker.node) is None:
             return ()
         return (Change(Op.DELETE, "vm", f"VM {self.vmid} with its disks", None),)
 
     def fix(self, seen: Snapshot) -> ApiCall | Impossible:
         """Pull the plug and delete VM and disks."""
         state = vm_state(seen, self.vmid)
-        if state is None or not _ours(state, self.marker):
+        if state is None or state.marker_of(self.marker.inventory, self.marker.node) is None:
             summary = f"VM {self.vmid} is not ours"
             return Impossible(Diagnostic("VMID_TAKEN_FOREIGN", summary, self.marker.node, source=self.source))
         removal = remove(self.node, state, self.marker.node, self.source)

@@ -1,10 +1,11 @@
+from provision.facts.hypervisor import STORAGES, HypervisorFacts
 from provision.lab.hypervisor_machine import storage_cfg
-from provision.resources.proxmox.storage_cfg import storages_of
+from provision.resources.contracts import Snapshot
 
 
 def test_the_hypervisor_tells_the_storages_that_the_api_serves() -> None:
-    known = storages_of(storage_cfg().encode())
-    assert known == {
+    facts = HypervisorFacts(Snapshot("pve/ssh", answers={STORAGES: storage_cfg().encode()}))
+    assert facts.storages == {
         "local": {"type": "dir", "path": "/var/lib/vz", "content": "iso,import,snippets"},
         "local-disks": {"type": "lvmthin", "thinpool": "data", "vgname": "pve", "content": "images,rootdir"},
     }

@@ -13,13 +13,11 @@ from provision.connections.contracts import KeyPair
 from provision.inventory import Subject, load
 from provision.preflight import evidence
 from provision.preflight.controller import controller, home
-from provision.preflight.hosts import count_of
 from provision.preflight.model import Site
 from provision.preflight.reference import reference
 from provision.resources.contracts import Resource, Snapshot
 from provision.resources.host.pci import IommuStatus, PciFunction
 from provision.resources.host.shell import Shell, ShellResult
-from provision.resources.proxmox.storage_cfg import storages_of
 from provision.roles import dhcp_reservation, image, macs, pci_mapping, virtual_machine
 from provision.roles.contracts import Context
 from provision.testing.model_host import ModelFile, ModelFunction, ModelHost
@@ -96,7 +94,7 @@ def share_group(world: World) -> None:
 
 
 def no_iommu(world: World) -> None:
-    world.host.iommu = IommuStatus((), 0, remapping=False)
+    world.host.iommu = IommuStatus((), 0)
     world.host.cmdline += " intel_iommu=on"
 
 
@@ -218,7 +216,7 @@ def test_a_running_stranger_counts_for_memory_and_a_stopped_one_does_not(world: 
 
 
 def test_what_a_coming_reboot_switches_on_cannot_be_told_yet(world: World) -> None:
-    world.host.iommu = IommuStatus((), 0, remapping=False)
+    world.host.iommu = IommuStatus((), 0)
     (note,) = found(world)
     assert (note.code, note.severity) == ("IOMMU_OFF", Severity.NOTE)
 
@@ -259,18 +257,3 @@ def test_who_has_to_reboot_the_machine_of_this_process_is_told_how(world: World)
 def test_every_code_stands_in_the_reference_that_is_published() -> None:
     page = (Path(__file__).parents[3] / "docs" / "preflight.md").read_text()
     assert page == reference()
-
-
-@pytest.mark.parametrize(("text", "count"), [("0-3\n", 4), ("0\n", 1), ("0-3,8,10-11", 7)])
-def test_processors_are_counted(text: str, count: int) -> None:
-    assert count_of(text) == count
-
-
-def test_storage_cfg_is_read_by_section() -> None:
-    text = (
-        b"dir: local\n\tpath /var/lib/vz\n\tcontent iso,import\n\nzfspool: z\n\tpool rpool/data\n\tsparse 1\n"
-    )
-    storages = storages_of(text)
-    assert isinstance(storages, dict)
-    assert storages["local"] == {"type": "dir", "path": "/var/lib/vz", "content": "iso,import"}
-    assert storages["z"]["sparse"] == "1"

@@ -247,7 +247,7 @@ def test_a_list_of_keys_that_would_lock_us_out_is_refused(tmp_path: Path) -> Non
     inventory = inventory_of(tmp_path, top="access: { key: missing, authorized_keys: [] }")
     with pytest.raises(UsageError) as raised:
         made(base_os, inventory, NODE)
-    assert raised.value.diagnostics[0].code == "ACCESS_KEY_PUBLIC_MISSING"
+    assert raised.value.diagnostics[0].code == "PUBLIC_KEY_MISSING"
 
 
 def test_a_list_of_keys_without_a_key_of_ours_is_refused(tmp_path: Path) -> None:

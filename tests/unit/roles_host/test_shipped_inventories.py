@@ -253,11 +253,11 @@ def test_an_iommu_that_is_off_is_asked_for_and_stays_asked_for() -> None:
     inventory = load(ROOT / "inventories/lab.yaml")
     subject = Subject("hypervisor", "pve")
     host = host_of(inventory, subject)
-    host.state.iommu = IommuStatus((), 0, remapping=False, cpu="AuthenticAMD", table="DMAR")
+    host.state.iommu = IommuStatus((), 0, cpu="AuthenticAMD", table="DMAR")
 
     def switch_on(state: HostState) -> None:
         if "intel_iommu=on" in state.cmdline.split():
-            state.iommu = IommuStatus(("dmar0",), 9, remapping=True, cpu="AuthenticAMD", table="DMAR")
+            state.iommu = IommuStatus(("dmar0",), 9, cpu="AuthenticAMD", table="DMAR")
 
     host = ModelHost("pve/ssh", host.state, on_reboot=switch_on)
     converge(host, resources_of(hypervisor_host, inventory, subject, host))
@@ -271,6 +271,6 @@ def test_an_iommu_that_is_on_is_not_asked_for(table: str) -> None:
     inventory = load(ROOT / "inventories/homelab.yaml")
     subject = Subject("hypervisor", "pve")
     host = host_of(inventory, subject)
-    host.state.iommu = IommuStatus(("x",), 9, remapping=True, cpu="GenuineIntel", table=table)
+    host.state.iommu = IommuStatus(("x",), 9, cpu="GenuineIntel", table=table)
     found = resources_of(hypervisor_host, inventory, subject, host)
     assert all("iommu" not in repr(each) for each in found)

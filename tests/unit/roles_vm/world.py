@@ -94,8 +94,6 @@ class World:
         unit = ModelUnit()
         self.router.units["dnsmasq.service"] = unit
         unit.read = self.router.config_digest(unit)
-        for name in ("0000:02:00.0/subsystem_vendor", "0000:02:00.0/subsystem_device"):
-            self.host.files[f"/sys/bus/pci/devices/{name}"] = ModelFile(b"0x1458\n", "0444")
         (self.folder / "id").write_text("private\n")
         (self.folder / "id.pub").write_text("ssh-ed25519 AAAA me\n")
         (self.folder / "token").write_text("secret-token\n")

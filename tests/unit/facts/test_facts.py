@@ -1,0 +1,113 @@
+"""What answers mean, and that a fact whose question has no answer says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from provision.facts.api import ApiFacts
+from provision.facts.host import MACHINE_ID, MEMORY, PROCESSORS, HostFacts
+from provision.facts.hypervisor import STORAGES, VM_DEVICES, HypervisorFacts, VmDevice
+from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.host.package import PackageState, PackageStatus
+from provision.resources.host.query_kernel import CMDLINE, BootLoader
+from provision.resources.host.query_system import Bridges, ClockState, ClockStatus
+from provision.resources.host.shell import Shell, ShellResult
+from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState
+
+REASON = CannotTell("the host does not say")
+
+
+def host(answers: dict[Any, object]) -> HypervisorFacts:
+    return HypervisorFacts(Snapshot("pve/ssh", answers=answers))
+
+
+def test_memory_is_counted_in_mebibytes() -> None:
+    text = b"MemTotal:       16303428 kB\nMemFree:         1000000 kB\n"
+    assert host({MEMORY: text}).memory == 15921
+    assert host({MEMORY: b"MemTotal: lots\n"}).memory == CannotTell("no MemTotal")
+
+
+@pytest.mark.parametrize(("text", "count"), [(b"0-3\n", 4), (b"0\n", 1), (b"0-3,8,10-11\n", 7)])
+def test_processors_are_counted(text: bytes, count: int) -> None:
+    assert host({PROCESSORS: text}).processors == count
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"many\n", b"0-x\n", b"0-3,\n"])
+def test_what_is_no_list_of_processors_is_not_counted(text: bytes) -> None:
+    assert host({PROCESSORS: text}).processors == CannotTell("no list of processors")
+
+
+def test_storage_cfg_is_read_by_section() -> None:
+    text = (
+        b"dir: local\n\tpath /var/lib/vz\n\tcontent iso,import\n\nzfspool: z\n\tpool rpool/data\n\tsparse 1\n"
+    )
+    assert host({STORAGES: text}).storages == {
+        "local": {"type": "dir", "path": "/var/lib/vz", "content": "iso,import"},
+        "z": {"type": "zfspool", "pool": "rpool/data", "sparse": "1"},
+    }
+    assert host({STORAGES: None}).storages == CannotTell("there is no such file")
+
+
+def test_devices_of_all_vms_are_read_from_their_files() -> None:
+    rows = (
+        b"/etc/pve/nodes/pve/qemu-server/500.conf:net0: e1000=BC:24:11:00:00:05,bridge=vmbr0\n"
+        b"/etc/pve/nodes/b/qemu-server/7.conf:hostpci12: mapping=gpu\n"
+        b"grep: something else\n"
+    )
+    assert host({VM_DEVICES: ShellResult(0, rows, b"")}).vm_devices == (
+        VmDevice(500, "net0", "e1000=BC:24:11:00:00:05,bridge=vmbr0"),
+        VmDevice(7, "hostpci12", "mapping=gpu"),
+    )
+
+
+def test_a_command_that_failed_has_no_output() -> None:
+    good, bad = Shell("uname -n"), Shell("pveversion")
+    facts = host({good: ShellResult(0, b"pve\n", b""), bad: ShellResult(127, b"x", b"not found")})
+    assert (facts.output(good), facts.output(bad), facts.output(Shell("never"))) == ("pve\n", "", "")
+
+
+def test_what_a_host_says_of_itself() -> None:
+    facts = host(
+        {
+            MACHINE_ID: b"0123abcd\n",
+            CMDLINE: b"root=/dev/vda1 quiet\n",
+            BootLoader(): "grub",
+            Bridges(): ("vmbr0",),
+            ClockState(): ClockStatus(synchronised=True, container="lxc"),
+            PackageState("chrony"): PackageStatus("4.3"),
+            PackageState("ntp"): PackageStatus(),
+        }
+    )
+    assert (facts.machine_id, facts.kernel_arguments) == ("0123abcd", ("root=/dev/vda1", "quiet"))
+    assert (facts.loader, facts.bridges, facts.container) == ("grub", ("vmbr0",), True)
+    assert facts.has_package("chrony")
+    assert not facts.has_package("ntp")
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        (CannotTell("pve/ssh has not answered"), "pve/ssh has not answered"),
+        (Snapshot("pve/ssh"), "pve/ssh was not asked"),
+        (Snapshot("pve/ssh", answers={MEMORY: REASON, STORAGES: REASON}), REASON.reason),
+    ],
+)
+def test_a_fact_that_is_not_known_says_why(seen: Snapshot | CannotTell, reason: str) -> None:
+    facts = HypervisorFacts(seen)
+    assert (facts.memory, facts.storages) == (CannotTell(reason), CannotTell(reason))
+
+
+def test_where_nobody_asks_why_an_unknown_fact_is_empty() -> None:
+    facts = host({})
+    assert (facts.machine_id, facts.loader, facts.container) == ("", "unknown", False)
+    assert (facts.kernel_arguments, facts.bridges, facts.vm_devices) == ((), (), ())
+    assert not HostFacts(REASON).has_package("chrony")
+
+
+def test_a_vm_that_is_not_on_this_node_is_none_of_its_vms() -> None:
+    there = VmState(101, "vm-1", "running", {})
+    answers = {VmConfig(101): there, VmConfig(102): Elsewhere("b", "lxc", "ct"), VmConfig(103): None}
+    facts = ApiFacts(Snapshot("pve/api", answers=answers))
+    assert [facts.vm(vmid) for vmid in (101, 102, 103, 104)] == [there, None, None, None]

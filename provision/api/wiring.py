@@ -24,6 +24,7 @@ from provision.roles.contracts import SystemSpec
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 from provision.values.redaction import Redactor
+from provision.values.shipped import shipped_folder
 
 
 def state_folder() -> Path:
@@ -70,12 +71,10 @@ def read_playbook(name: str) -> Playbook:
     """
     import yaml  # noqa: PLC0415 - slow
 
-    package = Path(__file__).parents[1]
-    places = [package / "_shipped" / "playbooks", package.parent / "playbooks"]
-    named = [place / f"{name}.yaml" for place in places]
-    path = next((each for each in (*named, Path(name)) if each.is_file()), None)
+    folder = shipped_folder("playbooks")
+    path = next((each for each in (folder / f"{name}.yaml", Path(name)) if each.is_file()), None)
     if path is None:
-        shipped = sorted({each.stem for place in places for each in place.glob("*.yaml")})
+        shipped = sorted(each.stem for each in folder.glob("*.yaml"))
         remedy = f"shipped are {', '.join(shipped)}; or name a file"
         raise UsageError(Diagnostic("PLAYBOOK_MISSING", f"there is no playbook {name!r}", remedy=remedy))
     try:

@@ -6,23 +6,14 @@ import contextlib
 from pathlib import Path
 
 from provision.cli.state import usage
+from provision.values.shipped import shipped_folder
 
 SUFFIXES = ("", ".yaml", ".yml")
 
 
-def shipped_folder(kind: str = "inventories") -> Path | None:
-    """Return the folder of shipped files: in the installed package, else beside it in a checkout."""
-    package = Path(__file__).resolve().parent.parent
-    for folder in (package / "_shipped" / kind, package.parent / kind):
-        if folder.is_dir():
-            return folder
-    return None
-
-
 def shipped() -> list[str]:
     """Return the names of the shipped inventories, as they can be typed."""
-    folder = shipped_folder()
-    return [] if folder is None else sorted(f"inventories/{each.name}" for each in folder.glob("*.yaml"))
+    return sorted(f"inventories/{each.name}" for each in shipped_folder("inventories").glob("*.yaml"))
 
 
 def find_inventory(name: str) -> Path:
@@ -37,11 +28,10 @@ def find_inventory(name: str) -> Path:
     path = Path(name)
     if name and path.exists():
         return path
-    folder = shipped_folder()
-    if name and folder is not None and not path.is_absolute():
+    if name and not path.is_absolute():
         bare = name.removeprefix("./").removeprefix("inventories/")
         for suffix in SUFFIXES:
-            found = folder / (bare + suffix)
+            found = shipped_folder("inventories") / (bare + suffix)
             if "/" not in bare and found.is_file():
                 return found
     hint = (

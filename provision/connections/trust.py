@@ -7,8 +7,6 @@ import binascii
 import fnmatch
 import hashlib
 import hmac
-import os
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from provision.values.fingerprints import is_host_key
+from provision.values.whole_file import write_whole
 
 _FIELDS = 3
 
@@ -166,10 +165,5 @@ class TrustStore:
 
     def _write(self, lines: list[tuple[str, str]]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write("# accepted SSH host keys: system, fingerprint\n")
-            file.writelines(f"{system} {fingerprint}\n" for system, fingerprint in lines)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(self.path)
+        kept = "".join(f"{system} {fingerprint}\n" for system, fingerprint in lines)
+        write_whole(self.path, f"# accepted SSH host keys: system, fingerprint\n{kept}")

@@ -6,12 +6,13 @@ A cache and nothing more: without it the first plan costs one more round trip a 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
+
+from provision.values.whole_file import write_whole
 
 VERSION = 1
 
@@ -102,8 +103,6 @@ def write(path: Path, asked: Mapping[str, Iterable[Any]]) -> None:
     text = json.dumps({"version": VERSION, "queries": packed, "systems": systems}, separators=(",", ":"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(text)
-        temporary.replace(path)
+        write_whole(path, text, lasting=False)
     except OSError:
         return

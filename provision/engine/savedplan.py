@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from provision.resources.contracts import Snapshot
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import EffectClass
 from provision.values.errors import Refused, UsageError
+from provision.values.whole_file import write_whole
 
 FORMAT = "provision-plan/1"
 
@@ -84,14 +84,7 @@ def save(path: Path, data: Mapping[str, Any], file: str, playbook: str) -> None:
         file: the inventory's file.
         playbook: name or file of the playbook.
     """
-    text = json.dumps({**data, "file": file, "playbook": playbook}, indent=1)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(path)
+    write_whole(path, json.dumps({**data, "file": file, "playbook": playbook}, indent=1))
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from provision.inventory.reader import Unreadable, read_text, read_tree
 from provision.inventory.tree import Item
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
+from provision.values.whole_file import write_whole
 
 LOCK_NAME = "provision.lock.yaml"
 _DIGEST = re.compile("[0-9a-f]{64}").fullmatch
@@ -95,15 +95,9 @@ def write_lock(path: Path, lock: Lock) -> None:
         for name, pin in sorted(pins.items()):
             lines += [f"  {json.dumps(name)}:", f"    url: {json.dumps(pin.url)}"]
             lines += [f"    sha256: {json.dumps(pin.sha256)}"]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write("\n".join(lines) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_whole(path, "\n".join(lines) + "\n", 0o666)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise UsageError(
             Diagnostic("FILE_NOT_WRITTEN", f"{path} cannot be written: {error.strerror}")
         ) from error

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from provision.cli.names import complete_inventory, find_inventory, shipped, shipped_folder
+from provision.cli.names import complete_inventory, find_inventory, shipped
 from provision.values.errors import UsageError
+from provision.values.shipped import shipped_folder
 
 
 def test_a_file_wins_over_a_shipped_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,9 +21,7 @@ def test_a_shipped_one_is_found_from_anywhere(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = shipped_folder()
-    assert folder is not None
-    assert find_inventory(name) == folder / "lab.yaml"
+    assert find_inventory(name) == shipped_folder("inventories") / "lab.yaml"
 
 
 @pytest.mark.parametrize(

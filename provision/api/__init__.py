@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from provision.api.answers import Answers
-from provision.api.planned import plan_code
+from provision.api.events import plan_code
 from provision.api.site import OpenDriver, Site, Verifier, load, nobody
 from provision.api.wiring import read_playbook, roles_of, state_folder
 from provision.engine.model import Plan, RunReport

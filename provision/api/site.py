@@ -11,9 +11,9 @@ from typing import Any
 
 from provision.api.answers import Answers
 from provision.api.checks import excused, shipped_checks, silent, verification
+from provision.api.events import check_event, is_worth_asking, one_at_a_time, plan_code, plan_events
 from provision.api.masking import check_masked, checks_masked, explained_masked, plan_masked, run_masked
 from provision.api.memory import Memory
-from provision.api.planned import check_event, is_worth_asking, one_at_a_time, plan_code, plan_events
 from provision.api.refusals import check_destroy, check_plan, check_verify
 from provision.api.wiring import open_system, read_playbook, roles_of, state_folder
 from provision.connections.contracts import (

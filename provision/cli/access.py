@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from provision.cli.files import InventoryName
-from provision.cli.place import open_site, read, settle
+from provision.cli.sites import open_site, read, settle
 from provision.cli.state import Debug, out, usage
 from provision.values.cancel import Cancel
 from provision.values.fingerprints import is_host_key

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from provision.cli.names import complete_inventory
-from provision.cli.place import read
+from provision.cli.sites import read
 from provision.cli.state import Debug, err, out, usage
 
 InventoryName = Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from provision.cli.files import write_file
-from provision.cli.place import journal_file
+from provision.cli.sites import journal_file
 from provision.cli.state import Debug, out, usage
 
 if TYPE_CHECKING:

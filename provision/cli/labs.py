@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from provision.cli.lab_network import lab_errors, lab_settings, say
 from provision.cli.names import complete_inventory
-from provision.cli.place import lab_errors, lab_settings, read, say
+from provision.cli.sites import read
 from provision.cli.state import Debug, out
 from provision.values.outcomes import ExitCode
 

@@ -10,7 +10,7 @@ import typer
 
 from provision.cli.files import InventoryName
 from provision.cli.interrupts import interrupts
-from provision.cli.place import read
+from provision.cli.sites import read
 from provision.cli.state import Debug, out
 from provision.values.cancel import Cancel
 

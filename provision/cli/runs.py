@@ -14,7 +14,7 @@ import typer
 from provision.cli.files import InventoryName, check_writable, write_file, writing
 from provision.cli.interrupts import interrupts
 from provision.cli.names import complete_inventory, saved_plan
-from provision.cli.place import open_site, read, settle
+from provision.cli.sites import open_site, read, settle
 from provision.cli.state import Debug, State, on_terminal, out, state, usage
 from provision.values.cancel import Cancel
 from provision.values.effects import Consent, EffectClass
@@ -306,7 +306,7 @@ def destroy(
 
 def _removes_nothing(plan: Plan, inventory: Inventory, *, host: bool) -> bool:
     """Tell whether destroy would remove nothing, and say so where that is known."""
-    from provision.api.planned import is_worth_asking  # noqa: PLC0415 - keep --help fast
+    from provision.api.events import is_worth_asking  # noqa: PLC0415 - keep --help fast
 
     if is_worth_asking(plan):
         return False

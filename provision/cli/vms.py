@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from provision.cli.files import InventoryName
-from provision.cli.place import open_site, settle
+from provision.cli.sites import open_site, settle
 from provision.cli.state import Debug, on_terminal, out, usage
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic

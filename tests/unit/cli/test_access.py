@@ -8,7 +8,7 @@ import pytest
 
 from provision.cli import main
 from provision.cli.access import ssh_command
-from provision.cli.place import open_site, read
+from provision.cli.sites import open_site, read
 from provision.connections.contracts import SshEndpoint
 from provision.values.cancel import Cancel
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from provision.api import Ask, Options, plan_code
+from provision.api.events import plan_events
 from provision.api.masking import plan_masked
-from provision.api.planned import plan_events
 from provision.cli import main, runs
 from provision.cli.names import saved_plan
 from provision.engine.model import ConsentNeed, Plan, RunReport, StepId, StepReport

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 import pytest
 
 from provision.cli import main, runs
+from provision.cli.lab_network import INSIDE, lab_settings
 from provision.cli.names import find_inventory
-from provision.cli.place import INSIDE, lab_settings
 from provision.inventory import Inventory, load
 from provision.lab import site
 from provision.lab.settings import LabError, LabSettings

@@ -149,7 +149,7 @@ def _key(inventory: Inventory, subject: str) -> Part:
 
 
 def _router(inventory: Inventory) -> Iterator[Part]:
-    dhcp = inventory.network.dhcp if inventory.network is not None else None
+    dhcp = inventory.dhcp
     own = dhcp.ssh.key if dhcp is not None and dhcp.ssh is not None else None
     if own is not None:
         yield ("network", "dhcp", "ssh", "key"), own
@@ -173,6 +173,5 @@ def _contents(inventory: Inventory, steps: Iterable[Step]) -> Iterator[Part]:
 def _cluster(inventory: Inventory) -> Iterator[Part]:
     for section in CLUSTER_SECTIONS:
         yield (section,), getattr(inventory, section)
-    dhcp = inventory.network.dhcp if inventory.network is not None else None
-    if dhcp is not None:
-        yield ("network", "dhcp", "api"), dhcp.api
+    if inventory.dhcp is not None:
+        yield ("network", "dhcp", "api"), inventory.dhcp.api

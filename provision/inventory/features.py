@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Node
 from provision.inventory.tree import KeyPath
@@ -14,8 +15,6 @@ from provision.values.diagnostics import Diagnostic
 
 CLUSTER = "cluster"
 K3S = ("k3s_server", "k3s_agent")
-DHCP_BACKENDS = ("dnsmasq", "manual")
-"""Back ends that `dhcp_reservation` serves; the others are roles to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +103,20 @@ def _hypervisors(inventory: Inventory) -> Iterator[_Found]:
 
 
 def _reservation(inventory: Inventory, subject: str) -> Iterator[_Found]:
-    dhcp = inventory.network.dhcp if inventory.network is not None else None
+    dhcp = inventory.dhcp
     if dhcp is None:
         return
+    backend = DHCP_BACKENDS[dhcp.backend]
     path: KeyPath = ("network", "dhcp")
     steps = ("dhcp_reservation", "address")
-    if dhcp.backend in DHCP_BACKENDS:
+    if backend.served:
         yield _Found("dhcp_reservation", "address reservations", path, subject)
     else:
         what = f"address reservations by dhcp.backend {dhcp.backend}"
         yield _Found(f"dhcp_{dhcp.backend}", what, (*path, "backend"), subject, steps)
-    if dhcp.order == "boot_first" and dhcp.backend == "dnsmasq":
-        what = "dhcp.order boot_first with dnsmasq"
-        yield _Found("dhcp_boot_first", what, (*path, "order"), subject, steps)
+    if backend.served and dhcp.order not in backend.orders:
+        what = f"dhcp.order {dhcp.order} with {dhcp.backend}"
+        yield _Found(f"dhcp_{dhcp.order}", what, (*path, "order"), subject, steps)
 
 
 def _nodes(inventory: Inventory) -> Iterator[_Found]:

@@ -45,7 +45,7 @@ def key_place(inventory: Inventory, subject: str, system: str) -> KeyPlace:
     elif node is not None:
         section, own = ("nodes", subject), node.ssh
     else:
-        dhcp = inventory.network.dhcp if inventory.network is not None else None
+        dhcp = inventory.dhcp
         section, own = ("network", "dhcp"), dhcp.ssh if dhcp is not None else None
     if own is not None and own.host_key is not None:
         source = inventory.source((*section, "ssh", "host_key"))

@@ -80,7 +80,7 @@ def find_placeholders(inventory: Inventory) -> list[Diagnostic]:
         if node.is_virtual:
             trust = "leave it out: a guest's key is made with it, and stands in its marker"
         look(node.ssh.host_key, name, "the host key", ("nodes", name, "ssh", "host_key"), trust)
-    dhcp = inventory.network.dhcp if inventory.network is not None else None
+    dhcp = inventory.dhcp
     if dhcp is not None and dhcp.ssh is not None:
         ssh = ("network", "dhcp", "ssh", "host_key")
         trust = f"write what `{OWN_KEY}` shows on its console"

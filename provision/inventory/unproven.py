@@ -26,8 +26,7 @@ class Unproven:
 
 def _backend(*names: str) -> Callable[[Inventory], bool]:
     def declared(inventory: Inventory) -> bool:
-        dhcp = inventory.network.dhcp if inventory.network is not None else None
-        return dhcp is not None and dhcp.backend in names
+        return inventory.dhcp is not None and inventory.dhcp.backend in names
 
     return declared
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from provision.preflight.model import Finding, Rule, Site
-from provision.resources.dhcp.dnsmasq import DnsmasqReservation
+from provision.resources.dhcp.reservation import RouterReservation
 from provision.resources.proxmox import formats
 from provision.roles import macs
 from provision.values.diagnostics import Diagnostic
@@ -42,7 +42,7 @@ def mac_duplicate(site: Site) -> list[Finding]:
 def leased_to_other(site: Site) -> list[Finding]:
     """Refuse an address that the router has reserved for, or leased to, somebody else."""
     found: list[Finding] = []
-    for reservation in site.of_kind(DnsmasqReservation):
+    for reservation in site.of_kind(RouterReservation):
         diagnostic = site.impossible(reservation)
         if diagnostic is not None and diagnostic.code == "IP_LEASED_TO_OTHER":
             found.append(diagnostic)

@@ -38,8 +38,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
     mac = macs.of_node(inventory, node, 0, state).lower()
     source = inventory.source(("nodes", node.name, "address"))
     found: list[Resource] = [AddressUsed(names.ssh(node.name), node.name, mac, node.address, source=source)]
-    dhcp = inventory.network.dhcp if inventory.network is not None else None
-    if dhcp is not None and dhcp.backend == "dnsmasq":
-        router = dhcp_reservation.backend(inventory, dhcp)
+    router = dhcp_reservation.router(inventory)
+    if router is not None:
         found.append(LeaseHeld(router, node.name, mac, node.address, source=source))
     return tuple(found)

@@ -7,13 +7,14 @@ from typing import Any
 
 from provision.facts.host import HostFacts
 from provision.inventory import Inventory, Subject
+from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.inventory.models.site import Dhcp
 from provision.resources.contracts import CannotTell, Resource
-from provision.resources.dhcp.contract import Reservation, fold_mac
-from provision.resources.dhcp.dnsmasq import HOSTS_FOLDER, Dnsmasq
+from provision.resources.dhcp.contract import Reservation, Router, fold_mac
 from provision.resources.dhcp.manual import ManualReservation
+from provision.resources.dhcp.reservation import RouterReservation
+from provision.resources.dhcp.routers import ROUTERS
 from provision.resources.host.query_file import FileText
 from provision.resources.proxmox.queries import VmConfig, vm_state
 from provision.roles import macs, names
@@ -22,52 +23,50 @@ from provision.values.diagnostics import Source
 
 NEEDS: tuple[str, ...] = ()
 NEW_BOOT = False
-SERVED = ("dnsmasq", "manual")
-"""Back ends that exist."""
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
     """Whether the subject's address is reserved by us."""
-    if _dhcp(inventory) is None:
+    dhcp = inventory.dhcp
+    if dhcp is None or not DHCP_BACKENDS[dhcp.backend].served:
         return False
     if subject.kind == "hypervisor":
-        hypervisor = inventory.hypervisors[subject.name]
-        dhcp = _dhcp(inventory)
-        return hypervisor.reserve_address and dhcp is not None and dhcp.backend != "manual"
+        return inventory.hypervisors[subject.name].reserve_address and router(inventory) is not None
     node = inventory.nodes.get(subject.name)
     return node is not None and node.is_virtual and node.manage and bool(node.nics)
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask for the VM's MAC, or for the hypervisor's bridge."""
-    dhcp = _dhcp(inventory)
-    router: dict[str, tuple[Any, ...]] = {}
-    if dhcp is not None and dhcp.backend == "dnsmasq":
-        router = {names.ROUTER: backend(inventory, dhcp).questions()}
+    keeper = router(inventory)
+    asked = {keeper.system: keeper.questions()} if keeper is not None else {}
     if subject.kind == "hypervisor":
-        return {names.ssh(subject.name): (_bridge(inventory.hypervisors[subject.name]),), **router}
+        return {names.ssh(subject.name): (_bridge(inventory.hypervisors[subject.name]),), **asked}
     node = inventory.nodes[subject.name]
-    host = _told_with(inventory, node, dhcp)
+    host = _told_with(inventory, node)
     bridge = {names.ssh(host.name): (_bridge(host),)} if host is not None else {}
-    return {names.api(str(node.hypervisor)): (VmConfig(names.vmid(inventory, node)),), **router, **bridge}
+    return {names.api(str(node.hypervisor)): (VmConfig(names.vmid(inventory, node)),), **asked, **bridge}
 
 
 def resources(context: Context) -> tuple[Resource, ...]:
     """Return the one reservation of the subject."""
-    inventory = context.inventory
-    dhcp = _dhcp(inventory)
-    if dhcp is None:
-        return ()
+    inventory, name = context.inventory, context.subject.name
+    keeper = router(inventory)
+    if keeper is None:
+        return _by_hand(context)
     if context.subject.kind == "hypervisor":
-        return _of_hypervisor(context, dhcp)
-    return _of_node(context, dhcp)
+        wanted = _own(context, inventory.hypervisors[name])
+    else:
+        wanted = (wanted_of(context, inventory.nodes[name]),)
+    source = _source(inventory, context.subject)
+    return tuple(RouterReservation(keeper, each, source=source) for each in wanted)
 
 
 def retired(context: Context) -> tuple[Resource, ...]:
     """Return our reservation as absent; what a person typed stays."""
     inventory = context.inventory
-    dhcp = _dhcp(inventory)
-    if not context.destroying or dhcp is None or dhcp.backend != "dnsmasq":
+    keeper = router(inventory)
+    if not context.destroying or keeper is None:
         return ()
     node = inventory.nodes.get(context.subject.name)
     if node is not None:
@@ -75,42 +74,44 @@ def retired(context: Context) -> tuple[Resource, ...]:
     else:
         hypervisor = inventory.hypervisors[context.subject.name]
         wanted = Reservation("", hypervisor.address, hypervisor.name)
-    return (backend(inventory, dhcp).remove(wanted, _source(inventory, context.subject)),)
+    return (RouterReservation(keeper, wanted, absent=True, source=_source(inventory, context.subject)),)
 
 
 def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask the router for its reservations, whether or not one is declared."""
-    dhcp = _dhcp(inventory)
-    if dhcp is None or dhcp.backend != "dnsmasq":
+    keeper = router(inventory)
+    if keeper is None:
         return {}
-    return {Subject("cluster", names.ROUTER): {names.ROUTER: backend(inventory, dhcp).questions()}}
+    return {Subject("cluster", names.ROUTER): {keeper.system: keeper.questions()}}
 
 
 def orphans(context: Context) -> tuple[Resource, ...]:
     """Return our reservations of hosts for which the inventory wants none any more, as absent."""
     inventory = context.inventory
-    dhcp = _dhcp(inventory)
-    if dhcp is None:
+    keeper = router(inventory)
+    if keeper is None:
         return ()
-    router = backend(inventory, dhcp)
     known = {
         each.managed_hostname or each.name
         for each in inventory.nodes.values()
         if not each.manage or declared(inventory, Subject("node", each.name))
     }
     known |= {each.name for each in inventory.hypervisors.values() if each.reserve_address}
-    found = router.reservations(context.seen(names.ROUTER))
+    found = keeper.reservations(context.seen(keeper.system))
     ours = () if isinstance(found, CannotTell) else found
     return tuple(
-        router.remove(each, None)
+        RouterReservation(keeper, each, absent=True)
         for each in ours
-        if each.name not in known and each.place == router.file(each.name)
+        if each.name not in known and each.place == keeper.place(each.name)
     )
 
 
-def backend(inventory: Inventory, dhcp: Dhcp) -> Dnsmasq:
-    """Return the router's back end."""
-    return Dnsmasq(names.ROUTER, f"provision-{inventory.name}-", (dhcp.file or HOSTS_FOLDER).rstrip("/"))
+def router(inventory: Inventory) -> Router | None:
+    """Return the router that we write reservations to; None where a person does, or nobody can yet."""
+    dhcp = inventory.dhcp
+    if dhcp is None or dhcp.backend not in ROUTERS:
+        return None
+    return ROUTERS[dhcp.backend](names.ROUTER, f"provision-{inventory.name}-", dhcp)
 
 
 def wanted_of(context: Context, node: Node) -> Reservation:
@@ -123,37 +124,27 @@ def wanted_of(context: Context, node: Node) -> Reservation:
     return Reservation(fold_mac(mac), node.address, node.managed_hostname or node.name)
 
 
-def _of_node(context: Context, dhcp: Dhcp) -> tuple[Resource, ...]:
+def _by_hand(context: Context) -> tuple[Resource, ...]:
     inventory = context.inventory
     node = inventory.nodes[context.subject.name]
-    source = _source(inventory, context.subject)
-    wanted = wanted_of(context, node)
-    if dhcp.backend == "dnsmasq":
-        return (backend(inventory, dhcp).ensure(wanted, source),)
+    boots_first = inventory.dhcp is not None and inventory.dhcp.order == "boot_first"
     state = vm_state(context.seen(names.api(str(node.hypervisor))), names.vmid(inventory, node))
     off = state is not None and not state.running
-    if off or (state is None and dhcp.order == "boot_first"):
+    if off or (state is None and boots_first):
         return ()  # nobody can answer at the address, and a person who did it once is not asked again
-    host = _told_with(inventory, node, dhcp)
+    host = _told_with(inventory, node)
     beside = () if host is None else _own(context, host)
+    source = _source(inventory, context.subject)
+    wanted = wanted_of(context, node)
     return (ManualReservation(names.ssh(str(node.hypervisor)), wanted, source=source, beside=beside),)
 
 
-def _of_hypervisor(context: Context, dhcp: Dhcp) -> tuple[Resource, ...]:
-    router = backend(context.inventory, dhcp)
-    source = _source(context.inventory, context.subject)
-    return tuple(
-        router.ensure(each, source)
-        for each in _own(context, context.inventory.hypervisors[context.subject.name])
-    )
-
-
-def _told_with(inventory: Inventory, node: Node, dhcp: Dhcp | None) -> Hypervisor | None:
+def _told_with(inventory: Inventory, node: Node) -> Hypervisor | None:
     """Return the hypervisor whose own row a person is told with a node's: once, with its first VM's.
 
     No lease proves a static address, so the row is no step of its own, which would wait for ever.
     """
-    if dhcp is None or dhcp.backend != "manual":
+    if router(inventory) is not None:
         return None
     host = inventory.hypervisors[str(node.hypervisor)]
     guests = (each for each in inventory.nodes.values() if each.hypervisor == host.name and each.manage)
@@ -171,11 +162,6 @@ def _own(context: Context, hypervisor: Hypervisor) -> tuple[Reservation, ...]:
 
 def _bridge(hypervisor: Hypervisor) -> FileText:
     return FileText(f"/sys/class/net/{hypervisor.bridge}/address")
-
-
-def _dhcp(inventory: Inventory) -> Dhcp | None:
-    dhcp = inventory.network.dhcp if inventory.network is not None else None
-    return dhcp if dhcp is not None and dhcp.backend in SERVED else None
 
 
 def _source(inventory: Inventory, subject: Subject) -> Source | None:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 
 from provision.connections.contracts import Endpoint, HttpsEndpoint, LocalEndpoint, SshEndpoint
 from provision.inventory import Inventory, Login
+from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
+from provision.inventory.models.site import Dhcp
 from provision.inventory.placeholders import bootstrap_remedy
 from provision.resources.contracts import Snapshot
 from provision.roles import names
@@ -15,17 +17,15 @@ from provision.roles.contracts import NotThere, SystemSpec
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
-SSH_BACKENDS = frozenset({"dnsmasq"})
-"""DHCP back ends that are reached by SSH."""
-
 
 def systems(inventory: Inventory) -> dict[str, SystemSpec]:
     """Return all systems by name, in the order in which they can be reached."""
     found: list[SystemSpec] = []
     for hypervisor in inventory.hypervisors.values():
         found += [_api(inventory, hypervisor), _host(inventory, hypervisor)]
-    if router_declared(inventory):
-        found.append(_router(inventory))
+    dhcp = inventory.dhcp
+    if dhcp is not None and _speaks_ssh(dhcp):
+        found.append(_router(inventory, dhcp))
     for node in inventory.nodes.values():
         above = inventory.hypervisor_of(node)
         if above is None:
@@ -37,10 +37,9 @@ def systems(inventory: Inventory) -> dict[str, SystemSpec]:
     return {each.name: each for each in found}
 
 
-def router_declared(inventory: Inventory) -> bool:
-    """Whether the router is a system of its own."""
-    dhcp = inventory.network.dhcp if inventory.network is not None else None
-    return dhcp is not None and dhcp.backend in SSH_BACKENDS
+def _speaks_ssh(dhcp: Dhcp) -> bool:
+    backend = DHCP_BACKENDS[dhcp.backend]
+    return backend.served and backend.reached == "ssh"
 
 
 def _constant(endpoint: Endpoint) -> Callable[[Mapping[str, Snapshot]], Endpoint | NotThere]:
@@ -110,11 +109,9 @@ def _host(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
     return SystemSpec(name, "host", hypervisor.name, {}, _constant(endpoint))
 
 
-def _router(inventory: Inventory) -> SystemSpec:
-    network = inventory.network
-    dhcp = network.dhcp if network is not None else None
-    address = (dhcp.address if dhcp is not None else None) or (network.gateway if network else None)
-    if dhcp is None or address is None:
+def _router(inventory: Inventory, dhcp: Dhcp) -> SystemSpec:
+    address = dhcp.address or (inventory.network.gateway if inventory.network is not None else None)
+    if address is None:
         raise UsageError(
             Diagnostic(
                 "ROUTER_ADDRESS_MISSING",

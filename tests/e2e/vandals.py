@@ -260,8 +260,8 @@ def command(each: Any) -> Iterator[Mutation]:
 
 def dhcp_reservation(each: Any) -> Iterator[Mutation]:
     """Damage a reservation: removed, another address, another MAC, the address also for somebody else."""
-    wanted, backend = each.wanted, each.backend
-    path = backend.file(wanted.name)
+    wanted, router = each.wanted, each.router
+    path = router.place(wanted.name)
     reload = "systemctl reload dnsmasq"
     yield _kept("removed", path, f"rm {shlex.quote(path)}", reload)
     for name, old, new in (
@@ -271,7 +271,7 @@ def dhcp_reservation(each: Any) -> Iterator[Mutation]:
         edit = shlex.quote(f"s/{old}/{new}/")
         yield _kept(name, path, f"sed -i {edit} {shlex.quote(path)}", reload)
     # Somebody else's line is only looked at beside ours when ours does not stand, or holds something else.
-    other = shlex.quote(f"{backend.folder}/vandal-of-{wanted.name}")
+    other = shlex.quote(f"{router.folder}/vandal-of-{wanted.name}")
     yield _shell(
         "taken by another",
         f"echo '52:54:00:56:41:4e,{wanted.address},vandal' >{other}",

@@ -19,7 +19,7 @@ from provision.inventory.models.cluster import (
 )
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node, Profile
-from provision.inventory.models.site import Access, Image, Lab, Network, Policy, Proxy, Sources
+from provision.inventory.models.site import Access, Dhcp, Image, Lab, Network, Policy, Proxy, Sources
 from provision.inventory.placeholders import find_placeholders, is_placeholder
 from provision.inventory.scalars import Label, LocalPath, SchemaVersion, Text, Vars
 from provision.inventory.tree import KeyPath, Tree
@@ -103,6 +103,11 @@ class Inventory(Model):
     def lock(self) -> Lock:
         """Digests from `provision.lock.yaml` beside the inventory."""
         return self._lock
+
+    @property
+    def dhcp(self) -> Dhcp | None:
+        """Who hands out addresses, if that is declared."""
+        return None if self.network is None else self.network.dhcp
 
     def source(self, path: KeyPath) -> Source | None:
         """Return where a field was written, through extends, overlays, profiles and ranges.

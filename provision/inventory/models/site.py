@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from provision.inventory.dhcp_backends import BackendName, Order
 from provision.inventory.models.base import Model, SecretRef, Ssh
 from provision.inventory.scalars import (
     Address,
@@ -99,7 +100,7 @@ class DhcpApi(Model):
 class Dhcp(Model):
     """Who hands out addresses, and how reservations get there."""
 
-    backend: Literal["manual", "dnsmasq", "openwrt", "opnsense", "opnsense_kea", "pfsense", "unifi", "kea"]
+    backend: BackendName
     """What the router speaks; `manual` prints a table for a person to type."""
     address: Address | None = None
     """The router's address, where it is not the gateway."""
@@ -115,7 +116,7 @@ class Dhcp(Model):
     """Addresses that are handed out freely (`first-last`)."""
     in_range: Flag = False
     """Reserved addresses may lie inside the range."""
-    order: Literal["reserve_first", "boot_first"] = "reserve_first"
+    order: Order = "reserve_first"
     """Reserve before the first boot, or after it (for routers that list only clients they saw)."""
 
 

@@ -50,8 +50,7 @@ def _inside(address: str, cidr: IPv4Network, path: KeyPath, findings: Findings) 
 
 
 def _range(inventory: Inventory, cidr: IPv4Network, findings: Findings) -> None:
-    network = inventory.network
-    dhcp = network.dhcp if network is not None else None
+    dhcp = inventory.dhcp
     if dhcp is None or dhcp.range is None:
         return
     low_text, _, high_text = dhcp.range.partition("-")

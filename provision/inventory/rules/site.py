@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
+from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.placeholders import bootstrap_remedy
 from provision.inventory.rules.findings import Findings
 from provision.inventory.tree import KeyPath
 
 _ROUTER_KEYS = ("address", "ssh", "api", "file", "server")
-_USED = {
-    "manual": (),
-    "dnsmasq": ("address", "ssh", "file"),
-    "openwrt": ("address", "ssh"),
-    "kea": ("address", "ssh", "file"),
-    "opnsense": ("address", "api", "server"),
-    "opnsense_kea": ("address", "api", "server"),
-    "pfsense": ("address", "api", "server"),
-    "unifi": ("address", "api", "server"),
-}
-"""What each back end uses to reach a router."""
 
 
 def check(inventory: Inventory, findings: Findings) -> None:
@@ -55,7 +45,7 @@ def _policy(inventory: Inventory, findings: Findings) -> None:
 
 
 def _dhcp(inventory: Inventory, findings: Findings) -> None:
-    dhcp = inventory.network.dhcp if inventory.network is not None else None
+    dhcp = inventory.dhcp
     if dhcp is None:
         for name, hypervisor in inventory.hypervisors.items():
             if hypervisor.reserve_address and not findings.written(("network", "dhcp")):
@@ -63,15 +53,16 @@ def _dhcp(inventory: Inventory, findings: Findings) -> None:
                 findings.conflict("an address can be reserved only where network.dhcp is declared", where)
         return
     path = ("network", "dhcp")
-    used = _USED[dhcp.backend]
+    backend = DHCP_BACKENDS[dhcp.backend]
+    way = backend.reached
+    used = (way, *backend.keys)
     for key in _ROUTER_KEYS:
         if getattr(dhcp, key) is not None and key not in used:
             findings.conflict(f"the DHCP back end {dhcp.backend} does not use {key!r}", (*path, key))
-    for key in ("ssh", "api"):
-        if key in used and getattr(dhcp, key) is None and not findings.written((*path, key)):
-            remedy = "" if inventory.lab is None else "the lab writes it when it starts"
-            if not (inventory.lab is not None and key == "ssh"):
-                findings.lacks(f"the DHCP back end {dhcp.backend}", key, (*path, "backend"), remedy=remedy)
+    if way != "by hand" and getattr(dhcp, way) is None and not findings.written((*path, way)):
+        remedy = "" if inventory.lab is None else "the lab writes it when it starts"
+        if inventory.lab is None or way != "ssh":
+            findings.lacks(f"the DHCP back end {dhcp.backend}", way, (*path, "backend"), remedy=remedy)
 
 
 def _endpoints(inventory: Inventory, findings: Findings) -> None:

@@ -1,1 +1,1 @@
-"""DHCP reservations, one file a back end."""
+"""DHCP reservations: one file a back end, and what they share."""

@@ -1,4 +1,4 @@
-"""One contract for all routers: list reservations, list leases, ensure one, remove one.
+"""One contract for all routers: list reservations, list leases, and our own entry for a host.
 
 A back end gives questions and resources on its system; how the router is spoken to is its own matter.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from provision.resources.contracts import CannotTell, Resource, Snapshot
 from provision.values.diagnostics import Diagnostic, Source
@@ -43,8 +43,8 @@ class Lease:
     expires: int = 0
 
 
-class Backend(Protocol):
-    """What a router speaks."""
+class Router(Protocol):
+    """A router that we speak to."""
 
     @property
     def system(self) -> str:
@@ -63,12 +63,25 @@ class Backend(Protocol):
         """Return all leases."""
         ...
 
-    def ensure(self, wanted: Reservation, source: Source | None) -> Resource:
-        """Return the resource that makes this reservation the only one of its MAC, address and name."""
+    def place(self, name: str) -> str:
+        """Return where our entry for a host is, as `Reservation.place` says it."""
         ...
 
-    def remove(self, wanted: Reservation, source: Source | None) -> Resource:
-        """Return the resource that takes our reservation away."""
+    def entry(self, wanted: Reservation, *, absent: bool, source: Source | None) -> Resource:
+        """Return our entry for a host, or its absence; who else holds the address is not its matter."""
+        ...
+
+
+@runtime_checkable
+class SshRouter(Router, Protocol):
+    """A router that shows by shell commands what it holds: checks trust no parser of ours."""
+
+    def lease_rows(self) -> str:
+        """Return a command that prints all leases, one a line, MAC and address among its words."""
+        ...
+
+    def reservation_rows(self, address: str) -> str:
+        """Return a command that prints the lines which name an address, as `PLACE:LINE`."""
         ...
 
 

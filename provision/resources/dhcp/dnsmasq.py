@@ -12,24 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from provision.resources.contracts import (
-    CannotTell,
-    Change,
-    Impossible,
-    Key,
-    Op,
-    Remedy,
-    Resource,
-    Snapshot,
-)
-from provision.resources.dhcp.contract import (
-    Lease,
-    Reservation,
-    conflict,
-    fold_mac,
-    held_by_other,
-)
-from provision.resources.host.base import cannot_tell
+from provision.inventory.models.site import Dhcp
+from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.dhcp.contract import Lease, Reservation, fold_mac
 from provision.resources.host.file import File
 from provision.resources.host.query_file import FileText
 from provision.resources.host.shell import Shell, ShellResult
@@ -41,6 +26,7 @@ HOSTS_FOLDER = "/etc/dnsmasq.d/hosts"
 LEASES = FileText("/var/lib/misc/dnsmasq.leases")
 """Debian's lease file."""
 UNIT = "dnsmasq.service"
+_CONFIGURATION = "/etc/dnsmasq.conf /etc/dnsmasq.d"
 
 _MAC = re.compile(r"(?:[0-9a-fA-F]{1,2}[:-]){5}[0-9a-fA-F]{1,2}")
 _ADDRESS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
@@ -49,7 +35,7 @@ _LEASE_FIELDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Dnsmasq:
-    """A router with dnsmasq; a Backend.
+    """A router with dnsmasq; an SshRouter.
 
     Args:
         system: `router`.
@@ -61,20 +47,25 @@ class Dnsmasq:
     prefix: str
     folder: str = HOSTS_FOLDER
 
+    @classmethod
+    def declared(cls, system: str, prefix: str, dhcp: Dhcp) -> Dnsmasq:
+        """Return the router that an inventory declares."""
+        return cls(system, prefix, (dhcp.file or HOSTS_FOLDER).rstrip("/"))
+
     @property
     def _listing(self) -> Shell:
         """All reservations, as `FILE:LINE`; a folder or file that is missing says nothing."""
         folder = shlex.quote(self.folder)
         return Shell(
             f"grep -rsH '' {folder} --exclude='.*' || true; "
-            "grep -rsH '^dhcp-host=' /etc/dnsmasq.conf /etc/dnsmasq.d --exclude='.*' || true"
+            f"grep -rsH '^dhcp-host=' {_CONFIGURATION} --exclude='.*' || true"
         )
 
     def questions(self) -> tuple[Any, ...]:
         """Ask for all reservations and leases."""
         return (self._listing, LEASES)
 
-    def file(self, name: str) -> str:
+    def place(self, name: str) -> str:
         """Return the path of our file for a host."""
         return f"{self.folder}/{self.prefix}{name}"
 
@@ -92,103 +83,24 @@ class Dnsmasq:
             return answer
         return tuple(parse_leases(answer.decode(errors="replace") if isinstance(answer, bytes) else ""))
 
-    def ensure(self, wanted: Reservation, source: Source | None) -> Resource:
-        """Return the resource that reserves an address."""
-        return DnsmasqReservation(self, wanted, source=source)
+    def entry(self, wanted: Reservation, *, absent: bool, source: Source | None) -> File:
+        """Return our file for a host: read at once when it comes or changes, after a reload when it went."""
+        path = self.place(wanted.name)
+        if absent:
+            reload = Effect(EffectClass.RESTART, f"{RELOAD}{UNIT}")
+            return File(self.system, path, absent=True, effects=(reload,), source=source)
+        line = f"{wanted.mac},{wanted.address},{wanted.name}\n"
+        return File(self.system, path, line.encode(), source=source)
 
-    def remove(self, wanted: Reservation, source: Source | None) -> Resource:
-        """Return the resource that takes our file away."""
-        return DnsmasqReservation(self, wanted, absent=True, source=source)
+    def lease_rows(self) -> str:
+        """Print the lease file."""
+        return f"cat {LEASES.path}"
 
-
-@dataclass(frozen=True, slots=True)
-class DnsmasqReservation:
-    """One file with one host; what others wrote is never changed.
-
-    Args:
-        backend: the router.
-        wanted: MAC, address, name.
-        absent: our file must not be there.
-        source: inventory line.
-    """
-
-    backend: Dnsmasq
-    wanted: Reservation
-    absent: bool = False
-    source: Source | None = None
-
-    @property
-    def key(self) -> Key:
-        """Identity: the host's name."""
-        return Key(self.backend.system, "dhcp-reservation", self.wanted.name)
-
-    @property
-    def _file(self) -> File:
-        line = f"{self.wanted.mac},{self.wanted.address},{self.wanted.name}\n"
-        effects = (Effect(EffectClass.RESTART, f"{RELOAD}{UNIT}"),) if self.absent else ()
-        return File(
-            self.backend.system,
-            self.backend.file(self.wanted.name),
-            None if self.absent else line.encode(),
-            absent=self.absent,
-            effects=effects,
-            source=self.source,
-        )
-
-    def queries(self) -> tuple[Any, ...]:
-        """Ask for our file, and for whom else the address is."""
-        if self.absent:
-            return self._file.queries()
-        return (*self._file.queries(), *self.backend.questions())
-
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
-        """Return what differs; an address that somebody else holds needs a person."""
-        found = self._file.changes(seen)
-        if self.absent:
-            return found
-        if any(each.op is Op.ATTENTION for each in found):
-            return found
-        if self._by_others(seen):
-            # The same reservation, written by somebody else, is as good as ours.
-            return ()
-        holder = self._holder(seen)
-        if isinstance(holder, CannotTell):
-            return (Change(Op.ATTENTION, "reservation", f"cannot tell: {holder.reason}", str(self.wanted)),)
-        if holder:
-            return (Change(Op.ATTENTION, "reservation", holder, str(self.wanted)),)
-        return found
-
-    def fix(self, seen: Snapshot) -> Remedy:
-        """Write or remove our file."""
-        if not self.absent:
-            holder = self._holder(seen)
-            if isinstance(holder, CannotTell):
-                return cannot_tell(self.key, holder.reason, self.source)
-            if holder:
-                return Impossible(held_by_other(self.wanted, holder, self.wanted.name, self.source))
-        return self._file.fix(seen)
-
-    def _others(self, seen: Snapshot) -> tuple[Reservation, ...] | CannotTell:
-        found = self.backend.reservations(seen)
-        if isinstance(found, CannotTell):
-            return found
-        own = self.backend.file(self.wanted.name)
-        return tuple(each for each in found if each.place != own)
-
-    def _by_others(self, seen: Snapshot) -> bool:
-        found = self._others(seen)
-        if isinstance(found, CannotTell):
-            return False
-        return any((each.mac, each.address) == (self.wanted.mac, self.wanted.address) for each in found)
-
-    def _holder(self, seen: Snapshot) -> str | CannotTell:
-        reservations, leases = self._others(seen), self.backend.leases(seen)
-        for each in (reservations, leases):
-            if isinstance(each, CannotTell):
-                return each
-        if isinstance(reservations, CannotTell) or isinstance(leases, CannotTell):
-            return ""
-        return conflict(self.wanted, reservations, leases, seen.clock)
+    def reservation_rows(self, address: str) -> str:
+        """Search all that dnsmasq reads; a folder below another one is read twice, and shown once."""
+        row = shlex.quote(f"[,=]{re.escape(address)}(,|$)")
+        places = f"{_CONFIGURATION} {shlex.quote(self.folder)}"
+        return f"grep -rsHiE --exclude='.*' {row} {places} | sort -u || true"
 
 
 def parse_reservations(text: str) -> Iterator[Reservation]:

@@ -14,7 +14,7 @@ from provision.resources.contracts import (
     Settles,
     Snapshot,
 )
-from provision.resources.dhcp.contract import Backend, fold_mac
+from provision.resources.dhcp.contract import Router, fold_mac
 from provision.resources.host.shell import Shell, ShellResult
 from provision.values.diagnostics import Diagnostic, Source
 
@@ -106,14 +106,14 @@ class LeaseHeld:
     """The router's lease for an address belongs to the VM's MAC.
 
     Args:
-        router: back end of the router.
+        router: who hands out addresses.
         name: the node.
         mac: of the VM's first network device.
         address: declared address.
         source: inventory line.
     """
 
-    router: Backend
+    router: Router
     name: str
     mac: str
     address: str

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from testinfra.host import Host
 
 from provision.inventory import Subject
+from provision.resources.dhcp.contract import SshRouter
 from provision.roles import dhcp_reservation
 from provision.verify.plugin import NotDeclared, Site
 
 
 @pytest.fixture
-def router(site: Site, vm: str) -> Host:
+def router(site: Site, vm: str) -> SshRouter:
     """The router by SSH, where the VM's address is reserved there."""
-    dhcp = site.inventory.network.dhcp if site.inventory.network else None
-    if dhcp is None or dhcp.backend != "dnsmasq":
+    found = dhcp_reservation.router(site.inventory)
+    if not isinstance(found, SshRouter):
         raise NotDeclared("the router is not reached by SSH")
     if not dhcp_reservation.declared(site.inventory, Subject("node", vm)):
         raise NotDeclared("its address is not reserved")
-    return site.host("router")
+    return found
 
 
 def _mac(host: Host, address: str) -> str:
@@ -41,26 +40,21 @@ def test_address_is_used(site: Site, node: str) -> None:
     assert any(each.split("/")[0] == address for each in seen), " ".join(seen)
 
 
-def test_address_is_leased(site: Site, vm: str, router: Host) -> None:
+def test_address_is_leased(site: Site, vm: str, router: SshRouter) -> None:
     """The router leased the address to the VM's own MAC."""
+    host = site.host(router.system)
     address = str(site.inventory.nodes[vm].address)
     mac = _mac(site.host(f"{vm}/ssh"), address)
-    rows = router.check_output("cat /var/lib/misc/dnsmasq.leases").lower().splitlines()
-    assert any(row.split()[1:3] == [mac, address] for row in rows), f"no lease of {address} for {mac}"
+    rows = host.check_output(router.lease_rows()).lower().splitlines()
+    assert any({mac, address} <= set(row.split()) for row in rows), f"no lease of {address} for {mac}"
 
 
-def test_address_is_reserved(site: Site, vm: str, router: Host) -> None:
+def test_address_is_reserved(site: Site, vm: str, router: SshRouter) -> None:
     """The router holds exactly one reservation of the address, for the VM's own MAC."""
+    host = site.host(router.system)
     address = str(site.inventory.nodes[vm].address)
     mac = _mac(site.host(f"{vm}/ssh"), address)
-    network = site.inventory.network
-    folder = network.dhcp.file if network and network.dhcp else None
-    # A folder below another one is read twice: each line counts once for its file.
-    rows = router.check_output(
-        "grep -rsHiE --exclude='.*' %s /etc/dnsmasq.d /etc/dnsmasq.conf %s | sort -u || true",
-        f"[,=]{re.escape(address)}(,|$)",
-        (folder or "/etc/dnsmasq.d").rstrip("/"),
-    )
+    rows = host.check_output(router.reservation_rows(address))
     found = [row.partition(":")[2].strip() for row in rows.lower().splitlines()]
     holders = [row for row in found if not row.startswith("#")]
     assert len(holders) == 1, f"{len(holders)} reservations: {holders}"

@@ -9,6 +9,7 @@ from provision.resources.dhcp.contract import Lease, Reservation, conflict, fold
 from provision.resources.dhcp.dnsmasq import LEASES, Dnsmasq, parse_leases, parse_reservations
 from provision.resources.dhcp.manual import ManualReservation, neighbour, table
 from provision.resources.dhcp.proof import AddressUsed, LeaseHeld, addresses_of
+from provision.resources.dhcp.reservation import RouterReservation
 from provision.resources.host.query_file import ABSENT, FileState, FileStatus
 from provision.resources.host.shell import ShellResult
 from provision.values.effects import Effect, EffectClass
@@ -24,7 +25,7 @@ def said(text: str) -> ShellResult:
 
 
 def seen(listing: str = "", leases: str = "", ours: bool = False, clock: float = 0.0) -> Snapshot:
-    resource = ROUTER.ensure(WANTED, None)
+    resource = RouterReservation(ROUTER, WANTED)
     listing_query, _ = ROUTER.questions()
     answers: dict[object, object] = {listing_query: said(listing), LEASES: leases.encode()}
     for query in resource.queries():
@@ -34,7 +35,7 @@ def seen(listing: str = "", leases: str = "", ours: bool = False, clock: float =
 
 
 def test_a_new_reservation_is_one_file_that_acts_at_once() -> None:
-    resource = ROUTER.ensure(WANTED, None)
+    resource = RouterReservation(ROUTER, WANTED)
     at = seen()
     (change,) = resource.changes(at)
     assert (change.op, change.new) == (Op.CREATE, f"{MAC},10.0.0.11,vm-1\n")
@@ -46,12 +47,14 @@ def test_a_new_reservation_is_one_file_that_acts_at_once() -> None:
 
 def test_our_own_file_is_no_conflict_with_itself() -> None:
     line = f"{OURS}:{MAC},10.0.0.11,vm-1\n"
-    assert ROUTER.ensure(WANTED, None).changes(seen(line, f"1 {MAC} 10.0.0.11 vm-1 *\n", ours=True)) == ()
+    assert (
+        RouterReservation(ROUTER, WANTED).changes(seen(line, f"1 {MAC} 10.0.0.11 vm-1 *\n", ours=True)) == ()
+    )
 
 
 def test_the_same_reservation_by_another_hand_is_as_good() -> None:
     line = "/etc/dnsmasq.conf:dhcp-host=BC-24-11-00-00-01,vm-1,10.0.0.11,12h\n"
-    assert ROUTER.ensure(WANTED, None).changes(seen(line)) == ()
+    assert RouterReservation(ROUTER, WANTED).changes(seen(line)) == ()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_the_same_reservation_by_another_hand_is_as_good() -> None:
     ],
 )
 def test_whoever_holds_the_address_is_named_and_left_alone(listing: str, leases: str, holder: str) -> None:
-    resource = ROUTER.ensure(WANTED, None)
+    resource = RouterReservation(ROUTER, WANTED)
     at = seen(listing, leases)
     assert [each.op for each in resource.changes(at)] == [Op.ATTENTION]
     refused = resource.fix(at)
@@ -79,7 +82,7 @@ def test_whoever_holds_the_address_is_named_and_left_alone(listing: str, leases:
 
 def test_an_expired_lease_does_not_count() -> None:
     lease = "1000 52:54:00:00:00:09 10.0.0.11 printer *\n"
-    (change,) = ROUTER.ensure(WANTED, None).changes(seen(leases=lease, clock=2000.0))
+    (change,) = RouterReservation(ROUTER, WANTED).changes(seen(leases=lease, clock=2000.0))
     assert change.op is Op.CREATE
 
 
@@ -87,11 +90,11 @@ def test_a_router_that_cannot_be_read_is_not_free() -> None:
     at = seen()
     listing, _ = ROUTER.questions()
     unread = Snapshot("router", answers={**at.answers, listing: CannotTell("denied")})
-    assert [each.op for each in ROUTER.ensure(WANTED, None).changes(unread)] == [Op.ATTENTION]
+    assert [each.op for each in RouterReservation(ROUTER, WANTED).changes(unread)] == [Op.ATTENTION]
 
 
 def test_removal_needs_a_reload() -> None:
-    resource = ROUTER.remove(WANTED, None)
+    resource = RouterReservation(ROUTER, WANTED, absent=True)
     (query,) = resource.queries()
     assert resource.changes(Snapshot("router", answers={query: ABSENT})) == ()
     fix = resource.fix(Snapshot("router", answers={query: FileStatus("file", "0644")}))

@@ -4,8 +4,6 @@ from __future__ import annotations
 import pytest
 
 from provision.inventory import declared_features, features_unserved
-from provision.inventory.features import DHCP_BACKENDS
-from provision.roles import dhcp_reservation
 
 from .conftest import SITE, Loads
 from .test_shipped import SERVED
@@ -67,10 +65,6 @@ def test_an_option_that_nothing_reads_is_named_with_its_place(
 )
 def test_what_is_read_or_says_nothing_is_no_problem(loads: Loads, option: str) -> None:
     assert features_unserved(loads(f"{SITE}{option}\n"), SERVED) == []
-
-
-def test_back_ends_that_count_as_served_are_those_of_the_role() -> None:
-    assert set(DHCP_BACKENDS) == set(dhcp_reservation.SERVED)
 
 
 MANY = (

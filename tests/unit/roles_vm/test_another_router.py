@@ -1,0 +1,100 @@
+"""A router that is no dnsmasq, served by one class and its registration: no role knows the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provision.inventory.dhcp_backends import DHCP_BACKENDS
+from provision.inventory.models.site import Dhcp
+from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.dhcp.contract import Lease, Reservation
+from provision.resources.dhcp.routers import ROUTERS
+from provision.resources.host.file import File
+from provision.resources.host.query_file import FileText
+from provision.testing.model_host import ModelFile
+from provision.values.diagnostics import Source
+from provision.values.outcomes import ExitCode
+
+from .world import INVENTORY, LEASES, World
+
+OURS = "/etc/ethers.d/"
+OTHERS = FileText("/etc/ethers")
+
+
+@dataclass(frozen=True, slots=True)
+class Ethers:
+    """Reads `mac address name` from files; ours are named after their hosts."""
+
+    system: str
+    prefix: str
+
+    @classmethod
+    def declared(cls, system: str, prefix: str, dhcp: Dhcp) -> Ethers:
+        assert dhcp.backend == "openwrt"
+        return cls(system, prefix)
+
+    def questions(self) -> tuple[Any, ...]:
+        return (OTHERS, FileText(LEASES))
+
+    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | CannotTell:
+        return tuple(
+            Reservation(mac, address, name, OTHERS.path) for mac, address, name in rows(seen[OTHERS])
+        )
+
+    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | CannotTell:
+        return tuple(Lease(mac, address) for _, mac, address, *_ in rows(seen[FileText(LEASES)]))
+
+    def place(self, name: str) -> str:
+        return f"{OURS}{self.prefix}{name}"
+
+    def entry(self, wanted: Reservation, *, absent: bool, source: Source | None) -> File:
+        line = f"{wanted.mac} {wanted.address} {wanted.name}\n".encode()
+        return File(
+            self.system, self.place(wanted.name), None if absent else line, absent=absent, source=source
+        )
+
+
+def rows(answer: bytes | None) -> Iterator[list[str]]:
+    for line in (answer or b"").decode().splitlines():
+        yield line.split()
+
+
+class OtherWorld(World):
+    """A site whose router reads other files."""
+
+    def reserved(self) -> dict[str, str]:
+        found = [each.content.decode().split() for path, each in self.router.files.items() if OURS in path]
+        return {mac: address for mac, address, _ in found}
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OtherWorld:
+    served = replace(DHCP_BACKENDS["openwrt"], orders=("reserve_first",))
+    monkeypatch.setitem(DHCP_BACKENDS, "openwrt", served)
+    monkeypatch.setitem(ROUTERS, "openwrt", Ethers.declared)
+    monkeypatch.setattr("provision.resources.proxmox.driver.FIRST_POLL", 0.0)
+    made = OtherWorld(tmp_path)
+    made.write(INVENTORY.replace("backend: dnsmasq", "backend: openwrt"))
+    return made
+
+
+def test_addresses_are_reserved_proved_and_given_back(world: OtherWorld) -> None:
+    assert world.apply().exit_code == ExitCode.DONE
+    assert sorted(world.reserved().values()) == ["10.0.0.11", "10.0.0.12"]
+    assert world.plan().empty
+    assert world.destroy().exit_code == ExitCode.DONE
+    assert world.reserved() == {}
+
+
+def test_an_address_that_it_holds_for_another_is_refused_before_anything_is_touched(
+    world: OtherWorld,
+) -> None:
+    world.router.files[OTHERS.path] = ModelFile(b"52:54:00:00:00:01 10.0.0.11 printer\n")
+    refused = world.plan().refusals
+    assert [each.code for each in refused] == ["IP_LEASED_TO_OTHER"]
+    assert world.reserved() == {}

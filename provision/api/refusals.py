@@ -9,7 +9,7 @@ from typing import Any
 from provision.engine.expand import VERIFY
 from provision.engine.model import Step
 from provision.engine.world import Options, World
-from provision.inventory import Inventory, features_unserved, unopenable
+from provision.inventory import Inventory, unopenable, unserved
 from provision.inventory.tree import KeyPath
 from provision.roles import names
 from provision.values.diagnostics import Diagnostic
@@ -32,11 +32,12 @@ def check_plan(world: World, options: Options, steps: Iterable[Step]) -> None:
         UsageError: with every problem and its position.
     """
     inventory: Inventory = world.inventory
-    served = {*world.roles, VERIFY}
     problems = [*inventory.placeholders()]
     # What the playbook has no step for is left out, as by --step.
     meant = options.steps or [entry.role for entry in world.playbook.entries]
-    problems += features_unserved(inventory, served, options.targets, meant)
+    problems += [
+        each.problem(inventory) for each in unserved(inventory) if each.concerns(options.targets, meant)
+    ]
     chosen = tuple(steps)
     parts = [*_connections(world, _of_steps(world, options, chosen)), *_contents(inventory, chosen)]
     whole = not options.targets and not options.steps
@@ -66,9 +67,9 @@ def check_verify(world: World, options: Options) -> None:
     """
     inventory: Inventory = world.inventory
     ways = [
-        each
-        for each in features_unserved(inventory, {*world.roles, VERIFY}, options.targets, (VERIFY,))
-        if each.source is not None and "(verify_" in each.summary
+        each.problem(inventory)
+        for each in unserved(inventory)
+        if VERIFY in each.steps and each.concerns(options.targets, (VERIFY,))
     ]
     _refuse(
         [*ways, *_skips(inventory), *unopenable(inventory, _connections(world, _verified(world, options)))]

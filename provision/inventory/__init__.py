@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from provision.inventory.features import Feature, declared_features, features_unserved
 from provision.inventory.loader import load
 from provision.inventory.login import Login
 from provision.inventory.models.inventory import Inventory
@@ -12,22 +11,22 @@ from provision.inventory.openable import unopenable
 from provision.inventory.secrets import Secret
 from provision.inventory.selectors import SELECTORS, Subject, select
 from provision.inventory.unproven import unproven
+from provision.inventory.unserved import Unserved, unserved
 
 __all__ = [
     "SELECTORS",
-    "Feature",
     "Inventory",
     "Login",
     "Secret",
     "Subject",
-    "declared_features",
-    "features_unserved",
+    "Unserved",
     "json_schema",
     "load",
     "reference_markdown",
     "select",
     "unopenable",
     "unproven",
+    "unserved",
 ]
 
 

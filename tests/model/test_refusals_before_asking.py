@@ -193,14 +193,15 @@ def test_destroy_needs_its_connections_and_nothing_that_it_removes(makes: Makes)
     assert trips(site) == 0
 
 
-def test_verify_needs_its_connections_only_and_says_all_that_it_lacks(makes: Makes) -> None:
-    def verify(site: ModelSite, options: Options) -> object:
-        opened = site.site()
-        try:
-            return opened.verify(options, site.events.append, Cancel())
-        finally:
-            opened.close()
+def verify(site: ModelSite, options: Options) -> object:
+    opened = site.site()
+    try:
+        return opened.verify(options, site.events.append, Cancel())
+    finally:
+        opened.close()
 
+
+def test_verify_needs_its_connections_only_and_says_all_that_it_lacks(makes: Makes) -> None:
     contents = ("one.j2", "two.j2", "four", "key.pub")
     verify(makes(*contents, env=False), Options())
     site = makes(*contents, "token", "metal-key", env=False, text=TEXT + "verify: { skip: [a] }\n")
@@ -212,6 +213,14 @@ def test_verify_needs_its_connections_only_and_says_all_that_it_lacks(makes: Mak
     ]
     verify(makes("token"), Options(targets=("metal",)))
     assert trips(site) == before
+
+
+def test_verify_refuses_what_no_check_looks_at_and_nothing_else_that_waits_for_a_role(makes: Makes) -> None:
+    text = TEXT + "proxy: { url: http://10.0.0.9 }\nexpect: { nccl: { nvls: required } }\n"
+    site = makes(text=text)
+    assert problems_of(lambda: verify(site, Options())) == [("FEATURE_UNSERVED", "nccl")]
+    assert trips(site) == 0
+    verify(makes(text=text), Options(targets=("metal",)))
 
 
 def test_a_host_that_the_controller_is_itself_needs_no_key(makes: Makes) -> None:

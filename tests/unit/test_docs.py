@@ -12,8 +12,7 @@ import pytest
 import yaml
 
 from provision import roles
-from provision.api.wiring import read_playbook, roles_of
-from provision.inventory import declared_features, load
+from provision.inventory import load, unserved
 from provision.inventory.selectors import SELECTORS
 from provision.values.effects import EffectClass
 from provision.verify.reference import claims, files, reference
@@ -132,13 +131,11 @@ def test_every_check_claims_something_about_somebody() -> None:
 
 
 def test_what_the_readme_says_of_the_homelab_is_so() -> None:
-    served = roles_of(read_playbook("site"))
-    unserved = {
-        name: {each.role for each in declared_features(load(ROOT / "inventories" / f"{name}.yaml"))}
-        - set(served)
+    waiting = {
+        name: {each.role for each in unserved(load(ROOT / "inventories" / f"{name}.yaml"))}
         for name in ("homelab", "lab")
     }
-    assert unserved == {"homelab": {"k3s_server", "k3s_agent", "gpu_driver", "gpu_operator"}, "lab": set()}
+    assert waiting == {"homelab": {"k3s_server", "k3s_agent", "gpu_driver", "gpu_operator"}, "lab": set()}
     assert "declares k3s, a managed GPU driver and the GPU Operator" in (ROOT / "README.md").read_text(
         "utf-8"
     )

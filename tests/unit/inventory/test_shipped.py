@@ -1,18 +1,15 @@
-# ruff: noqa: E501 - tables with one case a line
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 
-from provision.inventory import declared_features, features_unserved, load, unproven
+from provision.api import read_playbook, roles_of
+from provision.inventory import load, select, unproven, unserved
 from provision.values.effects import Consent, EffectClass
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = ["lab", "homelab", "h100-pair", "h100-kai", "h100-kai-fractions"]
-SERVED = (
-    "hypervisor_host", "image", "pci_mapping", "dhcp_reservation", "virtual_machine", "address", "base_os", "host_resources",
-)  # fmt: skip
 
 
 def test_exactly_these_inventories_ship() -> None:
@@ -37,10 +34,12 @@ def test_the_designs_examples_are_valid(name: str) -> None:
     )
 
 
-def test_the_lab_is_served_by_the_roles_of_the_main_job() -> None:
+def test_the_lab_has_work_for_every_role_of_the_main_job_and_declares_nothing_in_vain() -> None:
     inventory = load(ROOT / "inventories" / "lab.yaml", environ={})
-    assert {feature.role for feature in declared_features(inventory)} == set(SERVED)
-    assert features_unserved(inventory, SERVED) == []
+    subjects = [*select(inventory, "hypervisors"), *select(inventory, "nodes")]
+    for name, role in roles_of(read_playbook("site")).items():
+        assert any(role.declared(inventory, each) for each in subjects), name
+    assert unserved(inventory) == ()
     for cls in ("reboot-hypervisor", "reboot-guest", "power-cycle", "console-loss", "delete"):
         assert inventory.consent(EffectClass(cls)) is Consent.ALLOW
 
@@ -54,14 +53,15 @@ def test_the_lab_has_resources_of_every_kind_on_hypervisor_and_guests() -> None:
 
 def test_what_no_role_serves_is_named_with_its_place() -> None:
     inventory = load(ROOT / "inventories" / "homelab.yaml", environ={})
-    problems = features_unserved(inventory, SERVED)
-    assert [each.summary.rpartition("(")[2].rstrip(")") for each in problems] == [
+    found = unserved(inventory)
+    assert [each.role for each in found] == [
         "k3s_server",
         "k3s_agent",
         "gpu_driver",
         "gpu_operator",
         "gpu_driver",
     ]
+    problems = [each.problem(inventory) for each in found]
     assert problems[-1].summary.startswith("what GPU cards must show (vm-gpu)")
     assert all(each.source is not None for each in problems)
 

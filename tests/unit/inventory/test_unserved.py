@@ -1,12 +1,13 @@
 # ruff: noqa: E501 - tables with one case a line
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
-from provision.inventory import declared_features, features_unserved
+from provision.inventory import unserved
 
 from .conftest import SITE, Loads
-from .test_shipped import SERVED
 
 API = "api: { url: https://10.0.0.1, token: !secret { env: T } }"
 
@@ -48,11 +49,17 @@ def test_an_option_that_nothing_reads_is_named_with_its_place(
     loads: Loads, old: str, new: str, role: str, words: str, line: str
 ) -> None:
     assert old in SITE
-    problems = features_unserved(loads(SITE.replace(old, new, 1)), SERVED)
+    inventory = loads(SITE.replace(old, new, 1))
+    problems = [each.problem(inventory) for each in unserved(inventory)]
     shown = [(each.summary, each.source.text if each.source else "") for each in problems]
     assert [(words in summary, f"({role})" in summary, line in text) for summary, text in shown] == [
         (True, True, True)
     ], shown
+
+
+@pytest.mark.parametrize("role", sorted({each[2] for each in OPTIONS}))
+def test_what_is_refused_waits_for_a_role_that_is_not_there(role: str) -> None:
+    assert importlib.util.find_spec(f"provision.roles.{role}") is None, "its lines in unserved.py can go"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +71,7 @@ def test_an_option_that_nothing_reads_is_named_with_its_place(
     ],
 )
 def test_what_is_read_or_says_nothing_is_no_problem(loads: Loads, option: str) -> None:
-    assert features_unserved(loads(f"{SITE}{option}\n"), SERVED) == []
+    assert unserved(loads(f"{SITE}{option}\n")) == ()
 
 
 MANY = (
@@ -90,13 +97,8 @@ MANY = (
 def test_targets_and_steps_leave_out_what_they_do_not_meet(
     loads: Loads, targets: tuple[str, ...], steps: tuple[str, ...], roles: set[str]
 ) -> None:
-    problems = features_unserved(loads(MANY), SERVED, targets, steps)
-    assert {each.summary.rpartition("(")[2].rstrip(")") for each in problems} == roles
-    for each in problems:
-        assert ("--target" in each.remedy) == ("(proxy)" not in each.summary)
-
-
-def test_a_feature_names_all_of_its_subjects(loads: Loads) -> None:
-    found = {each.role: each.subjects for each in declared_features(loads(SITE))}
-    assert found["virtual_machine"] == ("vm-1", "vm-2")
-    assert found["image"] == ("pve",)
+    inventory = loads(MANY)
+    met = [each for each in unserved(inventory) if each.concerns(targets, steps)]
+    assert {each.role for each in met} == roles
+    for each in met:
+        assert ("--target" in each.problem(inventory).remedy) == (each.role != "proxy")

@@ -1,4 +1,7 @@
-"""Declared features and options, and the roles that serve them: plan refuses what no role serves yet."""
+"""What an inventory may declare and no role serves yet: plan refuses it.
+
+A role that comes deletes its lines here.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ K3S = ("k3s_server", "k3s_agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Feature:
-    """Something declared that needs a role.
+class Unserved:
+    """Something declared that waits for a role.
 
     Args:
-        role: the role that serves it, or would.
+        role: the role that would serve it.
         what: as a user reads it.
         path: where it was declared first.
         subjects: whom it is about; the whole site if empty.
@@ -40,6 +43,20 @@ class Feature:
         meant = not targets or not self.subjects or bool(set(self.subjects) & set(targets))
         return meant and (not steps or not self.steps or bool(set(self.steps) & set(steps)))
 
+    def problem(self, inventory: Inventory) -> Diagnostic:
+        """Return it as a user reads it, with its line of the inventory."""
+        whom = f" ({', '.join(self.subjects)})" if self.subjects else ""
+        wholly = not self.subjects and not self.steps
+        return Diagnostic(
+            "FEATURE_UNSERVED",
+            f"{self.what}{whom}: no role serves this yet ({self.role})",
+            self.subjects[0] if len(self.subjects) == 1 else "",
+            source=inventory.source(self.path),
+            remedy="take it out of the inventory"
+            if wholly
+            else "leave it out by --target or --step, or take it out of the inventory",
+        )
+
 
 class _Found(NamedTuple):
     role: str
@@ -50,15 +67,15 @@ class _Found(NamedTuple):
     """The step of the role itself if None."""
 
 
-def declared_features(inventory: Inventory) -> tuple[Feature, ...]:
-    """Return what the inventory declares, in the order in which roles bring it about."""
-    found: dict[tuple[str, str], Feature] = {}
+def unserved(inventory: Inventory) -> tuple[Unserved, ...]:
+    """Return what the inventory declares in vain, in the order in which roles would bring it about."""
+    found: dict[tuple[str, str], Unserved] = {}
     walks = (_site, _hypervisors, _nodes, _cluster, _expected)
     for each in itertools.chain.from_iterable(walk(inventory) for walk in walks):
         subjects = (each.subject,) if each.subject else ()
         steps = (each.role,) if each.steps is None else each.steps
         key = (each.role, each.what)
-        old = found.setdefault(key, Feature(each.role, each.what, each.path, subjects, steps))
+        old = found.setdefault(key, Unserved(each.role, each.what, each.path, subjects, steps))
         if not set(subjects) <= set(old.subjects):
             found[key] = replace(old, subjects=(*old.subjects, *subjects))
     return tuple(found.values())
@@ -84,22 +101,11 @@ def _site(inventory: Inventory) -> Iterator[_Found]:
 
 def _hypervisors(inventory: Inventory) -> Iterator[_Found]:
     for name, host in inventory.hypervisors.items():
-        path: KeyPath = ("hypervisors", name)
-        yield _Found("hypervisor_host", "a hypervisor", path, name)
         if host.repositories != "unmanaged":
-            yield _Found(
-                "repositories",
-                f"repositories {host.repositories}",
-                (*path, "repositories"),
-                name,
-                ("hypervisor_host",),
-            )
-        if host.cards:
-            yield _Found("pci_mapping", "cards for VMs", (*path, "cards"), name)
+            what, path = f"repositories {host.repositories}", ("hypervisors", name, "repositories")
+            yield _Found("repositories", what, path, name, ("hypervisor_host",))
         if host.reserve_address:
             yield from _reservation(inventory, name)
-        if host.host_resources:
-            yield _Found("host_resources", "host resources", (*path, "host_resources"), name)
 
 
 def _reservation(inventory: Inventory, subject: str) -> Iterator[_Found]:
@@ -109,12 +115,10 @@ def _reservation(inventory: Inventory, subject: str) -> Iterator[_Found]:
     backend = DHCP_BACKENDS[dhcp.backend]
     path: KeyPath = ("network", "dhcp")
     steps = ("dhcp_reservation", "address")
-    if backend.served:
-        yield _Found("dhcp_reservation", "address reservations", path, subject)
-    else:
+    if not backend.served:
         what = f"address reservations by dhcp.backend {dhcp.backend}"
         yield _Found(f"dhcp_{dhcp.backend}", what, (*path, "backend"), subject, steps)
-    if backend.served and dhcp.order not in backend.orders:
+    elif dhcp.order not in backend.orders:
         what = f"dhcp.order {dhcp.order} with {dhcp.backend}"
         yield _Found(f"dhcp_{dhcp.order}", what, (*path, "order"), subject, steps)
 
@@ -123,21 +127,9 @@ def _nodes(inventory: Inventory) -> Iterator[_Found]:
     for name, node in inventory.nodes.items():
         path: KeyPath = ("nodes", name)
         if node.is_virtual:
-            yield from _virtual(inventory, node, path)
-        if _has_base_os(inventory, name):
-            yield _Found("base_os", "settings of the operating system", path, name)
-        if node.host_resources:
-            yield _Found("host_resources", "host resources", (*path, "host_resources"), name)
+            yield from _reservation(inventory, name)
         yield from _drivers(node, path)
         yield from _kubernetes(node, path)
-
-
-def _virtual(inventory: Inventory, node: Node, path: KeyPath) -> Iterator[_Found]:
-    if node.image is not None:
-        yield _Found("image", "cloud images", (*path, "image"), node.hypervisor or node.name)
-    yield from _reservation(inventory, node.name)
-    yield _Found("virtual_machine", "VMs", path, node.name)
-    yield _Found("address", "addresses of VMs", (*path, "address"), node.name)
 
 
 def _drivers(node: Node, path: KeyPath) -> Iterator[_Found]:
@@ -165,14 +157,6 @@ def _kubernetes(node: Node, path: KeyPath) -> Iterator[_Found]:
         if getattr(node, key):
             what = f"{key} of a node that is not in the cluster"
             yield _Found("kubernetes_node", what, (*path, key), node.name, K3S)
-
-
-def _has_base_os(inventory: Inventory, name: str) -> bool:
-    node = inventory.nodes[name]
-    if not node.manage:
-        return False
-    declared = (node.managed_hostname, node.timezone, node.ntp, node.swap, inventory.access.authorized_keys)
-    return node.grows_root or any(each is not None for each in declared) or bool(node.packages or node.sysctl)
 
 
 def _cluster(inventory: Inventory) -> Iterator[_Found]:
@@ -205,38 +189,3 @@ def _expected(inventory: Inventory) -> Iterator[_Found]:
     for key in ("rdma", "nccl"):
         if getattr(expect, key) is not None:
             yield _Found(f"verify_{key}", f"expect.{key}", ("expect", key), CLUSTER, ("verify",))
-
-
-def features_unserved(
-    inventory: Inventory,
-    served_roles: Collection[str],
-    targets: Collection[str] = (),
-    steps: Collection[str] = (),
-) -> list[Diagnostic]:
-    """Return a problem for each declared feature that no role serves yet.
-
-    Args:
-        inventory: what the user declared.
-        served_roles: names of the roles that exist.
-        targets: subjects that the run is about; all if empty.
-        steps: roles that the run is about; all if empty.
-    """
-    return [
-        _unserved(inventory, feature)
-        for feature in declared_features(inventory)
-        if feature.role not in served_roles and feature.concerns(targets, steps)
-    ]
-
-
-def _unserved(inventory: Inventory, feature: Feature) -> Diagnostic:
-    whom = f" ({', '.join(feature.subjects)})" if feature.subjects else ""
-    wholly = not feature.subjects and not feature.steps
-    return Diagnostic(
-        "FEATURE_UNSERVED",
-        f"{feature.what}{whom}: no role serves this yet ({feature.role})",
-        feature.subjects[0] if len(feature.subjects) == 1 else "",
-        source=inventory.source(feature.path),
-        remedy="take it out of the inventory"
-        if wholly
-        else "leave it out by --target or --step, or take it out of the inventory",
-    )

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from provision.api.site import Site
-from provision.api.vms import file_of, foreign, vm_node, vm_now, write_config
+from provision.api.vm_marker import file_of, foreign, vm_node, vm_now, write_config
 from provision.connections.contracts import SshEndpoint
 from provision.engine.observe import Questions, observe
 from provision.engine.run_identity import new_run_id, who

@@ -6,7 +6,6 @@ Works through `pveum`, `pvesh` and `pvesm`, as root on the host, as the host's o
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from provision.resources.host.shell import Shell, ShellResult
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
+from provision.values.whole_file import write_whole
 
 ROLE = "Provision"
 FILE_BASED = frozenset({"dir", "nfs", "cifs", "btrfs", "cephfs"})
@@ -239,13 +239,7 @@ def secret_of(answer: bytes) -> SecretStr | None:
 def write_secret(path: Path, secret: SecretStr) -> None:
     """Write a secret, readable by its owner only from its first byte."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(secret.get_secret_value() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_whole(path, secret.get_secret_value() + "\n")
 
 
 def _rows(

@@ -40,7 +40,7 @@ def rebuild(
     The mark is a token in the VM's notes, so every controller sees it; the VM that is made instead has none.
     An apply that is cut off in between is finished by the next one.
     """
-    from provision.api.vms import mark_for_rebuild  # noqa: PLC0415 - keep --help fast
+    from provision.api.vm_marker import mark_for_rebuild  # noqa: PLC0415 - keep --help fast
 
     found = settle(context, inventory)
     with closing(open_site(found)) as site:

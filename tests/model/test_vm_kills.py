@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.api.vms import mark_for_rebuild
+from provision.api.vm_marker import mark_for_rebuild
 from provision.values.cancel import Cancel
 from tests.unit.roles_vm.world import INVENTORY, World
 

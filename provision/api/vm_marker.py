@@ -1,4 +1,4 @@
-"""One VM: mark it for a rebuild; what commands about one VM share."""
+"""The marker of one VM: read as it is now, marked for a rebuild, and written."""
 
 from __future__ import annotations
 

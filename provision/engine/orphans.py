@@ -17,6 +17,8 @@ from provision.values.errors import ProvisionError
 
 ORPHANS = "orphans"
 """Role name of the steps that remove them."""
+UNKNOWN = "orphans_unknown"
+"""Role name of the steps of a removal that tell where nobody could look: something may be left there."""
 ROUNDS = 4
 """A role names what it must look at, then what that belongs to, then what belongs to it."""
 
@@ -102,7 +104,7 @@ class Orphans:
         Args:
             session: the answers.
             works: all other steps.
-            destroying: a keeper that does not answer is a step that was not reached.
+            destroying: what could not be looked at is a step of its own, which does not end well.
         """
         by_keeper: dict[Subject, list[Work]] = {}
         for work in self.works:
@@ -114,8 +116,9 @@ class Orphans:
             resources = [each for work in reversed(theirs) for each in self._found.get(work.step.id, ())]
             debts = _debts(theirs, works, session, destroying=destroying)
             removal = removal_of(step, resources, session, debts)
-            if removal is None and destroying:
-                removal = self._untold(step, theirs)
+            unknown = self._unknown(keeper, theirs) if destroying else None
+            if unknown is not None:
+                found.append(unknown)
             if removal is None:
                 continue
             found.append(removal)
@@ -124,17 +127,26 @@ class Orphans:
                     work.step = replace(work.step, after=work.step.after | {step.id})
         return found
 
-    def _untold(self, step: Step, works: Sequence[Work]) -> Work | None:
-        """Return a step that says why it cannot be told whether something is there."""
-        silent = [self._problems[name] for work in works for name in work.questions if name in self._problems]
-        failed = [self._failed[work.step.id] for work in works if work.step.id in self._failed]
-        if not silent and not failed:
+    def _unknown(self, keeper: Subject, works: Sequence[Work]) -> Work | None:
+        """Return a step that says what of a keeper was not looked at, and why; None if all was."""
+        roles: dict[Diagnostic, list[str]] = {}
+        for work in works:
+            silent = (self._problems[name] for name in work.questions if name in self._problems)
+            reason = next(silent, None) or self._failed.get(work.step.id)
+            if reason is not None:
+                roles.setdefault(reason, []).append(work.step.id.role)
+        if not roles:
             return None
-        removal = Work(step, None, {})
-        removal.plan = StepPlan(
-            step, unreached=silent[0].summary if silent else "", problem=[*silent, *failed][0]
-        )
-        return removal
+        told = [
+            f"what {' and '.join(names)} left on {keeper.name} was not looked at: {reason.summary}"
+            for reason, names in roles.items()
+        ]
+        first = next(iter(roles))
+        problem = replace(first, summary=told[0], evidence=(*first.evidence, *told[1:]))
+        unknown = Work(Step(StepId(UNKNOWN, keeper.name), keeper), None, {})
+        unreached = told[0] if first in self._problems.values() else ""
+        unknown.plan = StepPlan(unknown.step, unreached=unreached, problem=problem)
+        return unknown
 
 
 def _debts(

@@ -83,8 +83,9 @@ def test_a_keeper_that_does_not_answer_is_a_warning_to_a_plan_and_a_fault_of_a_r
     plan = site.plan().plan
     assert [each.code for each in plan.warnings] == ["ORPHANS_UNKNOWN"]
     report = site.apply(destroying=True)
-    assert site.outcomes(report) == {"n1: orphans": "unreached"}
+    assert site.outcomes(report) == {"n1: orphans_unknown": "unreached"}
     assert report.exit_code == 1
+    assert report.steps[0].reason == "what r left on n1 was not looked at: n1/ssh does not answer"
 
 
 def broken(_context: object) -> list[Item]:
@@ -98,4 +99,21 @@ def test_a_role_that_fails_to_look_says_so(tmp_path: Path) -> None:
     plan = site.plan().plan
     assert [each.code for each in plan.warnings] == ["ROLE_DEFECT"]
     assert [str(each.step.id) for each in plan.steps if each.changes] == ["n1: r"]
-    assert site.outcomes(site.apply(destroying=True))["n1: orphans"] == "failed"
+    assert site.outcomes(site.apply(destroying=True))["n1: orphans_unknown"] == "failed"
+
+
+def test_a_destroy_removes_what_it_sees_and_does_not_end_well_where_one_role_cannot_look(
+    tmp_path: Path,
+) -> None:
+    blind, other, sees = leaving(), leaving(), leaving()
+    blind.name, other.name = "blind", "other"
+    blind.left = other.left = broken
+    site = site_of(tmp_path, blind, sees, other)
+    report = site.apply(destroying=True)
+    assert site.outcomes(report) == {"n1: orphans": "changed", "n1: orphans_unknown": "failed"}
+    assert site.hosts["n1/ssh"].values["old"] == "gone"
+    assert report.exit_code == 1
+    (problem,) = next(each for each in report.steps if each.id.role == "orphans_unknown").diagnostics
+    said = "\n".join((problem.summary, *problem.evidence))
+    assert "what blind left on n1 was not looked at" in said
+    assert "what other left on n1 was not looked at" in said

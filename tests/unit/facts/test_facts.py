@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import provision
 from provision.facts.api import ApiFacts
 from provision.facts.host import MACHINE_ID, MEMORY, PROCESSORS, HostFacts
 from provision.facts.hypervisor import STORAGES, VM_DEVICES, HypervisorFacts, VmDevice
@@ -17,6 +20,7 @@ from provision.resources.host.shell import Shell, ShellResult
 from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState
 
 REASON = CannotTell("the host does not say")
+PRODUCT = Path(provision.__file__).parent
 
 
 def host(answers: dict[Any, object]) -> HypervisorFacts:
@@ -111,3 +115,16 @@ def test_a_vm_that_is_not_on_this_node_is_none_of_its_vms() -> None:
     answers = {VmConfig(101): there, VmConfig(102): Elsewhere("b", "lxc", "ct"), VmConfig(103): None}
     facts = ApiFacts(Snapshot("pve/api", answers=answers))
     assert [facts.vm(vmid) for vmid in (101, 102, 103, 104)] == [there, None, None, None]
+
+
+@pytest.mark.parametrize("view", [HostFacts, HypervisorFacts, ApiFacts])
+def test_every_fact_is_read_by_somebody(view: type) -> None:
+    readers = [each for each in PRODUCT.rglob("*.py") if each.parent.name != "facts"]
+    read = {name for each in readers for name in re.findall(r"\.(\w+)", each.read_text())}
+    assert {name for name in vars(view) if not name.startswith("_")} <= read
+
+
+@pytest.mark.parametrize("layer", ["roles", "preflight"])
+def test_roles_and_rules_read_facts_and_no_raw_answers(layer: str) -> None:
+    raw = [each.name for each in (PRODUCT / layer).glob("*.py") if ".answers" in each.read_text()]
+    assert raw == []

@@ -20,7 +20,7 @@ from provision.values.outcomes import Outcome
 REBOOT = "reboot"
 
 
-def chosen(run: Run, subject: str) -> tuple[str, Effect]:
+def _chosen(run: Run, subject: str) -> tuple[str, Effect]:
     """Return the reboot that satisfies all that are owed: one by the subject's own system first."""
     owed = run.owed[subject]
     return min(
@@ -30,7 +30,7 @@ def chosen(run: Run, subject: str) -> tuple[str, Effect]:
 
 def reboot(run: Run, subject: str) -> Diagnostic | None:
     """Reboot a subject, void what was known of it, and return what went wrong, if anything did."""
-    system, effect = chosen(run, subject)
+    system, effect = _chosen(run, subject)
     step = StepId(REBOOT, subject)
     began = time.monotonic()
     run.step_started(step)

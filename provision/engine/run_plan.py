@@ -15,7 +15,7 @@ from provision.values.events import Problem, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode, Outcome, worst
 
 
-def exit_code(endings: Iterable[Ending], *, interrupted: bool) -> ExitCode:
+def _exit_code(endings: Iterable[Ending], *, interrupted: bool) -> ExitCode:
     """Return what the outcomes of all steps lead to, by precedence."""
     codes = [ExitCode.INTERRUPTED] if interrupted else []
     for ending in endings:
@@ -56,7 +56,7 @@ def run_plan(run: Run, verb: str) -> RunReport:
     finally:
         run.session.release()
     seconds = time.monotonic() - began
-    code = exit_code(scheduler.endings.values(), interrupted=interrupted)
+    code = _exit_code(scheduler.endings.values(), interrupted=interrupted)
     outcomes = Counter(str(ending.outcome) for ending in scheduler.endings.values())
     trips = run.session.trips()
     run.journal.end(run.id, seconds, int(code), trips, interrupted=interrupted)

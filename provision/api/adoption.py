@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from provision.api.masking import changes_masked
 from provision.api.site import Site
 from provision.api.vm_marker import file_of, foreign, vm_node, vm_now, write_config
 from provision.connections.contracts import SshEndpoint
@@ -51,7 +52,9 @@ class Adoption:
 
 
 def adoption(site: Site, name: str, cancel: Cancel) -> Adoption:
-    """Look at the VM that has a node's number, and tell what adopting it would mean; writes nothing.
+    """Look at the VM that has a node's number, and tell, without secrets, what adopting it would mean.
+
+    Writes nothing.
 
     Raises:
         UsageError: there is no such VM in the inventory.
@@ -67,12 +70,13 @@ def adoption(site: Site, name: str, cancel: Cancel) -> Adoption:
     if state.marker is not None and found is None:
         remedy = f"take the line `provision: ...` out of its notes first: qm config {node.vmid}"
         raise Permanent(foreign(site, node, state, remedy))
+    mask = site.redactor.text
     return Adoption(
         node=name,
         vmid=state.vmid,
-        name=state.name,
+        name=mask(state.name),
         running=state.running,
-        changes=_differences(site, node, hypervisor, state),
+        changes=changes_masked(_differences(site, node, hypervisor, state), mask),
         host_key=found.host_key if found is not None else "",
         ours=found is not None,
     )

@@ -27,6 +27,7 @@ from provision.resources.host.shell import Shell, ShellResult
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
+from provision.values.redaction import opened
 from provision.values.whole_file import write_whole
 
 ROLE = "Provision"
@@ -228,12 +229,12 @@ def run(connection: ShellConnection, script: str, host: str, cancel: Cancel) -> 
 
 
 def secret_of(answer: bytes) -> SecretStr | None:
-    """Return the token's secret from what `pveum user token add` printed, or None."""
+    """Return the token's secret from what `pveum user token add` printed, or None; redactors know it now."""
     try:
         value = json.loads(answer)["value"]
     except (ValueError, KeyError, TypeError):
         return None
-    return SecretStr(str(value))
+    return opened(SecretStr(str(value)))
 
 
 def write_secret(path: Path, secret: SecretStr) -> None:

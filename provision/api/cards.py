@@ -63,7 +63,7 @@ class Cards:
 
 
 def cards(site: Site, cancel: Cancel, *, targets: tuple[str, ...] = (), everything: bool = False) -> Cards:
-    """Ask hypervisors, and nodes that declare cards, for what they have.
+    """Ask hypervisors, and nodes that declare cards, for what they have; secrets are masked.
 
     Args:
         site: whose hosts.
@@ -76,6 +76,7 @@ def cards(site: Site, cancel: Cancel, *, targets: tuple[str, ...] = (), everythi
     questions.add({f"{name}/ssh": (PciFunctions(), MODELS, UUIDS) for name in hosts})
     questions.close_over(site.session)
     observe(site.session, questions.by_system, {}, cancel)
+    mask = site.redactor.text
     found: list[HostCard] = []
     away: dict[str, str] = {}
     failed = False
@@ -91,13 +92,13 @@ def cards(site: Site, cancel: Cancel, *, targets: tuple[str, ...] = (), everythi
             away[name] = functions.reason
             failed = True
             continue
-        models, uuids = models_of(facts.output(MODELS)), uuids_of(facts.output(UUIDS))
+        models, uuids = models_of(mask(facts.output(MODELS))), uuids_of(mask(facts.output(UUIDS)))
         found += (
             each
             for each in cards_of(name, functions, aliases(site.inventory, name), models, uuids)
             if everything or each.aliases or _is_display(functions, each.slot)
         )
-    return Cards(tuple(found), away, failed)
+    return Cards(tuple(found), {name: mask(reason) for name, reason in away.items()}, failed)
 
 
 def cards_of(

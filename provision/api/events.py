@@ -1,10 +1,11 @@
-"""A plan and the results of checks as events, and the exit code that follows from a plan."""
+"""What callers are told: plans and results of checks as events without secrets, and a plan's exit code."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 
+from provision.api.masking import Mask, event_masked
 from provision.engine.journal import shown
 from provision.engine.model import Plan, PlannedChange, StepId
 from provision.values.events import ChangePlanned, CheckDone, Emitter, Event, PlanMade, Problem, StepOpen
@@ -17,7 +18,7 @@ def plan_events(run: str, plan: Plan) -> Iterator[Event]:
 
     Args:
         run: id of the planning.
-        plan: what was found, secrets masked.
+        plan: what was found.
     """
     problems = [each.problem for each in plan.steps if each.problem is not None]
     for diagnostic in (*plan.refusals, *problems, *plan.warnings):
@@ -80,7 +81,7 @@ def plan_code(plan: Plan, *, detailed: bool = False) -> ExitCode:
 
 
 def check_event(run: str, result: CheckResult) -> CheckDone:
-    """Return the event of a check that has ended; secrets are masked in its result."""
+    """Return the event of a check that has ended."""
     return CheckDone(
         run=run,
         name=result.name,
@@ -97,12 +98,12 @@ def is_worth_asking(plan: Plan) -> bool:
     return any(each.changes or each.late or each.problem for each in plan.steps)
 
 
-def one_at_a_time(emit: Emitter) -> Emitter:
-    """Return an emitter that threads may share."""
+def guarded(emit: Emitter, mask: Mask) -> Emitter:
+    """Return an emitter that threads may share, and that tells no secret."""
     lock = threading.Lock()
 
     def told(event: Event) -> None:
         with lock:
-            emit(event)
+            emit(event_masked(event, mask))
 
     return told

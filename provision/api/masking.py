@@ -1,19 +1,38 @@
-"""Takes secrets out of all that leaves the library: plans, explanations, results of checks, run reports."""
+"""Takes secrets out of all that leaves the library: events, plans, explanations, checks, run reports.
+
+Errors are masked by who shows them: any Redactor that lives while secrets are opened knows them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from provision.engine.explain import Explained
 from provision.engine.model import Plan, PlannedChange, RunReport, StepPlan, StepReport
 from provision.resources.contracts import ByHand, Change, Key
 from provision.values.diagnostics import Diagnostic
-from provision.verify.model import CheckResult, VerifyReport
+from provision.values.events import Event, Problem
+from provision.verify.model import VerifyReport
 
 Mask = Callable[[str], str]
 """Takes secrets out of text."""
+_NAMES = frozenset(
+    {"run", "inventory", "journal", "verb", "subject", "subjects", "role", "system", "outcome", "verdict"}
+)
+"""Fields of events that the inventory and the tool itself fill: who reads events compares them."""
+_SAID = ("summary", "evidence", "remedy")
+"""Fields of a diagnostic in which something may be said that was seen."""
+
+
+def event_masked(event: Event, mask: Mask) -> Event:
+    """Return an event as whoever listens may see it."""
+    if isinstance(event, Problem):
+        said = {name: _value(event.diagnostic[name], mask) for name in _SAID}
+        return replace(event, diagnostic={**event.diagnostic, **said})
+    said = {each.name: _value(getattr(event, each.name), mask) for each in fields(event)}
+    return replace(event, **{name: value for name, value in said.items() if name not in _NAMES})
 
 
 def plan_masked(plan: Plan, mask: Mask) -> Plan:
@@ -38,16 +57,11 @@ def explained_masked(found: Explained, mask: Mask) -> Explained:
     )
 
 
-def check_masked(result: CheckResult, mask: Mask) -> CheckResult:
-    """Return the result of a check as people and files may see it."""
-    return replace(result, message=mask(result.message))
-
-
 def checks_masked(report: VerifyReport, mask: Mask) -> VerifyReport:
     """Return the results of all checks as people and files may see them."""
     return replace(
         report,
-        checks=tuple(check_masked(each, mask) for each in report.checks),
+        checks=tuple(replace(each, message=mask(each.message)) for each in report.checks),
         silent=_diagnostics(report.silent, mask),
     )
 
@@ -55,6 +69,11 @@ def checks_masked(report: VerifyReport, mask: Mask) -> VerifyReport:
 def run_masked(report: RunReport, mask: Mask) -> RunReport:
     """Return how a run ended as a caller may show it; its verification has been masked as it came."""
     return replace(report, steps=tuple(_report(each, mask) for each in report.steps))
+
+
+def changes_masked(changes: tuple[Change, ...], mask: Mask) -> tuple[Change, ...]:
+    """Return differences as people and files may see them."""
+    return tuple(_change(each, mask) for each in changes)
 
 
 def _report(report: StepReport, mask: Mask) -> StepReport:
@@ -81,7 +100,7 @@ def _planned(planned: PlannedChange, mask: Mask) -> PlannedChange:
     return replace(
         planned,
         key=_key(planned.key, mask),
-        changes=tuple(_change(each, mask) for each in planned.changes),
+        changes=changes_masked(planned.changes, mask),
         by_hand=None if by_hand is None else ByHand(tuple(map(mask, by_hand.lines))),
     )
 

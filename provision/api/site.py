@@ -11,14 +11,13 @@ from typing import Any
 
 from provision.api.answers import Answers
 from provision.api.checks import excused, shipped_checks, silent, verification
-from provision.api.events import check_event, is_worth_asking, one_at_a_time, plan_code, plan_events
-from provision.api.masking import check_masked, checks_masked, explained_masked, plan_masked, run_masked
+from provision.api.events import check_event, guarded, is_worth_asking, plan_code, plan_events
+from provision.api.masking import checks_masked, explained_masked, plan_masked, run_masked
 from provision.api.memory import Memory
 from provision.api.refusals import check_destroy, check_plan, check_verify
 from provision.api.wiring import open_system, read_playbook, roles_of, state_folder
 from provision.connections.contracts import (
     Endpoint,
-    HttpsEndpoint,
     KeyPair,
     SshEndpoint,
 )
@@ -38,7 +37,7 @@ from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
 from provision.engine.work import Planned
 from provision.engine.world import Options, Parent, Verification, World
-from provision.inventory import Inventory, Subject, select
+from provision.inventory import Inventory, Subject, open_at_hand, select
 from provision.inventory import load as load_inventory
 from provision.inventory.host_keys import key_place
 from provision.report.junit import junit_xml
@@ -50,7 +49,7 @@ from provision.values.effects import Consent, Effect
 from provision.values.errors import Refused, UsageError
 from provision.values.events import Emitter, Problem, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode
-from provision.values.redaction import Redactor
+from provision.values.redaction import Redactor, opened
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
 
 OpenDriver = Callable[[SystemSpec, Endpoint], Driver]
@@ -134,14 +133,13 @@ class Site:
 
     @property
     def session(self) -> Session:
-        """The open systems."""
+        """The open systems; whatever they answer is masked of every secret that is at hand."""
         if self._session is None:
+            open_at_hand(self.inventory)
             self._session = Session(self.world.systems, self.world.open_driver)
         return self._session
 
     def _open(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
-        if isinstance(endpoint, HttpsEndpoint):
-            self.redactor.add(endpoint.token)
         if self.open_driver is not None:
             return self.open_driver(spec, endpoint)
         accepted = self._accepted(spec.name, endpoint)
@@ -173,7 +171,7 @@ class Site:
         from provision.connections.keys import new_host_key  # noqa: PLC0415 - slow
 
         def made(pair: KeyPair) -> None:
-            self.redactor.add(pair.private)
+            opened(pair.private)
 
         return GeneratedValues(lambda _purpose: new_host_key(), made)
 
@@ -212,7 +210,7 @@ class Site:
             UsageError: the inventory declares what no role serves, or is wrong otherwise.
             Interrupted: the run was told to drain or to leave; nothing acts yet.
         """
-        run = new_run_id()
+        run, emit = new_run_id(), guarded(emit, self.redactor.text)
         began = time.monotonic()
         emit(RunStarted(run=run, inventory=self.inventory.name, verb="plan"))
         self._plan(options, cancel)
@@ -345,8 +343,9 @@ class Site:
         cancel: Cancel,
         ask: Ask,
     ) -> RunReport:
-        journal = Journal(self.journal_path, self.redactor.text)
-        told = one_at_a_time(emit)
+        mask = self.redactor.text
+        journal = Journal(self.journal_path, mask)
+        told = guarded(emit, mask)
         answers = Answers(self.session, cancel)
 
         def tell(result: CheckResult) -> None:
@@ -364,13 +363,13 @@ class Site:
             emit=told,
             cancel=cancel,
             journal=journal,
-            ask=ask,
+            ask=lambda question: ask(mask(question)),
             verify=verify,
             remembered=self._memory.recall(verify=verb == "apply"),
             usual=usually(self.journal_path, self.inventory.name),
         )
         try:
-            report = run_masked(run_plan(run, verb), self.redactor.text)
+            report = run_masked(run_plan(run, verb), mask)
         finally:
             journal.close()
         if verb == "apply":
@@ -385,7 +384,7 @@ class Site:
             Interrupted: the run was told to drain or to leave; nothing acts.
         """
         cancel = cancel.looking()
-        run = new_run_id()
+        run, emit = new_run_id(), guarded(emit, self.redactor.text)
         began = time.monotonic()
         emit(RunStarted(run=run, inventory=self.inventory.name, verb="verify"))
         self.steps(options)  # refuses targets that do not exist
@@ -417,17 +416,13 @@ class Site:
     def _checks(
         self, answers: Answers, options: Options, tell: Callable[[CheckResult], None]
     ) -> VerifyReport:
-        """Run the checks; what they tell and return has secrets masked."""
-        away, mask = excused(self.session), self.redactor.text
-
-        def masked(result: CheckResult) -> None:
-            tell(check_masked(result, mask))
-
+        """Run the checks; what they return has secrets masked."""
+        away = excused(self.session)
         if self.verifier is not None:
-            report = self.verifier(answers, away, options, masked)
+            report = self.verifier(answers, away, options, tell)
         else:
-            report = shipped_checks(self.inventory, answers, away, options, masked)
-        report = checks_masked(report, mask)
+            report = shipped_checks(self.inventory, answers, away, options, tell)
+        report = checks_masked(report, self.redactor.text)
         if options.junit is not None:
             text = junit_xml(self.inventory.name, report.checks, report.seconds)
             Path(options.junit).write_text(text, encoding="utf-8")

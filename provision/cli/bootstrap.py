@@ -16,6 +16,7 @@ from provision.cli.state import Debug, on_terminal, out, usage
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Refused
+from provision.values.redaction import opened
 
 if TYPE_CHECKING:
     from provision.api.bootstrap import Choice, Found
@@ -236,7 +237,8 @@ def _let_in(endpoint: SshEndpoint, public: str) -> ShellConnection:
         )
     from pydantic import SecretStr  # noqa: PLC0415 - slow
 
-    install_key(endpoint, SecretStr(getpass.getpass(f"Password of root@{endpoint.address}: ")), public)
+    password = opened(SecretStr(getpass.getpass(f"Password of root@{endpoint.address}: ")))
+    install_key(endpoint, password, public)
     return connect(endpoint)
 
 

@@ -112,15 +112,11 @@ def _run(argv: list[str], state: State) -> int:
             print(f"Error: {problem.format_message()}", file=sys.stderr)
         return int(ExitCode.USAGE)
     except ProvisionError as problem:
-        _show(problem.diagnostics)
-        if state.debug:
-            _show_traceback()
+        _show(problem.diagnostics, state)
         return int(problem.exit_code)
     except Exception as problem:  # noqa: BLE001 - the last line of defence: a user never sees a bare traceback
         _raise_of_output(problem)
-        _show((_internal(problem, state),))
-        if state.debug:
-            _show_traceback()
+        _show((_internal(problem, state),), state)
         return int(ExitCode.ERROR)
 
 
@@ -154,17 +150,16 @@ def _internal(problem: Exception, state: State) -> Diagnostic:
     )
 
 
-def _show(diagnostics: Sequence[Diagnostic]) -> None:
+def _show(diagnostics: Sequence[Diagnostic], state: State) -> None:
+    """Show what ended the call, with its traceback if that is asked for; secrets are masked."""
     from provision.cli.state import err  # noqa: PLC0415 - keep --help fast
     from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
 
-    print_diagnostics(err(), diagnostics)
+    print_diagnostics(err(), [each.masked(state.redactor.text) for each in diagnostics])
+    if state.debug:
+        import traceback  # noqa: PLC0415 - only here
 
-
-def _show_traceback() -> None:
-    import traceback  # noqa: PLC0415 - only here
-
-    traceback.print_exc()
+        print(state.redactor.text(traceback.format_exc()), end="", file=sys.stderr)
 
 
 def _escape_what_cannot_be_encoded() -> None:

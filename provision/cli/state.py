@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
+from provision.values.redaction import Redactor
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,11 +24,13 @@ class State:
         debug: whether an unexpected error shows its traceback.
         journal: where the run wrote its journal, once known.
         argv: the arguments of this call.
+        redactor: knows every secret that this call has opened: masks what errors say.
     """
 
     debug: bool = False
     journal: str = ""
     argv: tuple[str, ...] = ()
+    redactor: Redactor = field(default_factory=Redactor)
 
 
 def state(context: typer.Context) -> State:

@@ -343,7 +343,6 @@ def _note(run: Run, work: Work, found: Difference, result: Result, deeds: Deeds)
     run.journal.change(
         run.id, step, str(key), found.changes, str(result.verdict), result.seconds, result.whole
     )
-    mask = run.journal.mask
     run.emit(
         ChangeMade(
             run=run.id,
@@ -351,9 +350,7 @@ def _note(run: Run, work: Work, found: Difference, result: Result, deeds: Deeds)
             role=step.role,
             key=str(key),
             verdict=str(result.verdict),
-            changes=tuple(
-                (op, path, mask(old), mask(new)) for op, path, old, new in map(shown, found.changes)
-            ),
+            changes=tuple(map(shown, found.changes)),
             seconds=result.seconds,
         )
     )

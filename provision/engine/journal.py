@@ -108,7 +108,7 @@ class Journal:
         self._put(
             "INSERT INTO changes (run, subject, role, key, fields, verdict, seconds, output)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            run, step.subject, step.role, key, fields, verdict, seconds, self.mask(output),
+            run, step.subject, step.role, self.mask(key), fields, verdict, seconds, self.mask(output),
         )  # fmt: skip
 
     def effect(

@@ -61,7 +61,7 @@ class Run:
         world: the site.
         session: its open systems.
         planned: the promise.
-        emit: receives events; safe to call from all threads.
+        emit: receives events; safe to call from all threads; takes secrets out of them.
         cancel: the user's will.
         journal: what happened.
         ask: puts a question to a person.
@@ -165,9 +165,7 @@ class Run:
 
     def progress(self, step: StepId, line: str) -> None:
         """Tell what a step does now."""
-        self.emit(
-            StepProgress(run=self.id, subject=step.subject, role=step.role, line=self.journal.mask(line))
-        )
+        self.emit(StepProgress(run=self.id, subject=step.subject, role=step.role, line=line))
 
     def problem(self, step: StepId, diagnostic: Diagnostic) -> None:
         """Tell and write down a problem."""

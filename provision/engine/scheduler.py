@@ -415,9 +415,6 @@ class Scheduler:
 
     def _tell(self, step: StepId, ending: Ending) -> None:
         seconds = self.seconds.get(step, 0.0)
-        mask = self.run.journal.mask  # here, because what a person reads in the summary comes from here too
-        ending.diagnostics = tuple(each.masked(mask) for each in ending.diagnostics)
-        ending.reason = mask(ending.reason)
         for diagnostic in ending.diagnostics:
             self.run.problem(step, diagnostic)
         self.run.step_ended(step, ending.outcome, seconds, ending.reason)

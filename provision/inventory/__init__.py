@@ -7,7 +7,7 @@ from typing import Any
 from provision.inventory.loader import load
 from provision.inventory.login import Login
 from provision.inventory.models.inventory import Inventory
-from provision.inventory.openable import unopenable
+from provision.inventory.openable import open_at_hand, unopenable
 from provision.inventory.secrets import Secret
 from provision.inventory.selectors import SELECTORS, Subject, select
 from provision.inventory.unproven import unproven
@@ -22,6 +22,7 @@ __all__ = [
     "Unserved",
     "json_schema",
     "load",
+    "open_at_hand",
     "reference_markdown",
     "select",
     "unopenable",

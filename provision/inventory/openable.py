@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,22 @@ def unopenable(inventory: Inventory, parts: Iterable[tuple[KeyPath, Any]]) -> li
             found = _secret(value) if isinstance(value, Secret) else _file(inventory, where, value)
             problems += found
     return problems
+
+
+def open_at_hand(inventory: Inventory) -> None:
+    """Open every secret that can be had without asking anybody, so that all output is masked of it.
+
+    It may stand in any system's answers, whoever it is for. What cannot be had is left: whoever needs it says
+    so. A command is left, too: it may ask a person, and what needs its secret runs it.
+    """
+    opened: set[object] = set()
+    for _, value in _leaves(inventory, (), set()):
+        if isinstance(value, Secret) and value.reference not in opened:
+            opened.add(value.reference)
+            with suppress(UsageError, OSError):
+                # A pipe would be waited for.
+                if value.kind == "env" or (value.kind == "file" and Path(value.reference[0]).is_file()):
+                    value.open()
 
 
 def _secret(secret: Secret) -> tuple[Diagnostic, ...]:

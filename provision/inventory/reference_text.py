@@ -78,6 +78,9 @@ once with its place (exit 64):
   `destroy` and `verify` need the tokens and keys of the systems that they ask, and no more. With `lab:`,
   the lab's own keys count.
 
+All output is masked of every secret whose variable or file can be read, whatever the target is, and of
+those that a command gave in this run: no command runs only to be masked.
+
 ## Unproven
 
 Accepted, but not run by anybody yet:

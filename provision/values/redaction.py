@@ -9,9 +9,11 @@ import shlex
 import threading
 import weakref
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pydantic import SecretStr
+if TYPE_CHECKING:
+    from pydantic import SecretStr  # slow, and the command line has a redactor from its first moment
 
 MASK = "***"
 SHORTEST = 4
@@ -69,7 +71,7 @@ class Redactor:
         """Mask these too: as they are, line by line, quoted (shell, JSON, Python, URLs), and in base64."""
         found: set[bytes] = set()
         for each in secrets:
-            value = each.get_secret_value() if isinstance(each, SecretStr) else each
+            value = each if isinstance(each, str) else each.get_secret_value()
             if value in self._values:
                 continue
             self._values |= {value}

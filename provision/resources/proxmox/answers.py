@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from provision.resources.contracts import CannotTell
 from provision.resources.proxmox.queries import Elsewhere, PciMap, Rights, VmEntry, VmState, Volume
+from provision.values.redaction import MASK
 
 
 def rights(body: object) -> Rights | CannotTell:
@@ -54,11 +55,11 @@ def vm_state(entry: VmEntry, body: object) -> VmState | CannotTell:
     for each in _mappings(body):
         key = text(each.get("key"))
         if each.get("value") is not None:
-            config[key] = text(each["value"])
+            config[key] = _value(key, each["value"])
         if text(each.get("delete")) in {"1", "2"}:
             pending[key] = None
         elif each.get("pending") is not None:
-            pending[key] = text(each["pending"])
+            pending[key] = _value(key, each["pending"])
     digest = config.pop("digest", "")
     return VmState(
         vmid=entry.vmid,
@@ -69,6 +70,11 @@ def vm_state(entry: VmEntry, body: object) -> VmState | CannotTell:
         digest=digest,
         uptime=entry.uptime,
     )
+
+
+def _value(key: str, value: object) -> str:
+    """Return a value of a VM's configuration as text; the password, which nothing compares, is not kept."""
+    return MASK if key == "cipassword" else text(value)
 
 
 def status(body: object) -> str:

@@ -5,12 +5,14 @@ import subprocess
 import sys
 
 import pytest
+from pydantic import SecretStr
 
 from provision.cli import files, main, state
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError, Refused, UsageError
 from provision.values.outcomes import ExitCode
+from provision.values.redaction import opened
 
 PROBLEM = Diagnostic("SOME_CODE", "something is wrong", remedy="mend it")
 
@@ -65,6 +67,21 @@ def fail_with(problem: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
         raise problem
 
     monkeypatch.setattr(files, "read", read)
+
+
+@pytest.mark.parametrize("argv", [["validate", "x"], ["validate", "x", "--debug"]])
+def test_an_error_tells_no_secret_that_the_call_has_opened(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read(_name: str) -> None:
+        secret = opened(SecretStr("hunter2-and-more")).get_secret_value()
+        raise Permanent(Diagnostic("SOME_CODE", f"it said {secret}", evidence=(f"twice: {secret}",)))
+
+    monkeypatch.setattr(files, "read", read)
+    assert main.main(argv) == 1
+    err = capsys.readouterr().err
+    assert "it said ***" in err
+    assert "hunter2" not in err
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt(), Interrupted()])

@@ -19,8 +19,7 @@ from provision.resources.host.query_file import FileText
 from provision.testing.model_host import ModelFile
 from provision.values.diagnostics import Source
 from provision.values.outcomes import ExitCode
-
-from .world import INVENTORY, LEASES, World
+from tests.unit.roles_vm.world import INVENTORY, LEASES, World
 
 OURS = "/etc/ethers.d/"
 OTHERS = FileText("/etc/ethers")

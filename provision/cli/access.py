@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from provision.cli.files import InventoryName
-from provision.cli.sites import open_site, read, settle
+from provision.cli.sites import open_site, read_with_lab, settle
 from provision.cli.state import Debug, out, usage
 from provision.values.cancel import Cancel
 from provision.values.fingerprints import is_host_key
@@ -84,7 +84,7 @@ def trust(
     """
     from provision.inventory.host_keys import key_place  # noqa: PLC0415 - keep --help fast
 
-    found = read(inventory)
+    found = read_with_lab(inventory)
     with closing(open_site(found)) as site:
         systems = [each for each in site.world.systems if not each.endswith("/api")]
         if system not in systems:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from provision.api import Site
     from provision.inventory import Inventory
 
+OVERLAY = "site.yaml"
+"""The file in a lab's folder that is laid over its inventory."""
+
 
 def read(name: str) -> Inventory:
     """Return the inventory that a name means, as the user wrote it.
@@ -61,7 +64,22 @@ def settle(context: typer.Context, name: str, *, start_lab: bool = False) -> Inv
     if os.environ.get(INSIDE) != settings.name:
         with lab_errors(settings.name):
             enter(settings, name, state(context).argv, start=start_lab)
-    return load(find_inventory(name), overlays=[settings.folder / "site.yaml"])
+    return load(find_inventory(name), overlays=[settings.folder / OVERLAY])
+
+
+def read_with_lab(name: str) -> Inventory:
+    """Return an inventory with the lab's own file laid over it, where there is one; enters no lab.
+
+    Raises:
+        UsageError: as `read`, or the lab's file is wrong.
+    """
+    from provision.inventory import load  # noqa: PLC0415 - keep --help fast
+
+    inventory = read(name)
+    if inventory.lab is None:
+        return inventory
+    overlay = lab_settings(inventory).folder / OVERLAY
+    return load(find_inventory(name), overlays=[overlay]) if os.access(overlay, os.R_OK) else inventory
 
 
 def open_site(inventory: Inventory, playbook: str | None = None) -> Site:

@@ -8,6 +8,7 @@ import pytest
 
 from provision.cli import main
 from provision.cli.access import ssh_command
+from provision.cli.names import find_inventory
 from provision.cli.sites import open_site, read
 from provision.connections.contracts import SshEndpoint
 from provision.values.cancel import Cancel
@@ -143,6 +144,22 @@ def test_trust_that_would_change_nothing_says_where_the_key_stands(
     assert why in said
     assert remedy.format(file=file) in said
     assert not (tmp_path / "small.trust").exists()
+
+
+def test_trust_sees_the_keys_that_only_the_labs_own_file_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PROVISION_LAB_DIR", str(tmp_path))
+    file, overlay = tmp_path / "mine.yaml", tmp_path / "lab" / "site.yaml"
+    file.write_text(find_inventory("lab").read_text())
+    overlay.parent.mkdir()
+    overlay.write_text(f'hypervisors: {{ pve: {{ ssh: {{ host_key: "{OTHER}" }} }} }}\n')
+    assert main.main(["trust", str(file), "pve/ssh", KEY]) == 64
+    said = " ".join(capsys.readouterr().err.split())
+    assert "TRUST_WITHOUT_EFFECT" in said
+    assert f"stands in the inventory ({overlay}:1)" in said
+    overlay.unlink()
+    assert main.main(["trust", str(file), "pve/ssh", KEY]) == 0
 
 
 @pytest.mark.parametrize("system", ["pve/ssh", "metal/ssh", "router"])

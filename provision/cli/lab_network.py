@@ -35,8 +35,8 @@ def lab_settings(inventory: Inventory) -> LabSettings:
         raise usage("LAB_NOT_DECLARED", f"{inventory.file} has no lab: section", remedy)
     network = inventory.network
     source = inventory.source(("lab",))
-    if network is None or network.gateway is None:
-        summary = "a lab needs network.cidr and network.gateway"
+    if network is None or network.gateway is None or network.dhcp is None:
+        summary = "a lab needs network.cidr, network.gateway and network.dhcp"
         raise ProvisionError(Diagnostic("LAB_INCOMPLETE", summary, source=source), exit_code=ExitCode.USAGE)
     try:
         return LabSettings(

@@ -29,7 +29,9 @@ DEFAULT = "inventories/lab.yaml"
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     group = typer.Typer(
-        help="The rehearsal site on this machine; needs root.", no_args_is_help=True, rich_markup_mode=None
+        help="The rehearsal site on this machine: stand-ins for Proxmox, router and guests; needs root.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
     )
     for command in (up, down, status, console):
         group.command()(command)
@@ -37,7 +39,10 @@ def register(app: typer.Typer) -> None:
 
 
 def up(inventory: LabInventory = DEFAULT, debug: Debug = False) -> int:  # noqa: ARG001 - its callback does the work
-    """Start the lab: network, router, hypervisor, API. What runs is left as it is."""
+    """Start the lab: network, router, hypervisor, API. What runs is left as it is.
+
+    The first time, images are made, which takes minutes.
+    """
     settings = lab_settings(read(inventory))
     with lab_errors(settings.name):
         from provision.lab import site  # noqa: PLC0415 - keep --help fast
@@ -53,16 +58,18 @@ def down(inventory: LabInventory = DEFAULT, debug: Debug = False) -> int:  # noq
     with lab_errors(name):
         from provision.lab import site  # noqa: PLC0415 - keep --help fast
 
-        site.down(name)
-    out().print(f"lab {name} is down", soft_wrap=True)
+        was = site.down(name, say)
+    out().print(f"lab {name} is down" if was else f"there is nothing of lab {name}", soft_wrap=True)
     return 0
 
 
 def status(inventory: LabInventory = DEFAULT, debug: Debug = False) -> int:  # noqa: ARG001 - its callback does the work
-    """Show what runs. Exit 1 when the lab is not up."""
-    name = lab_settings(read(inventory)).name
+    """Show what runs and where its logs are. Exit 1 when the lab is not up."""
+    settings = lab_settings(read(inventory))
+    name = settings.name
     with lab_errors(name):
         from provision.lab import site  # noqa: PLC0415 - keep --help fast
+        from provision.lab.settings import namespace  # noqa: PLC0415 - keep --help fast
 
         found = site.status(name)
     from provision.report.style import printable  # noqa: PLC0415 - keep --help fast
@@ -73,8 +80,14 @@ def status(inventory: LabInventory = DEFAULT, debug: Debug = False) -> int:  # n
         pid = f"  pid {part.pid}" if part.pid is not None else ""
         detail = f"  {part.detail}" if part.detail else ""
         out().print(
-            printable(f"  {part.kind:<10}  {part.name:<16}  {part.state:<8}{pid}{detail}"), soft_wrap=True
+            printable(f"  {part.kind:<10}  {part.name:<16}  {part.state:<8}{pid}{detail}".rstrip()),
+            soft_wrap=True,
         )
+    if found.parts:
+        out().print(f"  {'network':<10}  ip netns exec {namespace(settings.folder)} COMMAND", soft_wrap=True)
+        out().print(f"  {'files':<10}  {settings.folder}", soft_wrap=True)
+    if not found.up:
+        out().print(f"next: provision lab up {inventory}", soft_wrap=True)
     return int(ExitCode.DONE if found.up else ExitCode.ERROR)
 
 

@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from provision.lab import qmp
@@ -20,7 +19,7 @@ from provision.lab.qemu import Machine
 
 _SLOTS = 2
 _WAIT = 1800.0
-_BOOT = 300.0
+_BOOT = 600.0
 
 
 def slot_files(lab: Path) -> tuple[Path, ...]:
@@ -59,8 +58,12 @@ def _main() -> None:
     def begin() -> None:
         qmp.command(machine.folder, "cont")
 
-    with suppress(GuestError):
+    try:
         hold(machine, begin, prompt)
+    except GuestError as error:
+        if machine.pid() is not None:  # nobody else would say why its console stays empty
+            with machine.console.open("a") as log:
+                log.write(f"--- {name} did not begin to run: {error}\n")
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
 import uuid
 from pathlib import Path
 from typing import Any
 
-from provision.lab import seed
+from provision.lab import record, seed
 from provision.lab.contracts import CloudInit, GuestError, GuestSpec, Nic
 from provision.lab.nspawn import Container
 from provision.lab.recipe import ASSETS, run
@@ -61,7 +60,7 @@ class ContainerGuests:
         if machine.pid() is not None:
             raise GuestError(f"VM {spec.vmid} already running")
         machine.folder.mkdir(parents=True, exist_ok=True)
-        (machine.folder / "spec.json").write_text(json.dumps({"name": spec.name}))
+        record.note_name(self._lab, spec.vmid, spec.name)
         applied = machine.folder / "instance-id"
         wanted = spec.cloud_init.instance_id if spec.cloud_init else "none"
         if not applied.exists() or applied.read_text() != wanted:
@@ -88,11 +87,7 @@ class ContainerGuests:
         machine.forget()
 
     def _known(self, vmid: int) -> Container:
-        try:
-            name = json.loads((self._lab / "guests" / str(vmid) / "spec.json").read_text())["name"]
-        except (OSError, ValueError, KeyError):
-            name = str(vmid)
-        return self._container(vmid, name, ())
+        return self._container(vmid, record.name_of(self._lab, vmid), ())
 
     def _container(self, vmid: int, name: str, macs: tuple[str, ...]) -> Container:
         return Container(self._lab, str(vmid), name, self._rootfs, macs)

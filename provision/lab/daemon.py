@@ -102,7 +102,7 @@ def main(folder: Path) -> None:
     )
     lab = record.load(folder)
     settings = lab.settings
-    netns.join(namespace(settings.name))
+    netns.join(namespace(folder))
     serve_images(lab)
     name, address = settings.hypervisor
     try:

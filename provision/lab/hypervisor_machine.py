@@ -183,5 +183,5 @@ def _card(index: int, card: Card) -> list[str]:
 
 def start_vm(settings: LabSettings, machine: Machine, accelerator: tuple[str, ...]) -> None:
     """Start the hypervisor VM with its processors running. Raises GuestError."""
-    tap = netns.add_tap(settings.name, KEY, 0)
+    tap = netns.add_tap(settings.folder, KEY, 0)
     machine.start(vm_command(settings, accelerator, tap), paused=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,13 +13,23 @@ from provision.lab.settings import LabError
 
 
 @contextmanager
-def exclusive(file: Path, timeout: float = 3600) -> Iterator[None]:
+def exclusive(
+    file: Path, timeout: float = 3600, waiting: Callable[[], None] = lambda: None
+) -> Iterator[None]:
     """Hold a lock file.
+
+    Args:
+        file: made if it is not there.
+        timeout: seconds to wait for another process.
+        waiting: called before a wait.
 
     Raises:
         LabError: another process held it for `timeout` seconds.
     """
-    fd = take((file,), timeout)
+    fd = take((file,), 0)
+    if fd is None:
+        waiting()
+        fd = take((file,), timeout)
     if fd is None:
         raise LabError(f"{file} is held by another process since {timeout:.0f} s")
     try:
@@ -42,7 +52,7 @@ def take(files: tuple[Path, ...], timeout: float) -> int | None:
                 if _same(fd, file):
                     return fd
                 os.close(fd)  # it was removed while this process waited
-        if time.monotonic() > deadline:
+        if time.monotonic() >= deadline:
             return None
         time.sleep(0.2)
 

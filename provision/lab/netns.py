@@ -7,12 +7,17 @@ import os
 import socket
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from provision.lab.settings import BRIDGE, LabError, LabSettings, namespace
 
 _RUN = Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
+_NTP_QUESTION = bytes([0x23]) + bytes(47)  # version 4, from a client
+_NTP_UNSYNCHRONISED = 16
+_Answer = TypeVar("_Answer")
 
 
 def path(name: str) -> Path:
@@ -25,7 +30,7 @@ def exists(name: str) -> bool:
     return path(name).exists() and path(name).stat().st_dev != _RUN.stat().st_dev
 
 
-def names(lab: str) -> tuple[str, ...]:
+def names(lab: Path) -> tuple[str, ...]:
     """Return the namespaces of a lab: its own and its containers'."""
     if not _RUN.is_dir():
         return ()
@@ -47,7 +52,7 @@ def ip(*words: str, check: bool = True) -> str:
 
 def ensure(settings: LabSettings) -> None:
     """Make the lab's namespace with its bridge and the lab's own address."""
-    name = namespace(settings.name)
+    name = namespace(settings.folder)
     _ensure_namespace(name)
     if f" {BRIDGE}:" not in ip("-n", name, "-o", "link"):
         ip("-n", name, "link", "add", BRIDGE, "type", "bridge", "stp_state", "0", "forward_delay", "0")
@@ -57,7 +62,7 @@ def ensure(settings: LabSettings) -> None:
     ip("-n", name, "link", "set", BRIDGE, "up")
 
 
-def add_veth(lab: str, guest: str, index: int, mac: str) -> None:
+def add_veth(lab: Path, guest: str, index: int, mac: str) -> None:
     """Give a container `eth<index>` with a hardware address, and its other end to the bridge."""
     home, inner, dev = namespace(lab), namespace(lab, guest), _port("v", guest, index)
     _ensure_namespace(inner)
@@ -69,7 +74,7 @@ def add_veth(lab: str, guest: str, index: int, mac: str) -> None:
     ip("-n", home, "link", "set", dev, "master", BRIDGE, "up")
 
 
-def add_tap(lab: str, guest: str, index: int) -> str:
+def add_tap(lab: Path, guest: str, index: int) -> str:
     """Make a tap device on the bridge and return its name."""
     home, dev = namespace(lab), _port("t", guest, index)
     ip("-n", home, "link", "del", dev, check=False)
@@ -78,7 +83,7 @@ def add_tap(lab: str, guest: str, index: int) -> str:
     return dev
 
 
-def remove_ports(lab: str, guest: str) -> None:
+def remove_ports(lab: Path, guest: str) -> None:
     """Remove a guest's devices from the bridge, and its namespace."""
     home = namespace(lab)
     if exists(home):
@@ -120,32 +125,61 @@ def connect(name: str, address: str, port: int, timeout: float) -> socket.socket
         OSError: as a connection does.
         LabError: there is no such namespace.
     """
-    made: list[socket.socket] = []
-    failed: list[Exception] = []
-
-    def dial() -> None:
-        # A namespace belongs to a thread, so a thread of its own is all that it takes.
-        try:
-            join(name)
-            made.append(socket.create_connection((address, port), timeout=timeout))
-        except (OSError, LabError) as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=dial, name=f"dial {address}", daemon=True)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return made[0]
+    return _within(name, lambda: socket.create_connection((address, port), timeout=timeout))
 
 
-def ssh_banner(name: str, address: str, timeout: float = 3.0) -> bool:
-    """Tell whether an SSH server answers with its banner."""
+def listens(name: str, address: str, port: int, timeout: float = 10.0) -> bool:
+    """Tell whether a server takes TCP connections."""
+    try:
+        connect(name, address, port, timeout).close()
+    except OSError:
+        return False
+    return True
+
+
+def ssh_banner(name: str, address: str, timeout: float = 15.0) -> bool:
+    """Tell whether an SSH server answers with its banner; a busy emulated processor needs seconds for it."""
     try:
         with connect(name, address, 22, timeout) as sock:
             return sock.recv(4) == b"SSH-"
     except OSError:
         return False
+
+
+def serves_time(name: str, address: str, timeout: float = 2.0) -> bool:
+    """Tell whether an NTP server answers with a time that it vouches for (RFC 5905, stratum 1 to 15)."""
+
+    def ask() -> bytes:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(timeout)
+            sock.connect((address, 123))
+            sock.send(_NTP_QUESTION)
+            return sock.recv(len(_NTP_QUESTION))
+
+    try:
+        return 0 < _within(name, ask)[1] < _NTP_UNSYNCHRONISED
+    except OSError:
+        return False
+
+
+def _within(name: str, work: Callable[[], _Answer]) -> _Answer:
+    """Do something inside a namespace; that is a thread's own, so all that it takes is another thread."""
+    made: list[_Answer] = []
+    failed: list[Exception] = []
+
+    def enter() -> None:
+        try:
+            join(name)
+            made.append(work())
+        except (OSError, LabError) as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=enter, name=f"in {name}", daemon=True)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return made[0]
 
 
 def inside(name: str, argv: list[str]) -> list[str]:

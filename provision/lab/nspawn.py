@@ -8,16 +8,17 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from provision.lab import netns, processes
 from provision.lab.contracts import GuestError
 from provision.lab.recipe import ASSETS, link
-from provision.lab.settings import namespace
+from provision.lab.settings import machine_wide, namespace
 
-_START_DEADLINE = 20.0
+_START_DEADLINE = 120.0
+_HALT = signal.SIGRTMIN + 3  # systemd(1): starts halt.target
+_PRESS_AGAIN = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,41 +89,47 @@ class Container:
                 return (root / name).read_text()
         return None
 
-    def start(self, environment: Mapping[str, str] | None = None) -> None:
+    def start(self) -> None:
         """Start the container; return when its process runs.
 
         Raises:
-            GuestError: it is running already, or it did not come up (with the console's last lines).
+            GuestError: it is running already, or it did not come up (with what its supervisor said).
         """
         if self.pid() is not None:
             raise GuestError(f"container {self.key} already running")
-        name = self.lab.name
         for index, mac in enumerate(self.macs):
-            netns.add_veth(name, self.key, index, mac)
+            netns.add_veth(self.lab, self.key, index, mac)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.console.parent.mkdir(exist_ok=True)
         with self.console.open("a") as log:
             log.write(f"--- start of {self.hostname} (container)\n")
         (self.folder / "pid").unlink(missing_ok=True)
-        inner = namespace(name, self.key)
         argv = [
-            "setsid", "--fork", "unshare", "--mount", "--propagation", "private",
-            "sh", str(ASSETS / "supervise.sh"), str(self.folder), str(self.rootfs), str(netns.path(inner)),
-            f"{name}-{self.key}", f"provision-{name}/{self.key}", str(self.console),
+            "unshare", "--mount", "--propagation", "private", "sh", str(ASSETS / "supervise.sh"),
+            str(self.folder), str(self.rootfs), str(netns.path(namespace(self.lab, self.key))),
+            f"{self.lab.name}-{self.key}", f"{machine_wide(self.lab)}/{self.key}", str(self.console),
         ]  # fmt: skip
         env = {
             **processes.environment(self.lab),
-            **(environment or {}),
             # Only the network's settings are the container's own; the rest are the machine's.
             "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network",
         }
         errors = self.folder / "supervisor.log"
         with errors.open("w") as err:
-            subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, stdout=err, stderr=err, check=True)
+            supervisor = subprocess.Popen(
+                argv, env=env, stdin=subprocess.DEVNULL, stdout=err, stderr=err, start_new_session=True
+            )
         deadline = time.monotonic() + _START_DEADLINE
         while self.pid() is None:
-            if time.monotonic() > deadline:
-                raise GuestError(f"container {self.key} did not start: {errors.read_text().strip()[-500:]}")
+            ended = supervisor.poll()
+            if ended is not None or time.monotonic() > deadline:
+                how = (
+                    f"not in {_START_DEADLINE:.0f} s"
+                    if ended is None
+                    else f"its supervisor ended with {ended}"
+                )
+                said = errors.read_text().strip()[-500:] or "it said nothing"
+                raise GuestError(f"container {self.key} did not start ({how}): {said}")
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -132,19 +139,23 @@ class Container:
             inside = self._inside()
             processes.end({pid}, grace=0)
             processes.end(inside, grace=0)
-        processes.remove_cgroups(self.lab.name, self.key)
-        netns.remove_ports(self.lab.name, self.key)
+        processes.remove_cgroups(self.lab, self.key)
+        netns.remove_ports(self.lab, self.key)
 
     def shutdown(self, timeout: float) -> bool:
         """Ask the container's init for an orderly end; False when it still runs after `timeout` seconds."""
         pid = self.pid()
         if pid is None:
             return True
-        for child in _children(pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGTERM)  # systemd-nspawn passes it on as its kill signal
         deadline = time.monotonic() + timeout
+        pressed = 0.0
         while self.pid() == pid:
+            # An init that has only begun does not hear it, so it is told again.
+            if time.monotonic() - pressed > _PRESS_AGAIN:
+                pressed = time.monotonic()
+                for init in (each for nspawn in _children(pid) for each in _children(nspawn)):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(init, _HALT)
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.1)
@@ -158,7 +169,7 @@ class Container:
     def _inside(self) -> set[int]:
         """Return systemd-nspawn and the processes in the container's network namespace."""
         found: set[int] = set()
-        inner = namespace(self.lab.name, self.key)
+        inner = namespace(self.lab, self.key)
         if netns.exists(inner):
             inode = netns.path(inner).stat().st_ino
             for entry in Path("/proc").iterdir():

@@ -14,14 +14,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from provision.lab import netns
+from provision.lab.settings import machine_wide
 
 MARK = "PROVISION_LAB_OWNER"
 _CGROUP_ROOTS = (Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the environment for a process of the lab."""
-    return {**os.environ, MARK: str(folder)}
+    """Return the environment for a process of the lab, which may have another working folder."""
+    return {**os.environ, "PROVISION_LAB_DIR": str(folder.parent), MARK: str(folder)}
 
 
 def start_time(pid: int) -> str | None:
@@ -63,6 +64,12 @@ def of_lab(folder: Path, spaces: Iterable[str] = ()) -> set[int]:
     return found
 
 
+def labs() -> set[Path]:
+    """Return the folders of all labs that have a process on this machine."""
+    owners = (_owner(int(entry.name)) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return {Path(owner) for owner in owners if owner is not None}
+
+
 def end(pids: Iterable[int], *, grace: float) -> None:
     """Ask processes to end, and kill after `grace` seconds; return when they are gone."""
     known = {pid: start_time(pid) for pid in pids}
@@ -83,10 +90,10 @@ def end(pids: Iterable[int], *, grace: float) -> None:
         time.sleep(0.02)
 
 
-def remove_cgroups(lab: str, guest: str | None = None) -> None:
+def remove_cgroups(lab: Path, guest: str | None = None) -> None:
     """Remove the control groups of a lab, or of one container of it."""
     for root in _CGROUP_ROOTS:
-        top = root / f"provision-{lab}" / (guest or "")
+        top = root / machine_wide(lab) / (guest or "")
         if not top.is_dir():
             continue
         for folder, _, _ in os.walk(top, topdown=False):
@@ -94,11 +101,11 @@ def remove_cgroups(lab: str, guest: str | None = None) -> None:
                 Path(folder).rmdir()
 
 
-def in_cgroups(lab: str) -> set[int]:
+def in_cgroups(lab: Path) -> set[int]:
     """Return the processes in the control groups of a lab."""
     found: set[int] = set()
     for root in _CGROUP_ROOTS:
-        for procs in (root / f"provision-{lab}").glob("**/cgroup.procs"):
+        for procs in (root / machine_wide(lab)).glob("**/cgroup.procs"):
             with contextlib.suppress(OSError):
                 found |= {int(word) for word in procs.read_text().split()}
     return found

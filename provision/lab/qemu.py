@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from provision.lab import netns, processes, qmp, seed
+from provision.lab import netns, processes, qmp, record, seed
 from provision.lab.contracts import GuestError, GuestSpec
 from provision.lab.recipe import run
 from provision.lab.settings import LabError, namespace
@@ -139,7 +139,7 @@ class Machine:
             "-serial", "chardev:console", "-qmp", "unix:qmp,server=on,wait=off",
             "-pidfile", "pid", "-daemonize", *(("-S",) if paused else ()), *argv,
         ]  # fmt: skip
-        space = namespace(self.lab.name)
+        space = namespace(self.lab)
         done = subprocess.run(
             netns.inside(space, command),
             cwd=self.folder,
@@ -157,7 +157,7 @@ class Machine:
         pid = self.pid()
         if pid is not None:
             processes.end({pid}, grace=0)
-        netns.remove_ports(self.lab.name, self.key)
+        netns.remove_ports(self.lab, self.key)
 
     def shutdown(self, timeout: float) -> bool:
         """Press the power button; False when it still runs after `timeout` seconds."""
@@ -226,10 +226,10 @@ class QemuGuests:
         if machine.pid() is not None:
             raise GuestError(f"VM {spec.vmid} already running")
         machine.folder.mkdir(parents=True, exist_ok=True)
-        (machine.folder / "name").write_text(spec.name)
+        record.note_name(self._lab, spec.vmid, spec.name)
         if spec.cloud_init is not None:
             self._write_seed(machine, spec)
-        taps = tuple(netns.add_tap(self._lab.name, machine.key, index) for index in range(len(spec.nics)))
+        taps = tuple(netns.add_tap(self._lab, machine.key, index) for index in range(len(spec.nics)))
         machine.start(guest_command(spec, self._accelerator, taps), paused=True)
         subprocess.Popen(
             [sys.executable, "-m", "provision.lab.bootslot", str(self._lab), machine.key, machine.name],
@@ -262,11 +262,7 @@ class QemuGuests:
         return Machine(self._lab, str(vmid), name)
 
     def _known(self, vmid: int) -> Machine:
-        try:
-            name = (self._lab / "guests" / str(vmid) / "name").read_text()
-        except OSError:
-            name = str(vmid)
-        return self._machine(vmid, name)
+        return self._machine(vmid, record.name_of(self._lab, vmid))
 
     def _write_seed(self, machine: Machine, spec: GuestSpec) -> None:
         assert spec.cloud_init is not None  # noqa: S101 - the caller has just looked

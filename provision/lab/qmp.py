@@ -11,7 +11,7 @@ from typing import Any
 from provision.lab.contracts import GuestError
 
 
-def command(folder: Path, name: str, timeout: float = 10.0) -> Any:
+def command(folder: Path, name: str, timeout: float = 60.0) -> Any:
     """Send one command to the monitor socket `qmp` in a folder and return its answer.
 
     Raises:
@@ -28,7 +28,7 @@ def command(folder: Path, name: str, timeout: float = 10.0) -> Any:
                 _ask(stream, "qmp_capabilities")
                 return _ask(stream, name)
     except (OSError, ValueError) as error:
-        raise GuestError(f"monitor: {error}") from error
+        raise GuestError(f"monitor: {name}: {error}") from error
     finally:
         os.close(fd)
 

@@ -95,6 +95,19 @@ def overlay(record: Record, *, api_fingerprint: str, token_id: str, host_keys: d
     return "\n".join(lines) + "\n"
 
 
+def note_name(lab: Path, vmid: int, name: str) -> None:
+    """Keep the name of a guest that is started, which also names its console."""
+    replace(lab / "guests" / str(vmid) / "name", name)
+
+
+def name_of(lab: Path, vmid: int) -> str:
+    """Return a guest's name, or its number when it was never started."""
+    try:
+        return (lab / "guests" / str(vmid) / "name").read_text()
+    except OSError:
+        return str(vmid)
+
+
 def replace(file: Path, text: str) -> None:
     """Write a file at once or not at all."""
     fresh = file.with_name(f".{file.name}.new")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import os
 import re
@@ -115,9 +116,12 @@ def _range() -> ipaddress.IPv4Network:
     return RANGE
 
 
+LABS = Path("/var/lib/provision-lab")
+
+
 def labs_root() -> Path:
-    """Return the folder of all labs (`PROVISION_LAB_DIR`)."""
-    return Path(os.environ.get("PROVISION_LAB_DIR") or "/var/lib/provision-lab").absolute()
+    """Return the folder of all labs (`PROVISION_LAB_DIR`), without links: it tells whose a process is."""
+    return Path(os.environ.get("PROVISION_LAB_DIR") or LABS).resolve()
 
 
 def cache_root() -> Path:
@@ -136,6 +140,17 @@ def lab_folder(name: str) -> Path:
     return labs_root() / name
 
 
-def namespace(name: str, guest: str | None = None) -> str:
+def machine_wide(folder: Path) -> str:
+    """Return what a lab is called where all labs of this machine meet: namespaces and control groups.
+
+    Labs of one name in different folders are told apart; in the usual folder the name is enough.
+    """
+    if folder.parent == LABS.resolve():
+        return f"provision-{folder.name}"
+    place = hashlib.sha256(os.fsencode(folder.parent)).hexdigest()[:8]
+    return f"provision-{folder.name}@{place}"
+
+
+def namespace(folder: Path, guest: str | None = None) -> str:
     """Return the network namespace of a lab or of one of its containers."""
-    return f"provision-{name}" if guest is None else f"provision-{name}.{guest}"
+    return machine_wide(folder) if guest is None else f"{machine_wide(folder)}.{guest}"

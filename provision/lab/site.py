@@ -9,14 +9,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import NoReturn
 
 from provision.lab import (
     accel,
-    bootslot,
     hypervisor_machine,
     images,
     keys,
@@ -35,6 +34,7 @@ from provision.lab.qemu import Machine
 from provision.lab.record import Record
 from provision.lab.settings import (
     API_PORT,
+    IMAGE,
     IMAGE_PORT,
     LabError,
     LabSettings,
@@ -47,14 +47,26 @@ Progress = Callable[[str], None]
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 _INOTIFY_INSTANCES = 4096
 _DNS_PORT = 53
-_BOOT_DEADLINE = 420.0
-_CONTAINER_DEADLINE = 60.0
-_DAEMON_DEADLINE = 60.0
+# Far more than it takes: a machine of two cores may have three emulated ones to run besides.
+_BOOT_DEADLINE = 900.0
+_CONTAINER_DEADLINE = 300.0
+_DAEMON_DEADLINE = 300.0
+_TELL = 15.0
+_TAIL = 25
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One piece of a lab: `kind` is daemon, router, hypervisor or guest; `state` up, down or starting."""
+    """One piece of a lab.
+
+    Args:
+        kind: daemon, router, hypervisor or guest.
+        name: as `console` takes it.
+        state: up, starting (it runs and does not answer) or down; a guest is up or off.
+        pid: its process.
+        detail: what else there is to know, in words.
+    """
 
     kind: str
     name: str
@@ -72,14 +84,12 @@ class Status:
         driver: `qemu` or `container`; empty when there is no lab.
         up: everything but guests runs and answers.
         parts: its pieces.
-        overlay: the inventory overlay, or None when the lab was never up.
     """
 
     name: str
     driver: str
     up: bool
     parts: tuple[Part, ...]
-    overlay: Path | None
 
 
 def up(settings: LabSettings, progress: Progress) -> Path:
@@ -96,7 +106,7 @@ def up(settings: LabSettings, progress: Progress) -> Path:
         raise LabError("the lab needs root: it makes network namespaces, containers and virtual machines")
     folder = settings.folder
     labs_root().mkdir(parents=True, exist_ok=True)
-    with exclusive(_lock(settings.name)):
+    with _alone(settings.name, progress):
         packages.install(packages.missing(settings.driver), progress)
         make_room(progress)
         folder.mkdir(exist_ok=True)
@@ -114,18 +124,38 @@ def _known(settings: LabSettings) -> Record | None:
         return None
     known = record.load(settings.folder)
     if known.settings != settings:
-        raise LabError(f"lab {settings.name} exists with other settings: 'lab down' first")
-    there = (known.images.rootfs, *(image.path for image in known.images.served))
-    if not all(path.exists() for path in there):
+        other = _differences(settings, known.settings)
+        raise LabError(
+            f"lab {settings.name} is there with other settings ({other}): 'provision lab down' first"
+        )
+    if not images.use(known.images):
         return None
     return replace(known, accelerator=_accelerator(known.images))
 
 
 def _new(settings: LabSettings, progress: Progress) -> Record:
-    made = images.prepare(settings, progress)
+    for name in settings.images:
+        if name.removesuffix("-lvm") != IMAGE:
+            progress(f"the lab's own Debian stands in for the image {name}")
+    made = images.prepare(settings, progress, images_in_use)
     lab = Record(settings, made, _accelerator(made))
     record.save(lab)
     return lab
+
+
+def _differences(one: LabSettings, other: LabSettings) -> str:
+    """Return what differs, in words."""
+    names = [each.name for each in fields(one) if getattr(one, each.name) != getattr(other, each.name)]
+    return ", ".join(names).replace("_", " ")
+
+
+def images_in_use() -> frozenset[Path]:
+    """Return the folders of images of the labs that are known: those here, and those that run elsewhere."""
+    found: set[Path] = set()
+    for folder in {*labs_root().iterdir(), *processes.labs()}:
+        with contextlib.suppress(LabError):
+            found |= record.load(folder).images.folders
+    return frozenset(found)
 
 
 def _accelerator(made: images.Images) -> tuple[str, ...]:
@@ -150,13 +180,13 @@ def make_room(progress: Progress, file: Path = _INOTIFY) -> None:
 
 def _start(lab: Record, progress: Progress) -> Path:
     settings, folder = lab.settings, lab.settings.folder
+    space = namespace(folder)
     keys.ensure_ssh_key(folder / "keys/guest", "provision lab guest")
     fingerprint = keys.ensure_certificate(folder / "keys", settings)
     gate = router.container(settings, lab.images.rootfs)
     head = _hypervisor(lab)
     try:
-        new = gate.pid() is None
-        if new:
+        if gate.pid() is None:
             progress("starting the router")
             router.prepare(settings, gate)
             gate.start()
@@ -164,11 +194,17 @@ def _start(lab: Record, progress: Progress) -> Path:
             _start_hypervisor(lab, head, progress)
         pins = _pin_hosts(settings)
         _start_daemon(settings, progress)
-        _wait_ssh(settings, gate, settings.gateway, _CONTAINER_DEADLINE)
-        if new:
-            _wait_dnsmasq(settings, gate)
-        deadline = _BOOT_DEADLINE if settings.driver == "qemu" else _CONTAINER_DEADLINE
-        _wait_ssh(settings, head, settings.hypervisor[1], deadline)
+        # A guest that asks before the router serves gets neither address nor time, and says so minutes later.
+        gateway, (name, address) = settings.gateway, settings.hypervisor
+        for machine, what, answers in (
+            (gate, "SSH of the router", lambda: netns.ssh_banner(space, gateway)),
+            (gate, "dnsmasq of the router", lambda: netns.listens(space, gateway, _DNS_PORT)),
+            (gate, "chrony of the router", lambda: netns.serves_time(space, gateway)),
+            (head, f"SSH of {name}", lambda: netns.ssh_banner(space, address)),
+            (head, f"the API's own login to {name}", lambda: bool(_connection(lab).facts())),
+            (head, f"the API at {name}", lambda: netns.listens(space, address, API_PORT)),
+        ):
+            _await(machine, what, answers, progress)
     except GuestError as error:
         raise LabError(str(error)) from error
     overlay = folder / "site.yaml"
@@ -210,7 +246,7 @@ def _pin_hosts(settings: LabSettings) -> dict[str, str]:
 
 
 def _start_daemon(settings: LabSettings, progress: Progress) -> None:
-    folder, space = settings.folder, namespace(settings.name)
+    folder, space = settings.folder, namespace(settings.folder)
     if processes.read_pid(folder / "daemon.pid") is None:
         progress("starting the API")
         with (folder / "daemon.out").open("w") as out:
@@ -228,68 +264,66 @@ def _start_daemon(settings: LabSettings, progress: Progress) -> None:
         while processes.read_pid(folder / "daemon.pid") is None and started.poll() is None:
             time.sleep(0.01)
     deadline = time.monotonic() + _DAEMON_DEADLINE
-    while not (
-        _listens(space, settings.host_address, API_PORT)
-        and _listens(space, settings.host_address, IMAGE_PORT)
-    ):
-        if processes.read_pid(folder / "daemon.pid") is None or time.monotonic() > deadline:
-            said = (folder / "daemon.out").read_text().strip()[-800:]
-            raise LabError(f"the lab's API did not start; {folder / 'daemon.log'}\n{said}")
+    while not all(netns.listens(space, settings.host_address, port) for port in (IMAGE_PORT, API_PORT)):
+        ended = processes.read_pid(folder / "daemon.pid") is None
+        if ended or time.monotonic() > deadline:
+            said = "".join(
+                f"\n{file}:\n{_end(file)}" for file in (folder / "daemon.out", folder / "daemon.log")
+            )
+            how = "ended" if ended else f"did not listen in {_DAEMON_DEADLINE:.0f} s"
+            raise LabError(f"the lab's API {how}{said}")
         time.sleep(0.1)
 
 
-def _listens(space: str, address: str, port: int) -> bool:
+def _await(machine: Container | Machine, what: str, answers: Callable[[], bool], progress: Progress) -> None:
+    """Wait until something of a machine answers; say so where it takes long.
+
+    Raises:
+        LabError: what did not, with the end of the machine's console.
+    """
+    timeout = _BOOT_DEADLINE if isinstance(machine, Machine) else _CONTAINER_DEADLINE
+    began, told, said = time.monotonic(), False, ""
+    while True:
+        try:
+            if answers():
+                return
+        except GuestError as error:
+            said = f" ({error})"
+        ended, waited = machine.pid() is None, time.monotonic() - began
+        if waited > _TELL and not told:
+            told = True
+            progress(f"waiting for {what}")
+        if ended or waited > timeout:
+            how = "its machine ended" if ended else f"no answer in {timeout:.0f} s{said}"
+            raise LabError(f"{what}: {how}; {machine.console} ends with\n{_end(machine.console)}")
+        time.sleep(0.1)
+
+
+def _end(log: Path) -> str:
+    """Return the last lines of a log that are not empty."""
     try:
-        netns.connect(space, address, port, 2.0).close()
-    except OSError:
-        return False
-    return True
+        lines = _COLOUR.sub("", log.read_text(errors="replace")).splitlines()
+    except OSError as error:
+        return error.strerror or ""
+    return "\n".join([line for line in lines if line.strip()][-_TAIL:])
 
 
-def _wait_ssh(settings: LabSettings, machine: Container | Machine, address: str, timeout: float) -> None:
-    space = namespace(settings.name)
-    if netns.ssh_banner(space, address):
-        return
-
-    def answers() -> bool:
-        return netns.ssh_banner(space, address)
-
-    def begin() -> None:
-        pass
-
-    if isinstance(machine, Machine):
-        booted = bootslot.hold(machine, begin, answers, timeout)
-    else:
-        deadline = time.monotonic() + timeout
-        while not (booted := answers()) and machine.pid() is not None and time.monotonic() < deadline:
-            time.sleep(0.1)
-    if not booted:
-        tail = machine.console.read_text(errors="replace")[-1500:]
-        raise LabError(f"{address} did not answer over SSH in {timeout:.0f} s; {machine.console}:\n{tail}")
-
-
-def _wait_dnsmasq(settings: LabSettings, gate: Container) -> None:
-    """Wait until the router serves: a guest that asks before gets no address, and says so minutes later."""
-    deadline = time.monotonic() + _CONTAINER_DEADLINE
-    while not _listens(namespace(settings.name), settings.gateway, _DNS_PORT):
-        if gate.pid() is None or time.monotonic() > deadline:
-            tail = gate.console.read_text(errors="replace")[-1500:]
-            raise LabError(f"dnsmasq of the router does not answer at {settings.gateway}:\n{tail}")
-        time.sleep(0.1)
-
-
-def down(name: str) -> None:
+def down(name: str, progress: Progress = lambda _: None) -> bool:
     """Remove every process, namespace, mount, loop device and file of a lab; images stay in the cache.
+
+    Returns:
+        Whether there was anything of it.
 
     Raises:
         LabError: something of the lab is still there, named.
     """
     folder = lab_folder(name)
     labs_root().mkdir(parents=True, exist_ok=True)
-    with exclusive(_lock(name)):
+    with _alone(name, progress):
+        was = bool(leftovers(name))
         for _ in range(5):
-            spaces = netns.names(name)
-            found = processes.of_lab(folder, spaces) | processes.in_cgroups(name)
+            spaces = netns.names(folder)
+            found = processes.of_lab(folder, spaces) | processes.in_cgroups(folder)
             if not found:
                 break
             processes.end(found, grace=0)
@@ -297,21 +331,23 @@ def down(name: str) -> None:
             subprocess.run(["umount", "-l", mount], capture_output=True, check=False)
         for device in _loops(folder):
             subprocess.run(["losetup", "-d", device], capture_output=True, check=False)
-        for space in netns.names(name):
+        for space in netns.names(folder):
             netns.remove(space)
-        processes.remove_cgroups(name)
+        processes.remove_cgroups(folder)
         shutil.rmtree(folder, ignore_errors=True)
         left = leftovers(name)
         _lock(name).unlink(missing_ok=True)
     if left:
         raise LabError(f"lab {name}: still there: {', '.join(left)}")
+    return was
 
 
 def leftovers(name: str) -> tuple[str, ...]:
     """Return what is there of a lab, each thing in words; nothing for one that is down."""
     folder = lab_folder(name)
-    spaces = netns.names(name)
-    left = [f"process {pid}" for pid in sorted(processes.of_lab(folder, spaces) | processes.in_cgroups(name))]
+    spaces = netns.names(folder)
+    found = processes.of_lab(folder, spaces) | processes.in_cgroups(folder)
+    left = [f"process {pid}" for pid in sorted(found)]
     left += [f"namespace {space}" for space in spaces]
     left += [f"mount {mount}" for mount in _mounts(folder)]
     left += [f"loop device {device}" for device in _loops(folder)]
@@ -326,33 +362,32 @@ def status(name: str) -> Status:
     try:
         lab = record.load(folder)
     except LabError:
-        return Status(name, "", up=False, parts=(), overlay=None)
-    settings, space = lab.settings, namespace(name)
+        return Status(name, "", up=False, parts=())
+    settings, space = lab.settings, namespace(folder)
     api = processes.read_pid(folder / "daemon.pid")
-    parts = [
-        _part(
-            "daemon", "api", api, ready=api is not None and _listens(space, settings.host_address, API_PORT)
-        )
-    ]
+    listens = api is not None and netns.listens(space, settings.host_address, API_PORT)
+    parts = [_part("daemon", "api", api, ready=listens, missing=f"does not listen; {folder / 'daemon.log'}")]
     machines = (
-        ("router", router.container(settings, lab.images.rootfs), settings.gateway),
-        ("hypervisor", _hypervisor(lab), settings.hypervisor[1]),
+        ("router", "router", settings.gateway, router.container(settings, lab.images.rootfs)),
+        ("hypervisor", *settings.hypervisor, _hypervisor(lab)),
     )
-    for kind, machine, address in machines:
+    for kind, known_as, address, machine in machines:
         pid = machine.pid()
         ready = pid is not None and netns.ssh_banner(space, address)
-        parts.append(_part(kind, settings.hypervisor[0] if kind == "hypervisor" else kind, pid, ready=ready))
-    running = all(part.state == "up" for part in parts)
+        parts.append(_part(kind, known_as, pid, ready=ready, missing="SSH does not answer"))
+    # The overlay is written last: who finds it may go in.
+    running = all(part.state == "up" for part in parts) and (folder / "site.yaml").exists()
     for guest in sorted((folder / "guests").glob("[0-9]*")):
-        pid = processes.read_pid(guest / "pid")
-        parts.append(_part("guest", guest.name, pid, ready=pid is not None))
-    overlay = folder / "site.yaml"
-    return Status(name, settings.driver, running, tuple(parts), overlay if overlay.exists() else None)
+        pid, vmid = processes.read_pid(guest / "pid"), int(guest.name)
+        state = "off" if pid is None else "up"
+        parts.append(Part("guest", record.name_of(folder, vmid), state, pid, f"VM {vmid}"))
+    return Status(name, settings.driver, running, tuple(parts))
 
 
-def _part(kind: str, name: str, pid: int | None, *, ready: bool) -> Part:
-    state = "up" if ready else "down" if pid is None else "starting"
-    return Part(kind, name, state, pid, "")
+def _part(kind: str, name: str, pid: int | None, *, ready: bool, missing: str) -> Part:
+    if ready or pid is None:
+        return Part(kind, name, "up" if ready else "down", pid, "")
+    return Part(kind, name, "starting", pid, missing)
 
 
 def console(name: str, node: str) -> Path:
@@ -363,8 +398,10 @@ def console(name: str, node: str) -> Path:
     """
     folder = lab_folder(name) / "console"
     known = sorted(file.stem for file in folder.glob("*.log"))
+    if not known:
+        raise LabError(f"lab {name} has no consoles: it is not up ('provision lab up' starts it)")
     if node not in known:
-        raise LabError(f"lab {name} has no console of {node!r}; there are: {', '.join(known) or 'none'}")
+        raise LabError(f"lab {name} has no console of {node!r}; there are: {', '.join(known)}")
     return folder / f"{node}.log"
 
 
@@ -374,7 +411,7 @@ def enter(name: str, argv: list[str]) -> NoReturn:
     Raises:
         LabError: the lab is not up, or there is no such program.
     """
-    netns.join(namespace(name))
+    netns.join(namespace(lab_folder(name)))
     try:
         os.execvp(argv[0], argv)  # noqa: S606 - no shell is the point
     except OSError as error:
@@ -383,9 +420,21 @@ def enter(name: str, argv: list[str]) -> NoReturn:
 
 def hypervisor(name: str) -> SshHypervisor:
     """Return the lab's own connection to its hypervisor, from outside the namespace."""
-    lab = record.load(lab_folder(name))
-    stand_in = lab.settings.driver == "container"
-    return SshHypervisor(lab.settings.folder, lab.settings.hypervisor[1], namespace(name), stand_in=stand_in)
+    return _connection(record.load(lab_folder(name)))
+
+
+def _connection(lab: Record) -> SshHypervisor:
+    settings, folder = lab.settings, lab.settings.folder
+    stand_in = settings.driver == "container"
+    return SshHypervisor(folder, settings.hypervisor[1], namespace(folder), stand_in=stand_in)
+
+
+@contextlib.contextmanager
+def _alone(name: str, progress: Progress) -> Iterator[None]:
+    """Hold the lock of a lab."""
+    words = f"another 'lab up' or 'lab down' of {name} is at work; waiting for its end"
+    with exclusive(_lock(name), waiting=lambda: progress(words)):
+        yield
 
 
 def _lock(name: str) -> Path:

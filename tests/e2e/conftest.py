@@ -1,11 +1,15 @@
-"""Order and choice of the end-to-end tests, and their stages with times before the runner's last line."""
+"""Order and choice of the end-to-end tests, their stages with times before the runner's last line, and what
+their labs said where one fails.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.e2e.evidence import evidence
 
 FULL = ("test_lab_qemu.py", "test_lvm_guest.py", "test_containers_story.py", "test_containers_sweep.py")
 """Files of `make story-full` only: the core story proves most of it on virtual machines."""
@@ -18,6 +22,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.name in FULL:
             item.add_marker(pytest.mark.full)
     items.sort(key=lambda item: item.path.name != FIRST)  # stable: files keep their own order
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        report.sections += evidence()
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -20,12 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+
+from tests.e2e.evidence import namespace, watch
 
 HERE = Path(__file__).parent
 ROUTER = "198.18.0.1"
 HYPERVISOR = "198.18.0.5"
-DEADLINE = 240.0
+DEADLINE = 600.0
 _NO_TERMINAL = subprocess.DEVNULL
 
 
@@ -173,6 +176,7 @@ class Site:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "labs").mkdir(exist_ok=True)
+        watch(self.folder / "labs")
         self.write()
 
     # ------------------------------------------------------------ the product
@@ -192,6 +196,10 @@ class Site:
     @property
     def lab(self) -> Path:
         return self.folder / "labs" / self.name
+
+    @property
+    def namespace(self) -> str:
+        return namespace(self.lab)
 
     def write(self, file: Path | None = None, declared: dict[str, Any] | None = None) -> Path:
         """Write the inventory, or a variant of it."""
@@ -253,15 +261,14 @@ class Site:
 
     def inside(self, argv: Sequence[str], text: str = "") -> str:
         """Run a command in the lab's network and return its output."""
-        space = f"/run/netns/provision-{self.name}"
         done = subprocess.run(
-            ["nsenter", f"--net={space}", "--", *argv],
+            ["nsenter", f"--net=/run/netns/{self.namespace}", "--", *argv],
             input=text,
             capture_output=True,
             text=True,
             errors="replace",
             check=False,
-            timeout=90,
+            timeout=self.deadline,
         )
         assert done.returncode == 0, f"{argv}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -366,8 +373,15 @@ def traces(site: Site) -> list[str]:
                 continue
             if f"PROVISION_LAB_OWNER={site.lab}".encode() in environ or str(site.lab).encode() in argv:
                 found.append(f"process {entry.name} {argv.decode(errors='replace')}")
-    found += [f"control group {path}" for path in Path("/sys/fs/cgroup").glob(f"**/provision-{site.name}")]
+    found += [f"control group {path}" for path in Path("/sys/fs/cgroup").glob(f"**/{site.namespace}")]
     return found
+
+
+def brought_up(site: Site, request: pytest.FixtureRequest) -> Site:
+    """Bring a lab up; it goes after the tests of its fixture, and after what a failure tells of it."""
+    request.addfinalizer(lambda: clear(site))
+    site.provision("lab", "up", site.file).ended(0)
+    return site
 
 
 def clear(site: Site) -> None:
@@ -375,11 +389,12 @@ def clear(site: Site) -> None:
     site.provision("lab", "down", site.file)
 
 
-def eventually(what: Callable[[], Any], deadline: float = 30.0) -> Any:
+def eventually(what: Callable[[], Any], deadline: float = 300.0) -> Any:
     """Return the first true answer."""
     end = time.monotonic() + deadline
     while not (seen := what()):
-        assert time.monotonic() < end, f"did not come true in {deadline:.0f} s: {what}"
+        if time.monotonic() > end:
+            pytest.fail(f"did not come true in {deadline:.0f} s, the last answer was {seen!r}")
         time.sleep(0.05)
     return seen
 

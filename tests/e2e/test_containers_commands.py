@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from provision.report.schema import event_schema
 from tests.e2e.foreign import alone, looked_at, plant
-from tests.e2e.site import ROUTER, Done, Site, clear, inventory
+from tests.e2e.site import ROUTER, Done, Site, brought_up, inventory
 from tests.unit.report.test_schema import problems
 
 pytestmark = [
@@ -23,18 +22,14 @@ FIRST = "198.18.0.11"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Site:
     declared = inventory("e2e-c-commands")
     # Of the user's own known hosts nothing is believed here.
     empty = tmp_path_factory.mktemp("nothing") / "known_hosts"
     empty.write_text("")
     declared["access"]["known_hosts"] = str(empty)
     made = Site(tmp_path_factory.mktemp("commands"), declared)
-    try:
-        made.provision("lab", "up", made.file).ended(0)
-        yield made
-    finally:
-        clear(made)
+    return brought_up(made, request)
 
 
 @pytest.fixture(scope="module")

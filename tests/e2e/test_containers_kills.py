@@ -16,7 +16,17 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.site import HYPERVISOR, ROUTER, Done, Site, clear, differences, eventually, inventory, kill
+from tests.e2e.site import (
+    HYPERVISOR,
+    ROUTER,
+    Done,
+    Site,
+    brought_up,
+    differences,
+    eventually,
+    inventory,
+    kill,
+)
 
 pytestmark = [
     pytest.mark.root,
@@ -43,13 +53,9 @@ class Uninterrupted:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Site:
     made = Site(tmp_path_factory.mktemp("kills"), inventory("e2e-c-kills"))
-    try:
-        made.provision("lab", "up", made.file).ended(0)
-        yield made
-    finally:
-        clear(made)
+    return brought_up(made, request)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +93,7 @@ def applied(site: Site) -> Done:
             return None
         return done
 
-    return eventually(tried, 90).ended(0)  # type: ignore[no-any-return]  # eventually() is untyped on purpose
+    return eventually(tried).ended(0)  # type: ignore[no-any-return]  # eventually() is untyped on purpose
 
 
 def killed_at(site: Site, point: int, delay: float) -> int | None:
@@ -107,7 +113,7 @@ def killed_at(site: Site, point: int, delay: float) -> int | None:
         return process.returncode, seen, err
 
     # A fix that outlived the kill before may still hold its host: such a run was refused, not killed.
-    code, seen, said = eventually(lambda: (ended := tried())[0] != 6 and ended, 90)
+    code, seen, said = eventually(lambda: (ended := tried())[0] != 6 and ended)
     assert code in {-signal.SIGKILL, 0}, (code, said[-3000:])
     return seen if code else None
 
@@ -161,7 +167,7 @@ def test_after_a_kill_of_the_api_amid_the_run(site: Site, uninterrupted: Uninter
         if event["type"] == "change" and event["role"] == "virtual_machine":
             kill(int((site.lab / "daemon.pid").read_text()))
             break
-    rest, err = process.communicate(timeout=240)
+    rest, err = process.communicate(timeout=site.deadline)
     Done(("apply",), process.returncode, "".join(lines) + rest, err).ended(1)
     applied(site)
     assert differences(uninterrupted.dump, site.dump(*ALL)) == []
@@ -196,7 +202,7 @@ def amid(site: Site, upper: Path) -> subprocess.Popen[str]:
 
 def remote(site: Site, part: str) -> list[int]:
     """Return the processes on the first guest whose command line holds a text."""
-    inode = Path(f"/run/netns/provision-{site.name}.201").stat().st_ino
+    inode = Path(f"/run/netns/{site.namespace}.201").stat().st_ino
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -261,7 +267,7 @@ def test_the_first_interrupt_lets_what_runs_end_and_the_next_run_completes(site:
     time.sleep(0.2)
     assert process.poll() is None, "it waits for what runs"
     site.on(FIRST, "rm /usr/local/sbin/systemctl; pkill -f 'sleep 45' || :")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=site.deadline)
     Done(("apply",), process.returncode, out, err).ended(130)
     assert started(site) != before, "what ran has ended well"
     assert nothing_is_owed(site)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.site import HYPERVISOR, ROUTER, Site, clear, eventually, inventory
+from tests.e2e.site import HYPERVISOR, ROUTER, Site, brought_up, eventually, inventory
 
 pytestmark = [
     pytest.mark.root,
@@ -28,7 +28,7 @@ Declared = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Site:
     declared = inventory("e2e-c-refusals", nodes=1)
     # Of the user's own known hosts nothing is believed here.
     empty = tmp_path_factory.mktemp("trust") / "known_hosts"
@@ -36,11 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     declared["access"]["known_hosts"] = str(empty)
     declared["policy"] = {"allow": ["delete"]}
     made = Site(tmp_path_factory.mktemp("refusals"), declared)
-    try:
-        made.provision("lab", "up", made.file).ended(0)
-        yield made
-    finally:
-        clear(made)
+    return brought_up(made, request)
 
 
 def everything(site: Site, *addresses: str) -> set[str]:

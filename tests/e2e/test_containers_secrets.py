@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from provision.inventory import Inventory
 from provision.inventory.secrets import Secret
-from tests.e2e.site import HYPERVISOR, ROUTER, Done, Reference, Site, clear, inventory
+from tests.e2e.site import HYPERVISOR, ROUTER, Done, Reference, Site, brought_up, inventory
 
 pytestmark = [
     pytest.mark.root,
@@ -107,7 +107,7 @@ def key_lines(text: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Story:
     folder = tmp_path_factory.mktemp("secrets")
     planted = {
         name: f"planted-{name}-{secrets.token_hex(12)}" for name in ("env", "file", "command", "broken")
@@ -128,12 +128,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             "secret": Reference("command", ["cat", str(folder / "two")]),  # type: ignore[arg-type]  # a list as YAML has it
         }
     )
-    site = Site(folder / "site", declared, {"PLANTED": planted["env"]})
-    try:
-        site.provision("lab", "up", site.file).ended(0)
-        yield told(site, planted, folder)
-    finally:
-        clear(site)
+    site = brought_up(Site(folder / "site", declared, {"PLANTED": planted["env"]}), request)
+    return told(site, planted, folder)
 
 
 def told(site: Site, planted: dict[str, str], folder: Path) -> Story:

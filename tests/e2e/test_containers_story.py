@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.foreign import alone, looked_at, plant
-from tests.e2e.site import HYPERVISOR, ROUTER, Done, Site, clear, differences, inventory
+from tests.e2e.site import HYPERVISOR, ROUTER, Done, Site, brought_up, differences, inventory
 
 pytestmark = [
     pytest.mark.root,
@@ -22,13 +21,9 @@ HOSTS = ("pve/ssh", "router", "vm-1/ssh", "vm-2/ssh")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Site:
     made = Site(tmp_path_factory.mktemp("story"), inventory("e2e-c-story"))
-    try:
-        made.provision("lab", "up", made.file).ended(0)
-        yield made
-    finally:
-        clear(made)
+    return brought_up(made, request)
 
 
 @pytest.fixture(scope="module")

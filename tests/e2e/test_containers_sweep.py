@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.e2e.site import Site, clear, inventory
+from tests.e2e.site import Site, brought_up, inventory
 from tests.e2e.sweep import SweepReport, sweep
 from tests.e2e.vandals import KEY, UNREPAIRED
 
@@ -64,16 +63,12 @@ def declared() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SweepReport]:
-    site = Site(tmp_path_factory.mktemp("sweep"), declared())
-    try:
-        site.provision("lab", "up", site.file).ended(0)
-        site.apply().ended(0)
-        made = sweep(site.file, site.lab, f"provision-{site.name}", site.state, width=2)
-        site.provision("verify", site.file).ended(0)
-        yield made
-    finally:
-        clear(site)
+def report(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> SweepReport:
+    site = brought_up(Site(tmp_path_factory.mktemp("sweep"), declared()), request)
+    site.apply().ended(0)
+    made = sweep(site.file, site.lab, site.namespace, site.state, width=2)
+    site.provision("verify", site.file).ended(0)
+    return made
 
 
 def test_every_damage_is_named_alone_and_repaired(report: SweepReport) -> None:

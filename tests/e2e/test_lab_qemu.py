@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,6 +18,8 @@ from provision.lab.contracts import CloudInit, GuestSpec, Nic, PciDevice
 from provision.lab.daemon import make_guests
 from provision.lab.hypervisor import SshHypervisor, ssh_command
 from provision.lab.settings import Card, LabSettings, namespace
+from tests.e2e.evidence import watch
+from tests.e2e.site import eventually
 
 pytestmark = [
     pytest.mark.root,
@@ -28,22 +29,15 @@ pytestmark = [
 SETTINGS = LabSettings(
     "e2e-qemu", "qemu", {"pve": "198.18.0.5"}, cards=(Card("gpu0"), Card("gpu1", shares_group=True))
 )
-BOOT = 600.0
-
-
-def eventually(what: Callable[[], object], deadline: float = BOOT) -> object:
-    end = time.monotonic() + deadline
-    while not (seen := what()):
-        if time.monotonic() > end:
-            pytest.fail(f"did not come true in {deadline:.0f} s: {what}")
-        time.sleep(1)
-    return seen
+BOOT = 900.0
 
 
 @pytest.fixture(scope="module")
 def hypervisor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHypervisor]:
     before = os.environ.get("PROVISION_LAB_DIR")
-    os.environ["PROVISION_LAB_DIR"] = str(tmp_path_factory.mktemp("labs"))
+    labs = tmp_path_factory.mktemp("labs")
+    os.environ["PROVISION_LAB_DIR"] = str(labs)
+    watch(labs)
     try:
         site.up(SETTINGS, print)
         yield site.hypervisor(SETTINGS.name)
@@ -92,7 +86,7 @@ def say(address: str, script: str) -> str:
         f"UserKnownHostsFile={folder / 'guest_hosts'}"
     )
     done = subprocess.run(
-        netns.inside(namespace(SETTINGS.name), argv),
+        netns.inside(namespace(SETTINGS.folder), argv),
         input=script,
         capture_output=True,
         text=True,
@@ -113,7 +107,7 @@ def guest(vmid: int) -> GuestSpec:
 
 
 def lease(mac: str) -> str | None:
-    argv = netns.inside(namespace(SETTINGS.name), ssh_command(SETTINGS.folder, SETTINGS.gateway))
+    argv = netns.inside(namespace(SETTINGS.folder), ssh_command(SETTINGS.folder, SETTINGS.gateway))
     script = "cat /var/lib/misc/dnsmasq.leases"
     done = subprocess.run(argv, input=script, capture_output=True, text=True, check=False)
     rows = [line.split() for line in done.stdout.splitlines()]
@@ -121,7 +115,7 @@ def lease(mac: str) -> str | None:
 
 
 def test_guests_boot_both_firmwares_with_seed_card_and_room_to_grow(hypervisor: SshHypervisor) -> None:
-    assert hypervisor.answers()
+    assert hypervisor.facts()
     lab = record.load(SETTINGS.folder)
     guests = make_guests(lab)
     plain = guest(101)
@@ -138,11 +132,11 @@ def test_guests_boot_both_firmwares_with_seed_card_and_room_to_grow(hypervisor: 
         guests.import_disk(lab.images.served[0].path, spec.disks[0], 8)
         guests.start(spec)
     for spec in (plain, card):
-        address = str(eventually(partial(lease, spec.nics[0].mac)))
+        address = str(eventually(partial(lease, spec.nics[0].mac), BOOT))
         public = (SETTINGS.folder / f"first-{spec.vmid}.pub").read_text().split()
         (SETTINGS.folder / "guest_hosts").write_text(f"{address} {public[0]} {public[1]}\n")
         script = "hostname; cloud-init status --wait | tail -1; lsblk -dbno SIZE /dev/sda; lspci -n"
-        said = str(eventually(partial(say, address, script))).splitlines()
+        said = str(eventually(partial(say, address, script), BOOT)).splitlines()
         assert said[:3] == [spec.name, "status: done", str(8 << 30)]
         assert any("1234:1111" in line for line in said[3:]) == bool(spec.cards)
     assert guests.shutdown(101, 300)

@@ -9,8 +9,7 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +19,9 @@ from provision.lab import keys, netns, processes, record, site
 from provision.lab.contracts import CloudInit, GuestSpec, Nic
 from provision.lab.daemon import make_guests
 from provision.lab.hypervisor import ssh_command
-from provision.lab.settings import LabSettings, namespace
+from provision.lab.settings import LabError, LabSettings, namespace
+from tests.e2e.evidence import watch
+from tests.e2e.site import eventually
 
 pytestmark = [
     pytest.mark.root,
@@ -35,15 +36,6 @@ def settings(name: str) -> LabSettings:
 
 def quiet(_: str) -> None:
     pass
-
-
-def eventually(what: Callable[[], object], deadline: float = 60.0) -> object:
-    end = time.monotonic() + deadline
-    while not (seen := what()):
-        if time.monotonic() > end:
-            pytest.fail(f"did not come true in {deadline:.0f} s: {what}")
-        time.sleep(0.1)
-    return seen
 
 
 def told(*argv: str) -> frozenset[str]:
@@ -67,7 +59,7 @@ def network() -> dict[str, frozenset[str]]:
 
 def listeners(lab: LabSettings) -> list[str]:
     """Return the sockets of a lab's processes that listen in the machine's own network."""
-    pids = processes.of_lab(lab.folder, netns.names(lab.name))
+    pids = processes.of_lab(lab.folder, netns.names(lab.folder))
     assert pids
     rows = told("ss", "-Hlntup")
     return [row for row in rows if any(int(pid) in pids for pid in re.findall(r"pid=(\d+)", row))]
@@ -78,6 +70,7 @@ def labs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("labs")
     before = os.environ.get("PROVISION_LAB_DIR")
     os.environ["PROVISION_LAB_DIR"] = str(folder)
+    watch(folder)
     yield folder
     for name in ("e2e-one", "e2e-two"):
         site.down(name)
@@ -122,7 +115,7 @@ def say(lab: LabSettings, address: str, script: str, user: str = "root") -> str:
             f"UserKnownHostsFile={lab.folder / 'guest_hosts'}"
         )
     done = subprocess.run(
-        netns.inside(namespace(lab.name), argv), input=script, capture_output=True, text=True, check=False
+        netns.inside(namespace(lab.folder), argv), input=script, capture_output=True, text=True, check=False
     )
     return done.stdout
 
@@ -166,7 +159,7 @@ def test_a_second_up_changes_nothing(lab: LabSettings) -> None:
 
 def test_the_api_answers_at_the_hypervisor_with_the_pinned_certificate(lab: LabSettings) -> None:
     overlay = (lab.folder / "site.yaml").read_text()
-    with netns.connect(namespace(lab.name), "198.18.0.5", 8006, 10) as plain:
+    with netns.connect(namespace(lab.folder), "198.18.0.5", 8006, 10) as plain:
         context = ssl.create_default_context(cafile=str(lab.folder / "keys/api.pem"))
         with context.wrap_socket(plain, server_hostname="198.18.0.5") as tls:
             der = tls.getpeercert(binary_form=True)
@@ -179,7 +172,7 @@ def test_the_api_answers_at_the_hypervisor_with_the_pinned_certificate(lab: LabS
 
 def test_the_image_is_served_with_its_digest(lab: LabSettings) -> None:
     image = record.load(lab.folder).images.served[0]
-    with netns.connect(namespace(lab.name), lab.host_address, 8080, 10) as sock:
+    with netns.connect(namespace(lab.folder), lab.host_address, 8080, 10) as sock:
         sock.sendall(b"GET /images/debian-12.qcow2 HTTP/1.0\r\n\r\n")
         data = b"".join(iter(lambda: sock.recv(65536), b""))
     assert hashlib.sha256(data.split(b"\r\n\r\n", 1)[1]).hexdigest() == image.sha256
@@ -192,6 +185,20 @@ def test_the_routers_dnsmasq_may_start_before_its_network(lab: LabSettings) -> N
     assert say(lab, lab.gateway, f"{restart}; {back}; systemctl is-active dnsmasq") == "active\n"
 
 
+def test_what_does_not_come_up_is_named_with_the_end_of_its_console(
+    lab: LabSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "_CONTAINER_DEADLINE", 1.0)
+    monkeypatch.setattr(site, "_TELL", 0.1)
+    told: list[str] = []
+    say(lab, lab.gateway, "systemctl stop chrony")
+    with pytest.raises(LabError, match=r"chrony of the router: no answer in 1 s(?s:.*)router login:"):
+        site.up(lab, told.append)
+    assert told == ["waiting for chrony of the router"]
+    say(lab, lab.gateway, "systemctl start chrony")
+    site.up(lab, quiet)
+
+
 def test_a_guest_gets_a_lease_its_known_host_key_and_true_reboots(lab: LabSettings) -> None:
     guests = make_guests(record.load(lab.folder))
     spec = guest(lab, 101, MAC)
@@ -199,7 +206,7 @@ def test_a_guest_gets_a_lease_its_known_host_key_and_true_reboots(lab: LabSettin
     guests.start(spec)
     address = str(eventually(lambda: lease(lab, MAC)))
     pin(lab, 101, address)
-    eventually(lambda: netns.ssh_banner(namespace(lab.name), address))
+    eventually(lambda: netns.ssh_banner(namespace(lab.folder), address))
     script = "sudo -n cloud-init status --wait; cat /proc/sys/kernel/random/boot_id"
     first = say(lab, address, script, "debian")
     assert first.startswith("status: done\n")
@@ -247,6 +254,22 @@ def test_two_labs_stand_side_by_side_and_one_goes_without_the_other(lab: LabSett
     assert site.status(lab.name).up
 
 
+def test_a_lab_of_one_name_in_another_folder_is_another_lab(
+    lab: LabSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, used = site.status(lab.name), record.load(lab.folder).images.folders
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("PROVISION_LAB_DIR", str(tmp_path))
+        assert not site.status(lab.name).up
+        assert used <= site.images_in_use(), "what runs elsewhere is known, too"
+        site.up(lab, quiet)
+        assert site.status(lab.name).up
+        site.down(lab.name)
+        assert site.leftovers(lab.name) == ()
+    assert site.status(lab.name) == before
+    assert before.up
+
+
 @pytest.mark.parametrize("victims", ["daemon", "holders", "everything"])
 def test_down_leaves_nothing_also_after_kills(labs: Path, victims: str) -> None:
     other = settings("e2e-two")
@@ -258,7 +281,7 @@ def test_down_leaves_nothing_also_after_kills(labs: Path, victims: str) -> None:
     guests.start(spec)
     assert network() == before
     assert listeners(other) == []
-    pids = processes.of_lab(other.folder, netns.names(other.name))
+    pids = processes.of_lab(other.folder, netns.names(other.folder))
     held = {guests.pid(102)}
     daemon = processes.read_pid(other.folder / "daemon.pid")
     sets: dict[str, set[int | None]] = {"daemon": {daemon}, "holders": held, "everything": {*pids}}
@@ -272,7 +295,7 @@ def test_down_leaves_nothing_also_after_kills(labs: Path, victims: str) -> None:
     assert site.leftovers(other.name) == ()
     assert not any(other.name in path.name for path in labs.iterdir())
     assert str(other.folder) not in Path("/proc/self/mounts").read_text()
-    assert not list(Path("/sys/fs/cgroup").glob(f"**/provision-{other.name}"))
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/{namespace(other.folder)}"))
     assert network() == before
 
 
@@ -285,7 +308,7 @@ def test_down_clears_a_lab_that_was_cut_off_half_way() -> None:
     other = settings("e2e-two")
     other.folder.mkdir()
     netns.ensure(other)
-    netns.add_veth(other.name, "103", 0, MAC)
+    netns.add_veth(other.folder, "103", 0, MAC)
     site.down(other.name)
     assert site.leftovers(other.name) == ()
     assert not other.folder.exists()

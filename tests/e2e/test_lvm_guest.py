@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.e2e.site import Site, clear
+from tests.e2e.site import Site, brought_up
 
 pytestmark = [
     pytest.mark.root,
@@ -22,7 +21,7 @@ DISK_GIB = 8
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Site:
     declared = yaml.safe_load(LAB.read_text())
     declared |= {"name": "e2e-lvm", "images": {"debian-12-lvm": {}}}
     for each in ("cards", "host_resources"):
@@ -32,12 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     small |= {"image": "debian-12-lvm", "disk": f"{DISK_GIB}GiB", "host_resources": []}
     small["swap"] = "off"  # which YAML 1.1 takes for false
     declared["nodes"] = {"vm-1": {"profile": "small", "vmid": 201, "address": ADDRESS}}
-    made = Site(tmp_path_factory.mktemp("lvm"), declared, deadline=1200)
-    try:
-        made.provision("lab", "up", made.file).ended(0)
-        yield made
-    finally:
-        clear(made)
+    return brought_up(Site(tmp_path_factory.mktemp("lvm"), declared, deadline=2400), request)
 
 
 def test_the_volume_and_its_filesystem_fill_the_disk(site: Site) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.evidence import USUAL, namespace, watch
 from tests.e2e.sweep import sweep
 
 pytestmark = [
@@ -29,10 +30,10 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 INVENTORY = "inventories/lab.yaml"
 CARD = "0000:01:00.0"
+DEADLINE = 2400
 HYPERVISOR = "198.18.0.5"
 ROUTER = "198.18.0.1"
 GUESTS = {"vm-1": (201, "198.18.0.11"), "vm-2": (202, "198.18.0.12"), "vm-gpu": (203, "198.18.0.13")}
-NAMESPACE = "provision-lab"
 WATCH = r"""set -eu
 cat >/usr/local/sbin/story-watch <<'EOF'
 #!/bin/sh
@@ -71,23 +72,31 @@ class Story:
     broken: str = ""
     events: list[dict[str, object]] = field(default_factory=list)
 
-    def provision(self, *args: str, timeout: float = 1200) -> subprocess.CompletedProcess[str]:
+    @property
+    def namespace(self) -> str:
+        return namespace(self.lab)
+
+    def provision(self, *args: str) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"PROVISION_STATE": str(self.state)}
         command = [str(Path(sys.prefix) / "bin/provision"), *args]
-        return subprocess.run(
-            command,
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=timeout,
-        )
+        try:
+            return subprocess.run(
+                command,
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                timeout=DEADLINE,
+            )
+        except subprocess.TimeoutExpired as late:
+            said = [(each or b"").decode(errors="replace")[-3000:] for each in (late.stdout, late.stderr)]
+            pytest.fail("\n".join((f"no end in {DEADLINE} s: provision {' '.join(args)}", *said)))
 
     def inside(self, *argv: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["ip", "netns", "exec", NAMESPACE, *argv],
+            ["ip", "netns", "exec", self.namespace, *argv],
             capture_output=True,
             text=True,
             check=False,
@@ -124,7 +133,8 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    labs = Path(os.environ.get("PROVISION_LAB_DIR", "/var/lib/provision-lab"))
+    labs = Path(os.environ.get("PROVISION_LAB_DIR", USUAL))
+    watch(labs)
     made = Story(tmp_path_factory.mktemp("state"), labs / "lab")
     yield made
     made.provision("lab", "down", INVENTORY)
@@ -289,7 +299,7 @@ def test_13_what_would_take_more_than_its_own_card_is_refused(story: Story, tmp_
 
 
 def test_14_every_damage_appears_in_the_next_plan_by_name_and_is_repaired(story: Story) -> None:
-    report = sweep(ROOT / INVENTORY, story.lab, NAMESPACE, story.state, width=12)
+    report = sweep(ROOT / INVENTORY, story.lab, story.namespace, story.state, width=12)
     print(report)  # noqa: T201 - pytest -s shows the sweep kind by kind
     assert not report.failures, report
 
@@ -308,7 +318,10 @@ def test_91_the_lab_goes_and_leaves_nothing(story: Story) -> None:
     done = story.provision("lab", "down", INVENTORY)
     assert done.returncode == 0, ended(done)
     assert not story.lab.exists()
-    assert NAMESPACE not in subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
+    assert (
+        story.namespace
+        not in subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout
+    )
     assert str(story.lab) not in Path("/proc/mounts").read_text()
     running = subprocess.run(["pgrep", "-fa", str(story.lab)], capture_output=True, text=True, check=False)
     assert not [line for line in running.stdout.splitlines() if "pytest" not in line], running.stdout

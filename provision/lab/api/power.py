@@ -20,6 +20,8 @@ from provision.lab.api.vmschema import NET
 from provision.lab.contracts import GuestError, GuestSpec, Nic
 
 STOP_SECONDS = 60
+# Proxmox VE's own limit when a node stops all guests; a pulled plug loses what a guest had not written.
+NODE_STOP_SECONDS = 180
 BOOT_SECONDS = 900.0
 
 
@@ -152,7 +154,9 @@ def _wait_for_boot(lab: Lab, before: str | None) -> None:
     deadline = time.monotonic() + BOOT_SECONDS
     while boot_id(lab) in {before, None}:
         if time.monotonic() > deadline:
-            raise TaskError("the hypervisor did not come back")
+            raise TaskError(
+                f"the hypervisor did not come back in {BOOT_SECONDS:.0f} s; its console tells more"
+            )
         time.sleep(1)
 
 
@@ -161,7 +165,7 @@ def reboot_node(lab: Lab, log: TaskLog) -> None:
     for vmid in lab.configs.ids():
         if running(lab, vmid):
             log.line(f"Stopping VM {vmid}")
-            shut_down_guest(lab, vmid, log, STOP_SECONDS, force=True)
+            shut_down_guest(lab, vmid, log, NODE_STOP_SECONDS, force=True)
     before = boot_id(lab)
     lab.hypervisor.reboot()
     _wait_for_boot(lab, before)

@@ -34,7 +34,7 @@ class FakeLab:
             monkeypatch.setattr(site, name, getattr(self, name))
 
     def status(self, name: str) -> Status:
-        return Status(name, "qemu", self.is_up, (), None)
+        return Status(name, "qemu", self.is_up, ())
 
     def up(self, settings: LabSettings, progress: Any) -> None:
         if self.broken:
@@ -43,8 +43,9 @@ class FakeLab:
         self.ups += 1
         self.is_up = True
 
-    def down(self, _name: str) -> None:
-        self.is_up = False
+    def down(self, _name: str, _progress: Any) -> bool:
+        was, self.is_up = self.is_up, False
+        return was
 
     def enter(self, _name: str, argv: list[str]) -> NoReturn:
         self.entered = argv
@@ -140,7 +141,11 @@ def test_the_lab_is_told_up_and_down(lab: FakeLab, capsys: pytest.CaptureFixture
     assert main.main(["lab", "status"]) == 0
     assert main.main(["lab", "down"]) == 0
     assert not lab.is_up
-    assert "lab lab is up, driver qemu" in capsys.readouterr().out
+    assert main.main(["lab", "down"]) == 0
+    said = capsys.readouterr().out
+    assert "lab lab is not up, driver qemu\nnext: provision lab up inventories/lab.yaml\n" in said
+    assert "lab lab is up, driver qemu\n" in said
+    assert said.endswith("lab lab is down\nthere is nothing of lab lab\n")
 
 
 def test_an_inventory_without_a_lab_has_none(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:

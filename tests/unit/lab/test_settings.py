@@ -8,7 +8,7 @@ import pytest
 from provision.lab import packages, record, router
 from provision.lab.images import Image, Images
 from provision.lab.record import Record
-from provision.lab.settings import Card, LabError, LabSettings, lab_folder
+from provision.lab.settings import LABS, Card, LabError, LabSettings, lab_folder, labs_root, namespace
 
 
 def settings(**changes: Any) -> LabSettings:
@@ -46,6 +46,22 @@ def test_a_lab_that_cannot_be_is_refused(changes: dict[str, Any], word: str) -> 
 def test_no_name_leaves_the_folder_of_labs(name: str) -> None:
     with pytest.raises(LabError):
         lab_folder(name)
+
+
+def test_labs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    assert namespace(LABS / "lab") == "provision-lab"
+    assert namespace(LABS / "lab", "router") == "provision-lab.router"
+    folders = (LABS / "lab", tmp_path / "lab", tmp_path / "more/lab", tmp_path / "other")
+    assert len({namespace(folder) for folder in folders}) == len(folders)
+
+
+def test_a_folder_of_labs_is_the_same_by_each_of_its_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "labs").mkdir()
+    (tmp_path / "link").symlink_to("labs")
+    monkeypatch.setenv("PROVISION_LAB_DIR", str(tmp_path / "link"))
+    assert labs_root() == (tmp_path / "labs").resolve()
 
 
 def make_record(folder: Path) -> Record:

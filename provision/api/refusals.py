@@ -12,6 +12,7 @@ from provision.engine.world import Options, World
 from provision.inventory import Inventory, unopenable, unserved
 from provision.inventory.tree import KeyPath
 from provision.roles import names
+from provision.roles.public_keys import public_key_file
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
@@ -168,7 +169,7 @@ def _contents(inventory: Inventory, steps: Iterable[Step]) -> Iterator[Part]:
         if step.id.role == "base_os" and inventory.access.authorized_keys is not None:
             path, key = _key(inventory, name)
             if key is not None:
-                yield path, key.with_name(f"{key.name}.pub")
+                yield path, public_key_file(key)
 
 
 def _cluster(inventory: Inventory) -> Iterator[Part]:

@@ -20,9 +20,8 @@ from provision.resources.host.sysctl import Sysctl
 from provision.resources.host.system import Hostname, SwapIsOff, TimeSync, Timezone
 from provision.roles import names
 from provision.roles.contracts import Context
-from provision.roles.public_keys import public_key
-from provision.values.diagnostics import Diagnostic, Source
-from provision.values.errors import UsageError
+from provision.roles.public_keys import login_keys
+from provision.values.diagnostics import Source
 
 NEEDS = ("virtual_machine", "first_contact")
 NEW_BOOT = False
@@ -107,23 +106,9 @@ def _daemon(node: Node, facts: HostFacts) -> str:
 
 
 def _keys(inventory: Inventory, node: Node, system: str) -> tuple[Resource, ...]:
-    """Return the managed list of public keys; the key that provision itself uses is always in it."""
-    wanted = inventory.access.authorized_keys
-    if wanted is None:
+    """Return the managed list of public keys."""
+    if inventory.access.authorized_keys is None:
         return ()
     source = inventory.source(("access", "authorized_keys"))
-    login = inventory.login(node.name)
-    if login.key is None:
-        raise UsageError(
-            Diagnostic(
-                "ACCESS_KEY_UNKNOWN",
-                f"access.authorized_keys is managed, and no key is declared for our own login to {node.name}:"
-                " the list would lock us out",
-                subject=node.name,
-                source=source,
-                untouched="the login's keys were left as they are",
-                remedy="declare access.key (its .pub beside it), or leave access.authorized_keys out",
-            )
-        )
-    own = public_key(inventory, login.key)
-    return authorized_keys(system, login.user, (own, *wanted), source=source)
+    user = inventory.login(node.name).user
+    return authorized_keys(system, user, login_keys(inventory, node), source=source)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from provision.facts.api import ApiFacts
@@ -36,9 +35,7 @@ from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Pas
 from provision.roles import macs, names, snippets
 from provision.roles.contracts import Context
 from provision.roles.image import volume_of
-from provision.roles.public_keys import public_key
-from provision.values.diagnostics import Diagnostic
-from provision.values.errors import UsageError
+from provision.roles.public_keys import login_keys
 
 NEEDS = ("hypervisor_host", "image", "pci_mapping", "dhcp_reservation")
 NEW_BOOT = False
@@ -310,26 +307,9 @@ def _cloud_init(
     """Return what the guest is born with; nothing is read for a VM that is there."""
     if node.image is None or (state is not None and not rebuilds(state)):
         return None
-    login = inventory.login(node.name)
     return CloudInit(
         hypervisor.storage.disks,
-        login.user,
-        _public_keys(inventory, login.key),
+        inventory.login(node.name).user,
+        "\n".join(login_keys(inventory, node)),
         names.snippet_volume(inventory, hypervisor, node),
     )
-
-
-def _public_keys(inventory: Inventory, key: Path | None) -> str:
-    declared_keys = list(inventory.access.authorized_keys or ())
-    if key is not None:
-        declared_keys.insert(0, public_key(inventory, key))
-    if not declared_keys:
-        raise UsageError(
-            Diagnostic(
-                "PUBLIC_KEY_MISSING",
-                "new guests have no login key",
-                source=inventory.source(("access",)),
-                remedy="Write access.key (its .pub goes into the guest), or access.authorized_keys.",
-            )
-        )
-    return "\n".join(dict.fromkeys(declared_keys))

@@ -256,6 +256,7 @@ def test_a_list_of_keys_without_a_key_of_ours_is_refused(tmp_path: Path) -> None
         made(base_os, inventory, NODE)
     (problem,) = raised.value.diagnostics
     assert problem.code == "ACCESS_KEY_UNKNOWN"
+    assert problem.remedy.startswith("declare access.key, with its .pub beside it")
     assert problem.source is not None
     assert "authorized_keys" in problem.source.text
 

@@ -38,7 +38,7 @@ class Adoption:
         name: its name in Proxmox VE.
         running: whether it runs.
         changes: what differs from the inventory and the next apply would mend.
-        host_key: fingerprint that its marker has already, or empty.
+        host_keys: fingerprints that its marker names already.
         ours: whether it carries this node's marker already.
     """
 
@@ -47,7 +47,7 @@ class Adoption:
     name: str
     running: bool
     changes: tuple[Change, ...]
-    host_key: str = ""
+    host_keys: tuple[str, ...] = ()
     ours: bool = False
 
 
@@ -58,7 +58,7 @@ def adoption(site: Site, name: str, cancel: Cancel) -> Adoption:
 
     Raises:
         UsageError: there is no such VM in the inventory.
-        Permanent: nothing has this number, or another inventory's VM or a container has it.
+        Permanent: nothing has this number; or another inventory's VM, another node's, or a container has it.
         ProvisionError: the hypervisor does not answer.
     """
     node, hypervisor = vm_node(site, name)
@@ -66,10 +66,7 @@ def adoption(site: Site, name: str, cancel: Cancel) -> Adoption:
     if state is None:
         summary = f"nothing has VMID {node.vmid} of {name}: there is nothing to adopt"
         raise Permanent(Diagnostic("VM_ABSENT", summary, name, remedy=f"provision apply {file_of(site)}"))
-    found = state.marker_of(site.inventory.name, name)
-    if state.marker is not None and found is None:
-        remedy = f"take the line `provision: ...` out of its notes first: qm config {node.vmid}"
-        raise Permanent(foreign(site, node, state, remedy))
+    own = _own_marker(site, node, state)
     mask = site.redactor.text
     return Adoption(
         node=name,
@@ -77,8 +74,8 @@ def adoption(site: Site, name: str, cancel: Cancel) -> Adoption:
         name=mask(state.name),
         running=state.running,
         changes=changes_masked(_differences(site, node, hypervisor, state), mask),
-        host_key=found.host_key if found is not None else "",
-        ours=found is not None,
+        host_keys=own.fingerprints,
+        ours=own == state.marker,
     )
 
 
@@ -121,7 +118,7 @@ def adopt(site: Site, name: str, host_key: str, cancel: Cancel) -> bool:
         state = vm_now(site, node, hypervisor, cancel)
         if state is None:
             return False
-        old = state.marker or Marker(site.inventory.name, name)
+        old = _own_marker(site, node, state)
         new = old if host_key in old.fingerprints else replace(old, host_key=host_key, first_key="")
         tags = ";".join(sorted({*split_tags(state.wanted("tags")), TAG}))
         wanted = {"description": markers.write(state.wanted("description"), new), "tags": tags}
@@ -136,6 +133,21 @@ def adopt(site: Site, name: str, host_key: str, cancel: Cancel) -> bool:
     return True
 
 
+def _own_marker(site: Site, node: Node, state: VmState) -> Marker:
+    """Return what a VM's marker says, as this node's: nothing yet, its own words, or those of a former name.
+
+    Raises:
+        Permanent: the VM is another inventory's, or another node's that is declared, too.
+    """
+    inventory, found = site.inventory, state.marker
+    if found is None:
+        return Marker(inventory.name, node.name)
+    former = found.inventory == inventory.name and found.node not in inventory.nodes
+    if not former and state.marker_of(inventory.name, node.name) is None:
+        raise Permanent(foreign(site, node, state))
+    return replace(found, node=node.name)
+
+
 def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState) -> tuple[Change, ...]:
     """Return what the role would mend if the VM were ours already."""
     api, subject = names.api(hypervisor.name), Subject("node", node.name)
@@ -144,12 +156,11 @@ def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState)
     questions.close_over(site.session)
     observe(site.session, questions.by_system, {}, cancel=Cancel())
     snapshots = dict(site.session.snapshots())
-    mine = Marker(site.inventory.name, node.name)
     adopted = replace(
         state,
         config={
             **state.config,
-            "description": markers.write(state.wanted("description"), state.marker or mine),
+            "description": markers.write(state.wanted("description"), _own_marker(site, node, state)),
             "tags": ";".join(sorted({*split_tags(state.wanted("tags")), TAG})),
         },
     )

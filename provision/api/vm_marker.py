@@ -11,6 +11,7 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.resources.contracts import Action, ApiCall, CannotTell, Key, Request, Verdict
 from provision.resources.proxmox import marker as markers
+from provision.resources.proxmox.marker import Marker
 from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
 from provision.resources.proxmox.vm import taken
 from provision.roles import names
@@ -99,10 +100,10 @@ def vm_now(site: Site, node: Node, hypervisor: Hypervisor, cancel: Cancel) -> Vm
     return found
 
 
-def foreign(site: Site, node: Node, state: VmState | Elsewhere, remedy: str = "") -> Diagnostic:
+def foreign(site: Site, node: Node, state: VmState | Elsewhere) -> Diagnostic:
     """Return the problem of a number that belongs to something else."""
     source = site.inventory.source(("nodes", node.name))
-    return taken(names.vmid(site.inventory, node), node.name, state, source, remedy)
+    return taken(names.vmid(site.inventory, node), Marker(site.inventory.name, node.name), state, source)
 
 
 def write_config(

@@ -65,7 +65,10 @@ def import_vm(
         ),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Adopt it without asking; needs --host-key.")
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Adopt it without asking; needs --host-key where no marker names a key."
+        ),
     ] = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
@@ -73,6 +76,7 @@ def import_vm(
 
     Nothing else is changed: what differs is the next plan's business. The marker names the guest's SSH host
     key, the only one that is accepted from then on; without --host-key, the one that it shows is confirmed.
+    The VM of a node that was renamed is taken over with its marker, and with the key that this names.
     """
     from provision.api.adoption import adopt, adoption, shown_host_key  # noqa: PLC0415 - keep --help fast
 
@@ -84,12 +88,13 @@ def import_vm(
     with closing(open_site(found)) as site:
         seen = adoption(site, node, Cancel())
         _print_adoption(seen)
-        if seen.ours and host_key in {None, *seen.host_key.split(",")}:
+        if seen.ours and host_key in {None, *seen.host_keys}:
             out().print(f"{node} is ours already", soft_wrap=True)
             return 0
-        key = host_key or shown_host_key(site, node)
+        told = host_key or next(iter(seen.host_keys), "")
+        key = told or shown_host_key(site, node)
         command = f"provision import {inventory} {node} --host-key {key or 'SHA256:...'}"
-        if not key or (host_key is None and not on_terminal()):
+        if not key or (not told and not on_terminal()):
             shows = f"shows the host key {key}" if key else "shows no host key now"
             raise Refused(
                 Diagnostic(
@@ -100,7 +105,7 @@ def import_vm(
                     remedy=f"compare with `{OWN_KEY}` on its console, then {command}",
                 )
             )
-        if not yes and not _agreed(node, key, shown=host_key is None):
+        if not yes and not _agreed(node, key, shown=not told):
             return 5
         adopt(site, node, key, Cancel())
     out().print(f"{node} is ours now; next: provision plan {inventory}", soft_wrap=True)

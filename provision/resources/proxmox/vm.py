@@ -144,7 +144,7 @@ class Vm:
         marker = self.marker
         if isinstance(state, VmState) and state.marker_of(marker.inventory, marker.node) is not None:
             return None
-        return taken(self.vmid, self.name, state, self.source)
+        return taken(self.vmid, marker, state, self.source)
 
     # ------------------------------------------------------------ creation
 
@@ -326,26 +326,31 @@ class Vm:
         )
 
 
-def taken(
-    vmid: int, name: str, state: VmState | Elsewhere, source: Source | None, remedy: str = ""
-) -> Diagnostic:
+def taken(vmid: int, wanted: Marker, state: VmState | Elsewhere, source: Source | None) -> Diagnostic:
     """Return the problem of a node whose number belongs to something else.
 
     Args:
         vmid: the number.
-        name: node in the inventory.
+        wanted: whose it should be.
         state: what has it.
         source: inventory line.
-        remedy: what helps, if it is something special.
     """
+    over = f"take the VM over: provision import {_file(source)} {wanted.node}"
+    marker = state.marker if isinstance(state, VmState) else None
+    remedy = f"Give {wanted.node} another vmid"
+    if marker is not None and marker.inventory == wanted.inventory:
+        remedy += f", or, if {marker.node} is called {wanted.node} now, {over}"
+    elif marker is not None:
+        remedy += f", or take the line `provision: ...` out of its notes (qm config {vmid}), then {over}"
+    elif isinstance(state, VmState):
+        remedy += f", or {over}"
     return Diagnostic(
         code="VMID_TAKEN_FOREIGN",
-        summary=f"VMID {vmid} of {name} belongs to {state.owner}",
-        subject=name,
+        summary=f"VMID {vmid} of {wanted.node} belongs to {state.owner}",
+        subject=wanted.node,
         source=source,
         untouched="It was left as it is.",
-        remedy=remedy
-        or f"Give {name} another vmid, or take the VM over: provision import {_file(source)} {name}",
+        remedy=remedy,
     )
 
 

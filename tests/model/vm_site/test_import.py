@@ -11,8 +11,8 @@ from provision.api.adoption import adopt, adoption
 from provision.cli import main, vms
 from provision.resources.proxmox import marker
 from provision.values.cancel import Cancel
-from provision.values.errors import Permanent
-from tests.unit.roles_vm.world import World
+from provision.values.errors import Permanent, Refused
+from tests.unit.roles_vm.world import INVENTORY, World
 
 T = TypeVar("T")
 KEY = "SHA256:" + "k" * 43
@@ -99,6 +99,56 @@ def test_what_cannot_be_adopted_is_left(world: World, spoil: Callable[[World], o
     assert writes(world) == []
 
 
+# ---------------------------------------------------------------- a node that was renamed
+
+
+@pytest.fixture
+def renamed(tmp_path: Path) -> World:
+    """A site whose node vm-1 is called web now, and has the number that it had."""
+    world = World(tmp_path)
+    assert world.apply().exit_code == 0
+    world.write(INVENTORY.replace("  vm-1: {", "  web: {"))
+    world.pve.log.clear()
+    return world
+
+
+def test_a_plan_says_that_the_number_is_the_old_names_and_what_helps(renamed: World) -> None:
+    (problem,) = [each for each in renamed.plan().refusals if each.code == "VMID_TAKEN_FOREIGN"]
+    assert problem.summary == "VMID 101 of web belongs to node vm-1 of inventory site"
+    command = f"provision import {renamed.folder / 'site.yaml'} web"
+    assert problem.remedy.endswith(f"if vm-1 is called web now, take the VM over: {command}")
+    for prune in (False, True):
+        with pytest.raises(Refused, match="VMID_TAKEN_FOREIGN"):
+            renamed.apply(prune=prune)
+    assert writes(renamed) == []
+
+
+def test_its_vm_is_taken_over_with_its_key_and_nothing_is_made_anew(renamed: World) -> None:
+    found = with_site(renamed, lambda site: adoption(site, "web", Cancel()))
+    key = renamed.host_key("vm-1")
+    assert (found.ours, found.host_keys, found.changes) == (False, (key,), ())
+    assert with_site(renamed, lambda site: adopt(site, "web", key, Cancel()))
+    assert writes(renamed) == [("PUT", "/nodes/pve/qemu/101/config", {"description", "digest"})]
+    config = renamed.pve.vms[101].config
+    assert marker.read(config["description"]) == marker.Marker("site", "web", key)
+    renamed.guests["web"] = renamed.guests["vm-1"]
+    plan = renamed.plan()
+    assert (plan.empty, plan.refusals) == (True, ())
+    assert plan.orphans == ("router:dhcp-reservation:vm-1",)
+    born = renamed.pve.vms[101]
+    assert renamed.apply(prune=True).exit_code == 0
+    assert renamed.plan().orphans == ()
+    assert renamed.pve.vms[101] is born
+
+
+def test_a_number_of_a_node_that_is_declared_too_is_no_renaming(renamed: World) -> None:
+    text = INVENTORY.replace("vm-1: { profile: small, vmid: 101", "vm-1: { profile: small, vmid: 111")
+    renamed.write(text + "  web: { profile: small, vmid: 101, address: 10.0.0.13 }\n")
+    with pytest.raises(Permanent, match="VMID_TAKEN_FOREIGN"):
+        with_site(renamed, lambda site: adopt(site, "web", KEY, Cancel()))
+    assert writes(renamed) == []
+
+
 # ---------------------------------------------------------------- the command
 
 
@@ -146,3 +196,13 @@ def test_a_person_confirms_the_key_that_is_shown(
     assert KEY in out
     assert "cores" in out
     assert len(writes(world)) == count
+
+
+def test_the_key_of_a_renamed_nodes_vm_is_known_already(
+    command: Callable[..., int], world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    description = f"provision: inventory=site node=old host-key={KEY}"
+    world.pve.vms[101].config.update(description=description, tags="provision")
+    assert command("--yes") == 0
+    assert "vm-1 is ours now" in capsys.readouterr().out
+    assert world.pve.vms[101].config["description"] == description.replace("=old", "=vm-1")

@@ -213,22 +213,29 @@ def test_creation_sends_everything_in_one_request_and_grows_the_disk() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "helps"),
     [
-        VmState(102, "win", "running", {"name": "win"}),
-        VmState(102, "other", "stopped", {"description": "provision: inventory=lab node=vm-9"}),
-        VmState(102, "other", "stopped", {"description": "provision: inventory=home node=vm-gpu"}),
-        Elsewhere("pve2", "qemu", "x"),
-        Elsewhere("pve", "lxc", "ct"),
+        (VmState(102, "win", "running", {"name": "win"}), ", or take the VM over: provision import"),
+        (
+            VmState(102, "other", "stopped", {"description": "provision: inventory=lab node=vm-9"}),
+            ", or, if vm-9 is called vm-gpu now, take the VM over: provision import",
+        ),
+        (
+            VmState(102, "other", "stopped", {"description": "provision: inventory=home node=vm-gpu"}),
+            "out of its notes (qm config 102), then take the VM over: provision import",
+        ),
+        (Elsewhere("pve2", "qemu", "x"), "Give vm-gpu another vmid"),
+        (Elsewhere("pve", "lxc", "ct"), "Give vm-gpu another vmid"),
     ],
 )
-def test_what_is_not_ours_is_never_touched(answer: object) -> None:
+def test_what_is_not_ours_is_never_touched(answer: object, helps: str) -> None:
     at = Snapshot("pve/api", answers={VmConfig(102): answer})
     assert [each.op for each in VM.changes(at)] == [Op.ATTENTION]
     refused = VM.fix(at)
     assert isinstance(refused, Impossible)
     assert refused.diagnostic.code == "VMID_TAKEN_FOREIGN"
-    assert "provision import" in refused.diagnostic.remedy
+    assert helps in refused.diagnostic.remedy
+    assert ("import" in refused.diagnostic.remedy) is isinstance(answer, VmState)
     gone = VmAbsent("pve/api", "pve", 102, MARK)
     assert gone.changes(at) == ()
 

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from provision.api import Site
     from provision.inventory import Inventory
 
-OVERLAY = "site.yaml"
-"""The file in a lab's folder that is laid over its inventory."""
-
 
 def read(name: str) -> Inventory:
     """Return the inventory that a name means, as the user wrote it.
@@ -64,7 +61,7 @@ def settle(context: typer.Context, name: str, *, start_lab: bool = False) -> Inv
     if os.environ.get(INSIDE) != settings.name:
         with lab_errors(settings.name):
             enter(settings, name, state(context).argv, start=start_lab)
-    return load(find_inventory(name), overlays=[settings.folder / OVERLAY])
+    return load(find_inventory(name), overlays=[settings.overlay])
 
 
 def read_with_lab(name: str) -> Inventory:
@@ -78,7 +75,7 @@ def read_with_lab(name: str) -> Inventory:
     inventory = read(name)
     if inventory.lab is None:
         return inventory
-    overlay = lab_settings(inventory).folder / OVERLAY
+    overlay = lab_settings(inventory).overlay
     return load(find_inventory(name), overlays=[overlay]) if os.access(overlay, os.R_OK) else inventory
 
 

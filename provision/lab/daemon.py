@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from provision.lab import keys, netns, record
+from provision.lab import netns, record
 from provision.lab.container import ContainerGuests
 from provision.lab.contracts import Guests
 from provision.lab.hypervisor import SshHypervisor
@@ -22,6 +22,7 @@ from provision.lab.images import Image
 from provision.lab.qemu import QemuGuests
 from provision.lab.record import Record
 from provision.lab.settings import API_PORT, IMAGE_PORT, LabError, namespace
+from provision.values.whole_file import write_whole
 
 TOKEN_USER = "provision@pve"  # noqa: S105 - the user's name
 TOKEN_NAME = "lab"  # noqa: S105 - the token's name, not its secret
@@ -92,7 +93,7 @@ def ensure_token(folder: Path, access: Any) -> None:
     secret = access.add_token(TOKEN_USER, TOKEN_NAME, privsep=True)
     for kind, who in (("user", TOKEN_USER), ("token", TOKEN_ID)):
         access.set_acl("/", kind, who, "Administrator", propagate=True, delete=False)
-    keys.write_secret(file, secret + "\n")
+    write_whole(file, secret + "\n")
 
 
 def main(folder: Path) -> None:

@@ -6,11 +6,11 @@ import base64
 import datetime as dt
 import hashlib
 import ipaddress
-import os
 from pathlib import Path
 
 from provision.lab.recipe import run
 from provision.lab.settings import LabSettings
+from provision.values.whole_file import write_whole
 
 
 def ensure_ssh_key(file: Path, comment: str) -> str:
@@ -55,17 +55,7 @@ def ensure_certificate(folder: Path, settings: LabSettings) -> str:
         )
         pem = serialization.Encoding.PEM
         form = serialization.PrivateFormat.PKCS8
-        write_secret(key_file, key.private_bytes(pem, form, serialization.NoEncryption()).decode())
-        write_secret(cert_file, cert.public_bytes(pem).decode())
+        write_whole(key_file, key.private_bytes(pem, form, serialization.NoEncryption()).decode())
+        write_whole(cert_file, cert.public_bytes(pem).decode())
     parsed = x509.load_pem_x509_certificate(cert_file.read_bytes())
     return parsed.fingerprint(hashes.SHA256()).hex(":").upper()
-
-
-def write_secret(file: Path, text: str) -> None:
-    """Write a file that only root reads, at once or not at all."""
-    fresh = file.with_name(f".{file.name}.new")
-    fresh.unlink(missing_ok=True)
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "w") as out:
-        out.write(text)
-    fresh.replace(file)

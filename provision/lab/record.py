@@ -9,6 +9,7 @@ from typing import Any
 
 from provision.lab.images import Image, Images
 from provision.lab.settings import API_PORT, GUEST_USER, IMAGE_PORT, Card, LabError, LabSettings
+from provision.values.whole_file import write_whole
 
 FILE = "machine.json"
 
@@ -31,7 +32,7 @@ def save(record: Record) -> None:
         "served": [{**asdict(image), "path": str(image.path)} for image in record.images.served],
         "accelerator": record.accelerator,
     }
-    replace(record.settings.folder / FILE, json.dumps(data, indent=1) + "\n")
+    write_whole(record.settings.folder / FILE, json.dumps(data, indent=1) + "\n", 0o644)
 
 
 def load(folder: Path) -> Record:
@@ -97,7 +98,7 @@ def overlay(record: Record, *, api_fingerprint: str, token_id: str, host_keys: d
 
 def note_name(lab: Path, vmid: int, name: str) -> None:
     """Keep the name of a guest that is started, which also names its console."""
-    replace(lab / "guests" / str(vmid) / "name", name)
+    write_whole(lab / "guests" / str(vmid) / "name", name, 0o644)
 
 
 def name_of(lab: Path, vmid: int) -> str:
@@ -106,13 +107,6 @@ def name_of(lab: Path, vmid: int) -> str:
         return (lab / "guests" / str(vmid) / "name").read_text()
     except OSError:
         return str(vmid)
-
-
-def replace(file: Path, text: str) -> None:
-    """Write a file at once or not at all."""
-    fresh = file.with_name(f".{file.name}.new")
-    fresh.write_text(text)
-    fresh.replace(file)
 
 
 def _quote(value: object) -> str:

@@ -33,6 +33,10 @@ class Card:
     shares_group: bool = False
 
 
+OVERLAY = "site.yaml"
+"""Addresses, fingerprints and keys of a lab, as an inventory has them."""
+
+
 @dataclass(frozen=True, slots=True)
 class LabSettings:
     """One lab, as the inventory describes it.
@@ -106,6 +110,11 @@ class LabSettings:
     def folder(self) -> Path:
         """The lab's folder."""
         return lab_folder(self.name)
+
+    @property
+    def overlay(self) -> Path:
+        """The file that lies over the inventory; the last thing that a lab which comes up writes."""
+        return self.folder / OVERLAY
 
 
 MAX_PREFIX = 26

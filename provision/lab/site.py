@@ -36,12 +36,14 @@ from provision.lab.settings import (
     API_PORT,
     IMAGE,
     IMAGE_PORT,
+    OVERLAY,
     LabError,
     LabSettings,
     lab_folder,
     labs_root,
     namespace,
 )
+from provision.values.whole_file import write_whole
 
 Progress = Callable[[str], None]
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
@@ -207,11 +209,9 @@ def _start(lab: Record, progress: Progress) -> Path:
             _await(machine, what, answers, progress)
     except GuestError as error:
         raise LabError(str(error)) from error
-    overlay = folder / "site.yaml"
-    record.replace(
-        overlay, record.overlay(lab, api_fingerprint=fingerprint, token_id=TOKEN_ID, host_keys=pins)
-    )
-    return overlay
+    text = record.overlay(lab, api_fingerprint=fingerprint, token_id=TOKEN_ID, host_keys=pins)
+    write_whole(settings.overlay, text, 0o644)
+    return settings.overlay
 
 
 def _hypervisor(lab: Record) -> Container | Machine:
@@ -241,7 +241,7 @@ def _pin_hosts(settings: LabSettings) -> dict[str, str]:
         public = (folder / f"{key}-host.pub").read_text()
         pins[key] = keys.fingerprint(public)
         lines.append(f"{address} {' '.join(public.split()[:2])}\n")
-    record.replace(folder / "known_hosts", "".join(lines))
+    write_whole(folder / "known_hosts", "".join(lines), 0o644)
     return pins
 
 
@@ -259,7 +259,7 @@ def _start_daemon(settings: LabSettings, progress: Progress) -> None:
                 start_new_session=True,
                 cwd="/",
             )
-        record.replace(folder / "daemon.pid", f"{started.pid}\n")
+        write_whole(folder / "daemon.pid", f"{started.pid}\n", 0o644)
         # Until it has become another program, the child has no mark yet.
         while processes.read_pid(folder / "daemon.pid") is None and started.poll() is None:
             time.sleep(0.01)
@@ -376,7 +376,7 @@ def status(name: str) -> Status:
         ready = pid is not None and netns.ssh_banner(space, address)
         parts.append(_part(kind, known_as, pid, ready=ready, missing="SSH does not answer"))
     # The overlay is written last: who finds it may go in.
-    running = all(part.state == "up" for part in parts) and (folder / "site.yaml").exists()
+    running = all(part.state == "up" for part in parts) and (folder / OVERLAY).exists()
     for guest in sorted((folder / "guests").glob("[0-9]*")):
         pid, vmid = processes.read_pid(guest / "pid"), int(guest.name)
         state = "off" if pid is None else "up"

@@ -1,24 +1,18 @@
-"""Files that survive a kill at any moment: written beside and renamed."""
+"""Files that survive a kill at any moment."""
 
 from __future__ import annotations
 
 import json
-import os
-import threading
 from pathlib import Path
 from typing import Any
 
+from provision.values.whole_file import write_whole
+
 
 def write_text(path: Path, text: str, mode: int = 0o644) -> None:
-    """Replace a file in one step; its mode is right from the first byte."""
+    """Replace a file in one step, and make its folder; its mode is right from the first byte."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    # A leftover of a killed process with the same ids may have another mode.
-    beside.unlink(missing_ok=True)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-        file.write(text)
-    beside.replace(path)
+    write_whole(path, text, mode, lasting=False)
 
 
 def write_json(path: Path, value: Any, mode: int = 0o644) -> None:

@@ -11,8 +11,9 @@ import typer
 from provision.cli.lab_network import lab_errors, lab_settings, say
 from provision.cli.names import complete_inventory
 from provision.cli.sites import read
-from provision.cli.state import Debug, out
+from provision.cli.state import Debug, out, state
 from provision.values.outcomes import ExitCode
+from provision.values.redaction import Redactor
 
 LabInventory = Annotated[
     str,
@@ -92,6 +93,7 @@ def status(inventory: LabInventory = DEFAULT, debug: Debug = False) -> int:  # n
 
 
 def console(
+    context: typer.Context,
     node: Annotated[
         str, typer.Argument(metavar="NODE", help="A VM, the hypervisor or `router`.", show_default=False)
     ],
@@ -103,36 +105,41 @@ def console(
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
     """Print the end of a machine's serial console."""
-    name = lab_settings(read(inventory)).name
+    from provision.inventory import open_at_hand  # noqa: PLC0415 - keep --help fast
+
+    declared = read(inventory)
+    name = lab_settings(declared).name
     with lab_errors(name):
         from provision.lab import site  # noqa: PLC0415 - keep --help fast
 
         file = site.console(name, node)
-    place = print_tail(file, lines)
+    open_at_hand(declared)
+    redactor = state(context).redactor
+    place = _print_tail(file, lines, redactor)
     while follow:
         time.sleep(0.5)
-        place = _print_from(file, place)
+        place = _print_from(file, place, redactor)
     return 0
 
 
-def print_tail(file: Path, lines: int) -> int:
+def _print_tail(file: Path, lines: int, redactor: Redactor) -> int:
     """Print the last lines of a console and return where they end."""
     data = file.read_bytes()
-    _print_lines(b"\n".join(data.splitlines()[-lines:]))
+    _print_lines(b"\n".join(data.splitlines()[-lines:]), redactor)
     return len(data)
 
 
-def _print_from(file: Path, place: int) -> int:
+def _print_from(file: Path, place: int, redactor: Redactor) -> int:
     """Print the whole lines after a place and return where they end; a log that began anew is read anew."""
     data = file.read_bytes()
     new = data[place:] if len(data) >= place else data
     whole = new[: new.rfind(b"\n") + 1]
-    _print_lines(whole)
+    _print_lines(whole, redactor)
     return len(data) - len(new) + len(whole)
 
 
-def _print_lines(data: bytes) -> None:
+def _print_lines(data: bytes, redactor: Redactor) -> None:
     from provision.report.style import printable  # noqa: PLC0415 - keep --help fast
 
-    for line in data.decode(errors="replace").splitlines():
+    for line in redactor.data(data).decode(errors="replace").splitlines():
         print(printable(line.rstrip("\r")))

@@ -154,6 +154,25 @@ def test_an_inventory_without_a_lab_has_none(lab: FakeLab, capsys: pytest.Captur
     assert "LAB_NOT_DECLARED" in capsys.readouterr().err
 
 
+def test_a_console_shows_its_last_lines_without_the_inventorys_secrets(
+    lab: FakeLab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del lab
+    screen = tmp_path / "vm-1.log"
+    screen.write_bytes(b"before\r\nbooting\r\nits password is hunter2-and-more\r\n")
+    monkeypatch.setattr(site, "console", lambda _name, _node: screen)
+    monkeypatch.setenv("PROVISION_TEST_SECRET", "hunter2-and-more")
+    file = tmp_path / "lab.yaml"
+    given = "{ kind: file, path: /etc/mine, secret: !secret { env: PROVISION_TEST_SECRET } }"
+    file.write_text(
+        find_inventory("lab")
+        .read_text()
+        .replace("host_resources:\n", f"host_resources:\n      - {given}\n", 1)
+    )
+    assert main.main(["lab", "console", "vm-1", str(file), "--lines", "2"]) == 0
+    assert capsys.readouterr().out == "booting\nits password is ***\n"
+
+
 def test_a_console_that_is_not_there_is_an_error(lab: FakeLab) -> None:
     del lab
     assert main.main(["lab", "console", "vm-9"]) == 1

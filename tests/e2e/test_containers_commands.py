@@ -88,6 +88,8 @@ def test_a_key_that_nobody_accepted_is_refused_until_it_is_trusted(site: Site) -
     finally:
         overlay.write_text(before)
         trusted.unlink(missing_ok=True)
+    told = site.provision("trust", site.file, "pve/ssh", found[2]).ended(64)
+    assert told.codes() == {"TRUST_WITHOUT_EFFECT"}, "the key stands in the lab's own file"
     is_quiet(site)
 
 

@@ -131,6 +131,11 @@ class Target:
         key = self.resource.key
         return f"{key.system} {key.name}" if key.system.endswith("/api") else str(key.system)
 
+    @property
+    def host(self) -> str:
+        """The machine that is damaged, or that has the API."""
+        return str(self.resource.key.system).partition("/")[0]
+
     def is_named(self, named: Mapping[str, frozenset[str]]) -> bool:
         """Whether a plan's changes have it."""
         return any(self.is_field(path) for path in named.get(self.key, ()))
@@ -311,27 +316,29 @@ class Sweep:
     # ------------------------------------------------------------ repairing
 
     def _waves(self, targets: Iterable[Target]) -> list[list[Target]]:
-        """Return what is repaired together: a wave has one kind of each sort of system; power is last."""
+        """Return what is repaired together: kinds of each sort of system; a VM is off in the last wave."""
         first: dict[str, Target] = {}
         for each in targets:
             if each.mutation.repair:
                 first.setdefault(each.key, each)
+        off = next((each for each in first.values() if isinstance(each.mutation.damage, Off)), None)
         groups: dict[str, dict[str, list[Target]]] = {}
-        last: dict[str, Target] = {}
         for each in first.values():
             system, kind = each.resource.key.system, each.resource.key.kind
-            if isinstance(each.mutation.damage, Off):
-                last.setdefault(kind, each)  # one VM boots for it, not all
-                continue
-            sort = "guests" if system in self.doors.guests else system
-            group = groups.setdefault(sort, {})
-            group.setdefault("costly" if kind in COSTLY else kind, []).append(each)
+            if not isinstance(each.mutation.damage, Off):
+                sort = "guests" if system in self.doors.guests else system
+                group = groups.setdefault(sort, {})
+                group.setdefault("costly" if kind in COSTLY else kind, []).append(each)
         queues = [deque(group.values()) for group in groups.values()]
-        waves = []
+        waves: list[list[Target]] = []
         while any(queues):
             kinds = [queue.popleft() for queue in queues for _ in range(min(self.width, len(queue)))]
             waves.append([each for kind in kinds for each in kind])
-        return [*waves, *([list(last.values())] if last else [])]
+        if off is not None:  # one VM boots for it, beside what is repaired on the others
+            name = off.resource.key.name
+            waves[-1] = [each for each in waves[-1] if name not in (each.resource.key.name, each.host)]
+            waves[-1].append(off)
+        return waves
 
     def _repair(self, targets: Sequence[Target]) -> None:
         for wave in self._waves(targets):

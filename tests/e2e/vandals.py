@@ -172,7 +172,20 @@ def service(each: Any) -> Iterator[Mutation]:
         verbs = ("stop", "start") if each.running else ("start", "stop")
         yield _shell("stopped", f"systemctl {verbs[0]} {unit}", f"systemctl {verbs[1]} {unit}")
     if each.enabled:
-        yield _shell("disabled", f"systemctl -q disable {unit}", f"systemctl -q enable {unit}")
+        yield _shell("disabled", *_disabled(each.unit))
+
+
+def _disabled(unit: str) -> tuple[str, str]:
+    """Return scripts that disable a unit and enable it again.
+
+    By its links: `systemctl disable` runs Debian's update-rc.d as well, which takes an emulated machine 15 s.
+    """
+    links = f"find etc/systemd/system -lname {shlex.quote(f'*/{unit}')}"
+    kept = shlex.quote(f"{BAG}/{unit}.tar")
+    return (
+        f"mkdir -p {BAG}; cd /; {links} | tar -cf {kept} -T -; {links} -delete; systemctl daemon-reload",
+        f"tar -xf {kept} -C /; systemctl daemon-reload",
+    )
 
 
 def sysctl(each: Any) -> Iterator[Mutation]:
@@ -234,9 +247,8 @@ def time_sync(each: Any) -> Iterator[Mutation]:
     yield _shell("stopped", f"systemctl stop {unit}", f"systemctl start {unit}; {wait}")
     # Stopped, too: systemd 252 may forget that a daemon runs, and then abort itself, when a reload gives the
     # daemon its second name back (chronyd).
-    yield _shell(
-        "disabled", f"systemctl -q disable --now {unit}", f"systemctl -q enable --now {unit}; {wait}"
-    )
+    disable, enable = _disabled(unit)
+    yield _shell("disabled", f"systemctl stop {unit}; {disable}", f"{enable}; systemctl start {unit}; {wait}")
 
 
 def swap(each: Any) -> Iterator[Mutation]:

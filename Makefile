@@ -55,8 +55,8 @@ unit: $(STAMP)
 	set -x; $$alone $(VENV)/bin/pytest tests/unit -p no:cacheprovider
 
 model: $(STAMP)
-	$(VENV)/bin/pytest tests/model tests/contract
-	$(VENV)/bin/pytest tests/unit -m hypothesis --hypothesis-profile=deep
+	$(VENV)/bin/pytest tests/model tests/contract -n 2
+	$(VENV)/bin/pytest tests/unit -m hypothesis --hypothesis-profile=deep -n 2
 
 docs: $(STAMP)
 	$(VENV)/bin/python -m provision.inventory.reference > docs/inventory.md

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 # Few examples in each run of the unit tests; many in `make model` (--hypothesis-profile=deep).
-settings.register_profile("quick", max_examples=15, deadline=None, database=None)
+settings.register_profile("quick", max_examples=8, deadline=None, database=None)
 settings.register_profile("deep", max_examples=200, deadline=None)
 settings.load_profile("quick")
 

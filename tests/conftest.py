@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -19,49 +18,39 @@ REVIEWED = [
     for line in (Path(__file__).parent / "reviewed_skips.txt").read_text().splitlines()
     if line and not line.startswith("#")
 ]
-UNREVIEWED = pytest.StashKey[list[str]]()
+UNREVIEWED: list[str] = []
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[UNREVIEWED] = []
+def pytest_configure() -> None:
+    UNREVIEWED.clear()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the reasons of skips that are not in the list."""
-    report = yield
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Hear of each test where the run's end is decided: with xdist that is not where the test ran."""
     if report.skipped and not hasattr(report, "wasxfail"):
-        _review(item.config, item.nodeid, report.longrepr)
-    return report
+        _review(report.nodeid, report.longrepr)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """A whole file may be skipped, too: it shows only here, and the session has the configuration."""
+    """A whole file may be skipped, too."""
     if report.skipped:
-        SKIPPED_FILES.append((report.nodeid, report.longrepr))
+        _review(report.nodeid, report.longrepr)
 
 
-SKIPPED_FILES: list[tuple[str, object]] = []
-
-
-def _review(config: pytest.Config, name: str, longrepr: object) -> None:
+def _review(name: str, longrepr: object) -> None:
     reason = str(longrepr[2] if isinstance(longrepr, tuple) else longrepr).removeprefix("Skipped: ")
-    if not any(each.fullmatch(reason) for each in REVIEWED):
-        config.stash[UNREVIEWED].append(f"{name}: {reason}")
+    line = f"{name}: {reason}"
+    if line not in UNREVIEWED and not any(each.fullmatch(reason) for each in REVIEWED):
+        UNREVIEWED.append(line)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    for name, longrepr in SKIPPED_FILES:
-        _review(session.config, name, longrepr)
-    SKIPPED_FILES.clear()
-    if session.config.stash[UNREVIEWED] and session.exitstatus == pytest.ExitCode.OK:
+    if UNREVIEWED and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for line in config.stash[UNREVIEWED]:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in UNREVIEWED:
         terminalreporter.write_line(
             f"skipped for a reason that is not in tests/reviewed_skips.txt: {line}", red=True
         )

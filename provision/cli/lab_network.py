@@ -85,7 +85,7 @@ def enter(settings: LabSettings, name: str, argv: Sequence[str], *, start: bool)
                 Diagnostic("LAB_NOT_UP", summary, settings.name, remedy=f"provision lab up {name}")
             )
         site.up(settings, say)
-    os.environ[INSIDE] = settings.name
+    os.environ[INSIDE] = str(settings.folder)
     # -P: what lies in the user's folder is not imported.
     site.enter(settings.name, [sys.executable, "-P", "-m", "provision.cli.main", *argv])
 

@@ -58,7 +58,7 @@ def settle(context: typer.Context, name: str, *, start_lab: bool = False) -> Inv
     if inventory.lab is None:
         return inventory
     settings = lab_settings(inventory)
-    if os.environ.get(INSIDE) != settings.name:
+    if os.environ.get(INSIDE) != str(settings.folder):
         with lab_errors(settings.name):
             enter(settings, name, state(context).argv, start=start_lab)
     return load(find_inventory(name), overlays=[settings.overlay])

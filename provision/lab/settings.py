@@ -16,7 +16,7 @@ IMAGE = "debian-12"
 API_PORT = 8006
 IMAGE_PORT = 8080
 BRIDGE = "vmbr0"
-RANGE = ipaddress.ip_network("198.18.0.0/15")
+RANGE = ipaddress.ip_network("198.18.0.0/16")
 # Names become parts of network namespaces, machine names and folders.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 

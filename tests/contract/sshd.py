@@ -80,7 +80,7 @@ class Server:
         self.process = subprocess.Popen(
             [SSHD, "-D", "-e", "-f", str(config)], stderr=(self.folder / "sshd.log").open("ab")
         )
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             with socket.socket() as probe:
                 if probe.connect_ex((self.address, self.port)) == 0:

@@ -38,7 +38,11 @@ def evidence() -> Iterator[tuple[str, str]]:
 
 def namespace(lab: Path) -> str:
     """Return the network namespace of a lab, as docs/lab.md has it."""
-    place = "" if lab.parent == USUAL else f"@{hashlib.sha256(str(lab.parent).encode()).hexdigest()[:8]}"
+    place = (
+        ""
+        if lab.parent == USUAL
+        else f"@{hashlib.sha256(str(lab.parent.resolve()).encode()).hexdigest()[:8]}"
+    )
     return f"provision-{lab.name}{place}"
 
 

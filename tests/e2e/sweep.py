@@ -2,7 +2,8 @@
 
 Each system (and on the API each thing) is damaged at the same time as the others: one plan then proves
 several resources, and must name exactly these, with no more executions than a plan of an undamaged site.
-Afterwards one apply a kind mends the damage for real. Runs as a process of its own in the lab's network.
+Afterwards each kind's damage is mended for real: some kinds by one apply, those that cost an initramfs or a
+boot by another. Runs as a process of its own in the lab's network.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -130,11 +131,6 @@ class Target:
         """What is damaged once at a time: a host, or one thing of an API."""
         key = self.resource.key
         return f"{key.system} {key.name}" if key.system.endswith("/api") else str(key.system)
-
-    @property
-    def host(self) -> str:
-        """The machine that is damaged, or that has the API."""
-        return str(self.resource.key.system).partition("/")[0]
 
     def is_named(self, named: Mapping[str, frozenset[str]]) -> bool:
         """Whether a plan's changes have it."""
@@ -315,33 +311,8 @@ class Sweep:
 
     # ------------------------------------------------------------ repairing
 
-    def _waves(self, targets: Iterable[Target]) -> list[list[Target]]:
-        """Return what is repaired together: kinds of each sort of system; a VM is off in the last wave."""
-        first: dict[str, Target] = {}
-        for each in targets:
-            if each.mutation.repair:
-                first.setdefault(each.key, each)
-        off = next((each for each in first.values() if isinstance(each.mutation.damage, Off)), None)
-        groups: dict[str, dict[str, list[Target]]] = {}
-        for each in first.values():
-            system, kind = each.resource.key.system, each.resource.key.kind
-            if not isinstance(each.mutation.damage, Off):
-                sort = "guests" if system in self.doors.guests else system
-                group = groups.setdefault(sort, {})
-                group.setdefault("costly" if kind in COSTLY else kind, []).append(each)
-        queues = [deque(group.values()) for group in groups.values()]
-        waves: list[list[Target]] = []
-        while any(queues):
-            kinds = [queue.popleft() for queue in queues for _ in range(min(self.width, len(queue)))]
-            waves.append([each for kind in kinds for each in kind])
-        if off is not None:  # one VM boots for it, beside what is repaired on the others
-            name = off.resource.key.name
-            waves[-1] = [each for each in waves[-1] if name not in (each.resource.key.name, each.host)]
-            waves[-1].append(off)
-        return waves
-
     def _repair(self, targets: Sequence[Target]) -> None:
-        for wave in self._waves(targets):
+        for wave in waves(targets, self.doors.guests, self.width):
             damaged = self._settle(wave)
             found = self._apply(damaged)
             if found:
@@ -375,6 +346,39 @@ class Sweep:
         if changed != wanted:
             found.append(f"apply changed {sorted(changed ^ wanted)} more or less than was damaged: {what}")
         return found
+
+
+def waves(targets: Iterable[Target], guests: Collection[str], width: int) -> list[list[Target]]:
+    """Return what is repaired together: one damage of each resource, the costly ones at last and at once.
+
+    Args:
+        targets: all damages.
+        guests: systems of one sort, whose kinds are repaired together.
+        width: kinds of a sort in one wave.
+    """
+    first: dict[str, Target] = {}
+    for each in targets:
+        if each.mutation.repair:
+            first.setdefault(each.key, each)
+    groups: dict[str, dict[str, list[Target]]] = {}
+    off: list[Target] = []
+    costly: list[Target] = []
+    for each in first.values():
+        system, kind = each.resource.key.system, each.resource.key.kind
+        if isinstance(each.mutation.damage, Off):
+            off.append(each)
+        elif kind in COSTLY:
+            costly.append(each)
+        else:
+            sort = "guests" if system in guests else system
+            groups.setdefault(sort, {}).setdefault(kind, []).append(each)
+    queues = [deque(group.values()) for group in groups.values()]
+    found: list[list[Target]] = []
+    while any(queues):
+        kinds = [queue.popleft() for queue in queues for _ in range(min(width, len(queue)))]
+        found.append([each for kind in kinds for each in kind])
+    last = [*costly, *off[:1]]  # one VM boots for it, not all
+    return [*found, last] if last else found
 
 
 def judged(what: str, damaged: Sequence[Target], seen: Seen, usual: Mapping[str, int]) -> list[str]:

@@ -8,8 +8,8 @@ import pytest
 
 from provision.resources.host.file import File, FileLine
 from provision.resources.host.service import Service
-from tests.e2e.sweep import Seen, Target, judged, together
-from tests.e2e.vandals import EXEMPT, UNREPAIRED, VANDALS, Mutation, Shell
+from tests.e2e.sweep import Seen, Target, judged, together, waves
+from tests.e2e.vandals import EXEMPT, UNREPAIRED, VANDALS, Mutation, Off, Shell
 
 HOST = "vm-1/ssh"
 FILE = Target(File(HOST, "/etc/motd", b"x"), Mutation("content", Shell(":")))
@@ -77,3 +77,25 @@ def test_two_fields_of_one_resource_are_damaged_together() -> None:
 def test_no_kind_is_damaged_and_exempt() -> None:
     assert not set(VANDALS) & set(EXEMPT)
     assert set(UNREPAIRED) <= set(VANDALS)
+
+
+def test_every_resource_is_repaired_once_and_what_is_costly_at_last_together() -> None:
+    files = [
+        Target(File(host, path, b"x"), Mutation(name, Shell(":")))
+        for host in ("pve/ssh", "vm-1/ssh", "vm-2/ssh")
+        for path in ("/etc/motd", "/etc/issue")
+        for name in ("content", "removed")
+    ]
+    services = [
+        Target(Service(host, "cron.service", running=True), Mutation("stopped", Shell(":")))
+        for host in ("vm-1/ssh", "vm-2/ssh")
+    ]
+    off = [Target(File("pve/api", f"/{name}", b""), Mutation("off", Off(name))) for name in ("vm-1", "vm-2")]
+    never = Target(File("pve/ssh", "/etc/x", b""), Mutation("x", Shell(":"), repair=False))
+    guests = frozenset({"vm-1/ssh", "vm-2/ssh"})
+    found = waves([*files, *services, *off, never], guests, 1)
+    assert [len(each) for each in found] == [6, 2, 1]
+    assert found[-1] == [off[0]], "one VM boots, not all"
+    repaired = [each.key for each in (*found[0], *found[1])]
+    assert sorted(repaired) == sorted({each.key for each in (*files, *services)})
+    assert waves([*files, *services, *off], guests, 12) == [[*found[0], *found[1]], [off[0]]]

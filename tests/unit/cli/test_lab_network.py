@@ -109,7 +109,7 @@ def test_inside_the_lab_its_own_file_is_laid_over(
 
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab" / "site.yaml").write_text("access: { user: overlaid }\n")
-    monkeypatch.setenv(INSIDE, "lab")
+    monkeypatch.setenv(INSIDE, str(tmp_path.resolve() / "lab"))
     monkeypatch.setattr(runs, "open_site", open_site)
     main.main(["plan", "lab"])
     assert not lab.entered

@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tests.e2e.vandals import (
     NOT_HERE,
     UNREPAIRED,
     VANDALS,
+    Config,
     Mutation,
     Off,
     Shell,
@@ -81,7 +83,22 @@ class SweepReport:
         return "\n".join(lines)
 
 
-def sweep(inventory_path: Path, lab_folder: Path, namespace: str, state: Path, width: int = 1) -> SweepReport:
+class Parts(StrEnum):
+    """What of a sweep is done: the repairs that cost an initramfs or a boot take as long as all the rest."""
+
+    ALL = "all"
+    CHEAP = "cheap"
+    COSTLY = "costly"
+
+
+def sweep(
+    inventory_path: Path,
+    lab_folder: Path,
+    namespace: str,
+    state: Path,
+    width: int = 1,
+    parts: Parts = Parts.ALL,
+) -> SweepReport:
     """Damage and repair all resources of a lab that is set up, from inside its network.
 
     Args:
@@ -91,11 +108,13 @@ def sweep(inventory_path: Path, lab_folder: Path, namespace: str, state: Path, w
         state: the state folder of the applies before.
         width: how many resources of one host are damaged at a time, and kinds repaired by one apply; more
             than one where a plan takes long, at the price that two of them might hide each other's echo.
+        parts: all of it; all but the costly repairs; or these alone.
 
     Raises:
         RuntimeError: the sweep itself broke.
     """
-    argv = [sys.executable, "-m", "tests.e2e.sweep", *map(str, (inventory_path, lab_folder, state, width))]
+    arguments = (inventory_path, lab_folder, state, width, parts)
+    argv = [sys.executable, "-m", "tests.e2e.sweep", *map(str, arguments)]
     done = subprocess.run(
         ["ip", "netns", "exec", namespace, *argv],
         cwd=ROOT,
@@ -158,8 +177,9 @@ class Seen:
 class Sweep:
     """One sweep."""
 
-    def __init__(self, inventory_path: Path, folder: Path, state: Path, width: int) -> None:
+    def __init__(self, inventory_path: Path, folder: Path, state: Path, width: int, parts: Parts) -> None:
         self.path, self.folder, self.state, self.width = inventory_path, folder, state, width
+        self.parts = parts
         self.report = SweepReport()
         self.doors = Doors(self._site().inventory, folder)
         self.standing: tuple[Target, ...] = ()
@@ -177,9 +197,10 @@ class Sweep:
             if many := {name: self.usual.get(name) for name in self.doors.hosts if self.usual.get(name) != 1}:
                 self.report.failures.append(f"a plan takes {many} instead of one execution a host")
             targets = self._targets()
-            self._name(targets)
-            self._settle(())
-            self._expect("what was undone", ())
+            if self.parts is not Parts.COSTLY:
+                self._name(targets)
+                self._settle(())
+                self._expect("what was undone", ())
             if not self.report.failures:
                 self._repair(targets)
         finally:
@@ -312,7 +333,10 @@ class Sweep:
     # ------------------------------------------------------------ repairing
 
     def _repair(self, targets: Sequence[Target]) -> None:
-        for wave in waves(targets, self.doors.guests, self.width):
+        cheap, costly = waves(targets, self.doors.guests, self.width)
+        chosen = {Parts.ALL: [*cheap, costly], Parts.CHEAP: cheap, Parts.COSTLY: [costly]}[self.parts]
+        wanted = {each.resource.key.kind for wave in chosen for each in wave}
+        for wave in chosen:
             damaged = self._settle(wave)
             found = self._apply(damaged)
             if found:
@@ -325,7 +349,9 @@ class Sweep:
                 )
             tell("FAILED" if found else "repaired", ", ".join(map(str, damaged)))
         self._expect("what was repaired", ())
-        left = set(self.report.kinds) - set(self.report.repaired) - set(UNREPAIRED)
+        if self.parts is Parts.ALL:
+            wanted |= set(self.report.kinds) - set(UNREPAIRED)
+        left = wanted - set(self.report.repaired)
         self.report.failures += [f"{kind}: no apply repaired it" for kind in sorted(left)]
 
     def _apply(self, damaged: Sequence[Target]) -> list[str]:
@@ -348,8 +374,10 @@ class Sweep:
         return found
 
 
-def waves(targets: Iterable[Target], guests: Collection[str], width: int) -> list[list[Target]]:
-    """Return what is repaired together: one damage of each resource, the costly ones at last and at once.
+def waves(
+    targets: Iterable[Target], guests: Collection[str], width: int
+) -> tuple[list[list[Target]], list[Target]]:
+    """Return what is repaired together, one damage of each resource; and the costly ones, all at once.
 
     Args:
         targets: all damages.
@@ -377,8 +405,7 @@ def waves(targets: Iterable[Target], guests: Collection[str], width: int) -> lis
     while any(queues):
         kinds = [queue.popleft() for queue in queues for _ in range(min(width, len(queue)))]
         found.append([each for kind in kinds for each in kind])
-    last = [*costly, *off[:1]]  # one VM boots for it, not all
-    return [*found, last] if last else found
+    return found, [*costly, *off[:1]]  # one VM boots for it, not all
 
 
 def judged(what: str, damaged: Sequence[Target], seen: Seen, usual: Mapping[str, int]) -> list[str]:
@@ -425,8 +452,9 @@ def together(queues: Iterable[deque[Target]]) -> list[Target]:
         if not queue:
             continue
         first = queue[0]
-        # Two damages of one resource are told apart by the fields of a plan, if these say which is which.
-        claims = {(first.key, first.mutation.field), (first.lane, first.mutation.path or first.key)}
+        # Keys of a VM's configuration are told apart by their fields; on a host, one damage may hide another.
+        part = first.mutation.field if isinstance(first.mutation.damage, Config) else ""
+        claims = {(first.key, part), (first.lane, first.mutation.path or first.key)}
         if not claims & set(taken):
             taken |= dict.fromkeys(claims, queue.popleft())
     return list(dict.fromkeys(taken.values()))
@@ -441,9 +469,9 @@ def tell(outcome: str, what: str) -> None:
     sys.stderr.write(f"{time.strftime('%X')} {outcome} {what}\n")
 
 
-def main(inventory_path: str, folder: str, state: str, width: str = "1") -> None:
+def main(inventory_path: str, folder: str, state: str, width: str, parts: str) -> None:
     """Do a sweep; its report is the last line of output."""
-    running = Sweep(Path(inventory_path), Path(folder), Path(state), int(width))
+    running = Sweep(Path(inventory_path), Path(folder), Path(state), int(width), Parts(parts))
     try:
         running.run()
     finally:

@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.evidence import USUAL, namespace, watch
-from tests.e2e.sweep import sweep
+from tests.e2e.sweep import Parts, sweep
+from tests.e2e.vandals import COSTLY
 
 pytestmark = [
     pytest.mark.root,
@@ -299,9 +300,17 @@ def test_13_what_would_take_more_than_its_own_card_is_refused(story: Story, tmp_
 
 
 def test_14_every_damage_appears_in_the_next_plan_by_name_and_is_repaired(story: Story) -> None:
-    report = sweep(ROOT / INVENTORY, story.lab, story.namespace, story.state, width=12)
+    report = sweep(ROOT / INVENTORY, story.lab, story.namespace, story.state, width=12, parts=Parts.CHEAP)
     print(report)  # noqa: T201 - pytest -s shows the sweep kind by kind
     assert not report.failures, report
+
+
+@pytest.mark.full
+def test_15_what_costs_an_initramfs_or_a_boot_is_repaired_too(story: Story) -> None:
+    report = sweep(ROOT / INVENTORY, story.lab, story.namespace, story.state, parts=Parts.COSTLY)
+    print(report)  # noqa: T201 - pytest -s shows the sweep kind by kind
+    assert not report.failures, report
+    assert set(report.repaired) == {*COSTLY, "vm-power"}
 
 
 def test_90_destroy_leaves_nothing_of_ours(story: Story) -> None:

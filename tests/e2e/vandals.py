@@ -67,8 +67,7 @@ class Mutation:
         damage: how.
         undo: script that undoes a script; the other kinds of damage undo themselves.
         path: file of which a copy is kept meanwhile, or key of a configuration; one damage at a time has it.
-        field: the one field of its resource that a plan must name; any if empty, and then one damage at a
-            time has the resource.
+        field: the one field of its resource that a plan must name; empty where it takes several.
         alone: not all can be told meanwhile: a system is away, or must boot first.
         problem: the plan must say besides that it cannot mend it.
         seen: whether a plan is asked to name it.
@@ -90,71 +89,77 @@ Vandal = Callable[[Any], Iterator[Mutation]]
 
 
 def _shell(
-    name: str, damage: str, undo: str, *, alone: bool = False, problem: bool = False, repair: bool = True
+    name: str,
+    field: str,
+    damage: str,
+    undo: str,
+    *,
+    alone: bool = False,
+    problem: bool = False,
+    repair: bool = True,
 ) -> Mutation:
-    return Mutation(name, Shell(damage), undo, alone=alone, problem=problem, repair=repair)
+    return Mutation(name, Shell(damage), undo, field=field, alone=alone, problem=problem, repair=repair)
 
 
-def _kept(name: str, path: str, damage: str, after: str = "", *, repair: bool = True) -> Mutation:
+def _kept(name: str, field: str, path: str, damage: str, after: str = "", *, repair: bool = True) -> Mutation:
     """Return a damage to one file, of which a copy is kept."""
     there, copy = shlex.quote(path), shlex.quote(f"{BAG}/{path.replace('/', '_')}")
     keep = f"mkdir -p {BAG}; rm -f {copy}; cp -a {there} {copy}"
     undo = f"rm -f {there}; cp -a {copy} {there}\n{after}"
-    return Mutation(name, Shell(f"{keep}\n{damage}"), undo, path, repair=repair)
+    return Mutation(name, Shell(f"{keep}\n{damage}"), undo, path, field, repair=repair)
 
 
 def _append(path: str, text: str) -> str:
     return f"printf '%s\\n' {shlex.quote(text)} >>{shlex.quote(path)}"
 
 
-def _whole(path: str, what: str = "", after: str = "") -> Iterator[Mutation]:
+def _whole(path: str, field: str, what: str = "") -> Iterator[Mutation]:
     """Yield damages of a file whose content is managed."""
     prefix = f"{what}: " if what else ""
-    yield _kept(f"{prefix}content", path, _append(path, "# a vandal was here"), after)
-    yield _kept(f"{prefix}removed", path, f"rm {shlex.quote(path)}", after)
+    yield _kept(f"{prefix}content", field, path, _append(path, "# a vandal was here"))
+    yield _kept(f"{prefix}removed", field, path, f"rm {shlex.quote(path)}")
 
 
 def _mode(each: Any) -> Iterator[Mutation]:
     if each.mode:
         other = "0640" if int(each.mode, 8) != 0o640 else "0600"
-        yield _kept("mode", each.path, f"chmod {other} {shlex.quote(each.path)}")
+        yield _kept("mode", "mode", each.path, f"chmod {other} {shlex.quote(each.path)}")
 
 
 def file(each: Any) -> Iterator[Mutation]:
     """Damage a file: content, existence, mode, owner, group."""
     path = shlex.quote(each.path)
     if each.absent:
-        yield _shell("appeared", f"touch {path}", f"rm -f {path}")
+        yield _shell("appeared", "file", f"touch {path}", f"rm -f {path}")
         return
     if each.path.endswith("/.ssh/authorized_keys"):
         # Without its key, or with an owner that sshd does not trust, nobody could look at the host any more.
-        yield _kept("key added", each.path, _append(each.path, KEY))
+        yield _kept("key added", "content", each.path, _append(each.path, KEY))
         yield from _mode(each)
         return
     if each.content is not None:
-        yield from _whole(each.path)
+        yield from _whole(each.path, "content")
     yield from _mode(each)
     if each.owner:
-        yield _kept("owner", each.path, f"chown 1 {path}")
+        yield _kept("owner", "owner", each.path, f"chown 1 {path}")
     if each.group:
-        yield _kept("group", each.path, f"chgrp 1 {path}")
+        yield _kept("group", "group", each.path, f"chgrp 1 {path}")
 
 
 def directory(each: Any) -> Iterator[Mutation]:
     """Damage a folder: its mode."""
     path = shlex.quote(each.path)
     other = "0750" if int(each.mode, 8) != 0o750 else "0700"
-    yield _shell("mode", f"chmod {other} {path}", f"chmod {each.mode} {path}")
+    yield _shell("mode", "mode", f"chmod {other} {path}", f"chmod {each.mode} {path}")
 
 
 def file_line(each: Any) -> Iterator[Mutation]:
     """Damage a line: removed, changed."""
     path, line = shlex.quote(each.path), shlex.quote(each.line)
     without = f"grep -vxF -e {line} {path} >{BAG}/new || :\n"
-    yield _kept("removed", each.path, f"{without}cat {BAG}/new >{path}")
-    yield _kept(
-        "changed", each.path, f"{without}cat {BAG}/new >{path}\n{_append(each.path, '# ' + each.line)}"
-    )
+    write = f"{without}cat {BAG}/new >{path}"
+    yield _kept("removed", "line", each.path, write)
+    yield _kept("changed", "line", each.path, f"{write}\n{_append(each.path, '# ' + each.line)}")
 
 
 def package(each: Any) -> Iterator[Mutation]:
@@ -162,7 +167,7 @@ def package(each: Any) -> Iterator[Mutation]:
     for name in each.names:
         edit = f"/^Package: {name}$/,/^$/ s/^Status: install ok installed/Status: deinstall ok config-files/"
         status = "/var/lib/dpkg/status"
-        yield _kept(f"{name} removed", status, f"sed -i {shlex.quote(edit)} {status}", repair=False)
+        yield _kept(f"{name} removed", name, status, f"sed -i {shlex.quote(edit)} {status}", repair=False)
 
 
 def service(each: Any) -> Iterator[Mutation]:
@@ -170,9 +175,9 @@ def service(each: Any) -> Iterator[Mutation]:
     unit = shlex.quote(each.unit)
     if each.running is not None and each.unit not in ("ssh.service", "sshd.service"):
         verbs = ("stop", "start") if each.running else ("start", "stop")
-        yield _shell("stopped", f"systemctl {verbs[0]} {unit}", f"systemctl {verbs[1]} {unit}")
+        yield _shell("stopped", "running", f"systemctl {verbs[0]} {unit}", f"systemctl {verbs[1]} {unit}")
     if each.enabled:
-        yield _shell("disabled", *_disabled(each.unit))
+        yield _shell("disabled", "enabled", *_disabled(each.unit))
 
 
 def _disabled(unit: str) -> tuple[str, str]:
@@ -192,29 +197,31 @@ def sysctl(each: Any) -> Iterator[Mutation]:
     """Damage a kernel parameter: live, at boot."""
     value, wanted = shlex.quote(each.name), each.value.split()
     other = " ".join((str(int(wanted[0]) + 1 if int(wanted[0]) != 1 else 0), *wanted[1:]))
-    yield _shell("live value", f"sysctl -qw {value}='{other}'", f"sysctl -qw {value}='{each.value}'")
-    yield from _whole(each.file.path, "at boot")
+    yield _shell("live value", "value", f"sysctl -qw {value}='{other}'", f"sysctl -qw {value}='{each.value}'")
+    yield from _whole(each.file.path, "at boot: content", "at boot")
 
 
 def kernel_module(each: Any) -> Iterator[Mutation]:
     """Damage a module: unloaded, no longer loaded at boot."""
     name = shlex.quote(each.name)
-    yield _shell("unloaded", f"modprobe -r {name} || echo '{NOT_HERE} {name} is in use'", f"modprobe {name}")
-    for part in each.files:
+    unload = f"modprobe -r {name} || echo '{NOT_HERE} {name} is in use'"
+    yield _shell("unloaded", "loaded", unload, f"modprobe {name}")
+    for part, field in zip(each.files, ("at boot", "options"), strict=True):
         if not part.absent:
-            yield from _whole(part.path, part.path)
+            yield from _whole(part.path, field, part.path)
 
 
 def with_file(each: Any) -> Iterator[Mutation]:
     """Damage the one file of a resource."""
-    yield from _whole(each.file.path)
+    yield from _whole(each.file.path, "file")
 
 
 def kernel_arguments(each: Any) -> Iterator[Mutation]:
     """Damage the command line: of the next boot, and the running kernel's (another is mounted over it)."""
-    yield from _whole(each.file.path, "at boot")
+    yield from _whole(each.file.path, "at boot", "at boot")
     first = shlex.quote(each.arguments[0])
     yield _shell(
+        "active",
         "active",
         f"mkdir -p {BAG}; tr ' ' '\\n' </proc/cmdline | grep -vxF -e {first} | tr '\\n' ' ' >{BAG}/cmdline\n"
         f"mount --bind {BAG}/cmdline /proc/cmdline",
@@ -226,36 +233,38 @@ def kernel_arguments(each: Any) -> Iterator[Mutation]:
 
 def hostname(each: Any) -> Iterator[Mutation]:
     """Damage the name: live, at boot, in /etc/hosts."""
-    yield _shell("live", "hostname vandal", f"hostname {shlex.quote(each.name)}")
-    yield from _whole(each.file.path, "at boot")
+    yield _shell("live", "hostname", "hostname vandal", f"hostname {shlex.quote(each.name)}")
+    yield from _whole(each.file.path, "at boot", "at boot")
     pattern = f"/[[:blank:]]{each.name}\\([[:blank:]]\\|$\\)/d"
-    yield _kept("in /etc/hosts", "/etc/hosts", f"sed -i {shlex.quote(pattern)} /etc/hosts")
+    yield _kept("in /etc/hosts", "/etc/hosts", "/etc/hosts", f"sed -i {shlex.quote(pattern)} /etc/hosts")
 
 
 def timezone(each: Any) -> Iterator[Mutation]:
     """Damage the zone: the link, Debian's file."""
-    yield _kept("link", "/etc/localtime", "ln -sf /usr/share/zoneinfo/Asia/Tokyo /etc/localtime")
-    yield from _whole(each.file.path, "file")
+    yield _kept("link", "zone", "/etc/localtime", "ln -sf /usr/share/zoneinfo/Asia/Tokyo /etc/localtime")
+    yield from _whole(each.file.path, "/etc/timezone", "file")
 
 
 def time_sync(each: Any) -> Iterator[Mutation]:
     """Damage the time daemon: its servers, stopped, disabled."""
-    yield from _whole(each.file.path, "servers")
+    yield from _whole(each.file.path, "servers", "servers")
     unit = each.unit.unit
     # A daemon that was started again needs a moment until it has its time from somebody.
     wait = "chronyc waitsync 90 0 0 1 >/dev/null"
-    yield _shell("stopped", f"systemctl stop {unit}", f"systemctl start {unit}; {wait}")
+    yield _shell("stopped", "", f"systemctl stop {unit}", f"systemctl start {unit}; {wait}")
     # Stopped, too: systemd 252 may forget that a daemon runs, and then abort itself, when a reload gives the
     # daemon its second name back (chronyd).
     disable, enable = _disabled(unit)
-    yield _shell("disabled", f"systemctl stop {unit}; {disable}", f"{enable}; systemctl start {unit}; {wait}")
+    disabled, enabled = f"systemctl stop {unit}; {disable}", f"{enable}; systemctl start {unit}; {wait}"
+    yield _shell("disabled", "", disabled, enabled)
 
 
 def swap(each: Any) -> Iterator[Mutation]:
     """Damage the absence of swap: at boot, active (where the kernel is the host's own)."""
     del each
-    yield _kept("at boot", "/etc/fstab", _append("/etc/fstab", "/vandal.swap none swap sw 0 0"))
+    yield _kept("at boot", "at boot", "/etc/fstab", _append("/etc/fstab", "/vandal.swap none swap sw 0 0"))
     yield _shell(
+        "active",
         "active",
         f"if systemd-detect-virt -qc; then echo '{NOT_HERE} the kernel is shared'; exit 0; fi\n"
         "dd if=/dev/zero of=/vandal.swap bs=1M count=4 status=none; chmod 600 /vandal.swap\n"
@@ -267,7 +276,7 @@ def swap(each: Any) -> Iterator[Mutation]:
 def command(each: Any) -> Iterator[Mutation]:
     """Damage what a command makes: removed."""
     path, aside = shlex.quote(each.creates), shlex.quote(f"{BAG}/{each.creates.replace('/', '_')}")
-    yield _shell("removed", f"mkdir -p {BAG}; mv {path} {aside}", f"mv {aside} {path}")
+    yield _shell("removed", each.creates, f"mkdir -p {BAG}; mv {path} {aside}", f"mv {aside} {path}")
 
 
 def dhcp_reservation(each: Any) -> Iterator[Mutation]:
@@ -275,17 +284,18 @@ def dhcp_reservation(each: Any) -> Iterator[Mutation]:
     wanted, router = each.wanted, each.router
     path = router.place(wanted.name)
     reload = "systemctl reload dnsmasq"
-    yield _kept("removed", path, f"rm {shlex.quote(path)}", reload)
+    yield _kept("removed", "content", path, f"rm {shlex.quote(path)}", reload)
     for name, old, new in (
         ("address", wanted.address, wanted.address.rpartition(".")[0] + ".251"),
         ("MAC", wanted.mac, "52:54:00:56:41:4e"),
     ):
         edit = shlex.quote(f"s/{old}/{new}/")
-        yield _kept(name, path, f"sed -i {edit} {shlex.quote(path)}", reload)
+        yield _kept(name, "content", path, f"sed -i {edit} {shlex.quote(path)}", reload)
     # Somebody else's line is only looked at beside ours when ours does not stand, or holds something else.
     other = shlex.quote(f"{router.folder}/vandal-of-{wanted.name}")
     yield _shell(
         "taken by another",
+        "reservation",
         f"echo '52:54:00:56:41:4e,{wanted.address},vandal' >{other}",
         f"rm -f {other}; {reload}",
         problem=True,
@@ -296,7 +306,7 @@ def dhcp_reservation(each: Any) -> Iterator[Mutation]:
 def snippet_gone(each: Any) -> Iterator[Mutation]:
     """Damage the absence of a snippet: it is there again."""
     path = shlex.quote(each.path)
-    yield _shell("appeared", f"echo '#cloud-config' >{path}; chmod 600 {path}", f"rm -f {path}")
+    yield _shell("appeared", "file", f"echo '#cloud-config' >{path}; chmod 600 {path}", f"rm -f {path}")
 
 
 # ---------------------------------------------------------------- the API
@@ -366,7 +376,7 @@ def vm_marker(each: Any) -> Iterator[Mutation]:
     The keys in the marker are what the guest is trusted by: with another one it would rightly be refused.
     """
     path = f"/nodes/{each.node}/qemu/{each.vmid}"
-    yield Mutation("snippet", Config(path, _always({"cicustom": f"vendor={each.snippet}"})))
+    yield Mutation("snippet", Config(path, _always({"cicustom": f"vendor={each.snippet}"})), field="cicustom")
 
 
 def vm_power(each: Any) -> Iterator[Mutation]:
@@ -375,13 +385,13 @@ def vm_power(each: Any) -> Iterator[Mutation]:
     For plans the lab forgets which process the VM is, so that the API says that it is off and nothing has to
     boot afterwards; for the repair the plug is pulled.
     """
-    yield Mutation("seen as off", Aside(f"guests/{each.vmid}/pid"), alone=True, repair=False)
+    yield Mutation("seen as off", Aside(f"guests/{each.vmid}/pid"), field="power", alone=True, repair=False)
     yield Mutation("off", Off(f"/nodes/{each.node}/qemu/{each.vmid}"), seen=False)
 
 
 def pci_mapping(each: Any) -> Iterator[Mutation]:
     """Damage a mapping: another id, removed."""
-    yield Mutation("id", PciMap(each.name, remove=False))
+    yield Mutation("id", PciMap(each.name, remove=False), field="id")
     yield Mutation("removed", PciMap(each.name, remove=True))
 
 

@@ -113,7 +113,7 @@ def cards_of(
     Args:
         host: its name.
         functions: all of its PCI functions.
-        names: aliases by PCI address, and by `vendor:device` where no address is known.
+        names: aliases by slot, and by `vendor:device` where no address is known.
         models: names by full PCI address.
         uuids: UUID and name of GPUs by slot.
     """
@@ -126,7 +126,6 @@ def cards_of(
         first = own[0]
         uuid, model = uuids.get(slot, ("", ""))
         groups = tuple(dict.fromkeys(each.group for each in own if each.group))
-        known = (*names.get(slot, ()), *(name for each in own for name in names.get(each.address, ())))
         found.append(
             HostCard(
                 host=host,
@@ -139,7 +138,7 @@ def cards_of(
                 ),
                 drivers=tuple(each.driver or "-" for each in own),
                 console=any(each.boot_vga for each in own),
-                aliases=tuple(dict.fromkeys(known or names.get(first.id, ()))),
+                aliases=names.get(slot) or names.get(first.id, ()),
                 uuid=uuid,
             )
         )
@@ -147,7 +146,7 @@ def cards_of(
 
 
 def aliases(inventory: Inventory, host: str) -> dict[str, tuple[str, ...]]:
-    """Return the inventory's names for a host's cards, by PCI address; in a VM by id, where only one fits."""
+    """Return the inventory's names for a host's cards, by slot; in a VM by id, where only one fits."""
     found: dict[str, list[str]] = {}
     hypervisor = inventory.hypervisors.get(host)
     if hypervisor is not None:

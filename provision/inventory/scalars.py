@@ -248,6 +248,15 @@ def _range(value: str) -> str:
     return f"{low}-{high}"
 
 
+def _pci_address(value: str) -> str:
+    found = re.fullmatch(r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?", value)
+    if found is None:
+        raise ValueError(f"{value[:60]!r} is no PCI address with its domain like 0000:02:00")
+    if found[2] is not None:
+        raise ValueError(f"{value!r} is one function, and all are passed: did you mean {found[1]}?")
+    return value
+
+
 def _mac(value: str) -> str:
     if re.fullmatch(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}", value) is None:
         raise ValueError(f"{value[:60]!r} is no MAC address like BC:24:11:00:00:01")
@@ -389,15 +398,7 @@ Mode = Annotated[
     str,
     Check(pattern(r"0?[0-7]{3,4}", "file mode in octal like 0644"), _WORD),
 ]
-PciAddress = Annotated[
-    str,
-    Check(
-        pattern(
-            r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?", "PCI address with its domain like 0000:02:00"
-        ),
-        _WORD,
-    ),
-]
+PciAddress = Annotated[str, Check(converted(_pci_address), _WORD)]
 PciId = Annotated[
     str,
     Check(pattern(r"[0-9a-f]{4}:[0-9a-f]{4}", "PCI vendor and device id like 10de:2204"), _WORD),

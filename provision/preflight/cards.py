@@ -93,7 +93,7 @@ def address_moved(site: Site) -> list[Finding]:
             continue
         for alias in used(site.inventory, hypervisor.name):
             card = hypervisor.cards[alias]
-            first = next((each for each in functions if each.is_at(card.address)), None)
+            first = next((each for each in functions if each.slot == card.address), None)
             if first is None and not functions:
                 continue
             if first is not None and (card.id is None or first.id == card.id):

@@ -165,7 +165,7 @@ def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: 
         )
     found = {name for cls, name in candidates if cls.startswith(_CARD_CLASSES)}
     known = () if isinstance(functions, CannotTell) else functions
-    for vendor in {each.vendor for each in known if each.is_at(card.address) and each.is_display}:
+    for vendor in {each.vendor for each in known if each.slot == card.address and each.is_display}:
         found.update(COMPANIONS.get(vendor, ()))
     for name in tuple(found):
         found.update(FOLLOWERS.get(name, ()))

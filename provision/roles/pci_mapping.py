@@ -130,7 +130,7 @@ def _entry(
                 source=source,
             )
         )
-    first = next((each for each in functions if each.is_at(address)), None)
+    first = next((each for each in functions if each.slot == address), None)
     if first is None:
         raise Permanent(
             Diagnostic(

@@ -166,7 +166,7 @@ def _pci(state: HostState, query: PciFunctions) -> object:
 
 
 def _candidates(state: HostState, query: ModuleCandidates) -> object:
-    functions = [each for each in state.functions if each.pci.is_at(query.slot)]
+    functions = [each for each in state.functions if each.pci.slot == query.slot]
     if not functions:
         return CannotTell(f"there is no PCI function {query.slot}")
     return frozenset((each.pci.cls, module_name(name)) for each in functions for name in each.modules)

@@ -341,11 +341,10 @@ def _functions(cards: Mapping[str, str]) -> list[ModelFunction]:
     found = [ModelFunction(bridge, ("pcieport",))]
     for group, (slot, ids) in enumerate(cards.items(), 13):
         vendor, _, device = ids.partition(":")
-        base = slot.partition(".")[0]
         first, maker = group == 13, "1458:4043"  # noqa: PLR2004 - the first
-        display = PciFunction(f"{base}.0", vendor, device, "030000", "", str(group), first, maker)
+        display = PciFunction(f"{slot}.0", vendor, device, "030000", "", str(group), first, maker)
         found.append(ModelFunction(display, _MODULES.get(vendor, ())))
         if vendor == "10de":
-            audio = PciFunction(f"{base}.1", vendor, "1aef", "040300", group=str(group))
+            audio = PciFunction(f"{slot}.1", vendor, "1aef", "040300", group=str(group))
             found.append(ModelFunction(audio, ("snd_hda_intel",)))
     return found

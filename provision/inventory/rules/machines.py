@@ -54,8 +54,8 @@ def _hypervisors(inventory: Inventory, seen: _Seen, findings: Findings) -> None:
             findings.unique("the MAC address", hypervisor.mac, (*path, "mac"), seen.macs)
         slots: dict[str, KeyPath] = {}
         for alias, card in hypervisor.cards.items():
-            slot = card.address.partition(".")[0]
-            findings.unique("the card's PCI address", slot, (*path, "cards", alias, "address"), slots)
+            place: KeyPath = (*path, "cards", alias, "address")
+            findings.unique("the card's PCI address", card.address, place, slots)
 
 
 def _unique(node: Node, path: KeyPath, seen: _Seen, findings: Findings) -> None:

@@ -24,7 +24,7 @@ from provision.resources.host.query_kernel import CMDLINE, missing_arguments
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Effect
 
-_SLOT = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?")
+_SLOT = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +61,12 @@ class PciFunction:
     @property
     def slot(self) -> str:
         """The address without the function."""
-        return self.address.partition(".")[0]
+        return _slot(self.address)
 
     @property
     def id(self) -> str:
         """`10de:2204`."""
         return f"{self.vendor}:{self.device}"
-
-    def is_at(self, address: str) -> bool:
-        """Whether it is at an address as inventories have it: of a slot, or of one function."""
-        return _belongs(self.address, address)
 
     @property
     def is_display(self) -> bool:
@@ -140,9 +136,7 @@ class ModuleCandidatesKind:
     def script(self, queries: Sequence[ModuleCandidates]) -> str:
         """Return the fragment."""
         slots = [each.slot for each in queries if _SLOT.fullmatch(each.slot)]
-        patterns = " ".join(
-            f"/sys/bus/pci/devices/{slot}" + ("" if "." in slot else ".*") for slot in dict.fromkeys(slots)
-        )
+        patterns = " ".join(f"/sys/bus/pci/devices/{slot}.*" for slot in dict.fromkeys(slots))
         return (
             "command -v modprobe >/dev/null || { echo 'there is no modprobe' >&2; exit 1; }\n"
             f"for d in {patterns}; do\n"
@@ -163,23 +157,23 @@ class ModuleCandidatesKind:
         lines = frame.stdout.decode("utf-8", "replace").split("\n")
         if "done|" not in lines or frame.dropped:
             return dict.fromkeys(queries, why(frame, "modules of PCI cards"))
-        seen = {line.partition("|")[2] for line in lines if line.startswith("f|")}
+        seen = {_slot(line.partition("|")[2]) for line in lines if line.startswith("f|")}
         rows = [line.split("|") for line in lines if line.startswith("m|")]
         found: dict[ModuleCandidates, object] = {}
         for each in queries:
-            if not any(_belongs(address, each.slot) for address in seen):
+            if each.slot not in seen:
                 found[each] = CannotTell(f"there is no PCI function {each.slot}")
                 continue
             found[each] = frozenset(
                 (row[2].removeprefix("0x"), row[4].replace("-", "_"))
                 for row in rows
-                if len(row) == 5 and _belongs(row[1], each.slot)  # noqa: PLR2004 - the format's fields
+                if len(row) == 5 and _slot(row[1]) == each.slot  # noqa: PLR2004 - the format's fields
             )
         return found
 
 
-def _belongs(address: str, slot: str) -> bool:
-    return address == slot or address.partition(".")[0] == slot
+def _slot(function: str) -> str:
+    return function.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +243,7 @@ class CardUnbound:
 
     Args:
         system: `pve/ssh`.
-        slot: PCI address as in the inventory.
+        slot: PCI address with domain, without function.
         arguments: kernel arguments that keep its drivers off; once they are active, a driver that is bound
             all the same is nothing that another reboot would mend.
         reboot: what unbinds it.
@@ -275,7 +269,7 @@ class CardUnbound:
         return [
             each
             for each in functions
-            if each.is_at(self.slot) and each.is_display and each.driver not in ("", "vfio-pci")
+            if each.slot == self.slot and each.is_display and each.driver not in ("", "vfio-pci")
         ]
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
@@ -283,7 +277,7 @@ class CardUnbound:
         functions = seen[PciFunctions()]
         if isinstance(functions, CannotTell):
             return (unknown("driver", functions, "none"),)
-        if not any(each.is_at(self.slot) for each in functions):
+        if not any(each.slot == self.slot for each in functions):
             return (Change(Op.ATTENTION, "card", "not there", self.slot),)
         return tuple(
             Change(Op.UPDATE, f"{each.address} driver", each.driver, "none", settles=Settles.AFTER_EFFECT)

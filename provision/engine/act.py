@@ -128,7 +128,8 @@ def _expand_again(run: Run, work: Work) -> None:
         run.session.claim(system, wanted)
         run.session.ask(system, wanted, run.cancel)
     others = run.subjects - {work.step.subject.name, *map(run.session.subject_of, work.systems)}
-    for found in run.world.rules(run.world.inventory, run.session.snapshots(), work.resources):
+    rules, seen = run.world.rules, run.session.snapshots()
+    for found in rules(run.world.inventory, seen, work.resources, destroying=run.planned.destroying):
         if found.severity is Severity.ERROR and found.subject not in others:
             raise ProvisionError(found)
     work.epochs = run.session.epochs(work.systems)

@@ -295,7 +295,8 @@ class Planner:
         by_id = {work.step.id: work for work in works}
         resources = [each for work in works for each in work.resources]
         warnings = list(self.orphans.warnings)
-        for found in self.world.rules(self.world.inventory, self.session.snapshots(), resources):
+        rules, seen = self.world.rules, self.session.snapshots()
+        for found in rules(self.world.inventory, seen, resources, destroying=self.destroying):
             (self.refusals if found.severity is Severity.ERROR else warnings).append(found)
         removed = self.destroying or self.options.prune
         plan = Plan(

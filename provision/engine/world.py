@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from provision.connections.contracts import Endpoint
 from provision.inventory import Inventory, Subject
@@ -94,10 +94,30 @@ def no_parents(_subject: Subject) -> tuple[Parent, ...]:
     return ()
 
 
+class Rules(Protocol):
+    """Preflight, of a run that brings about or of one that destroys: that needs less."""
+
+    def __call__(
+        self,
+        inventory: Inventory,
+        snapshots: Mapping[str, Snapshot],
+        resources: Sequence[Resource],
+        *,
+        destroying: bool,
+    ) -> Iterable[Diagnostic]:
+        """Return what refuses, or is told."""
+        ...
+
+
 def no_rules(
-    _inventory: Inventory, _snapshots: Mapping[str, Snapshot], _resources: Sequence[Resource]
+    inventory: Inventory,
+    snapshots: Mapping[str, Snapshot],
+    resources: Sequence[Resource],
+    *,
+    destroying: bool,
 ) -> Iterable[Diagnostic]:
     """Answer for sites without preflight rules."""
+    del inventory, snapshots, resources, destroying
     return ()
 
 
@@ -141,7 +161,7 @@ class World:
     generated: Callable[[], Generated]
     policy: Callable[[EffectClass], Consent] = default_policy
     parents: Callable[[Subject], tuple[Parent, ...]] = no_parents
-    rules: Callable[[Inventory, Mapping[str, Snapshot], Sequence[Resource]], Iterable[Diagnostic]] = no_rules
+    rules: Rules = no_rules
     home: Callable[[Inventory, Mapping[str, Snapshot]], Mapping[str, Diagnostic]] = no_home
     evidence: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 

@@ -25,18 +25,25 @@ def rules(*, hypervisors: bool = True) -> tuple[Rule, ...]:
 
 
 def check(
-    inventory: Inventory, snapshots: Mapping[str, Snapshot], resources: Sequence[Resource]
+    inventory: Inventory,
+    snapshots: Mapping[str, Snapshot],
+    resources: Sequence[Resource],
+    *,
+    destroying: bool = False,
 ) -> list[Diagnostic]:
-    """Run all rules and return what they found; a rule that lacks evidence answers a note.
+    """Run the rules and return what they found; one that lacks evidence answers a note.
 
     Args:
         inventory: what was declared.
         snapshots: answers by system; those of silent systems are missing.
         resources: desired states of the run, or of a step that was reached.
+        destroying: all of it is removed; rules about what is made need not hold for that.
     """
     site = Site(inventory, snapshots, resources)
     found: list[Diagnostic] = []
     for rule in rules(hypervisors=bool(inventory.hypervisors)):
+        if destroying and not rule.removal:
+            continue
         for each in rule.check(site):
             if isinstance(each, CannotTellYet):
                 summary = f"cannot tell yet: {each.reason}"

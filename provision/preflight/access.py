@@ -163,5 +163,6 @@ RULES = (
         "`provision bootstrap root@HOST --name TOKEN --out FILE`, or"
         " `pveum acl modify PATH --tokens TOKEN --roles ROLE`",
         missing,
+        removal=True,
     ),
 )

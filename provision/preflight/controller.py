@@ -69,5 +69,6 @@ RULES = (
         "run the same command again after the reboot",
         controller,
         severity=Severity.WARNING,
+        removal=True,
     ),
 )

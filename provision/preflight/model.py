@@ -42,6 +42,7 @@ class Rule:
         remedy: what helps, for the reference.
         check: looks at the site and answers findings; empty means fine.
         severity: error refuses the run, warning is shown.
+        removal: it bears on a removal, too; a destroy runs no other.
     """
 
     codes: tuple[str, ...]
@@ -49,6 +50,7 @@ class Rule:
     remedy: str
     check: Callable[[Site], list[Finding]]
     severity: Severity = Severity.ERROR
+    removal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

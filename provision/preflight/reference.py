@@ -11,11 +11,12 @@ HEAD = """# Preflight
 
 Rules that are checked before anything is touched. An error refuses the run (exit 4); a warning is shown.
 A rule whose evidence is missing (a host that is not up yet) is checked again when its step is reached.
+`destroy` checks only those that bear on a removal.
 
 This page is generated: `python -m provision.preflight.reference docs/preflight.md`.
 
-| code | severity | when | remedy |
-| --- | --- | --- | --- |
+| code | severity | when | remedy | in a destroy |
+| --- | --- | --- | --- | --- |
 """
 
 
@@ -23,6 +24,7 @@ def reference() -> str:
     """Return the page as Markdown."""
     rows = [
         f"| {', '.join(f'`{code}`' for code in rule.codes)} | {rule.severity} | {rule.when} | {rule.remedy} |"
+        f" {'checked' if rule.removal else '-'} |"
         for rule in rules()
     ]
     return HEAD + "\n".join(rows) + "\n"

@@ -136,6 +136,7 @@ RULES = (
         "wait until it ends; each change waits 2 minutes by itself",
         locked,
         Severity.WARNING,
+        removal=True,
     ),
     Rule(
         ("MANAGEMENT_PATH",),

@@ -258,7 +258,7 @@ def test_a_late_step_is_refused_by_what_is_found_about_it_and_not_about_others(
         state=tmp_path,
     )
 
-    def rules(_inventory: object, seen: dict[str, Snapshot], _resources: object) -> list[Diagnostic]:
+    def rules(_inventory: object, seen: dict[str, Snapshot], *_: object, **__: object) -> list[Diagnostic]:
         booted = "n1/ssh" in seen and seen["n1/ssh"].boot_id == "boot-2"
         return [Diagnostic("FOUND_LATE", "wrong", subject)] if booted else []
 

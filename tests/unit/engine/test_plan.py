@@ -103,7 +103,7 @@ def test_risks_are_listed_highest_first_with_their_consent(tmp_path: Path) -> No
 
 def test_preflight_errors_refuse_and_warnings_are_kept(tmp_path: Path) -> None:
     site = FakeSite([FakeRole("r", own(a="1"), on_own())], state=tmp_path)
-    site.rules = lambda *_: [
+    site.rules = lambda *_, **__: [
         Diagnostic("MEMORY", "too little"),
         Diagnostic("CLOCK", "cannot tell", severity=Severity.NOTE),
     ]

@@ -71,9 +71,9 @@ def site(world: World, text: str = INVENTORY) -> Site:
     return Site(inventory, snapshots, resources)
 
 
-def found(world: World, text: str = INVENTORY) -> list[Diagnostic]:
+def found(world: World, text: str = INVENTORY, *, destroying: bool = False) -> list[Diagnostic]:
     seen = site(world, text)
-    return preflight.check(seen.inventory, seen.snapshots, seen.resources)
+    return preflight.check(seen.inventory, seen.snapshots, seen.resources, destroying=destroying)
 
 
 @pytest.fixture
@@ -183,6 +183,30 @@ def test_one_thing_that_is_wrong_is_one_refusal_with_its_code(
     for each in found(world):
         assert each.remedy
         assert each.source is not None or each.code == "PVE_PRIV_MISSING"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [share_group, no_iommu, little_memory, one_cpu, no_snippets, moved_card, reserved, same_mac, taken_card],
+)
+def test_a_destroy_is_not_refused_for_what_only_a_making_needs(
+    world: World, spoil: Callable[[World], None]
+) -> None:
+    spoil(world)
+    assert found(world, destroying=True) == []
+
+
+def test_a_destroy_is_refused_without_the_rights_that_it_needs(world: World) -> None:
+    nothing_granted(world)
+    assert [each.code for each in found(world, destroying=True)] == ["PVE_PRIV_MISSING"]
+
+
+def test_vms_are_destroyed_on_a_host_that_could_not_take_them_any_more(world: World) -> None:
+    world.apply()
+    for spoil in (moved_card, share_group, little_memory, one_cpu, no_snippets):
+        spoil(world)
+    assert world.destroy().exit_code == 0
+    assert not world.pve.vms
 
 
 def test_a_backup_of_a_vm_hinders_only_what_would_change_it(world: World) -> None:

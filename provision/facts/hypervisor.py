@@ -14,17 +14,25 @@ from provision.resources.host.query_system import Bridges
 from provision.resources.host.shell import Shell
 
 STORAGES = FileText("/etc/pve/storage.cfg")
-VM_DEVICES = Shell("grep -sHE '^(net|hostpci)[0-9]+:' /etc/pve/nodes/*/qemu-server/*.conf || true")
-"""Devices of all VMs in one line each: also of those that the inventory does not know."""
+VM_DEVICES = Shell(r"grep -sHE '^(\[|(net|hostpci)[0-9]+:)' /etc/pve/nodes/*/qemu-server/*.conf || true")
+"""Devices of all VMs and heads of sections, one a line: also of VMs that the inventory does not know."""
 
 _SECTION = re.compile(r"([a-z0-9]+):\s+(\S+)\s*")
-_DEVICE = re.compile(r".*/([0-9]+)\.conf:(\w+): ?(.*)")
+_DEVICE = re.compile(r".*/([^/]+)/qemu-server/([0-9]+)\.conf:(?:(\w+): ?(.*)|\[.*)")
 
 
 @dataclass(frozen=True, slots=True)
 class VmDevice:
-    """A network or PCI device in a VM's configuration: `net0` or `hostpci0`, and its property string."""
+    """A network or PCI device in a VM's configuration: `net0` or `hostpci0`, and its property string.
 
+    Args:
+        node: Proxmox node that the VM lives on.
+        vmid: the VM's number.
+        key: `net0`.
+        value: its property string.
+    """
+
+    node: str
     vmid: int
     key: str
     value: str
@@ -72,6 +80,18 @@ class HypervisorFacts(HostFacts):
 
     @property
     def vm_devices(self) -> tuple[VmDevice, ...]:
-        """Network and PCI devices of all VMs of the cluster, none when they are not known: VM_DEVICES."""
-        rows = map(_DEVICE.fullmatch, self.output(VM_DEVICES).splitlines())
-        return tuple(VmDevice(int(row[1]), row[2], row[3].strip()) for row in rows if row is not None)
+        """Network and PCI devices of all VMs of the cluster, none when they are not known: VM_DEVICES.
+
+        What a VM has now stands before the first section of its file: these are pending values and snapshots.
+        """
+        found: list[VmDevice] = []
+        ended: set[str] = set()
+        for row in map(_DEVICE.fullmatch, self.output(VM_DEVICES).splitlines()):
+            if row is None:
+                continue
+            node, vmid, key, value = row.groups()
+            if key is None:
+                ended.add(vmid)
+            elif vmid not in ended:
+                found.append(VmDevice(node, int(vmid), key, value.strip()))
+        return tuple(found)

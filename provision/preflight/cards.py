@@ -118,7 +118,11 @@ def claimed(site: Site) -> list[Finding]:
     """Refuse a card that another VM has in its configuration while it runs; warn when it is off."""
     found: list[Finding] = []
     for hypervisor, nodes in site.hypervisors():
-        devices = [each for each in site.host(hypervisor).vm_devices if each.key.startswith("hostpci")]
+        devices = [
+            each
+            for each in site.host(hypervisor).vm_devices
+            if each.node == hypervisor.node_name and each.key.startswith("hostpci")
+        ]
         owners = {card: node for node in nodes for card in node.gpus}
         entries = site.api(hypervisor).vms
         running = (

@@ -22,16 +22,16 @@ def memory(site: Site) -> list[Finding]:
             found.append(CannotTellYet(f"memory of {hypervisor.name}: {reason}", hypervisor.name))
             continue
         own = {node.vmid for node in nodes}
-        others = {
-            each.name: each.memory
+        others = [
+            (each.name, each.memory)
             for each in entries
             if each.node == hypervisor.node_name and each.status == "running" and each.vmid not in own
-        }
+        ]
         kept = hypervisor.reserve_memory or 0
-        need = sum(wanted.values()) + sum(others.values()) + kept
+        need = sum(wanted.values()) + sum(size for _, size in others) + kept
         if need <= total:
             continue
-        rows = [f"{name}: {format_size(size)}" for name, size in {**wanted, **others}.items()]
+        rows = [f"{name}: {format_size(size)}" for name, size in (*wanted.items(), *others)]
         rows.append(f"the host keeps: {format_size(kept)}")
         found.append(
             Diagnostic(

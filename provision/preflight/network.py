@@ -12,14 +12,17 @@ from provision.values.diagnostics import Diagnostic
 def mac_duplicate(site: Site) -> list[Finding]:
     """Refuse a MAC that two devices have: PVE does not notice."""
     holders: dict[str, dict[str, str]] = {}
+    # Several hypervisors may be nodes of one Proxmox cluster, where each shows the VMs of all.
+    managed = {(host.node_name, node.vmid) for host, nodes in site.hypervisors() for node in nodes}
     for hypervisor, nodes in site.hypervisors():
-        own = {node.vmid: node for node in nodes}
+        own = {node.vmid for node in nodes}
         for node in nodes:
             for at in range(len(node.nics)):
                 mac = macs.of_node(site.inventory, node, at, site.vm(hypervisor, node))
                 holders.setdefault(mac, {})[f"net{at} of {node.name}"] = node.name
         for each in site.host(hypervisor).vm_devices:
-            if each.key.startswith("net") and each.vmid not in own:
+            is_ours = each.vmid in own or (each.node, each.vmid) in managed
+            if each.key.startswith("net") and not is_ours:
                 mac = formats.normal(each.value, formats.NET).get("macaddr", "")
                 holders.setdefault(mac, {})[f"{each.key} of VM {each.vmid}"] = ""
     found: list[Finding] = []

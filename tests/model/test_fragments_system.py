@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from provision.resources.contracts import CannotTell, Fix
+from provision.facts.hypervisor import VM_DEVICES, HypervisorFacts, VmDevice
+from provision.resources.contracts import CannotTell, Fix, Snapshot
 from provision.resources.host.filesystem import RootChain
 from provision.resources.host.package import Package, PackageState
 from provision.resources.host.pci import IommuState, ModuleCandidates, PciFunctions
@@ -222,6 +223,25 @@ def test_units_are_told_apart_by_position(shell: str, tools: dict[str, object], 
 def test_a_card_that_is_not_there_has_no_candidates(shell: str, tools: dict[str, object]) -> None:
     found = answers(shell, [ModuleCandidates("ffff:1f:1f")], **tools)
     assert isinstance(found[ModuleCandidates("ffff:1f:1f")], CannotTell)
+
+
+def test_devices_of_vms_are_read_up_to_the_first_section_of_their_file(shell: str, tmp_path: Path) -> None:
+    files = {
+        "pve1/qemu-server/100.conf": "memory: 512\nnet0: virtio=A\n\n[PENDING]\nnet1: virtio=B\n",
+        "pve1/qemu-server/101.conf": "#[note]\nhostpci0: 0000:02:00\n\n[old]\nhostpci1: 0000:03:00\n",
+        "pve2/qemu-server/102.conf": "net0: virtio=C\n",
+    }
+    for name, text in files.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    query = Shell(VM_DEVICES.command.replace("/etc/pve/nodes", str(tmp_path)))
+    seen = Snapshot("pve/ssh", answers={VM_DEVICES: answers(shell, [query])[query]})
+    assert HypervisorFacts(seen).vm_devices == (
+        VmDevice("pve1", 100, "net0", "virtio=A"),
+        VmDevice("pve1", 101, "hostpci0", "0000:02:00"),
+        VmDevice("pve2", 102, "net0", "virtio=C"),
+    )
 
 
 def test_a_package_that_no_list_has_fails_with_apts_words(

@@ -61,9 +61,22 @@ def test_devices_of_all_vms_are_read_from_their_files() -> None:
         b"grep: something else\n"
     )
     assert host({VM_DEVICES: ShellResult(0, rows, b"")}).vm_devices == (
-        VmDevice(500, "net0", "e1000=BC:24:11:00:00:05,bridge=vmbr0"),
-        VmDevice(7, "hostpci12", "mapping=gpu"),
+        VmDevice("pve", 500, "net0", "e1000=BC:24:11:00:00:05,bridge=vmbr0"),
+        VmDevice("b", 7, "hostpci12", "mapping=gpu"),
     )
+
+
+def test_pending_devices_and_those_of_snapshots_are_not_a_vms_own() -> None:
+    rows = (
+        b"/etc/pve/nodes/pve/qemu-server/500.conf:net0: virtio=BC:24:11:00:00:05\n"
+        b"/etc/pve/nodes/pve/qemu-server/500.conf:[PENDING]\n"
+        b"/etc/pve/nodes/pve/qemu-server/500.conf:net1: virtio=BC:24:11:00:00:06\n"
+        b"/etc/pve/nodes/pve/qemu-server/500.conf:[before-upgrade]\n"
+        b"/etc/pve/nodes/pve/qemu-server/500.conf:hostpci0: 0000:02:00\n"
+        b"/etc/pve/nodes/pve/qemu-server/501.conf:hostpci0: 0000:03:00\n"
+    )
+    devices = host({VM_DEVICES: ShellResult(0, rows, b"")}).vm_devices
+    assert [(each.vmid, each.key) for each in devices] == [(500, "net0"), (501, "hostpci0")]
 
 
 def test_a_command_that_failed_has_no_output() -> None:

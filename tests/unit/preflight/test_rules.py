@@ -10,14 +10,18 @@ from pydantic import SecretStr
 
 from provision import preflight
 from provision.connections.contracts import KeyPair
+from provision.facts.hypervisor import VM_DEVICES
 from provision.inventory import Subject, load
 from provision.preflight import evidence
+from provision.preflight.cards import claimed
 from provision.preflight.controller import controller, home
 from provision.preflight.model import Site
+from provision.preflight.network import mac_duplicate
 from provision.preflight.reference import reference
 from provision.resources.contracts import Resource, Snapshot
 from provision.resources.host.pci import IommuStatus, PciFunction
 from provision.resources.host.shell import Shell, ShellResult
+from provision.resources.proxmox.queries import VmEntry, VmList
 from provision.roles import dhcp_reservation, image, macs, pci_mapping, virtual_machine
 from provision.roles.contracts import Context
 from provision.testing.model_host import ModelFile, ModelFunction, ModelHost
@@ -237,6 +241,50 @@ def test_a_running_stranger_counts_for_memory_and_a_stopped_one_does_not(world: 
     assert found(world) == []
     world.pve.vms[500].running = True
     assert [each.code for each in found(world)] == ["HOST_MEMORY_OVERCOMMIT"]
+
+
+def test_strangers_of_one_name_count_each_for_memory(world: World) -> None:
+    world.host.memory = 2400
+    world.pve.vms[500] = ModelVm(500, {"name": "games", "memory": "256"}, running=True)
+    assert found(world) == []
+    world.pve.vms[501] = ModelVm(501, {"name": "games", "memory": "256"}, running=True)
+    (finding,) = found(world)
+    assert finding.code == "HOST_MEMORY_OVERCOMMIT"
+    assert [each for each in finding.evidence if each.startswith("games")] == ["games: 256MiB"] * 2
+
+
+def cluster(world: World, *rows: str) -> Site:
+    """Return what rules see of two declared nodes of one Proxmox cluster: each shows the VMs of both."""
+    pve, _, rest = INVENTORY.partition("  pve:\n")[2].partition("profiles:\n")
+    two = pve.replace("10.0.0.5", "10.0.0.6")
+    nodes = "  vm-2: { profile: small, hypervisor: pve2, vmid: 103, address: 10.0.0.13 }\n"
+    world.write(f"{INVENTORY.partition('profiles:')[0]}  pve2:\n{two}profiles:\n{rest}{nodes}")
+    inventory = load(world.folder / "site.yaml")
+    text = "".join(f"/etc/pve/nodes/{each}\n" for each in rows).encode()
+    listed = tuple(
+        VmEntry(vmid, node, "qemu", "x", "running") for vmid, node in ((600, "pve"), (601, "pve2"))
+    )
+    snapshots: dict[str, Snapshot] = {}
+    for name in inventory.hypervisors:
+        snapshots[f"{name}/ssh"] = Snapshot("", answers={VM_DEVICES: ShellResult(0, text, b"")})
+        snapshots[f"{name}/api"] = Snapshot("", answers={VmList(): listed})
+    return Site(inventory, snapshots, ())
+
+
+def test_a_vm_of_another_declared_node_of_the_cluster_is_no_stranger(world: World) -> None:
+    one, two = (macs.made("site", name, 0) for name in ("vm-1", "vm-2"))
+    ours = (f"pve/qemu-server/101.conf:net0: virtio={one}", f"pve2/qemu-server/103.conf:net0: virtio={two}")
+    assert mac_duplicate(cluster(world, *ours)) == []
+    (finding,) = mac_duplicate(cluster(world, *ours, f"pve2/qemu-server/601.conf:net0: virtio={one}"))
+    assert isinstance(finding, Diagnostic)
+    assert finding.summary == f"{one} belongs to net0 of vm-1 and net0 of VM 601"
+
+
+def test_a_card_of_another_node_at_the_same_address_is_another_card(world: World) -> None:
+    assert claimed(cluster(world, "pve2/qemu-server/601.conf:hostpci0: 0000:02:00")) == []
+    (finding,) = claimed(cluster(world, "pve/qemu-server/600.conf:hostpci0: 0000:02:00"))
+    assert isinstance(finding, Diagnostic)
+    assert (finding.code, finding.subject) == ("GPU_CLAIMED_BY_OTHER_VM", "vm-gpu")
 
 
 def test_what_a_coming_reboot_switches_on_cannot_be_told_yet(world: World) -> None:

@@ -33,6 +33,10 @@ def _state(site: Site, declared: Node) -> VmState:
     return answer
 
 
+def _memory(state: VmState) -> str:
+    return formats.normal(state.config.get("memory", ""), formats.MEMORY)["current"]
+
+
 def _machine(value: str) -> str:
     name = value.split(",", maxsplit=1)[0].removeprefix("type=")
     return "q35" if "q35" in name else "i440fx"
@@ -68,9 +72,8 @@ def test_balloon(seen: VmState, declared: Node) -> None:
     """Ballooning is as declared; off with a passed-through card."""
     if declared.balloon_memory is None:
         raise NotDeclared("unmanaged")
-    assert int(seen.config.get("balloon", "-1")) == declared.balloon_memory, seen.config.get(
-        "balloon", "unset"
-    )
+    balloon = seen.config.get("balloon")
+    assert int(balloon or _memory(seen)) == declared.balloon_memory, balloon or "unset"
 
 
 def test_start_at_boot(seen: VmState, declared: Node) -> None:
@@ -83,7 +86,7 @@ def test_start_at_boot(seen: VmState, declared: Node) -> None:
 def test_memory_and_cores(seen: VmState, declared: Node) -> None:
     """Memory and processors are the declared ones."""
     if declared.memory is not None:
-        memory = seen.config.get("memory", "512").split(",")[0].removeprefix("current=")
+        memory = _memory(seen)
         assert int(memory) == declared.memory, f"memory: {memory}"
     if declared.cores is not None:
         assert int(seen.config.get("cores", "1")) == declared.cores, seen.config.get("cores", "unset")

@@ -38,6 +38,7 @@ HOST_UNITS = "No unit of the hypervisor that is declared has failed; others are 
 SERVICES = "Every declared service runs and is enabled as declared"
 DRIVERS = "Every display function of a declared card is with vfio-pci or without a driver"
 ARGUMENTS = "The running kernel was booted with the declared arguments and the blacklist of the cards"
+BALLOON = "Ballooning is as declared; off with a passed-through card"
 RESERVED = "The router holds exactly one reservation of the address, for the VM's own MAC"
 RUNS = "LoadState=loaded\nActiveState=active\nSubState=running\nUnitFileState=enabled\n"
 
@@ -155,6 +156,27 @@ def test_arguments_that_the_role_unites_count_in_any_order(
 def test_cards_whose_drivers_need_no_blacklist_need_no_argument(tmp_path: Path) -> None:
     known = {"provision-cards.conf": "", "/proc/cmdline": "ro"}
     assert found(inventory_of(tmp_path, CARDS), Told(known), ARGUMENTS).outcome is CheckOutcome.PASSED
+
+
+# ------------------------------------------------------------ VMs
+
+
+@pytest.mark.parametrize(
+    ("config", "outcome"),
+    [
+        ({"memory": "2048"}, CheckOutcome.PASSED),
+        ({"memory": "current=2048"}, CheckOutcome.PASSED),
+        ({"memory": "4096", "balloon": "2048"}, CheckOutcome.PASSED),
+        ({"memory": "2048", "balloon": "1024"}, CheckOutcome.FAILED),
+        ({"memory": "4096"}, CheckOutcome.FAILED),
+    ],
+)
+def test_a_balloon_that_is_not_set_is_the_memory_as_the_plan_says(
+    tmp_path: Path, config: dict[str, str], outcome: CheckOutcome
+) -> None:
+    text = CARDS.replace("gpus: [one, two]", "balloon: 2GiB")
+    result = check(inventory_of(tmp_path, text), Machines(tmp_path, config), BALLOON)
+    assert result.outcome is outcome, result.message
 
 
 # ------------------------------------------------------------ units

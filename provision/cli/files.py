@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ import typer
 from provision.cli.names import complete_inventory
 from provision.cli.sites import read
 from provision.cli.state import Debug, err, out, usage
+from provision.values.diagnostics import Severity
 
 InventoryName = Annotated[
     str,
@@ -38,7 +40,7 @@ def validate(inventory: InventoryName, debug: Debug = False) -> int:  # noqa: AR
     """Check an inventory: schema, references, formats. Opens no secret, key or network connection."""
     found = read(inventory)
     hypervisors, nodes = len(found.hypervisors), len(found.nodes)
-    from provision.inventory import unproven  # noqa: PLC0415 - keep --help fast
+    from provision.inventory import unproven, unserved  # noqa: PLC0415 - keep --help fast
     from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
     from provision.report.style import count  # noqa: PLC0415 - keep --help fast
 
@@ -46,7 +48,8 @@ def validate(inventory: InventoryName, debug: Debug = False) -> int:  # noqa: AR
         f"{found.file} is valid: {found.name}, {count(hypervisors, 'hypervisor')}, {count(nodes, 'node')}",
         soft_wrap=True,
     )
-    notes = unproven(found)
+    waiting = (replace(each.problem(found), severity=Severity.NOTE) for each in unserved(found))
+    notes = [*unproven(found), *waiting]
     if notes:
         print_diagnostics(err(), notes)
     return 0

@@ -18,11 +18,13 @@ class DhcpBackend:
         reached: the key of `network.dhcp` that says how its router is reached, or by hand: a person types.
         keys: what else of `network.dhcp` it uses to find its router and the place of reservations there.
         orders: values of `network.dhcp.order` that are served; none while nothing speaks to it.
+        proven: somebody has run it.
     """
 
     reached: Literal["by hand", "ssh", "api"]
     keys: tuple[str, ...] = ()
     orders: tuple[Order, ...] = ()
+    proven: bool = False
 
     @property
     def served(self) -> bool:
@@ -31,8 +33,8 @@ class DhcpBackend:
 
 
 DHCP_BACKENDS: Mapping[BackendName, DhcpBackend] = {
-    "manual": DhcpBackend("by hand", orders=("reserve_first", "boot_first")),
-    "dnsmasq": DhcpBackend("ssh", ("address", "file"), orders=("reserve_first",)),
+    "manual": DhcpBackend("by hand", orders=("reserve_first", "boot_first"), proven=True),
+    "dnsmasq": DhcpBackend("ssh", ("address", "file"), orders=("reserve_first",), proven=True),
     "openwrt": DhcpBackend("ssh", ("address",)),
     "opnsense": DhcpBackend("api", ("address", "server")),
     "opnsense_kea": DhcpBackend("api", ("address", "server")),

@@ -69,7 +69,7 @@ once with its place (exit 64):
 
 - **What no role serves yet** (`FEATURE_UNSERVED`): declared features, and options that nothing reads yet.
   `--target`, `--step` and the playbook leave out what they do not meet; `destroy` removes what was made
-  in any case.
+  in any case. `validate` notes it.
 - **Placeholders** (`PLACEHOLDER`).
 - **Secrets and files** (`SECRET_UNREADABLE`, `FILE_UNREADABLE`) that the chosen targets and steps need:
   API tokens and SSH keys of the systems that are asked; templates and secrets of `host_resources` of
@@ -83,5 +83,5 @@ those that a command gave in this run: no command runs only to be masked.
 
 ## Unproven
 
-Accepted, but not run by anybody yet:
+Served, but not run by anybody yet:
 """

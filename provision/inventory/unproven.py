@@ -1,10 +1,14 @@
-"""What is accepted and built, and what nobody has run yet: said in validate and in the docs."""
+"""What is served, and what nobody has run yet: said in validate and in the docs.
+
+What no role serves is told by `unserved.py` instead.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.inventory import Inventory
 from provision.values.diagnostics import Diagnostic, Severity
 
@@ -24,30 +28,21 @@ class Unproven:
     declared: Callable[[Inventory], bool]
 
 
-def _backend(*names: str) -> Callable[[Inventory], bool]:
-    def declared(inventory: Inventory) -> bool:
-        return inventory.dhcp is not None and inventory.dhcp.backend in names
-
-    return declared
+def _backend(name: str) -> Callable[[Inventory], bool]:
+    return lambda inventory: inventory.dhcp is not None and inventory.dhcp.backend == name
 
 
 def _ubuntu(inventory: Inventory) -> bool:
     return any(name.startswith("ubuntu") for name in inventory.images)
 
 
-def _fractions(inventory: Inventory) -> bool:
-    return inventory.sharing is not None and inventory.sharing.mode == "kai_fractions"
-
-
 UNPROVEN = (
     Unproven("Ubuntu guests", ("images",), _ubuntu),
-    Unproven(
-        "DHCP back ends with a web API (opnsense, opnsense_kea, pfsense, unifi)",
-        ("network", "dhcp", "backend"),
-        _backend("opnsense", "opnsense_kea", "pfsense", "unifi"),
+    *(
+        Unproven(f"the DHCP back end {name}", ("network", "dhcp", "backend"), _backend(name))
+        for name, each in DHCP_BACKENDS.items()
+        if each.served and not each.proven
     ),
-    Unproven("DHCP back ends openwrt and kea", ("network", "dhcp", "backend"), _backend("openwrt", "kea")),
-    Unproven("GPU fractions with KAI", ("sharing", "mode"), _fractions),
 )
 """In the order of the docs."""
 

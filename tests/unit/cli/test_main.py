@@ -45,6 +45,14 @@ def test_questions_are_answered_with_0(argv: list[str], capsys: pytest.CaptureFi
     assert capsys.readouterr().out
 
 
+def test_a_valid_inventory_is_told_what_no_role_serves_yet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["validate", "h100-kai-fractions"]) == 0
+    said = capsys.readouterr()
+    assert "is valid" in said.out
+    assert "no role serves this yet (gpu_sharing)" in said.err
+    assert "error" not in said.err
+
+
 @pytest.mark.parametrize(
     ("problem", "code"),
     [

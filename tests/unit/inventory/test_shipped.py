@@ -86,9 +86,10 @@ def test_the_homelab_is_the_one_of_the_facts() -> None:
     assert nodes["vm-1"].driver is None
 
 
-def test_fractions_are_unproven_and_replace_the_sharing_of_the_pair() -> None:
+def test_fractions_are_unserved_and_replace_the_sharing_of_the_pair() -> None:
     inventory = load(ROOT / "inventories" / "h100-kai-fractions.yaml", environ={})
-    assert [each.code for each in unproven(inventory)] == ["UNPROVEN"]
+    assert unproven(inventory) == []
+    assert "gpu_sharing" in {each.role for each in unserved(inventory)}
     assert inventory.sharing is not None
     assert (inventory.sharing.mode, inventory.sharing.version, inventory.sharing.cards) == (
         "kai_fractions",

@@ -5,7 +5,7 @@ import importlib.util
 
 import pytest
 
-from provision.inventory import unserved
+from provision.inventory import unproven, unserved
 
 from .conftest import SITE, Loads
 
@@ -55,6 +55,7 @@ def test_an_option_that_nothing_reads_is_named_with_its_place(
     assert [(words in summary, f"({role})" in summary, line in text) for summary, text in shown] == [
         (True, True, True)
     ], shown
+    assert unproven(inventory) == []
 
 
 @pytest.mark.parametrize("role", sorted({each[2] for each in OPTIONS}))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from provision.api.answers import Answers
 from provision.engine.session import AwayError, Session
-from provision.engine.world import Options, Verification
+from provision.engine.world import Options, Verification, World
 from provision.inventory import Inventory
-from provision.values.diagnostics import Diagnostic
-from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
+from provision.verify.model import CheckOutcome, CheckResult, Silence, VerifyReport
+
+
+def verified(world: World, targets: Collection[str]) -> frozenset[str]:
+    """Return the systems that are verified: of targets (all if none), but of nothing that is not managed."""
+    return frozenset(
+        name
+        for name, spec in world.systems.items()
+        if world.inventory.manages(spec.subject) and (not targets or spec.subject in targets)
+    )
 
 
 def shipped_checks(
@@ -40,12 +48,14 @@ def excused(session: Session) -> frozenset[str]:
     )
 
 
-def silent(session: Session) -> tuple[Diagnostic, ...]:
-    """Return why systems gave no answers at all; one that is away as others say is none of them."""
-    errors = (system.error for system in session.systems.values())
+def silent(session: Session, inventory: Inventory) -> tuple[Silence, ...]:
+    """Return why managed systems gave no answers at all; one that is away as others say is none of them."""
+    errors = (system.error for system in session.systems.values() if inventory.manages(system.spec.subject))
     return tuple(
         dict.fromkeys(
-            each.diagnostics[0] for each in errors if each is not None and not isinstance(each, AwayError)
+            Silence(each.diagnostics[0], each.exit_code)
+            for each in errors
+            if each is not None and not isinstance(each, AwayError)
         )
     )
 

@@ -62,7 +62,7 @@ def checks_masked(report: VerifyReport, mask: Mask) -> VerifyReport:
     return replace(
         report,
         checks=tuple(replace(each, message=mask(each.message)) for each in report.checks),
-        silent=_diagnostics(report.silent, mask),
+        silent=tuple(each.masked(mask) for each in report.silent),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
+from provision.api.checks import verified
 from provision.engine.expand import VERIFY
 from provision.engine.model import Step
 from provision.engine.world import Options, World
@@ -72,9 +73,8 @@ def check_verify(world: World, options: Options) -> None:
         for each in unserved(inventory)
         if VERIFY in each.steps and each.concerns(options.targets, (VERIFY,))
     ]
-    _refuse(
-        [*ways, *_skips(inventory), *unopenable(inventory, _connections(world, _verified(world, options)))]
-    )
+    parts = _connections(world, verified(world, options.targets))
+    _refuse([*ways, *_skips(inventory), *unopenable(inventory, parts)])
 
 
 def _skips(inventory: Inventory) -> list[Diagnostic]:
@@ -112,16 +112,10 @@ def _of_steps(world: World, options: Options, steps: Iterable[Step]) -> set[str]
     found: set[str] = set()
     for step in steps:
         if step.id.role == VERIFY:
-            found |= _verified(world, options)
+            found |= verified(world, options.targets)
         else:
             found |= set(world.roles[step.id.role].questions(world.inventory, step.subject))
     return found
-
-
-def _verified(world: World, options: Options) -> set[str]:
-    return {
-        name for name, spec in world.systems.items() if not options.targets or spec.subject in options.targets
-    }
 
 
 def _connections(world: World, systems: Iterable[str]) -> Iterator[Part]:

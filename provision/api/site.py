@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.api.answers import Answers
-from provision.api.checks import excused, shipped_checks, silent, verification
+from provision.api.checks import excused, shipped_checks, silent, verification, verified
 from provision.api.events import check_event, guarded, is_worth_asking, plan_code, plan_events
 from provision.api.masking import checks_masked, explained_masked, plan_masked, run_masked
 from provision.api.memory import Memory
@@ -28,7 +28,7 @@ from provision.engine.explain import Explained, explained
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal, usually
 from provision.engine.model import Plan, RunReport, Step, StepId
-from provision.engine.observe import observe
+from provision.engine.observe import Questions, observe
 from provision.engine.plan import Planner
 from provision.engine.run import Ask, Run
 from provision.engine.run_identity import new_run_id, who
@@ -391,22 +391,21 @@ class Site:
         check_verify(self.world, options)
         answers = Answers(self.session, cancel)
         remembered = self._memory.recall(verify=True)
-        wanted = {
-            name: ()
-            for name, system in self.session.systems.items()
-            if system.snapshot is None and (not options.targets or system.spec.subject in options.targets)
-        }
-        observe(self.session, wanted, remembered, cancel)
+        questions = Questions()
+        known = self.session.snapshots()
+        questions.add({name: () for name in verified(self.world, options.targets) if name not in known})
+        questions.close_over(self.session)
+        observe(self.session, questions.by_system, remembered, cancel)
 
         def tell(result: CheckResult) -> None:
             emit(check_event(run, result))
 
-        unheard = tuple(each.masked(self.redactor.text) for each in silent(self.session))
+        unheard = tuple(each.masked(self.redactor.text) for each in silent(self.session, self.inventory))
         report = replace(self._checks(answers, options, tell), silent=unheard)
         if cancel.leaving:
             raise Interrupted
-        for diagnostic in report.silent:
-            emit(Problem(run=run, diagnostic=diagnostic.as_json()))
+        for each in report.silent:
+            emit(Problem(run=run, diagnostic=each.diagnostic.as_json()))
         self._remember(options, answers.asked)
         counts = {str(each): report.count(each) for each in CheckOutcome}
         code = report.exit_code(strict=self._is_strict(options))

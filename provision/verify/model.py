@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from provision.values.diagnostics import Diagnostic
-from provision.values.outcomes import ExitCode
+from provision.values.outcomes import ExitCode, worst
 
 
 class CheckOutcome(StrEnum):
@@ -39,27 +40,38 @@ class CheckResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Silence:
+    """Why a system gave no answers at all, and the exit code of that (1; 4 for an unknown host key)."""
+
+    diagnostic: Diagnostic
+    exit_code: ExitCode = ExitCode.ERROR
+
+    def masked(self, mask: Callable[[str], str]) -> Silence:
+        """Return it with secrets masked."""
+        return replace(self, diagnostic=self.diagnostic.masked(mask))
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """All checks of one verification, and the systems that gave no answers at all."""
 
     checks: tuple[CheckResult, ...]
     seconds: float = 0.0
-    silent: tuple[Diagnostic, ...] = ()
+    silent: tuple[Silence, ...] = ()
 
     def count(self, outcome: CheckOutcome) -> int:
         """Return how many checks had an outcome."""
         return sum(each.outcome is outcome for each in self.checks)
 
     def exit_code(self, *, strict: bool) -> ExitCode:
-        """Return 1 for a silent system, 3 for a failed check, with `strict` 7 for one that cannot tell.
+        """Return the worst: what a system is silent for, 3 for a failed check, with `strict` 7 for doubt.
 
         A run without a single check proves nothing: with `strict` it cannot tell either.
         """
-        if self.silent:
-            return ExitCode.ERROR
+        codes = [each.exit_code for each in self.silent]
         if self.count(CheckOutcome.FAILED):
-            return ExitCode.VERIFY_FAILED
+            codes.append(ExitCode.VERIFY_FAILED)
         unsure = any(each.outcome is CheckOutcome.CANNOT_TELL and not each.excused for each in self.checks)
         if strict and (unsure or not self.checks):
-            return ExitCode.CANNOT_TELL
-        return ExitCode.DONE
+            codes.append(ExitCode.CANNOT_TELL)
+        return worst(codes)

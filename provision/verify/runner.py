@@ -41,12 +41,8 @@ def subjects(inventory: Inventory, targets: Collection[str] = ()) -> dict[str, t
         "gpu_vm": "nodes.gpu",
         "node": "nodes",
     }
-    managed = {
-        **{name: each.manage for name, each in inventory.hypervisors.items()},
-        **{name: each.manage for name, each in inventory.nodes.items()},
-    }
     names = {
-        kind: tuple(each.name for each in select(inventory, what) if managed[each.name])
+        kind: tuple(each.name for each in select(inventory, what) if inventory.manages(each.name))
         for kind, what in chosen.items()
     }
     names["gpu_vm"] = tuple(each for each in names["gpu_vm"] if each in names["vm"])

@@ -126,6 +126,11 @@ class Inventory(Model):
         """Return a node's hypervisor; None for bare metal."""
         return None if node.hypervisor is None else self.hypervisors[node.hypervisor]
 
+    def manages(self, subject: str) -> bool:
+        """Whether a hypervisor or node may be touched; so may what is neither, like the router."""
+        item: Hypervisor | Node | None = self.hypervisors.get(subject) or self.nodes.get(subject)
+        return item is None or item.manage
+
     def vars_of(self, subject: str) -> dict[str, object]:
         """Return the template values of a hypervisor or node, its own over the inventory's."""
         item: Hypervisor | Node | None = self.hypervisors.get(subject) or self.nodes.get(subject)

@@ -16,6 +16,7 @@ from provision.values.outcomes import ExitCode
 if TYPE_CHECKING:
     from provision.inventory import Inventory
     from provision.lab.settings import LabSettings
+    from provision.lab.site import Status
 
 INSIDE = "PROVISION_INSIDE_LAB"
 """Set, to the lab's name, for the process that was started inside a lab: entering happens once."""
@@ -56,8 +57,12 @@ def lab_settings(inventory: Inventory) -> LabSettings:
 
 
 @contextmanager
-def lab_errors(name: str) -> Iterator[None]:
+def lab_errors(name: str, inventory: str) -> Iterator[None]:
     """Turn what the lab says into a diagnostic; it needs root for nearly everything.
+
+    Args:
+        name: the lab's.
+        inventory: what the user typed, for the commands of remedies.
 
     Raises:
         ProvisionError: the lab cannot do it.
@@ -71,23 +76,62 @@ def lab_errors(name: str) -> Iterator[None]:
         yield
     except LabError as problem:
         first, *rest = str(problem).splitlines() or [""]
-        raise ProvisionError(Diagnostic("LAB_FAILED", first, name, evidence=tuple(rest))) from problem
+        remedy = problem.remedy.replace("INVENTORY", inventory)
+        raise ProvisionError(
+            Diagnostic("LAB_FAILED", first, name, evidence=tuple(rest), remedy=remedy)
+        ) from problem
 
 
-def enter(settings: LabSettings, name: str, argv: Sequence[str], *, start: bool) -> NoReturn:
-    """Replace this process by the same command inside the lab."""
+def start(inventory: Inventory) -> None:
+    """Start the lab of an inventory, as far as it does not run.
+
+    Raises:
+        LabError: it does not come up; the consoles that this shows are masked of secrets that are at hand.
+    """
+    from provision.inventory import open_at_hand  # noqa: PLC0415 - keep --help fast
     from provision.lab import site  # noqa: PLC0415 - keep --help fast
 
-    if not site.status(settings.name).up:
-        if not start:
-            summary = f"the lab of {name} is not up"
+    open_at_hand(inventory)
+    site.up(lab_settings(inventory), say)
+
+
+def enter(inventory: Inventory, name: str, argv: Sequence[str], *, may_start: bool) -> NoReturn:
+    """Replace this process by the same command inside the lab.
+
+    Args:
+        inventory: whose lab.
+        name: what the user typed for it.
+        argv: arguments of the command.
+        may_start: start a lab that is not up, rather than say so.
+
+    Raises:
+        LabError: the lab is another one than the inventory's, or does not come up.
+        ProvisionError: it is not up.
+    """
+    from provision.lab import site  # noqa: PLC0415 - keep --help fast
+
+    settings = lab_settings(inventory)
+    site.refuse_other(settings)
+    found = site.status(settings.name)
+    if not found.up:
+        if not may_start:
+            summary, remedy = f"the lab of {name} is not up", f"provision lab up {name}"
             raise ProvisionError(
-                Diagnostic("LAB_NOT_UP", summary, settings.name, remedy=f"provision lab up {name}")
+                Diagnostic("LAB_NOT_UP", summary, settings.name, evidence=_missing(found), remedy=remedy)
             )
-        site.up(settings, say)
+        start(inventory)
     os.environ[INSIDE] = str(settings.folder)
     # -P: what lies in the user's folder is not imported.
     site.enter(settings.name, [sys.executable, "-P", "-m", "provision.cli.main", *argv])
+
+
+def _missing(lab: Status) -> tuple[str, ...]:
+    """Return what of a lab does not serve, in words."""
+    return tuple(
+        f"{part.kind} {part.name} is {part.state}: {part.detail}".removesuffix(": ")
+        for part in lab.parts
+        if part.state not in {"up", "off"}
+    )
 
 
 def say(line: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from provision.cli.lab_network import lab_errors, lab_settings, say
+from provision.cli.lab_network import lab_errors, lab_settings, say, start
 from provision.cli.names import complete_inventory
 from provision.cli.sites import read
 from provision.cli.state import Debug, out, state
@@ -44,19 +44,18 @@ def up(inventory: LabInventory = DEFAULT, debug: Debug = False) -> int:  # noqa:
 
     The first time, images are made, which takes minutes.
     """
-    settings = lab_settings(read(inventory))
-    with lab_errors(settings.name):
-        from provision.lab import site  # noqa: PLC0415 - keep --help fast
-
-        site.up(settings, say)
-    out().print(f"lab {settings.name} is up; next: provision apply {inventory}", soft_wrap=True)
+    declared = read(inventory)
+    name = lab_settings(declared).name
+    with lab_errors(name, inventory):
+        start(declared)
+    out().print(f"lab {name} is up; next: provision apply {inventory}", soft_wrap=True)
     return 0
 
 
 def down(inventory: LabInventory = DEFAULT, debug: Debug = False) -> int:  # noqa: ARG001 - its callback does the work
     """Remove every process, namespace, mount and file of the lab. Images stay in the cache."""
     name = lab_settings(read(inventory)).name
-    with lab_errors(name):
+    with lab_errors(name, inventory):
         from provision.lab import site  # noqa: PLC0415 - keep --help fast
 
         was = site.down(name, say)
@@ -68,11 +67,11 @@ def status(inventory: LabInventory = DEFAULT, debug: Debug = False) -> int:  # n
     """Show what runs and where its logs are. Exit 1 when the lab is not up."""
     settings = lab_settings(read(inventory))
     name = settings.name
-    with lab_errors(name):
+    with lab_errors(name, inventory):
         from provision.lab import site  # noqa: PLC0415 - keep --help fast
         from provision.lab.settings import namespace  # noqa: PLC0415 - keep --help fast
 
-        found = site.status(name)
+        found, others = site.status(name), site.differences(settings)
     from provision.report.style import printable  # noqa: PLC0415 - keep --help fast
 
     driver = f", driver {found.driver}" if found.driver else ""
@@ -87,7 +86,12 @@ def status(inventory: LabInventory = DEFAULT, debug: Debug = False) -> int:  # n
     if found.parts:
         out().print(f"  {'network':<10}  ip netns exec {namespace(settings.folder)} COMMAND", soft_wrap=True)
         out().print(f"  {'files':<10}  {settings.folder}", soft_wrap=True)
-    if not found.up:
+    if others:
+        out().print(f"it was started with other settings than the inventory's: {others}", soft_wrap=True)
+        out().print(f"next: provision lab down {inventory}", soft_wrap=True)
+    elif not found.up:
+        if found.parts and all(part.state in {"up", "off"} for part in found.parts):
+            out().print("all of it runs, and `lab up` has not seen all of it serve", soft_wrap=True)
         out().print(f"next: provision lab up {inventory}", soft_wrap=True)
     return int(ExitCode.DONE if found.up else ExitCode.ERROR)
 
@@ -109,7 +113,7 @@ def console(
 
     declared = read(inventory)
     name = lab_settings(declared).name
-    with lab_errors(name):
+    with lab_errors(name, inventory):
         from provision.lab import site  # noqa: PLC0415 - keep --help fast
 
         file = site.console(name, node)

@@ -59,8 +59,8 @@ def settle(context: typer.Context, name: str, *, start_lab: bool = False) -> Inv
         return inventory
     settings = lab_settings(inventory)
     if os.environ.get(INSIDE) != str(settings.folder):
-        with lab_errors(settings.name):
-            enter(settings, name, state(context).argv, start=start_lab)
+        with lab_errors(settings.name, name):
+            enter(inventory, name, state(context).argv, may_start=start_lab)
     return load(find_inventory(name), overlays=[settings.overlay])
 
 

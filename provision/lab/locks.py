@@ -31,7 +31,8 @@ def exclusive(
         waiting()
         fd = take((file,), timeout)
     if fd is None:
-        raise LabError(f"{file} is held by another process since {timeout:.0f} s")
+        summary = f"{file} is held by another process since {timeout:.0f} s"
+        raise LabError(summary, f"fuser {file} names it")
     try:
         yield
     finally:

@@ -52,8 +52,9 @@ def install(packages: tuple[str, ...], progress: Callable[[str], None]) -> None:
     if not packages:
         return
     words = " ".join(packages)
+    by_hand = f"install by hand: {words}"
     if shutil.which("apt-get") is None:
-        raise LabError(f"the lab needs these Debian packages, and this machine has no apt: {words}")
+        raise LabError("the lab needs Debian packages, and this machine has no apt", by_hand)
     progress(f"installing Debian packages: {words}")
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_MODE": "l"}
     apt = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]
@@ -61,7 +62,7 @@ def install(packages: tuple[str, ...], progress: Callable[[str], None]) -> None:
         done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             tail = "\n".join((done.stdout + done.stderr).splitlines()[-8:])
-            raise LabError(f"{' '.join(argv[:1] + argv[6:])} failed; install by hand: {words}\n{tail}")
+            raise LabError(f"{' '.join(argv[:1] + argv[6:])} failed\n{tail}", by_hand)
 
 
 def _present(proof: str) -> bool:

@@ -50,7 +50,8 @@ def load(folder: Path) -> Record:
         images = Images(Path(data["rootfs"]), Path(data["vm"]) if data["vm"] else None, served)
         return Record(LabSettings(**given), images, tuple(data["accelerator"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LabError(f"{folder}: no lab ({type(error).__name__})") from error
+        summary = f"{folder}: no lab ({type(error).__name__})"
+        raise LabError(summary, "provision lab down INVENTORY removes what is there of it") from error
 
 
 def overlay(record: Record, *, api_fingerprint: str, token_id: str, host_keys: dict[str, str]) -> str:

@@ -22,7 +22,16 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 
 
 class LabError(Exception):
-    """The lab cannot do what was asked; the text says why and what to do."""
+    """The lab cannot do what was asked.
+
+    Args:
+        text: why, with what was seen in further lines.
+        remedy: what to do next, in words that call the lab's inventory `INVENTORY`; may be empty.
+    """
+
+    def __init__(self, text: str, remedy: str = "") -> None:
+        super().__init__(text)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)

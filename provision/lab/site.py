@@ -55,6 +55,10 @@ _CONTAINER_DEADLINE = 300.0
 _DAEMON_DEADLINE = 300.0
 _TELL = 15.0
 _TAIL = 25
+_TRY_AGAIN = (
+    "provision lab up INVENTORY starts what ended, and waits again; "
+    "after provision lab down INVENTORY it begins anew"
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -124,12 +128,8 @@ def _known(settings: LabSettings) -> Record | None:
     """Return the lab's record, with the images that it began with, as long as they are there."""
     if not (settings.folder / record.FILE).exists():
         return None
+    refuse_other(settings)
     known = record.load(settings.folder)
-    if known.settings != settings:
-        other = _differences(settings, known.settings)
-        raise LabError(
-            f"lab {settings.name} is there with other settings ({other}): 'provision lab down' first"
-        )
     if not images.use(known.images):
         return None
     return replace(known, accelerator=_accelerator(known.images))
@@ -145,10 +145,26 @@ def _new(settings: LabSettings, progress: Progress) -> Record:
     return lab
 
 
-def _differences(one: LabSettings, other: LabSettings) -> str:
-    """Return what differs, in words."""
-    names = [each.name for each in fields(one) if getattr(one, each.name) != getattr(other, each.name)]
-    return ", ".join(names).replace("_", " ")
+def refuse_other(settings: LabSettings) -> None:
+    """Refuse a lab that is there with other settings than these.
+
+    Raises:
+        LabError: it says in which they differ.
+    """
+    if others := differences(settings):
+        summary = f"lab {settings.name} is there with other settings ({others})"
+        raise LabError(summary, "provision lab down INVENTORY, then run this again")
+
+
+def differences(settings: LabSettings) -> str:
+    """Return, in words, which settings a lab that is there has otherwise; nothing where there is none."""
+    try:
+        known = record.load(settings.folder).settings
+    except LabError:
+        return ""
+    names = (each.name for each in fields(settings))
+    others = [each for each in names if getattr(settings, each) != getattr(known, each)]
+    return ", ".join(others).replace("_", " ")
 
 
 def images_in_use() -> frozenset[Path]:
@@ -187,6 +203,9 @@ def _start(lab: Record, progress: Progress) -> Path:
     fingerprint = keys.ensure_certificate(folder / "keys", settings)
     gate = router.container(settings, lab.images.rootfs)
     head = _hypervisor(lab)
+    if None in (gate.pid(), head.pid(), processes.read_pid(folder / "daemon.pid")):
+        # It tells that all of the lab serves: nobody goes in by that of a former boot.
+        settings.overlay.unlink(missing_ok=True)
     try:
         if gate.pid() is None:
             progress("starting the router")
@@ -208,7 +227,7 @@ def _start(lab: Record, progress: Progress) -> Path:
         ):
             _await(machine, what, answers, progress)
     except GuestError as error:
-        raise LabError(str(error)) from error
+        raise LabError(str(error), _TRY_AGAIN) from error
     text = record.overlay(lab, api_fingerprint=fingerprint, token_id=TOKEN_ID, host_keys=pins)
     write_whole(settings.overlay, text, 0o644)
     return settings.overlay
@@ -271,7 +290,7 @@ def _start_daemon(settings: LabSettings, progress: Progress) -> None:
                 f"\n{file}:\n{_end(file)}" for file in (folder / "daemon.out", folder / "daemon.log")
             )
             how = "ended" if ended else f"did not listen in {_DAEMON_DEADLINE:.0f} s"
-            raise LabError(f"the lab's API {how}{said}")
+            raise LabError(f"the lab's API {how}{said}", _TRY_AGAIN)
         time.sleep(0.1)
 
 
@@ -295,7 +314,8 @@ def _await(machine: Container | Machine, what: str, answers: Callable[[], bool],
             progress(f"waiting for {what}")
         if ended or waited > timeout:
             how = "its machine ended" if ended else f"no answer in {timeout:.0f} s{said}"
-            raise LabError(f"{what}: {how}; {machine.console} ends with\n{_end(machine.console)}")
+            summary = f"{what}: {how}; {machine.console} ends with\n{_end(machine.console)}"
+            raise LabError(summary, _TRY_AGAIN)
         time.sleep(0.1)
 
 
@@ -338,7 +358,8 @@ def down(name: str, progress: Progress = lambda _: None) -> bool:
         left = leftovers(name)
         _lock(name).unlink(missing_ok=True)
     if left:
-        raise LabError(f"lab {name}: still there: {', '.join(left)}")
+        remedy = "end what of yours uses it, then provision lab down INVENTORY"
+        raise LabError(f"lab {name}: still there: {', '.join(left)}", remedy)
     return was
 
 
@@ -399,9 +420,9 @@ def console(name: str, node: str) -> Path:
     folder = lab_folder(name) / "console"
     known = sorted(file.stem for file in folder.glob("*.log"))
     if not known:
-        raise LabError(f"lab {name} has no consoles: it is not up ('provision lab up' starts it)")
+        raise LabError(f"lab {name} has no consoles: it is not up", "provision lab up INVENTORY")
     if node not in known:
-        raise LabError(f"lab {name} has no console of {node!r}; there are: {', '.join(known)}")
+        raise LabError(f"lab {name} has no console of {node!r}", f"there are {', '.join(known)}")
     return folder / f"{node}.log"
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,9 +11,11 @@ from provision.cli import main, runs
 from provision.cli.lab_network import INSIDE, lab_settings
 from provision.cli.names import find_inventory
 from provision.inventory import Inventory, load
-from provision.lab import site
+from provision.lab import record, site
+from provision.lab.images import Images
+from provision.lab.record import Record
 from provision.lab.settings import LabError, LabSettings
-from provision.lab.site import Status
+from provision.lab.site import Part, Status
 
 
 class Entered(Exception):  # noqa: N818 - what happened, no error
@@ -27,6 +30,7 @@ class FakeLab:
         self.entered: list[str] = []
         self.ups = 0
         self.broken = ""
+        self.parts: tuple[Part, ...] = ()
         monkeypatch.setenv("PROVISION_LAB_DIR", str(folder))
         monkeypatch.delenv(INSIDE, raising=False)
         monkeypatch.setattr("os.geteuid", lambda: 0)
@@ -34,11 +38,11 @@ class FakeLab:
             monkeypatch.setattr(site, name, getattr(self, name))
 
     def status(self, name: str) -> Status:
-        return Status(name, "qemu", self.is_up, ())
+        return Status(name, "qemu", self.is_up, self.parts)
 
     def up(self, settings: LabSettings, progress: Any) -> None:
         if self.broken:
-            raise LabError(self.broken)
+            raise LabError(self.broken, "provision lab up INVENTORY")
         progress(f"starting {settings.name}")
         self.ups += 1
         self.is_up = True
@@ -59,6 +63,20 @@ class FakeLab:
 def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeLab:
     monkeypatch.setenv(INSIDE, "")  # so that what the code sets is taken back afterwards
     return FakeLab(monkeypatch, tmp_path, up=False)
+
+
+SECRET = "hunter2-and-more"
+
+
+@pytest.fixture
+def with_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The lab's inventory, with a secret."""
+    monkeypatch.setenv("PROVISION_TEST_SECRET", SECRET)
+    given = "{ kind: file, path: /etc/mine, secret: !secret { env: PROVISION_TEST_SECRET } }"
+    text = find_inventory("lab").read_text()
+    file = tmp_path / "lab.yaml"
+    file.write_text(text.replace("host_resources:\n", f"host_resources:\n      - {given}\n", 1))
+    return file
 
 
 def test_the_lab_is_made_from_the_inventory() -> None:
@@ -98,6 +116,43 @@ def test_other_commands_do_not_start_it(verb: str, lab: FakeLab, capsys: pytest.
     assert "next: provision lab up lab" in capsys.readouterr().err
 
 
+def test_what_of_a_lab_does_not_serve_is_named(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.parts = (
+        Part("daemon", "api", "down", None, ""),
+        Part("router", "router", "starting", 7, "SSH does not answer"),
+        Part("hypervisor", "pve", "up", 8, ""),
+        Part("guest", "vm-1", "off", None, "VM 101"),
+    )
+    assert main.main(["plan", "lab"]) == 1
+    err = capsys.readouterr().err
+    assert [line for line in err.splitlines() if "|" in line] == [
+        "  | daemon api is down",
+        "  | router router is starting: SSH does not answer",
+    ]
+    assert "next: provision lab up lab" in err
+
+
+@pytest.mark.parametrize("command", [["apply", "lab", "--yes"], ["plan", "lab"]])
+def test_a_lab_that_was_started_with_other_settings_is_not_entered(
+    lab: FakeLab, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.is_up = True
+    declared = lab_settings(load(find_inventory("lab")))
+    declared.folder.mkdir()
+    images = Images(Path("/rootfs"), None, ())
+    record.save(Record(replace(declared, cards=()), images, ()))
+    assert main.main(command) == 1
+    assert not lab.entered
+    err = capsys.readouterr().err
+    assert "lab lab is there with other settings (cards)" in err
+    assert "next: provision lab down lab, then run this again" in err
+    assert main.main(["lab", "status", "lab"]) == 0
+    assert capsys.readouterr().out.endswith("inventory's: cards\nnext: provision lab down lab\n")
+    record.save(Record(declared, images, ()))
+    main.main(command)
+    assert lab.entered
+
+
 def test_inside_the_lab_its_own_file_is_laid_over(
     lab: FakeLab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -125,14 +180,16 @@ def test_without_root_it_says_so(
     assert "LAB_NEEDS_ROOT" in capsys.readouterr().err
 
 
-def test_a_lab_that_does_not_start_shows_its_console(
-    lab: FakeLab, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", [["lab", "up"], ["apply", "--yes"]])
+def test_a_lab_that_does_not_start_shows_its_console_without_the_inventorys_secrets(
+    lab: FakeLab, command: list[str], with_secret: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lab.broken = "198.18.0.5 did not answer\nkernel panic"
-    assert main.main(["lab", "up"]) == 1
+    lab.broken = f"198.18.0.5 did not answer\nkernel panic at {SECRET}"
+    assert main.main([*command, str(with_secret)]) == 1
     err = capsys.readouterr().err
     assert "LAB_FAILED" in err
-    assert "| kernel panic" in err
+    assert "| kernel panic at ***" in err
+    assert f"next: provision lab up {with_secret}" in " ".join(err.split())
 
 
 def test_the_lab_is_told_up_and_down(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,21 +212,17 @@ def test_an_inventory_without_a_lab_has_none(lab: FakeLab, capsys: pytest.Captur
 
 
 def test_a_console_shows_its_last_lines_without_the_inventorys_secrets(
-    lab: FakeLab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lab: FakeLab,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    with_secret: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     del lab
     screen = tmp_path / "vm-1.log"
-    screen.write_bytes(b"before\r\nbooting\r\nits password is hunter2-and-more\r\n")
+    screen.write_text(f"before\r\nbooting\r\nits password is {SECRET}\r\n")
     monkeypatch.setattr(site, "console", lambda _name, _node: screen)
-    monkeypatch.setenv("PROVISION_TEST_SECRET", "hunter2-and-more")
-    file = tmp_path / "lab.yaml"
-    given = "{ kind: file, path: /etc/mine, secret: !secret { env: PROVISION_TEST_SECRET } }"
-    file.write_text(
-        find_inventory("lab")
-        .read_text()
-        .replace("host_resources:\n", f"host_resources:\n      - {given}\n", 1)
-    )
-    assert main.main(["lab", "console", "vm-1", str(file), "--lines", "2"]) == 0
+    assert main.main(["lab", "console", "vm-1", str(with_secret), "--lines", "2"]) == 0
     assert capsys.readouterr().out == "booting\nits password is ***\n"
 
 

@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+BEGAN = time.monotonic()
+AIM = 10.0
+"""Seconds that all unit tests may take."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell who adds a slow test: no test fails for it, since a busy machine is slow, too."""
+    if time.monotonic() - BEGAN > AIM and not terminalreporter.config.option.markexpr:
+        terminalreporter.write_line(slowest(terminalreporter.stats), yellow=True)
+
+
+def slowest(reports: Mapping[str, Sequence[object]]) -> str:
+    """Return the text that names the five slowest tests."""
+    seconds: dict[str, float] = {}
+    for each in itertools.chain.from_iterable(reports.values()):
+        if isinstance(each, pytest.TestReport):  # one of setup, call or teardown
+            seconds[each.nodeid] = seconds.get(each.nodeid, 0.0) + each.duration
+    first = sorted(seconds, key=seconds.__getitem__, reverse=True)[:5]
+    tests = "".join(f"\n  {seconds[name]:.1f} s  {name}" for name in first)
+    return f"the unit tests took longer than {AIM:.0f} s; the slowest are{tests}"
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,11 @@
-"""The summary of the end-to-end tests: stages in their order, whatever order their reports came in."""
+"""What summaries of tests tell: stages in their order, whatever order their reports came in; slow tests."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.e2e.conftest import chosen, stages
+from tests.unit.conftest import slowest
 
 
 def report(file: str, name: str, when: str, start: float, outcome: str = "passed") -> pytest.TestReport:
@@ -38,3 +39,11 @@ def test_the_story_comes_first_and_short_stages_are_told_too() -> None:
         "      2.5 s  other",
     ]
     assert chosen(reports) == ["PROVISION_TEST_SEED=42"]
+
+
+def test_the_five_slowest_tests_are_named_with_all_that_they_took() -> None:
+    reports = [report("test_a.py", f"test_{number}", "call", 0) for number in range(6)]
+    reports += [report("test_a.py", "test_5", "setup", 0), report("test_a.py", "test_5", "teardown", 0)]
+    told = slowest({"passed": reports[:6], "": reports[6:], "deselected": [object()]})
+    assert "the slowest are\n  7.5 s  tests/e2e/test_a.py::test_5\n" in told
+    assert told.count("  2.5 s  tests/e2e/test_a.py") == 4

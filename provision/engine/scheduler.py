@@ -108,7 +108,7 @@ class Scheduler:
             self._last_words()
             self._leave()
             return True
-        cut = any(step not in self.endings for step in self.works)
+        cut = bool(self.unsettled) or any(step not in self.endings for step in self.works)
         self._leave()
         return cut or any(each.exit_code is ExitCode.INTERRUPTED for each in self.endings.values())
 

@@ -10,6 +10,7 @@ from provision.engine.observe import observe
 from provision.engine.session import Session
 from provision.roles.contracts import SystemSpec
 from provision.values.cancel import Cancel, Interrupted
+from provision.values.effects import Consent, EffectClass
 from provision.values.events import ChangeMade, Problem
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, here, on_own, own
 
@@ -73,6 +74,29 @@ def test_a_drained_run_ends_what_runs_and_begins_nothing_new(tmp_path: Path) -> 
     assert site.outcomes(report) == {"n1: r1": "changed", "n1: r2": "blocked"}
     assert site.hosts["n1/ssh"].values == {"a": "1"}
     assert site.apply().exit_code == 0
+
+
+def test_a_run_that_is_interrupted_before_its_last_reboot_says_so(tmp_path: Path) -> None:
+    item = Item("n1/ssh", "a", "1", boots=EffectClass.REBOOT_NODE)
+    site = FakeSite(
+        [FakeRole("r", lambda _: [item], on_own())],
+        policy={EffectClass.REBOOT_NODE: Consent.ALLOW},
+        state=tmp_path,
+    )
+    cancel = Cancel()
+    site.on_set = lambda *_: cancel.drain()
+    report = site.apply(cancel=cancel)
+    assert (report.exit_code, report.interrupted) == (130, True)
+    assert [(str(each.outcome), each.reason) for each in report.steps] == [
+        ("blocked", "interrupted before its reboot")
+    ]
+    found = journal.run(tmp_path / "journal.sqlite", "run-1")
+    assert found is not None
+    assert (found["exit_code"], found["interrupted"]) == (130, True)
+    assert site.hosts["n1/ssh"].reboots == 0
+    site.on_set = None
+    assert site.apply().exit_code == 0
+    assert site.hosts["n1/ssh"].reboots == 1
 
 
 UPID = "UPID:pve:0001:0002:65000000:qmcreate:101:root@pam!t:"

@@ -58,7 +58,8 @@ def adoption(site: Site, name: str, cancel: Cancel) -> Adoption:
 
     Raises:
         UsageError: there is no such VM in the inventory.
-        Permanent: nothing has this number; or another inventory's VM, another node's, or a container has it.
+        Permanent: nothing has this number; or another inventory's VM, another node's, or a container has it;
+            or first contact with it is not finished under a former name.
         ProvisionError: the hypervisor does not answer.
     """
     node, hypervisor = vm_node(site, name)
@@ -137,7 +138,8 @@ def _own_marker(site: Site, node: Node, state: VmState) -> Marker:
     """Return what a VM's marker says, as this node's: nothing yet, its own words, or those of a former name.
 
     Raises:
-        Permanent: the VM is another inventory's, or another node's that is declared, too.
+        Permanent: the VM is another inventory's, or another node's that is declared, too; or first contact
+            with it is not finished under a former name.
     """
     inventory, found = site.inventory, state.marker
     if found is None:
@@ -145,7 +147,23 @@ def _own_marker(site: Site, node: Node, state: VmState) -> Marker:
     former = found.inventory == inventory.name and found.node not in inventory.nodes
     if not former and state.marker_of(inventory.name, node.name) is None:
         raise Permanent(foreign(site, node, state))
+    snippet = names.snippet_file(inventory, found.node)
+    if former and (found.first_key or snippet in state.wanted("cicustom")):
+        # First contact takes the snippet of the node's own name away: this one would stay, with its key.
+        raise Permanent(_unfinished(site, node, found.node))
     return replace(found, node=node.name)
+
+
+def _unfinished(site: Site, node: Node, former: str) -> Diagnostic:
+    return Diagnostic(
+        "FIRST_CONTACT_UNFINISHED",
+        f"first contact with VM {node.vmid} of {node.name}, called {former} then, is not finished",
+        node.name,
+        source=site.inventory.source(("nodes", node.name)),
+        untouched="Nothing was written.",
+        remedy=f"call the node {former} again: provision apply {file_of(site)};"
+        f" then call it {node.name}, and import it",
+    )
 
 
 def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState) -> tuple[Change, ...]:

@@ -10,6 +10,7 @@ from provision.api import Site
 from provision.api.adoption import adopt, adoption
 from provision.cli import main, vms
 from provision.resources.proxmox import marker
+from provision.testing.model_host import ModelFile
 from provision.values.cancel import Cancel
 from provision.values.errors import Permanent, Refused
 from tests.unit.roles_vm.world import INVENTORY, World
@@ -139,6 +140,27 @@ def test_its_vm_is_taken_over_with_its_key_and_nothing_is_made_anew(renamed: Wor
     assert renamed.apply(prune=True).exit_code == 0
     assert renamed.plan().orphans == ()
     assert renamed.pve.vms[101] is born
+
+
+@pytest.mark.parametrize("left", ["first-key", "cicustom"])
+def test_a_first_contact_that_was_cut_off_is_ended_under_the_old_name(renamed: World, left: str) -> None:
+    snippet = "/var/lib/vz/snippets/provision-site-vm-1.yaml"
+    renamed.host.files[snippet] = ModelFile(b"with a private key\n", "0600")
+    config, key = renamed.pve.vms[101].config, renamed.host_key("vm-1")
+    if left == "first-key":
+        config["description"] += f" first-key={KEY}"
+    config["cicustom"] = "vendor=local:snippets/provision-site-vm-1.yaml"
+    with pytest.raises(Permanent, match="FIRST_CONTACT_UNFINISHED"):
+        with_site(renamed, lambda site: adoption(site, "web", Cancel()))
+    with pytest.raises(Permanent, match="FIRST_CONTACT_UNFINISHED") as caught:
+        with_site(renamed, lambda site: adopt(site, "web", key, Cancel()))
+    assert "call the node vm-1 again: provision apply" in caught.value.diagnostics[0].remedy
+    assert writes(renamed) == []
+    renamed.write(INVENTORY)
+    assert renamed.apply().exit_code == 0
+    assert snippet not in renamed.host.files
+    renamed.write(INVENTORY.replace("  vm-1: {", "  web: {"))
+    assert with_site(renamed, lambda site: adopt(site, "web", renamed.host_key("vm-1"), Cancel()))
 
 
 def test_a_number_of_a_node_that_is_declared_too_is_no_renaming(renamed: World) -> None:

@@ -203,13 +203,26 @@ def enable(found: Found, missing: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(connection: ShellConnection, script: str, host: str, cancel: Cancel) -> bytes:
-    """Run a script and return what it printed.
+def run(
+    connection: ShellConnection,
+    script: str,
+    host: str,
+    cancel: Cancel,
+    printed: bytearray | None = None,
+) -> None:
+    """Run a script.
+
+    Args:
+        connection: to the host, as root.
+        script: POSIX shell text.
+        host: for messages.
+        cancel: ends it early.
+        printed: takes what it prints, also of a script that fails later.
 
     Raises:
         Permanent: it failed; the evidence is its last words on the error stream.
     """
-    streams = (bytearray(), bytearray())
+    streams = (bytearray() if printed is None else printed, bytearray())
     code = connection.execute(
         script.encode(), on_output=lambda data, error: streams[error].extend(data), cancel=cancel
     )
@@ -225,10 +238,33 @@ def run(connection: ShellConnection, script: str, host: str, cancel: Cancel) -> 
                 remedy="mend it and run the same command again: it goes on from what is there",
             )
         )
-    return bytes(streams[0])
 
 
-def secret_of(answer: bytes) -> SecretStr | None:
+def run_grant(connection: ShellConnection, script: str, host: str, cancel: Cancel, kept: Path) -> None:
+    """Run the script of `grant`, and write the token's secret if it prints one, even where it fails later.
+
+    Nothing tells the secret a second time: without it, the same command could not go on.
+
+    Args:
+        connection: to the host, as root.
+        script: what `grant` returned.
+        host: for messages.
+        cancel: ends it early.
+        kept: the secret's file.
+
+    Raises:
+        Permanent: it failed.
+    """
+    printed = bytearray()
+    try:
+        run(connection, script, host, cancel, printed)
+    finally:
+        secret = _secret_of(bytes(printed))
+        if secret is not None:
+            _write_secret(kept, secret)
+
+
+def _secret_of(answer: bytes) -> SecretStr | None:
     """Return the token's secret from what `pveum user token add` printed, or None; redactors know it now."""
     try:
         value = json.loads(answer)["value"]
@@ -237,7 +273,7 @@ def secret_of(answer: bytes) -> SecretStr | None:
     return opened(SecretStr(str(value)))
 
 
-def write_secret(path: Path, secret: SecretStr) -> None:
+def _write_secret(path: Path, secret: SecretStr) -> None:
     """Write a secret, readable by its owner only from its first byte."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_whole(path, secret.get_secret_value() + "\n")

@@ -99,9 +99,7 @@ def bootstrap(
     _secret_has_its_place(kept, f"{USER}!{name}", host, there=name in found.tokens, renew=renew)
     _enable(found, choice, connection, host, unasked=enable_content)
     script = library.grant(found, choice, name, renew=renew)
-    secret = library.secret_of(library.run(connection, script, host, cancel))
-    if secret is not None:
-        library.write_secret(kept, secret)
+    library.run_grant(connection, script, host, cancel, kept)
     trusted = Trusted(address, port, *shown, key, name, secret_file)
     write_file(file, first_inventory(name, found, choice, trusted))
     out().print(f"{found.node} ({found.version}) trusts this machine's token {USER}!{name}", soft_wrap=True)

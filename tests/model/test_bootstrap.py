@@ -176,6 +176,7 @@ case "$*" in
 "user token list"*) cat "$FAKE/tokens" 2>/dev/null || { echo 'no such user' >&2; exit 255; } ;;
 "user token add"*) echo '[{"tokenid":"site"}]' >"$FAKE/tokens"
   echo '{"full-tokenid":"provision@pve!site","info":{"privsep":"1"},"value":"SECRET"}' ;;
+*--tokens*) if [ -e "$FAKE/fail-acl" ]; then echo 'no such path' >&2; exit 13; fi ;;
 "role add"*) if [ -e "$FAKE/fail" ]; then echo 'permission denied' >&2; exit 13; fi ;;
 esac
 """.replace("SECRET", SECRET)
@@ -414,6 +415,25 @@ def test_what_fails_on_the_host_is_shown_and_can_be_repeated(
     assert fake.run(*GIVEN) == 0
     assert fake.run(*GIVEN) == 64
     assert "FILE_EXISTS" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [(), ("--renew",)])
+def test_a_token_that_was_made_keeps_its_secret_when_its_rights_fail(
+    argv: tuple[str, ...], fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (fake.folder / "fail-acl").touch()
+    assert fake.run(*GIVEN, *argv) == 1
+    captured = capsys.readouterr()
+    assert "run the same command again" in " ".join(captured.err.split())
+    assert SECRET not in captured.out + captured.err
+    secret = tmp_path / "secret" / "token"
+    assert secret.read_text().strip() == SECRET
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    (fake.folder / "fail-acl").unlink()
+    assert fake.run(*GIVEN, *argv) == 0
+    (host,) = load(tmp_path / "site.yaml").hypervisors.values()
+    assert host.api.token is not None
+    assert host.api.token.open().get_secret_value() == SECRET
 
 
 def test_a_host_without_proxmox_is_left(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:

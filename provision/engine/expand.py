@@ -15,7 +15,6 @@ from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
 VERIFY = "verify"
-RETIRED = "retired"
 _KEYS = frozenset({"role", "verify", "on", "after", "serial", "gate"})
 
 

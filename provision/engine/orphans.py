@@ -115,7 +115,7 @@ class Orphans:
             # As in a removal: what came last goes first.
             resources = [each for work in reversed(theirs) for each in self._found.get(work.step.id, ())]
             debts = _debts(theirs, works, session, destroying=destroying)
-            removal = removal_of(step, resources, session, debts)
+            removal = _removal(step, resources, session, debts)
             unknown = self._unknown(keeper, theirs) if destroying else None
             if unknown is not None:
                 found.append(unknown)
@@ -162,7 +162,7 @@ def _debts(
     ]
 
 
-def removal_of(
+def _removal(
     step: Step, resources: Iterable[Resource], session: Session, debts: Iterable[PlannedChange] = ()
 ) -> Work | None:
     """Return a step without a role that removes what of some resources is there; None without any.

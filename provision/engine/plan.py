@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from provision.engine.consent import Consents, ranked
-from provision.engine.expand import RETIRED, VERIFY, Desired, expand, reversed_steps
+from provision.engine.expand import VERIFY, Desired, expand, reversed_steps
 from provision.engine.graph import ancestors, ordered, predecessors
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepId, StepPlan
 from provision.engine.observe import Questions, observe
-from provision.engine.orphans import Orphans, asked_of, removal_of
+from provision.engine.orphans import Orphans, asked_of
 from provision.engine.session import AwayError, Session
 from provision.engine.work import Expander, Planned, Work, away, comes_by_itself, debt, difference, owed
 from provision.engine.world import Options, World
@@ -68,7 +68,7 @@ class Planner:
         drafts = {work.step.id: self._draft(work) for work in works}
         if self.usage:
             raise UsageError(list(dict.fromkeys(self.usage)))
-        self._ask_missing(each for draft in drafts.values() for each in draft.all())
+        self._ask_missing(each for draft in drafts.values() for each in draft.resources)
         self.orphans.look(self.expander, self.session, self._ask_missing, set(asked_of(works)))
         self.consents = Consents(
             self.world.policy,
@@ -77,9 +77,9 @@ class Planner:
             frozenset(step.subject.name for step in steps),
             everything=self.destroying,
         )
-        removals = self._retired(works, drafts)
+        removals: list[Work] = []
         if self.destroying or self.options.prune:
-            removals += self.orphans.removals(self.session, works, destroying=self.destroying)
+            removals = self.orphans.removals(self.session, works, destroying=self.destroying)
         late: set[StepId] = set()
         while True:  # what is late wants nothing yet, and that may change what others show
             self._unite(works, drafts, late)
@@ -180,10 +180,7 @@ class Planner:
         if work.role is None or self._silence(work.questions) is not None:
             return _Draft()
         try:
-            return _Draft(
-                self.expander.resources(work),
-                () if self.destroying else self.expander.retired(work),
-            )
+            return _Draft(self.expander.resources(work))
         except UsageError as error:
             self.usage.extend(error.diagnostics)
             return _Draft()
@@ -273,23 +270,6 @@ class Planner:
 
     # ------------------------------------------------------------ the whole
 
-    def _retired(self, works: Sequence[Work], drafts: Mapping[StepId, _Draft]) -> list[Work]:
-        by_subject: dict[str, list[Work]] = {}
-        for work in works:
-            if drafts[work.step.id].retired:
-                by_subject.setdefault(work.step.subject.name, []).append(work)
-        found = []
-        for subject, theirs in by_subject.items():
-            resources = [each for work in reversed(theirs) for each in drafts[work.step.id].retired]
-            step = Step(StepId(RETIRED, subject), theirs[0].step.subject)
-            removal = removal_of(step, resources, self.session)
-            if removal is None:
-                continue
-            found.append(removal)
-            first = next(work for work in works if work.step.subject.name == subject)
-            first.step = replace(first.step, needs=first.step.needs | {step.id})
-        return found
-
     def _finished(self, works: Sequence[Work]) -> Planned:
         order = ordered([work.step for work in works])
         by_id = {work.step.id: work for work in works}
@@ -332,9 +312,4 @@ class _Draft:
     """What a role says before other roles were heard."""
 
     resources: tuple[Resource, ...] = ()
-    retired: tuple[Resource, ...] = ()
     problem: Diagnostic | None = None
-
-    def all(self) -> tuple[Resource, ...]:
-        """Return everything that must be looked at."""
-        return (*self.resources, *self.retired)

@@ -90,7 +90,7 @@ class Work:
 
     Args:
         step: what it is.
-        role: its module; None for verify and for the removal of retired things.
+        role: its module; None for verify and for the removal of orphans.
         questions: facts that it needs, by system.
         resources: desired states, once expanded.
         plan: what it would do.
@@ -151,9 +151,7 @@ class Expander:
         """Return all that the step's role may look at."""
         found = {name: self.session.snapshot(name) for name in work.questions}
         snapshots = {name: snapshot for name, snapshot in found.items() if snapshot is not None}
-        return Context(
-            self.world.inventory, work.step.subject, snapshots, self.generated, destroying=self.destroying
-        )
+        return Context(self.world.inventory, work.step.subject, snapshots, self.generated)
 
     def resources(self, work: Work) -> tuple[Resource, ...]:
         """Return the desired states of a step (those that must go, when destroying).
@@ -162,10 +160,6 @@ class Expander:
             ProvisionError: the role cannot tell, with its reason.
         """
         return self._called(work, "retired" if self.destroying else "resources")
-
-    def retired(self, work: Work) -> tuple[Resource, ...]:
-        """Return what must go before anything comes: alternatives that were not chosen."""
-        return self._called(work, "retired") if hasattr(work.role, "retired") else ()
 
     def orphans(self, work: Work) -> tuple[Resource, ...]:
         """Return what a keeper has of a role and nobody declares any more."""

@@ -8,23 +8,27 @@ A role is a module in this package, found by its name, with these members:
     def declared(inventory, subject) -> bool           nothing declared: no step
     def questions(inventory, subject) -> Mapping[str, tuple[Query, ...]]      facts it needs, by system
     def resources(context) -> tuple[Resource, ...]     in the order in which they are brought about
-    def retired(context) -> tuple[Resource, ...]       what destroy removes; alternatives not chosen
+    def retired(context) -> tuple[Resource, ...]       as absent, what destroy removes (optional)
     def keepers(inventory) -> Mapping[Subject, Mapping[str, tuple[Query, ...]]]
         who may hold things that left the inventory, and what to ask for them (optional, with `orphans`)
     def orphans(context) -> tuple[Resource, ...]
         what left the inventory, as absent; `context.subject` is a keeper. Called again once what it
-        named was asked
+        named was asked; raises where a system that answers does not tell what it has (`told`)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from provision.connections.contracts import Endpoint, KeyPair
 from provision.inventory import Inventory, Subject
-from provision.resources.contracts import Resource, Snapshot
+from provision.resources.contracts import CannotTell, Resource, Snapshot
+from provision.values.diagnostics import Diagnostic, Source
+from provision.values.errors import Permanent
+
+T = TypeVar("T")
 
 
 class Generated(Protocol):
@@ -44,19 +48,33 @@ class Context:
         subject: whom the step is about.
         snapshots: answers by system; holds at least what `questions` asked for.
         generated: values made by the engine.
-        destroying: True while all that the role made must go: `retired` then yields everything, not only
-            the alternatives that were not chosen.
     """
 
     inventory: Inventory
     subject: Subject
     snapshots: Mapping[str, Snapshot]
     generated: Generated
-    destroying: bool = False
 
     def seen(self, system: str) -> Snapshot:
         """Return the answers of a system; an empty snapshot when it was not asked."""
         return self.snapshots.get(system, Snapshot(system))
+
+
+def told(answer: T | CannotTell, what: str, subject: str, source: Source | None = None) -> T:
+    """Return an answer that a role cannot do without.
+
+    Args:
+        answer: what a system said, or why it said nothing.
+        what: what cannot be done then, as the user reads it.
+        subject: whose step it is.
+        source: inventory line.
+
+    Raises:
+        Permanent: `CANNOT_TELL`: there is none.
+    """
+    if isinstance(answer, CannotTell):
+        raise Permanent(Diagnostic("CANNOT_TELL", f"{what}: {answer.reason}", subject, source=source))
+    return answer
 
 
 class Role(Protocol):

@@ -18,7 +18,7 @@ from provision.resources.dhcp.routers import ROUTERS
 from provision.resources.host.query_file import FileText
 from provision.resources.proxmox.queries import VmConfig, vm_state
 from provision.roles import macs, names
-from provision.roles.contracts import Context
+from provision.roles.contracts import Context, told
 from provision.values.diagnostics import Source
 
 NEEDS: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
     """Return our reservation as absent; what a person typed stays."""
     inventory = context.inventory
     keeper = router(inventory)
-    if not context.destroying or keeper is None:
+    if keeper is None:
         return ()
     node = inventory.nodes.get(context.subject.name)
     if node is not None:
@@ -86,11 +86,15 @@ def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ..
 
 
 def orphans(context: Context) -> tuple[Resource, ...]:
-    """Return our reservations of hosts for which the inventory wants none any more, as absent."""
+    """Return our reservations of hosts for which the inventory wants none any more, as absent.
+
+    Raises:
+        Permanent: the reservations cannot be listed.
+    """
     inventory = context.inventory
     keeper = router(inventory)
-    if keeper is None:
-        return ()
+    if keeper is None or keeper.system not in context.snapshots:
+        return ()  # the engine tells who is silent
     known = {
         each.managed_hostname or each.name
         for each in inventory.nodes.values()
@@ -98,10 +102,9 @@ def orphans(context: Context) -> tuple[Resource, ...]:
     }
     known |= {each.name for each in inventory.hypervisors.values() if each.reserve_address}
     found = keeper.reservations(context.seen(keeper.system))
-    ours = () if isinstance(found, CannotTell) else found
     return tuple(
         RouterReservation(keeper, each, absent=True)
-        for each in ours
+        for each in told(found, "the router's reservations cannot be listed", context.subject.name)
         if each.name not in known and each.place == keeper.place(each.name)
     )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from provision.facts.host import HostFacts
@@ -77,6 +78,9 @@ class _Site:
     def text(self, text: str, what: str, source: Source | None, more: Mapping[str, object]) -> str:
         return render(text, {**self.values, **more} if more else self.values, what, source)
 
+    def filled(self, declared_one: HostResource, source: Source | None, text: str | None) -> str:
+        return self.text(text or "", f"{declared_one.kind} resource", source, {})
+
 
 def resources(context: Context) -> tuple[Resource, ...]:
     """Return them in the order in which they are declared.
@@ -84,25 +88,29 @@ def resources(context: Context) -> tuple[Resource, ...]:
     Raises:
         UsageError: a template, secret or value is wrong, with its position.
     """
+    return tuple(_lasting(_each(context, _made), context))
+
+
+def _each(
+    context: Context, make: Callable[[_Site, HostResource, Source | None], Iterator[Resource]]
+) -> Iterator[Resource]:
     inventory, subject = context.inventory, context.subject
     item = _item(inventory, subject)
     if item is None:
-        return ()
+        return
     site = _Site(names.ssh(subject.name), values_of(inventory, subject), reboot_of(inventory, subject))
     section = "hypervisors" if subject.kind == "hypervisor" else "nodes"
-    found: list[Resource] = []
     for index, declared_one in enumerate(item.host_resources):
         source = inventory.source((section, subject.name, "host_resources", index))
         try:
-            found += _made(site, declared_one, source)
+            yield from make(site, declared_one, source)
         except ValueError as error:
             raise UsageError(
                 Diagnostic("HOST_RESOURCE_INVALID", str(error), subject=subject.name, source=source)
             ) from None
-    return tuple(_lasting(found, context))
 
 
-def _lasting(found: list[Resource], context: Context) -> Iterator[Resource]:
+def _lasting(found: Iterator[Resource], context: Context) -> Iterator[Resource]:
     """Yield the resources; what is of /etc/hosts goes into what that is made from at each boot, too."""
     text = HostFacts(context.seen(names.ssh(context.subject.name))).text(FileText(HOSTS))
     made = isinstance(text, str) and MADE_BY_CLOUD_INIT in text
@@ -116,20 +124,13 @@ def retired(context: Context) -> tuple[Resource, ...]:
     """Return whole files, kernel parameters and modules as absent when a hypervisor's must go.
 
     Packages, services, lines and commands stay: others may have come to need them.
+
+    Raises:
+        UsageError: a path or name is wrong, with its position.
     """
-    if not context.destroying or context.subject.kind != "hypervisor":
+    if context.subject.kind != "hypervisor":
         return ()
-    gone: list[Resource] = []
-    for each in resources(context):
-        if isinstance(each, File) and not each.absent and each.content is not None:
-            gone.append(File(each.system, each.path, absent=True, effects=each.effects))
-        elif isinstance(each, Sysctl):
-            gone.append(Sysctl(each.system, each.name, None))
-        elif isinstance(each, KernelModule):
-            gone.append(KernelModule(each.system, each.name, absent=True))
-        elif isinstance(each, ModprobeBlacklist):
-            gone.append(ModprobeBlacklist(each.system, each.name, ()))
-    return tuple(reversed(gone))
+    return tuple(reversed(tuple(_lasting(_each(context, _gone), context))))
 
 
 def values_of(inventory: Inventory, subject: Subject) -> dict[str, object]:
@@ -143,10 +144,7 @@ def _made(site: _Site, declared_one: HostResource, source: Source | None) -> Ite
     if isinstance(declared_one, FileResource):
         yield from _file(site, declared_one, source)
         return
-
-    def filled(text: str | None) -> str:
-        return site.text(text or "", f"{declared_one.kind} resource", source, {})
-
+    filled = partial(site.filled, declared_one, source)
     if isinstance(declared_one, PackageResource):
         name, hold = filled(declared_one.name), declared_one.hold
         yield Package(site.system, (name,), absent=declared_one.absent, hold=hold, source=source)
@@ -159,6 +157,23 @@ def _made(site: _Site, declared_one: HostResource, source: Source | None) -> Ite
         yield _module(site, declared_one, filled(declared_one.name), filled(declared_one.options), source)
     else:
         yield _command(site, declared_one, filled, source)
+
+
+def _gone(site: _Site, declared_one: HostResource, source: Source | None) -> Iterator[Resource]:
+    """Yield one as absent by its path or name alone: its secret or template may be gone already."""
+    filled = partial(site.filled, declared_one, source)
+    if isinstance(declared_one, FileResource):
+        if declared_one.line is None and not declared_one.absent:
+            path, effects = _place(site, declared_one, source)
+            yield File(site.system, path, absent=True, effects=effects, source=source)
+    elif isinstance(declared_one, SysctlResource):
+        yield Sysctl(site.system, filled(declared_one.key), None, source=source)
+    elif isinstance(declared_one, KernelModuleResource):
+        name = filled(declared_one.name)
+        if declared_one.blacklisted:
+            yield ModprobeBlacklist(site.system, f"no-{name}", (), source=source)
+        else:
+            yield KernelModule(site.system, name, absent=True, source=source)
 
 
 def _module(
@@ -180,11 +195,16 @@ def _command(site: _Site, declared_one: CommandResource, filled: Any, source: So
     )
 
 
-def _file(site: _Site, declared_one: FileResource, source: Source | None) -> Iterator[Resource]:
+def _place(site: _Site, declared_one: FileResource, source: Source | None) -> tuple[str, tuple[Effect, ...]]:
+    """Return a file's path, and what must happen after a change of it."""
     path = site.text(declared_one.path, "path", source, declared_one.vars)
-    owner, group = declared_one.owner or "", declared_one.group or ""
     units = tuple(restart(checked_unit(each)) for each in declared_one.restart)
-    effects = (*effects_of_path(path, site.reboot), *units)
+    return path, (*effects_of_path(path, site.reboot), *units)
+
+
+def _file(site: _Site, declared_one: FileResource, source: Source | None) -> Iterator[Resource]:
+    path, effects = _place(site, declared_one, source)
+    owner, group = declared_one.owner or "", declared_one.group or ""
     if declared_one.absent:
         yield File(site.system, path, absent=True, effects=effects, source=source)
         return

@@ -96,17 +96,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
 
 def retired(context: Context) -> tuple[Resource, ...]:
     """Return our files as absent when all must go; the drivers come back with the next boot, not before."""
-    if not context.destroying:
-        return ()
-    host = context.inventory.hypervisors[context.subject.name]
-    system = names.ssh(host.name)
-    reboot = reboot_of(context.inventory, context.subject)
-    facts = HypervisorFacts(context.seen(system))
-    found: list[Resource] = [ModprobeBlacklist(system, BLACKLIST, ())]
-    wanted = _arguments(host, _modules(context, host, facts), facts)
-    if wanted or facts.loader in LOADERS:
-        found.append(KernelArguments(system, wanted, facts.loader, reboot, absent=True))
-    return tuple(found)
+    return orphans(context)
 
 
 def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:

@@ -49,8 +49,6 @@ def resources(context: Context) -> tuple[Resource, ...]:
 
 def retired(context: Context) -> tuple[Resource, ...]:
     """Return the images as absent: their names carry the digest, so nothing else can be meant."""
-    if not context.destroying:
-        return ()
     inventory = context.inventory
     hypervisor = inventory.hypervisors[context.subject.name]
     return tuple(

@@ -9,12 +9,12 @@ from provision.facts.api import ApiFacts
 from provision.facts.host import HostFacts
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
-from provision.resources.contracts import CannotTell, Resource
+from provision.resources.contracts import Resource
 from provision.resources.host.pci import PciFunctions
 from provision.resources.proxmox.mapping import PciMapping, description
 from provision.resources.proxmox.queries import Mappings, Permissions
 from provision.roles import names
-from provision.roles.contracts import Context
+from provision.roles.contracts import Context, told
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import Permanent
 
@@ -63,8 +63,6 @@ def resources(context: Context) -> tuple[Resource, ...]:
 
 def retired(context: Context) -> tuple[Resource, ...]:
     """Return our mappings as absent."""
-    if not context.destroying:
-        return ()
     inventory = context.inventory
     hypervisor = inventory.hypervisors[context.subject.name]
     return tuple(
@@ -85,24 +83,31 @@ def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ..
 
 
 def orphans(context: Context) -> tuple[Resource, ...]:
-    """Return mappings of ours for cards that no node takes any more, as absent."""
+    """Return mappings of ours for cards that no node takes any more, as absent.
+
+    Raises:
+        Permanent: the mappings cannot be listed.
+    """
     inventory = context.inventory
     hypervisor = inventory.hypervisors[context.subject.name]
+    system = names.api(hypervisor.name)
+    if system not in context.snapshots:
+        return ()  # the engine tells who is silent
     taken = {
         names.mapping(inventory, card)
         for node in names.nodes_of(inventory, hypervisor.name)  # what is not managed may use its card, too
         for card in node.gpus
     }
-    seen = ApiFacts(context.seen(names.api(hypervisor.name))).mappings
+    listed = ApiFacts(context.seen(system)).mappings
     return tuple(
         PciMapping(
-            names.api(hypervisor.name),
+            system,
             hypervisor.node_name,
             each.name,
             absent=True,
             source=inventory.source(("hypervisors", hypervisor.name, "cards")),
         )
-        for each in (() if isinstance(seen, CannotTell) else seen)
+        for each in told(listed, f"the PCI mappings of {hypervisor.name} cannot be listed", hypervisor.name)
         if each.name not in taken
         and each.name.startswith(names.mapping_prefix(inventory))
         and each.description == description(inventory.name)
@@ -120,16 +125,8 @@ def _entry(
     hypervisor: Hypervisor, card: str, host: HostFacts, source: Source | None
 ) -> tuple[tuple[str, str], ...]:
     address = hypervisor.cards[card].address
-    functions = host.functions
-    if isinstance(functions, CannotTell):
-        raise Permanent(
-            Diagnostic(
-                "CANNOT_TELL",
-                f"the PCI cards of {hypervisor.name} cannot be read: {functions.reason}",
-                hypervisor.name,
-                source=source,
-            )
-        )
+    what = f"the PCI cards of {hypervisor.name} cannot be read"
+    functions = told(host.functions, what, hypervisor.name, source)
     first = next((each for each in functions if each.slot == address), None)
     if first is None:
         raise Permanent(

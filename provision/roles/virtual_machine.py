@@ -27,13 +27,12 @@ from provision.resources.proxmox.queries import (
     VmList,
     VmState,
     vm_seen,
-    vm_state,
 )
 from provision.resources.proxmox.vm import Vm
 from provision.resources.proxmox.vm_life import VmAbsent, VmPower, owes_start, rebuilds
 from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.roles import macs, names, snippets
-from provision.roles.contracts import Context
+from provision.roles.contracts import Context, told
 from provision.roles.image import volume_of
 from provision.roles.public_keys import login_keys
 
@@ -90,7 +89,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
 def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask every hypervisor for its VMs, whether or not a node is declared there, and where snippets lie."""
     return {
-        each: {names.api(each.name): (VmList(),), names.ssh(each.name): (STORAGES,)}
+        each: {names.api(each.name): (Permissions(), VmList()), names.ssh(each.name): (STORAGES,)}
         for each in names.keepers(inventory)
     }
 
@@ -100,27 +99,42 @@ def orphans(context: Context) -> tuple[Resource, ...]:
 
     A copy that somebody made by hand carries the marker of a node that is still declared: it is theirs. So is
     the number of a node that is not managed. Until a VM was looked at, whose it is stays open.
+
+    Raises:
+        Permanent: the VMs cannot be listed, or one of them does not tell whose it is.
     """
     inventory = context.inventory
     hypervisor = inventory.hypervisors[context.subject.name]
-    seen = context.seen(names.api(hypervisor.name))
-    listed = ApiFacts(seen).vms
+    system = names.api(hypervisor.name)
+    if system not in context.snapshots:
+        return ()  # the engine tells who is silent
+    seen = context.seen(system)
     kept = {each.vmid for each in inventory.nodes.values() if not each.manage}
     found: list[tuple[VmEntry, Marker]] = []
-    for each in () if isinstance(listed, CannotTell) else listed:
+    for each in _listed(hypervisor, ApiFacts(seen)):
         here = each.kind == "qemu" and each.node == hypervisor.node_name
         if not here or TAG not in each.tags or each.vmid in kept:
             continue
         if VmConfig(each.vmid) not in seen:
             found.append((each, Marker(inventory.name, each.name)))
             continue
-        state = vm_state(seen, each.vmid)
-        marker = state.marker if state is not None else None
+        what = f"whose VM {each.vmid} of {hypervisor.name} is cannot be told"
+        state = told(vm_seen(seen, each.vmid), what, hypervisor.name)
+        marker = state.marker if isinstance(state, VmState) else None
         if marker is not None and _left(inventory, each, marker):
             found.append((each, Marker(inventory.name, marker.node)))
     return tuple(
         each for entry, marker in found for each in _removed(context, hypervisor, entry, marker, found)
     )
+
+
+def _listed(hypervisor: Hypervisor, facts: ApiFacts) -> tuple[VmEntry, ...]:
+    """Return all VMs; an empty list tells nothing to a token that may not see them."""
+    what = f"the VMs of {hypervisor.name} cannot be listed"
+    listed = facts.vms
+    if listed == () and not told(facts.rights, what, hypervisor.name).may("/vms", "VM.Audit"):
+        listed = CannotTell("the token lacks VM.Audit on /vms, and a list without rights is empty")
+    return told(listed, what, hypervisor.name)
 
 
 def _left(inventory: Inventory, entry: VmEntry, marker: Marker) -> bool:
@@ -158,8 +172,6 @@ def _first_key(state: VmState) -> bool:
 
 def retired(context: Context) -> tuple[Resource, ...]:
     """Return the VM as absent, with what a run that died may have left on the hypervisor."""
-    if not context.destroying:
-        return ()
     inventory = context.inventory
     node, hypervisor = pair(inventory, context.subject)
     path = snippets.path(inventory, hypervisor, node, context.seen(names.ssh(hypervisor.name)))

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from provision.api import Options
-from provision.connections.contracts import Endpoint
+from provision.connections.contracts import ApiError, Endpoint
 from provision.engine.model import Plan
-from provision.resources.contracts import Driver, Pending
+from provision.resources.contracts import CannotTell, Driver, Pending
+from provision.resources.host.shell import Shell
 from provision.roles.contracts import SystemSpec
-from provision.testing.model_host import ModelFile
-from provision.testing.model_proxmox import ModelVm
+from provision.testing.model_host import HostState, ModelFile
+from provision.testing.model_proxmox import ALL_RIGHTS, ModelVm
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import RELOAD, Effect, EffectClass
 from provision.values.errors import Permanent
@@ -28,6 +30,8 @@ BOTH = [
     "router:dhcp-reservation:vm-gpu",
 ]
 STEPS = Options(steps=("hypervisor_host",))
+COPIES = "/etc/kernel/cmdline.provision-"
+"""Of what stood there, for a person: they stay."""
 SNIPPET = "/var/lib/vz/snippets/provision-site-vm-1.yaml"
 
 
@@ -198,6 +202,68 @@ def test_a_destroy_that_cannot_look_does_not_say_done(tmp_path: Path) -> None:
     assert "pci_mapping and virtual_machine left on pve" in unknown.reason
 
 
+class Blind(World):
+    """A site whose router answers, but cannot list its reservations."""
+
+    blind = False
+
+    def _router_shell(self, state: HostState, query: Shell) -> object:
+        return CannotTell("grep is missing") if self.blind else super()._router_shell(state, query)
+
+
+def mapping_forbidden(world: Blind) -> None:
+    world.pve.faults["GET", "/cluster/mapping/pci"] = ApiError(403, "Permission check failed")
+
+
+def one_vm_broken(world: Blind) -> None:
+    world.pve.faults["GET", "/nodes/pve/qemu/101/pending"] = ApiError(500, "got timeout")
+
+
+def no_rights_on_vms(world: Blind) -> None:
+    world.pve.rights = {"/": {each: 1 for each in ALL_RIGHTS if each != "VM.Audit"}}
+
+
+def router_blind(world: Blind) -> None:
+    world.blind = True
+
+
+@pytest.mark.parametrize(
+    ("spoil", "step", "said"),
+    [
+        (mapping_forbidden, "pve: orphans_unknown", "the PCI mappings of pve cannot be listed"),
+        (one_vm_broken, "pve: orphans_unknown", "whose VM 101 of pve is cannot be told"),
+        (no_rights_on_vms, "pve: orphans_unknown", "the token lacks VM.Audit on /vms"),
+        (router_blind, "router: orphans_unknown", "the router's reservations cannot be listed"),
+    ],
+)
+def test_what_a_system_that_answers_does_not_tell_is_not_taken_for_nothing(
+    spoil: Callable[[Blind], None], step: str, said: str, tmp_path: Path
+) -> None:
+    world = Blind(tmp_path)
+    assert world.apply().exit_code == 0
+    world.write(NOTHING)
+    spoil(world)
+    (warning,) = world.plan().warnings
+    assert warning.code == "CANNOT_TELL"
+    assert said in warning.summary
+    spoil(world)
+    report = world.destroy()
+    assert report.exit_code == 1
+    (unknown,) = [each for each in report.steps if str(each.outcome) != "changed"]
+    assert (str(unknown.id), str(unknown.outcome)) == (step, "failed")
+    assert said in unknown.diagnostics[0].summary
+    world.pve.rights, world.blind = {"/": dict.fromkeys(ALL_RIGHTS, 1)}, False
+    assert world.destroy().exit_code == 0
+    assert (world.pve.vms, world.pve.mappings, world.reserved()) == ({}, {}, {})
+
+
+def test_who_is_silent_is_named_once(tmp_path: Path) -> None:
+    world = Mute(tmp_path)
+    world.write(NOTHING)
+    world.silent = frozenset({"pve/api", "router"})
+    assert [each.code for each in world.plan().warnings] == ["ORPHANS_UNKNOWN", "ORPHANS_UNKNOWN"]
+
+
 def test_a_router_that_only_may_hold_something_fails_no_plan(tmp_path: Path) -> None:
     world = Mute(tmp_path)
     world.write(NOTHING)
@@ -240,7 +306,24 @@ def test_what_a_hypervisor_no_longer_declares_of_its_kernel_is_shown_and_pruned(
     assert site.plan(STEPS).orphans == ours
     assert site.plan(Options(steps=("image",))).orphans == ()
     assert site.apply(replace(STEPS, prune=True)).exit_code == 0
-    copies = "/etc/kernel/cmdline.provision-"  # of what stood there, for a person: they stay
-    assert [path for path in state.files if "provision" in path and not path.startswith(copies)] == []
+    assert [path for path in state.files if "provision" in path and not path.startswith(COPIES)] == []
     assert state.files["/etc/kernel/cmdline"].content == before
     assert site.plan(STEPS).orphans == ()
+
+
+@pytest.mark.parametrize("loader", ["grub", "systemd-boot"])
+def test_what_was_made_for_a_card_goes_with_its_host_though_the_card_was_pulled(
+    tmp_path: Path, loader: str
+) -> None:
+    site = ModelSite(lab(tmp_path), tmp_path / "state")
+    state = site.hosts["pve/ssh"].state
+    state.loader, state.efi = loader, True
+    state.files["/etc/kernel/cmdline"] = ModelFile(f"{state.boot_line}\n".encode())
+    assert site.apply(STEPS).exit_code == 0
+    assert "modprobe.blacklist" in state.boot_line
+    state.functions.clear()
+    (problem,) = [each.problem for each in site.plan(STEPS).steps if each.problem is not None]
+    assert problem.code == "CARD_UNREADABLE"
+    assert site.destroy(replace(STEPS, host=True)).exit_code == 0
+    assert [path for path in state.files if "provision" in path and not path.startswith(COPIES)] == []
+    assert "modprobe.blacklist" not in state.boot_line

@@ -57,6 +57,11 @@ nodes:
 """
 FILES = ("key", "key.pub", "router-key", "metal-key", "token", "one.j2", "two.j2", "four")
 
+MORE = """\
+    host_resources:
+      - { kind: file, path: /etc/zero, secret: !secret { env: PROVISION_TEST_THREE } }
+      - { kind: file, path: /etc/one,"""
+
 Makes = Callable[..., ModelSite]
 
 
@@ -191,6 +196,17 @@ def test_destroy_needs_its_connections_and_nothing_that_it_removes(makes: Makes)
     found = problems_of(site.destroy)
     assert sorted(found) == [("FILE_UNREADABLE", "./key"), ("SECRET_UNREADABLE", "!secret")]
     assert trips(site) == 0
+
+
+def test_destroy_of_a_hosts_own_things_needs_no_template_and_no_secret_of_theirs(makes: Makes) -> None:
+    text = TEXT.replace("    host_resources:\n      - { kind: file, path: /etc/one,", MORE, 1)
+    site = makes(text=text)
+    assert site.apply().exit_code == 0
+    files = site.hosts["pve/ssh"].state.files
+    assert {"/etc/one", "/etc/zero"} <= files.keys()
+    site.inventory = makes("one.j2", "two.j2", "four", "key.pub", env=False, text=text).inventory
+    assert site.destroy(Options(host=True)).exit_code == 0
+    assert not files.keys() & {"/etc/one", "/etc/zero"}
 
 
 def verify(site: ModelSite, options: Options) -> object:

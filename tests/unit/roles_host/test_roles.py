@@ -25,7 +25,7 @@ from provision.testing.model_state import ModelFile
 from provision.values.effects import Effect, EffectClass
 from provision.values.errors import Permanent, UsageError
 from tests.unit.host.converge import converge, differing, seen_by
-from tests.unit.roles_host.test_shipped_inventories import resources_of
+from tests.unit.roles_host.test_shipped_inventories import context_of, resources_of
 
 NODE = Subject("node", "n1")
 PVE = Subject("hypervisor", "pve")
@@ -175,6 +175,41 @@ def test_what_is_wrong_is_told_with_its_position(tmp_path: Path, resource: str, 
     assert problem.code == code
     assert problem.source is not None
     assert "kind:" in problem.source.text
+
+
+def test_what_goes_needs_no_secret_no_template_and_no_value_of_what_it_was(tmp_path: Path) -> None:
+    lines = [
+        "kind: file, path: '/etc/{{ name }}.key', secret: !secret { env: PROVISION_TEST_UNSET }",
+        "kind: file, path: /etc/two, template: ./missing.j2",
+        "kind: file, path: /etc/three, content: '{{ unset }}', restart: [ssh]",
+        "kind: file, path: /etc/four, line: '{{ unset }}'",
+        "kind: file, path: /etc/five, absent: true",
+        "kind: sysctl, key: vm.swappiness, value: '{{ unset }}'",
+        "kind: kernel_module, name: one, options: '{{ unset }}'",
+        "kind: kernel_module, name: two, blacklisted: true",
+        "kind: package, name: cron",
+    ]
+    declared = "".join(f"  - {{ {each} }}\n" for each in lines)
+    inventory = inventory_of(tmp_path, host=f"host_resources:\n{declared}")
+    host = ModelHost("pve/ssh", hypervisor_state())
+    with pytest.raises(UsageError):
+        resources_of(host_resources, inventory, PVE, host)
+    found = host_resources.retired(context_of(host_resources, inventory, PVE, host))
+    assert [each.key.name for each in found] == [
+        "no-two",
+        "one",
+        "vm.swappiness",
+        "/etc/three",
+        "/etc/two",
+        "/etc/pve.key",
+    ]
+    assert [each.effects for each in found if isinstance(each, File) and each.effects] == [
+        (Effect(EffectClass.RESTART, "ssh.service"),)
+    ]
+    state = host.state
+    state.files |= {path: ModelFile(b"ours") for path in ("/etc/pve.key", "/etc/two", "/etc/three")}
+    assert converge(host, found)
+    assert not state.files.keys() & {"/etc/pve.key", "/etc/two", "/etc/three"}
 
 
 def test_a_host_that_may_not_be_changed_has_no_steps(tmp_path: Path) -> None:

@@ -39,12 +39,10 @@ class Keys:
         return KeyPair(SecretStr(purpose), purpose, purpose)
 
 
-def context_of(
-    role: ModuleType, inventory: Inventory, subject: Subject, host: ModelHost, **more: bool
-) -> Context:
+def context_of(role: ModuleType, inventory: Inventory, subject: Subject, host: ModelHost) -> Context:
     asked = role.questions(inventory, subject)[host.system]
     seen = host.answer(frozenset(asked), Cancel())
-    return Context(inventory, subject, {host.system: seen}, Keys(), **more)
+    return Context(inventory, subject, {host.system: seen}, Keys())
 
 
 def resources_of(
@@ -232,20 +230,11 @@ def test_what_is_destroyed_with_its_host_leaves_nothing_of_ours() -> None:
     _run(inventory, subject, host, ROLES)
     boots = host.state.boots
     for role in (host_resources, hypervisor_host):
-        context = context_of(role, inventory, subject, host, destroying=True)
-        converge(host, role.retired(context))
+        converge(host, role.retired(context_of(role, inventory, subject, host)))
     assert [path for path in host.state.files if "provision" in path] == []
     assert "/etc/motd" not in host.state.files
     assert host.state.boots == boots
     assert "nomodeset" not in host.state.boot_line
-
-
-def test_nothing_is_retired_while_it_is_wanted() -> None:
-    inventory = load(ROOT / "inventories/lab.yaml")
-    subject = Subject("hypervisor", "pve")
-    host = host_of(inventory, subject)
-    for role in (host_resources, hypervisor_host):
-        assert role.retired(context_of(role, inventory, subject, host)) == ()
 
 
 def test_an_iommu_that_is_off_is_asked_for_and_stays_asked_for() -> None:

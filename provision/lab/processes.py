@@ -105,9 +105,10 @@ def in_cgroups(lab: Path) -> set[int]:
     """Return the processes in the control groups of a lab."""
     found: set[int] = set()
     for root in _CGROUP_ROOTS:
-        for procs in (root / machine_wide(lab)).glob("**/cgroup.procs"):
+        # os.walk passes over groups that go meanwhile; Path.glob raises.
+        for folder, _, _ in os.walk(root / machine_wide(lab)):
             with contextlib.suppress(OSError):
-                found |= {int(word) for word in procs.read_text().split()}
+                found |= {int(word) for word in Path(folder, "cgroup.procs").read_text().split()}
     return found
 
 

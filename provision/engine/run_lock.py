@@ -53,10 +53,8 @@ def run_lock(path: Path, run: str, who: str) -> Iterator[None]:
     except OSError as error:
         raise unusable(path.parent, error) from None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise _locked(_told(_read(handle))) from None
+        if not _taken(handle):
+            raise _locked(_told(_read(handle)))
         told = json.dumps({"run": run, "who": who, "pid": os.getpid(), "since": time.time()}).encode()
         try:
             os.ftruncate(handle, 0)
@@ -97,19 +95,26 @@ def clear_run_lock(path: Path) -> Holder | None:
     except OSError as error:
         raise unusable(path.parent, error) from None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _taken(handle):
             found = _read(handle)
             remedy = "wait for its end; Ctrl-C in its terminal ends it"
             if found is not None:
                 remedy += f", and so does kill {found.pid} on the machine where it runs"
-            raise _locked(_told(found), remedy) from None
+            raise _locked(_told(found), remedy)
         left = _read(handle)
         os.ftruncate(handle, 0)
         return left
     finally:
         os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    """Take the lock of a file that is open; False when another process has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _read(handle: int) -> Holder | None:

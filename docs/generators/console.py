@@ -1,4 +1,7 @@
-"""Runs the commands of the pages against models of the sites in `inventories/`, so that no output is invented."""
+"""Runs the commands of the pages against models of sites, so that no output is invented.
+
+A block of a page is run where a comment above it says on what: `<!-- run: INVENTORY STATE -->`.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,26 @@ import contextlib
 import hashlib
 import io
 import os
+import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import provision.api
 from provision.cli import main
-from provision.inventory import load
+from provision.inventory import Inventory, load
 from tests.model.model_site import ModelSite
 
-ROOT = Path(__file__).parents[2]
+FOLDERS = (Path(__file__).parents[2] / "inventories", Path(__file__).parent)
+PROGRESS = re.compile(r"\d\d:\d\d:\d\d ")
+BLOCK = re.compile(r"(<!-- run: (\S+) (\S+) -->\n```console\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
 WIDTH = "96"
 """Columns of the terminal: what a page of the site shows without scrolling."""
 
@@ -37,71 +43,74 @@ class Rehearsal:
     """
 
     folder: Path
-    models: ModelSite
+    models: ModelSite | None
 
     def run(self, command: str) -> str:
-        """Run one `provision` command line and return what it writes to standard output."""
+        """Run one `provision` command line and return what a person sees of it, without passing progress."""
         words = shlex.split(command)
         if words[0] != "provision":
             raise ValueError(f"not a provision command: {command}")
         output = io.StringIO()
-        with self._environment(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(io.StringIO()):
+        with self._environment(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             main.main(words[1:])
-        return output.getvalue()
+        lines = (line.rstrip() for line in output.getvalue().splitlines())
+        return "\n".join(line for line in lines if not PROGRESS.match(line)).strip("\n")
 
     @contextmanager
     def _environment(self) -> Iterator[None]:
-        before = Path.cwd()
         environ = {
             "HOME": str(self.folder),
             "COLUMNS": WIDTH,
             "NO_COLOR": "1",
             "PROVISION_STATE": str(self.folder / ".state"),
         }
+        make = provision.api.Site
 
-        try:
-            os.chdir(self.folder)
-            with mock.patch.dict(os.environ, environ), mock.patch.object(
-                provision.api, "Site", partial(_site, provision.api.Site, self.models)
-            ):
-                yield
-        finally:
-            os.chdir(before)
+        def site(inventory: Inventory, **settings: Any) -> provision.api.Site:
+            models = self.models
+            if models is None:
+                return make(inventory, **settings)
+            return make(inventory, open_driver=models.open, verifier=models.verifier, **settings)
 
-
-def _site(make: Callable[..., Any], models: ModelSite, inventory: Any, **settings: Any) -> Any:
-    return make(inventory, open_driver=models.open, verifier=models.verifier, **settings)
+        with (
+            contextlib.chdir(self.folder),
+            mock.patch.dict(os.environ, environ),
+            mock.patch.object(provision.api, "Site", site),
+        ):
+            yield
 
 
 def prepare(name: str, state: str, folder: Path) -> Rehearsal:
-    """Return the rehearsal of a shipped inventory.
+    """Return the rehearsal of an inventory.
 
     Args:
-        name: of the file in `inventories/`, without its ending.
+        name: of a shipped inventory, or of one beside this file, without its ending.
         state: `fresh` before the first apply, `applied` after it, `drifted` after somebody changed two things.
         folder: where files are written.
     """
-    shutil.copy(ROOT / "inventories" / f"{name}.yaml", folder)
+    source = next(each for each in FOLDERS if (each / f"{name}.yaml").exists())
+    shutil.copy(source / f"{name}.yaml", folder)
     (folder / ".ssh").mkdir()
     (folder / ".ssh/id_ed25519").write_text("a private key\n")
     (folder / ".ssh/id_ed25519.pub").write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample you@laptop\n")
     (folder / ".config/provision").mkdir(parents=True)
     (folder / f".config/provision/{name}.token").write_text("11111111-2222-3333-4444-555555555555\n")
+    if name == "mistakes":
+        return Rehearsal(folder, None)
     with mock.patch.dict(os.environ, {"HOME": str(folder)}):
-        inventory = load(folder / f"{name}.yaml")
-        _pin(inventory, folder)
-        inventory = load(folder / f"{name}.yaml")
-        rehearsal = Rehearsal(folder, ModelSite(inventory, folder / ".state"))
+        _pin(load(folder / f"{name}.yaml"), folder)
+        models = ModelSite(load(folder / f"{name}.yaml"), folder / ".state")
+    rehearsal = Rehearsal(folder, models)
     if state != "fresh":
         rehearsal.run(f"provision apply {name}.yaml --yes")
     if state == "drifted":
-        host = rehearsal.models.hosts["web/ssh"].state
+        host = models.hosts["web/ssh"].state
         host.files["/etc/motd"].content = b"Hello\n"
         host.packages.pop("curl")
     return rehearsal
 
 
-def _pin(inventory: Any, folder: Path) -> None:
+def _pin(inventory: Inventory, folder: Path) -> None:
     """Write the lock file that `provision pin` writes; the digests are examples."""
     lines = ["version: 1", "images:"]
     for name, image in inventory.images.items():
@@ -110,17 +119,20 @@ def _pin(inventory: Any, folder: Path) -> None:
     (folder / "provision.lock.yaml").write_text("\n".join(lines) + "\n")
 
 
-@contextmanager
-def rehearsal(name: str, state: str) -> Iterator[Rehearsal]:
-    """Yield the rehearsal of a shipped inventory in a folder that is removed afterwards."""
+def refreshed(text: str) -> str:
+    """Return a page with the outputs of its commands as they are now."""
+    return BLOCK.sub(_block, text)
+
+
+def _block(match: re.Match[str]) -> str:
+    head, name, state, body, end = match.groups()
+    commands = re.findall(r"^\$ (.+)$", body, re.MULTILINE)
+    return f"{head}{_outputs(name, state, tuple(commands))}{end}"
+
+
+@cache
+def _outputs(name: str, state: str, commands: tuple[str, ...]) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        yield prepare(name, state, Path(folder))
-
-
-if __name__ == "__main__":
-    import sys
-
-    with rehearsal(sys.argv[1], sys.argv[2]) as stage:
-        for line in sys.argv[3:]:
-            print("$", line)
-            print(stage.run(line))
+        rehearsal = prepare(name, state, Path(folder))
+        parts = (f"$ {command}\n{rehearsal.run(command)}\n" for command in commands)
+        return "\n".join(parts).replace(folder, "/home/you")

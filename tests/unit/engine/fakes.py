@@ -14,10 +14,10 @@ from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal
 from provision.engine.model import RunReport
 from provision.engine.plan import Planner
+from provision.engine.planned import Planned
 from provision.engine.run import Run
 from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
-from provision.engine.work import Planned
 from provision.engine.world import (
     Entry,
     Options,

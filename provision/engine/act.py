@@ -111,7 +111,7 @@ def _expand_again(run: Run, work: Work) -> None:
 
     Raises:
         AwayError: a system that it acts on is not there (yet).
-        ProvisionError: such a system does not answer, the role cannot tell, or a rule refuses it.
+        ProvisionError: such a system does not answer, the role lacks an answer, or a rule refuses it.
     """
     resources = run.expander.resources(work)
     with run.lock:
@@ -355,7 +355,7 @@ def _note(run: Run, work: Work, found: Difference, result: Result, deeds: Deeds)
             seconds=result.seconds,
         )
     )
-    if result.verdict is Verdict.UNKNOWN:
+    if result.verdict is Verdict.INDETERMINATE:
         deeds.unknown[key] = result
     elif result.verdict is Verdict.FAILED:
         deeds.problem = deeds.problem or _trouble(result, str(key), step.subject, found.resource)

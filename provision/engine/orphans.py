@@ -75,7 +75,7 @@ class Orphans:
             reason = error.diagnostics[0]
             self._problems.setdefault(name, reason)
             if name not in told:
-                summary = f"cannot tell what is left on {name}: {reason.summary}"
+                summary = f"unknown what is left on {name}: {reason.summary}"
                 self.warnings.append(
                     replace(reason, code="ORPHANS_UNKNOWN", summary=summary, severity=Severity.WARNING)
                 )

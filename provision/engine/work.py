@@ -157,7 +157,7 @@ class Expander:
         """Return the desired states of a step (those that must go, when destroying).
 
         Raises:
-            ProvisionError: the role cannot tell, with its reason.
+            ProvisionError: the role lacks an answer, with its reason.
         """
         return self._called(work, "retired" if self.destroying else "resources")
 

@@ -21,7 +21,7 @@ from provision.values.effects import Effect
 
 
 @dataclass(frozen=True, slots=True)
-class CannotTell:
+class Unknown:
     """A question that got no usable answer, and why; never mistaken for absence."""
 
     reason: str
@@ -50,7 +50,7 @@ class Frame:
 class QueryKind(Protocol):
     """How all questions of one kind are asked of a host by one shell fragment, and how its answer is read.
 
-    `parse` is total: garbage becomes CannotTell, for each question on its own.
+    `parse` is total: garbage becomes Unknown, for each question on its own.
     """
 
     query: type[Any]
@@ -60,7 +60,7 @@ class QueryKind(Protocol):
         ...
 
     def parse(self, frame: Frame, queries: Sequence[Any]) -> Mapping[Any, object]:
-        """Return an answer or CannotTell for every question."""
+        """Return an answer or Unknown for every question."""
         ...
 
 
@@ -90,7 +90,7 @@ class Snapshot:
     Args:
         system: `pve/ssh`, `pve/api`, `vm-1/ssh`, `router`.
         boot_id: which boot of the host answered; empty for APIs.
-        answers: answer or CannotTell by question.
+        answers: answer or Unknown by question.
         pending: effects still owed on the host.
         clock: the host's clock in epoch seconds, 0.0 if it has none.
         skew: the host's clock minus the controller's, in seconds.
@@ -107,7 +107,7 @@ class Snapshot:
         return query in self.answers
 
     def __getitem__(self, query: Any) -> Any:
-        """Return the answer (may be CannotTell). Raises UnaskedError."""
+        """Return the answer (may be Unknown). Raises UnaskedError."""
         try:
             return self.answers[query]
         except KeyError:
@@ -279,7 +279,7 @@ class Resource(Protocol):
         ...
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
-        """Return what differs; empty means: as desired. CannotTell answers become ATTENTION changes."""
+        """Return what differs; empty means: as desired. Unknown answers become ATTENTION changes."""
         ...
 
     def fix(self, seen: Snapshot) -> Remedy:
@@ -300,11 +300,11 @@ class Mergeable(Protocol):
 
 
 class Verdict(StrEnum):
-    """How one action ended. `unknown` is looked up, never repeated; `not-begun` follows a failure."""
+    """How one action ended. `indeterminate` is looked up, never repeated; `not-begun` follows a failure."""
 
     DONE = "done"
     FAILED = "failed"
-    UNKNOWN = "unknown"
+    INDETERMINATE = "indeterminate"
     NOT_BEGUN = "not-begun"
 
 
@@ -323,11 +323,11 @@ class Result:
     """How an action ended.
 
     Args:
-        verdict: done, failed, unknown, not-begun.
+        verdict: done, failed, indeterminate, not-begun.
         seconds: how long it took.
         diagnostic: what went wrong, None when done.
         output: last lines, secrets masked.
-        handle: UPID or process group by which an unknown outcome is looked up.
+        handle: UPID or process group by which an indeterminate outcome is looked up.
         kept: all output that was kept (first and last 64 KiB of each stream), secrets masked; empty where
             `output` is all there is.
     """

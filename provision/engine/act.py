@@ -23,6 +23,7 @@ from provision.resources.contracts import (
     Result,
     Snapshot,
     Verdict,
+    changes_of,
 )
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic, Severity
@@ -157,7 +158,7 @@ def _show(run: Run, work: Work) -> None:
     """Tell what a step that could not be planned will do, now that it can be told."""
     for resource in work.resources:
         seen = run.session.snapshot(resource.key.system)
-        for change in resource.changes(seen) if seen is not None else ():
+        for change in changes_of(resource, seen) if seen is not None else ():
             op, path, _, _ = shown(change)
             run.progress(work.step.id, f"planned: {op} {resource.key} {path}")
 

@@ -11,7 +11,7 @@ from provision.engine.session import AwayError, Session
 from provision.engine.work import Expander, Work, debt, difference, owed
 from provision.engine.world import Options, World
 from provision.inventory import Subject
-from provision.resources.contracts import Resource
+from provision.resources.contracts import Resource, changes_of
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
 
@@ -94,7 +94,7 @@ class Orphans:
             dict.fromkeys(
                 str(each.key)
                 for each in resources
-                if (seen := session.snapshot(each.key.system)) is not None and each.changes(seen)
+                if (seen := session.snapshot(each.key.system)) is not None and changes_of(each, seen)
             )
         )
 

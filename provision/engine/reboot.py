@@ -11,6 +11,7 @@ from provision.engine.model import StepId
 from provision.engine.run import Ending, Run, failed
 from provision.engine.settle import read_back, unreached
 from provision.engine.work import Work
+from provision.resources.contracts import changes_of
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
@@ -81,7 +82,7 @@ def _outcome(run: Run, work: Work, former: Ending) -> Ending:
         seen = run.session.snapshot(resource.key.system)
         if resource.key not in changed or seen is None or former.outcome is Outcome.WAITING:
             continue
-        changes = resource.changes(seen)
+        changes = changes_of(resource, seen)
         if changes:
             lines = (f"{op} {path}: is {old}, should be {new}" for op, path, old, new in map(shown, changes))
             diagnostic = Diagnostic(

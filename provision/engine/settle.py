@@ -20,6 +20,7 @@ from provision.resources.contracts import (
     Result,
     Settles,
     ask,
+    changes_of,
 )
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.effects import Effect
@@ -189,7 +190,7 @@ def _unexplained(run: Run, deeds: Deeds) -> dict[Key, tuple[Change, ...]]:
     left = {}
     for key, found in deeds.differences.items():
         seen = run.session.snapshot(key.system)
-        changes = found.resource.changes(seen) if seen is not None else ()
+        changes = changes_of(found.resource, seen) if seen is not None else ()
         later = all(each.settles is not Settles.NOW for each in changes)
         if changes and not (later and held_back.intersection(found.effects)):
             left[key] = changes
@@ -209,7 +210,7 @@ def done_by_hand(run: Run, work: Work, deeds: Deeds) -> bool:
     if run.question("\n".join((*lines, "Done?"))) is not True:
         return False
     seen = run.session.ask(key.system, found.resource.queries(), run.cancel, fresh=True)
-    if found.resource.changes(seen):
+    if changes_of(found.resource, seen):
         run.progress(work.step.id, f"{key}: not seen yet, taken on your word")
     del deeds.by_hand[key]
     deeds.said[key] = found

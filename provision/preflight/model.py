@@ -10,7 +10,15 @@ from provision.facts.hypervisor import HypervisorFacts
 from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import Change, Impossible, Resource, Snapshot, Unknown
+from provision.resources.contracts import (
+    Change,
+    Impossible,
+    Resource,
+    Snapshot,
+    Unknown,
+    changes_of,
+    remedy_of,
+)
 from provision.roles import names
 from provision.values.diagnostics import Diagnostic, Severity
 
@@ -82,13 +90,13 @@ class Site:
         seen = self.snapshots.get(resource.key.system)
         if seen is None or seen.missing(resource.queries()):
             return ()
-        return resource.changes(seen)
+        return changes_of(resource, seen)
 
     def impossible(self, resource: Resource) -> Diagnostic | None:
         """Return why a resource cannot be brought about, if that is known."""
         if not self.changes(resource):
             return None
-        remedy = resource.fix(self.snapshots[resource.key.system])
+        remedy = remedy_of(resource, self.snapshots[resource.key.system])
         return remedy.diagnostic if isinstance(remedy, Impossible) else None
 
     def hypervisors(self) -> Iterator[tuple[Hypervisor, tuple[Node, ...]]]:

@@ -428,7 +428,7 @@ class Site:
         return report
 
     def _is_strict(self, options: Options) -> bool:
-        """Whether a check that cannot tell counts: by option, or by the inventory's `verify.strict`."""
+        """Whether an unknown check counts: by option, or by the inventory's `verify.strict`."""
         return options.strict or self.inventory.verify.strict
 
     def destroy(

@@ -268,7 +268,7 @@ def _record(run: Run, state: StepState, differing: Difference, result: Result) -
             seconds=result.seconds,
         )
     )
-    if result.verdict is Verdict.UNKNOWN:
+    if result.verdict is Verdict.INDETERMINATE:
         state.indeterminate[key] = result
     elif result.verdict is Verdict.FAILED:
         state.problem = state.problem or _trouble(result, str(key), step.subject, differing.resource)

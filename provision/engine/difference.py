@@ -15,6 +15,8 @@ from provision.resources.contracts import (
     Resource,
     Settles,
     Snapshot,
+    changes_of,
+    remedy_of,
 )
 from provision.values.effects import Effect
 
@@ -69,7 +71,7 @@ class Difference:
         )
 
 
-def difference(resource: Resource, seen: Snapshot) -> Difference | None:
-    """Return how a resource differs from what is seen, or None."""
-    changes = resource.changes(seen)
-    return Difference(resource, changes, resource.fix(seen)) if changes else None
+def difference(resource: Resource, snapshot: Snapshot) -> Difference | None:
+    """Return how a resource differs from a snapshot, or None."""
+    changes = changes_of(resource, snapshot)
+    return Difference(resource, changes, remedy_of(resource, snapshot)) if changes else None

@@ -41,7 +41,7 @@ class Expander:
         """Return the desired states of a step (what must go, when destroying).
 
         Raises:
-            ProvisionError: the role cannot decide, with its reason.
+            ProvisionError: the role lacks an answer, with its reason.
         """
         return self._call(state, "retired" if self.destroying else "resources")
 

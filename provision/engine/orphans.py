@@ -13,7 +13,7 @@ from provision.engine.session import AwayError, Session
 from provision.engine.step_state import StepState
 from provision.engine.world import Options, World
 from provision.inventory import Subject
-from provision.resources.contracts import Resource
+from provision.resources.contracts import Resource, changes_of
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
 
@@ -77,7 +77,7 @@ class Orphans:
             reason = error.diagnostics[0]
             self._problems.setdefault(name, reason)
             if name not in told:
-                summary = f"cannot tell what is left on {name}: {reason.summary}"
+                summary = f"unknown what is left on {name}: {reason.summary}"
                 self.warnings.append(
                     replace(reason, code="ORPHANS_UNKNOWN", summary=summary, severity=Severity.WARNING)
                 )
@@ -96,7 +96,7 @@ class Orphans:
             dict.fromkeys(
                 str(each.key)
                 for each in resources
-                if (seen := session.snapshot(each.key.system)) is not None and each.changes(seen)
+                if (seen := session.snapshot(each.key.system)) is not None and changes_of(each, seen)
             )
         )
 

@@ -19,6 +19,7 @@ from provision.resources.contracts import (
     Key,
     Settles,
     ask,
+    changes_of,
 )
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
@@ -143,7 +144,7 @@ def _unexplained(run: Run, state: StepState) -> dict[Key, tuple[Change, ...]]:
     left = {}
     for key, found in state.differences.items():
         seen = run.session.snapshot(key.system)
-        changes = found.resource.changes(seen) if seen is not None else ()
+        changes = changes_of(found.resource, seen) if seen is not None else ()
         later = all(each.settles is not Settles.NOW for each in changes)
         if changes and not (later and held_back.intersection(found.effects)):
             left[key] = changes
@@ -163,7 +164,7 @@ def confirm_by_hand(run: Run, state: StepState) -> bool:
     if run.question("\n".join((*lines, "Done?"))) is not True:
         return False
     seen = run.session.ask(key.system, found.resource.queries(), run.cancel, fresh=True)
-    if found.resource.changes(seen):
+    if changes_of(found.resource, seen):
         run.progress(state.step.id, f"{key}: not seen yet, taken on your word")
     del state.by_hand[key]
     state.confirmed[key] = found

@@ -11,6 +11,7 @@ from provision.engine.model import StepId
 from provision.engine.readback import read_back, unreached
 from provision.engine.run import Run
 from provision.engine.step_state import StepResult, StepState, failed
+from provision.resources.contracts import changes_of
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
@@ -83,7 +84,7 @@ def _final_result(run: Run, state: StepState) -> StepResult:
         snapshot = run.session.snapshot(resource.key.system)
         if resource.key not in changed or snapshot is None or former.outcome is Outcome.WAITING:
             continue
-        changes = resource.changes(snapshot)
+        changes = changes_of(resource, snapshot)
         if changes:
             lines = (f"{op} {path}: is {old}, should be {new}" for op, path, old, new in map(shown, changes))
             diagnostic = Diagnostic(

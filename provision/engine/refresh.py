@@ -10,7 +10,7 @@ from provision.engine.journal import shown
 from provision.engine.readback import queries_of
 from provision.engine.run import Run
 from provision.engine.step_state import StepState
-from provision.resources.contracts import Resource
+from provision.resources.contracts import Resource, changes_of
 from provision.values.diagnostics import Severity
 from provision.values.errors import ProvisionError
 
@@ -29,7 +29,7 @@ def refresh(run: Run, state: StepState) -> ProvisionError | None:
         Why a system that its role reads gives no answers, or None.
 
     Raises:
-        ProvisionError: a system that it acts on gives no answers, the role cannot decide, or a rule
+        ProvisionError: a system that it acts on gives no answers, the role lacks an answer, or a rule
             refuses it.
     """
     try:
@@ -64,7 +64,7 @@ def _expand_again(run: Run, state: StepState) -> None:
 
     Raises:
         AwayError: a system that it acts on is not there (yet).
-        ProvisionError: such a system does not answer, the role cannot tell, or a rule refuses it.
+        ProvisionError: such a system does not answer, the role lacks an answer, or a rule refuses it.
     """
     resources = run.expander.resources(state)
     with run.lock:
@@ -111,7 +111,7 @@ def _show(run: Run, state: StepState) -> None:
     """Tell what a step that could not be planned will do, now that it can be told."""
     for resource in state.resources:
         seen = run.session.snapshot(resource.key.system)
-        for change in resource.changes(seen) if seen is not None else ():
+        for change in changes_of(resource, seen) if seen is not None else ():
             op, path, _, _ = shown(change)
             run.progress(state.step.id, f"planned: {op} {resource.key} {path}")
 

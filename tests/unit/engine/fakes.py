@@ -275,7 +275,7 @@ class FakeDriver:
             self.site.on_set(self.system, name, value)
         if name in self.host.cuts:
             self.host.cuts -= {name}
-            return Result(Verdict.UNKNOWN, handle=self.host.handle)
+            return Result(Verdict.INDETERMINATE, handle=self.host.handle)
         return Result(Verdict.DONE)
 
     def hold(self, run: str, what: str, cancel: Cancel) -> FakeHold:

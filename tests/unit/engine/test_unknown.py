@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
-from provision.engine.work import difference
 
+from provision.engine.difference import difference
 from provision.resources.contracts import (
     Change,
     Fix,

@@ -30,7 +30,7 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *S
 ROLES = [
     each.name
     for each in pkgutil.iter_modules(roles.__path__)
-    if hasattr(importlib.import_module(f"provision.roles.{each.name}"), "declared")
+    if hasattr(importlib.import_module(f"provision.roles.{each.name}"), "ROLE")
 ]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)

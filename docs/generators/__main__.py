@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from docs.generators.console import refreshed
+from docs.generators.pages import GENERATED, PAGES, ROOT
 
-ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-
-
-def main() -> None:
-    """Write all pages that differ."""
-    for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        if refreshed(text) != text:
-            page.write_text(refreshed(text), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+for name, page in GENERATED.items():
+    (ROOT / "docs" / name).write_text(page(), encoding="utf-8")
+for path in PAGES:
+    path.write_text(refreshed(path.read_text(encoding="utf-8")), encoding="utf-8")

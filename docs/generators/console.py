@@ -1,6 +1,7 @@
 """Runs the commands of the pages against models of sites, so that no output is invented.
 
-A block of a page is run where a comment above it says on what: `<!-- run: INVENTORY STATE -->`.
+A block is run if the comment above it says on what: `<!-- run: INVENTORY STATE -->`. A number after the
+state limits the lines that are shown.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +29,9 @@ from tests.model.model_site import ModelSite
 
 FOLDERS = (Path(__file__).parents[2] / "inventories", Path(__file__).parent)
 PROGRESS = re.compile(r"\d\d:\d\d:\d\d ")
-BLOCK = re.compile(r"(<!-- run: (\S+) (\S+) -->\n```console\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(<!-- run: (\S+) (\S+)(?: (\d+))? -->\n```console\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL
+)
 WIDTH = "96"
 """Columns of the terminal: what a page of the site shows without scrolling."""
 
@@ -85,16 +88,18 @@ def prepare(name: str, state: str, folder: Path) -> Rehearsal:
 
     Args:
         name: of a shipped inventory, or of one beside this file, without its ending.
-        state: `fresh` before the first apply, `applied` after it, `drifted` after somebody changed two things.
+        state: `fresh` before the first apply, `applied` after it, `drifted` with two things changed by hand.
         folder: where files are written.
     """
-    source = next(each for each in FOLDERS if (each / f"{name}.yaml").exists())
-    shutil.copy(source / f"{name}.yaml", folder)
+    for inventory in {name, "starter"}:
+        source = next(each for each in FOLDERS if (each / f"{inventory}.yaml").exists())
+        shutil.copy(source / f"{inventory}.yaml", folder)
     (folder / ".ssh").mkdir()
     (folder / ".ssh/id_ed25519").write_text("a private key\n")
     (folder / ".ssh/id_ed25519.pub").write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample you@laptop\n")
     (folder / ".config/provision").mkdir(parents=True)
-    (folder / f".config/provision/{name}.token").write_text("11111111-2222-3333-4444-555555555555\n")
+    for token in (name, "starter"):
+        (folder / f".config/provision/{token}.token").write_text("11111111-2222-3333-4444-555555555555\n")
     if name == "mistakes":
         return Rehearsal(folder, None)
     with mock.patch.dict(os.environ, {"HOME": str(folder)}):
@@ -121,18 +126,28 @@ def _pin(inventory: Inventory, folder: Path) -> None:
 
 def refreshed(text: str) -> str:
     """Return a page with the outputs of its commands as they are now."""
-    return BLOCK.sub(_block, text)
+    return BLOCK.sub(lambda match: _block(match, _outputs), text)
 
 
-def _block(match: re.Match[str]) -> str:
-    head, name, state, body, end = match.groups()
-    commands = re.findall(r"^\$ (.+)$", body, re.MULTILINE)
-    return f"{head}{_outputs(name, state, tuple(commands))}{end}"
+def without_outputs(text: str) -> str:
+    """Return a page with commands and no outputs of theirs."""
+    return BLOCK.sub(lambda match: _block(match, lambda *_: ""), text)
+
+
+def _block(match: re.Match[str], output_of: Callable[[str, str, str], str]) -> str:
+    head, name, state, limit, body, end = match.groups()
+    commands = re.findall(r"^\$ .+$", body, re.MULTILINE)
+    parts = []
+    for command in commands:
+        lines = output_of(name, state, command.removeprefix("$ ")).splitlines()
+        if limit is not None and len(lines) > int(limit):
+            lines = [*lines[: int(limit)], "[...]"]
+        parts.append("\n".join([command, *lines]))
+    shown = "\n\n".join(parts)
+    return f"{head}{shown}\n{end}"
 
 
 @cache
-def _outputs(name: str, state: str, commands: tuple[str, ...]) -> str:
+def _outputs(name: str, state: str, command: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        rehearsal = prepare(name, state, Path(folder))
-        parts = (f"$ {command}\n{rehearsal.run(command)}\n" for command in commands)
-        return "\n".join(parts).replace(folder, "/home/you")
+        return prepare(name, state, Path(folder)).run(command).replace(folder, "/home/you")

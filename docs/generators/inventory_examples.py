@@ -1,6 +1,6 @@
 """The YAML blocks of docs/inventory.md, and which keys they show to be unsupported.
 
-What is unsupported is asked of the tool itself: each block is laid over `inventories/starter.yaml` and loaded.
+The tool itself says what is unsupported: each block is laid over `inventories/starter.yaml` and loaded.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Field = tuple[type[BaseModel], str]
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads the blocks as data; a secret is only its tag's content."""
+    """Reads the blocks as data; a secret is an empty mapping."""
 
 
-_Loader.add_constructor("!secret", lambda loader, node: loader.construct_mapping(node))
+_Loader.add_constructor("!secret", lambda _loader, _node: {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +98,24 @@ def _paths(item: Unserved) -> Iterator[KeyPath]:
 
 
 def unsupported_fields() -> Mapping[Field, str]:
-    """Return `not supported yet` or `partly supported` by key, for those that are not supported as a whole."""
+    """Return `not supported yet` or `partly supported`, by key; keys that are supported are not in it."""
     declared, refused = Counter[Field](), Counter[Field]()
     for example in examples():
         declared.update(example.fields())
         refused.update(example.unsupported_fields() & example.fields())
+    sections = {example.section.partition(".")[0] for example in examples() if example.section}
+    supported = {example.section.partition(".")[0] for example in examples() if not example.unsupported}
     return {
         field: "not supported yet" if count == declared[field] else "partly supported"
         for field, count in refused.items()
-    }
+    } | {(Inventory, section): "not supported yet" for section in sections - supported}
+
+
+def keys_of(model: type[BaseModel]) -> Iterator[Field]:
+    """Yield the keys of a section that a user can write, but not the one that says which kind it is."""
+    for name, field in model.model_fields.items():
+        if not field.exclude and name != "kind":
+            yield _owner(model, name)
 
 
 def _owner(model: type[BaseModel], name: str) -> Field:
@@ -121,7 +130,9 @@ def _fields(model: type[BaseModel], data: Mapping[str, Any]) -> Iterator[Field]:
             yield from _fields(inner, part)
 
 
-def _parts(model: type[BaseModel], name: str, value: Any) -> Iterator[tuple[type[BaseModel], Mapping[str, Any]]]:
+def _parts(
+    model: type[BaseModel], name: str, value: Any
+) -> Iterator[tuple[type[BaseModel], Mapping[str, Any]]]:
     """Yield the sections below a key, each with its model."""
     models = members(model.model_fields[name].annotation)
     if not models or model.model_fields[name].annotation is None:

@@ -7,15 +7,18 @@ from pathlib import Path
 
 from provision.preflight import rules
 
-HEAD = """# Preflight
+HEAD = """# Preflight codes
 
-Rules that are checked before anything is touched. An error refuses the run (exit 4); a warning is shown.
-A rule whose evidence is missing (a host that is not up yet) is checked again when its step is reached.
-`destroy` checks only those that bear on a removal.
+<!-- run: overcommitted fresh 10 -->
+```console
+$ provision plan overcommitted.yaml
+```
 
-This page is generated: `python -m provision.preflight.reference docs/preflight.md`.
+Preflight rules look at the inventory and at what the systems answered, before anything is changed. An error
+refuses the run (exit code 4); a warning is shown. A rule that lacks an answer, because a host is not up
+yet, is checked again when its step is reached. `destroy` checks only the rules of the last column.
 
-| code | severity | when | remedy | in a destroy |
+| code | severity | when | what to do | also in destroy |
 | --- | --- | --- | --- | --- |
 """
 
@@ -24,7 +27,7 @@ def reference() -> str:
     """Return the page as Markdown."""
     rows = [
         f"| {', '.join(f'`{code}`' for code in rule.codes)} | {rule.severity} | {rule.when} | {rule.remedy} |"
-        f" {'checked' if rule.removal else '-'} |"
+        f" {'yes' if rule.removal else 'no'} |"
         for rule in rules()
     ]
     return HEAD + "\n".join(rows) + "\n"

@@ -107,11 +107,15 @@ def reference() -> str:
     lines = [
         "# Events",
         "",
-        "`--json` prints one JSON object a line on standard output and nothing else there. Every object has",
-        "`type`, `run` (the run's id) and `at` (seconds since 1970). New types and fields may come: ignore",
-        "what you do not know. Existing ones keep their meaning. Secrets are masked in all of them.",
+        "```console",
+        "$ provision plan starter.yaml --json",
+        "```",
         "",
-        "`provision schema --events` prints the JSON Schema that this page is made from.",
+        "`--json` prints one JSON object per line on standard output, and nothing else there. Every object",
+        "has `type`, `run` (the run's id) and `at` (seconds since 1970). Secrets are masked.",
+        "",
+        "Ignore types and fields that you do not know: new ones may come. Existing ones keep their meaning.",
+        "`provision schema --events` prints the JSON Schema.",
         "",
     ]
     for cls in event_classes():

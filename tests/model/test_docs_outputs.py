@@ -1,0 +1,18 @@
+"""What the pages show of commands is what they print today, on models of the sites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from docs.generators.console import BLOCK, refreshed
+from docs.generators.pages import PAGES
+
+RUN = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+def test_the_outputs_of_a_page_are_what_its_commands_print(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert refreshed(text) == text, "run: make docs"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from provision.engine.consent import Consents, ranked
-from provision.engine.expand import VERIFY, Desired, expand, reversed_steps
-from provision.engine.graph import ancestors, ordered, predecessors
+from provision.engine.expand import VERIFY, Desired, expand
+from provision.engine.graph import Behind, narrowed, ordered, reversed_steps
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepId, StepPlan
 from provision.engine.observe import Questions, observe
 from provision.engine.orphans import Orphans, asked_of
@@ -109,12 +109,13 @@ class Planner:
     def _compare(self, works: Sequence[Work], drafts: Mapping[StepId, _Draft]) -> None:
         self.dirty, self.renewed, self.told = {}, {}, []
         self.consents.born.clear()
-        moved: dict[StepId, bool] = {}
+        moved = Behind(work.step for work in works)
         pending_seen: set[str] = set()
         for work in works:
-            before = any(moved.get(each, False) for each in predecessors(work.step))
+            before = work.step in moved
             work.plan = self._step_plan(work, drafts[work.step.id], pending_seen, moved=before)
-            moved[work.step.id] = before or bool(work.plan.changes or work.plan.late)
+            if before or work.plan.changes or work.plan.late:
+                moved.mark(work.step.id)
             self._note_dirt(work)
 
     # ------------------------------------------------------------ asking
@@ -122,14 +123,7 @@ class Planner:
     def _backwards(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """Return the steps that remove something, last ones first; edges lead through those left out."""
         able = {step.id for step in steps if hasattr(self.world.roles.get(step.id.role), "retired")}
-        before = ancestors(steps)
-        return reversed_steps(
-            [
-                replace(step, needs=before[step.id] & able, after=frozenset())
-                for step in steps
-                if step.id in able
-            ]
-        )
+        return reversed_steps(narrowed(steps, able))
 
     def _work(self, step: Step) -> Work:
         if step.id.role == VERIFY:

@@ -13,8 +13,8 @@ from provision.engine import workers
 from provision.engine.act import execute, is_stale
 from provision.engine.defect import defect
 from provision.engine.expand import VERIFY
-from provision.engine.graph import predecessors
-from provision.engine.model import ConsentNeed, StepId, StepReport
+from provision.engine.graph import Countdown
+from provision.engine.model import Barrier, ConsentNeed, StepId, StepReport
 from provision.engine.reboot import REBOOT, after_reboot, reboot
 from provision.engine.run import Ending, Run, failed
 from provision.engine.work import Work
@@ -33,6 +33,20 @@ _UNPROVEN = {
     Outcome.WAITING: "waiting",
 }
 """Outcomes of steps after which the site is not verified, the first one is told."""
+
+
+_HOPE = {Outcome.WAITING: 0, Outcome.UNREACHED: 1}
+"""How likely a step that did not end well does so in a later run; all others are last."""
+
+
+def _inherited(step: StepId, ending: Ending) -> Ending:
+    """Return the ending of a step that cannot go on because of another one."""
+    if ending.outcome is Outcome.UNREACHED:
+        return Ending(Outcome.UNREACHED, ending.reason, stops=True, excused=ending.excused)
+    if ending.outcome is Outcome.WAITING:
+        return Ending(Outcome.WAITING, f"waits for {step}", stops=True)
+    root = ending.reason if ending.outcome is Outcome.BLOCKED else f"{step} failed"
+    return Ending(Outcome.BLOCKED, root, stops=True)
 
 
 @dataclass(slots=True)
@@ -71,14 +85,12 @@ class Scheduler:
         self.works = run.planned.works
         self.order = list(self.works)
         self.position = {step: index for index, step in enumerate(self.order)}
-        self.followers: dict[StepId, list[StepId]] = {step: [] for step in self.works}
-        self.left: Counter[StepId] = Counter()  # how many steps must still end before one may begin
-        for step, work in self.works.items():
-            for each in predecessors(work.step):
-                if each in self.works:
-                    self.left[step] += 1
-                    self.followers[each].append(step)
-        self.ready = [self.position[step] for step in self.order if not self.left[step]]  # a heap
+        self.countdown = Countdown(work.step for work in self.works.values())
+        self.ready = [self.position[step] for step in self.countdown.ready()]  # a heap
+        self.unmet: dict[
+            Barrier, Ending | None
+        ] = {}  # why what is behind one whose steps settled cannot go on
+        self.stopped: dict[str, StepId] = {}  # groups that a step of theirs has stopped
         self.open = Counter(step.subject for step in self.works)  # how many steps of a subject have not ended
         self.busy: Counter[str] = Counter()  # how many steps that run act on a system
         self.running: dict[StepId, float] = {}  # since when
@@ -171,8 +183,9 @@ class Scheduler:
             return
         self._start(work, systems, lambda: execute(self.run, work))
 
-    def _queue(self, step: StepId) -> None:
-        heapq.heappush(self.ready, self.position[step])
+    def _queue(self, *steps: StepId) -> None:
+        for step in steps:
+            heapq.heappush(self.ready, self.position[step])
 
     def _wake(self, systems: Iterable[str]) -> None:
         """Take up one step that waits for each of some systems, where it is free by now."""
@@ -207,17 +220,34 @@ class Scheduler:
         return next((self.run.withheld[each] for each in subjects if each in self.run.withheld), None)
 
     def _blocked(self, work: Work) -> Ending | None:
-        for each in sorted(work.step.needs):
-            ending = self.endings.get(each)
-            if ending is None or not ending.stops:
-                continue
-            if ending.outcome is Outcome.UNREACHED:
-                return Ending(Outcome.UNREACHED, ending.reason, stops=True, excused=ending.excused)
-            if ending.outcome is Outcome.WAITING:
-                return Ending(Outcome.WAITING, f"waits for {each}", stops=True)
-            root = ending.reason if ending.outcome is Outcome.BLOCKED else f"{each} failed"
-            return Ending(Outcome.BLOCKED, root, stops=True)
-        return None
+        for step in sorted(work.step.needs):
+            ending = self.endings.get(step)
+            if ending is not None and ending.stops:
+                return _inherited(step, ending)
+        if work.step.group in self.stopped:
+            step = self.stopped[work.step.group]
+            return _inherited(step, self.endings[step])
+        endings = (self._unmet(barrier) for barrier in work.step.barriers)
+        return next((ending for ending in endings if ending is not None), None)
+
+    def _unmet(self, barrier: Barrier) -> Ending | None:
+        """Return how a step ends behind a barrier of which too few steps ended well, or None."""
+        if not barrier.needed:
+            return None
+        if barrier in self.unmet:
+            return self.unmet[barrier]
+        endings = {step: self.endings[step] for step in barrier.steps if step in self.endings}
+        stopped = {step: ending for step, ending in endings.items() if ending.stops}
+        missing = min(barrier.needed, len(endings)) - (len(endings) - len(stopped))
+        unmet: Ending | None = None
+        if missing > 0:
+            # The most hopeful ones might still end well: the first that may not, or the last needed, decides.
+            hopeful = sorted(stopped, key=lambda step: (_HOPE.get(stopped[step].outcome, 2), step))
+            cause = hopeful[missing - 1]
+            unmet = _inherited(cause, stopped[cause])
+        if all(step not in self.unsettled for step in endings):
+            self.unmet[barrier] = unmet
+        return unmet
 
     def _unverified(self) -> Ending | None:
         """Return why the site is not verified: failed checks would only repeat what steps said before."""
@@ -381,7 +411,7 @@ class Scheduler:
         self.seconds[step] = seconds
         self.run.ended.add(step)
         self.open[step.subject] -= 1
-        self._release(each for each in self.followers[step] if each.subject == step.subject)
+        self._queue(*self.countdown.end(step))
         reboots = {each for each in ending.deferred if each in self.run.owed}
         if reboots:
             self.unsettled[step] = reboots
@@ -405,13 +435,10 @@ class Scheduler:
         self.unsettled.pop(step, None)
         self.endings[step] = ending
         self._tell(step, ending)
-        self._release(each for each in self.followers[step] if each.subject != step.subject)
-
-    def _release(self, steps: Iterable[StepId]) -> None:
-        for step in steps:
-            self.left[step] -= 1
-            if not self.left[step]:
-                self._queue(step)
+        planned = self.works[step].step
+        if planned.group and ending.outcome in planned.stopping:
+            self.stopped.setdefault(planned.group, step)
+        self._queue(*self.countdown.settle(step))
 
     def _tell(self, step: StepId, ending: Ending) -> None:
         seconds = self.seconds.get(step, 0.0)

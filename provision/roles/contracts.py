@@ -2,8 +2,8 @@
 
 A role is a module in this package, found by its name, with these members:
 
-    NEEDS: tuple[str, ...]        roles whose failure for the same subject (or its hypervisor) blocks this one
-    NEEDS_ALL: tuple[str, ...]    roles whose failure for any subject blocks this one (optional)
+    NEEDS: tuple[str | Need, ...] roles whose steps must have ended well; a name is `Need(name)`
+    UNREACHED_STOPS: bool         with `stop_on_failure`, an unreached subject counts as failed (optional)
     NEW_BOOT: bool                whether its facts are only true after pending reboots of its systems
     def declared(inventory, subject) -> bool           nothing declared: no step
     def questions(inventory, subject) -> Mapping[str, tuple[Query, ...]]      facts it needs, by system
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from provision.connections.contracts import Endpoint, KeyPair
 from provision.inventory import Inventory, Subject
@@ -77,11 +77,33 @@ def told(answer: T | CannotTell, what: str, subject: str, source: Source | None 
     return answer
 
 
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Steps of another role that must have ended before a step begins, and how many of them well.
+
+    A number larger than the steps of this run (`--target`) means all of them; no steps are no need.
+
+    Args:
+        role: name of the other role.
+        count: how many must have ended well; with fewer, the step is blocked.
+        scope: `near` is the step's subject and its parents, `site` is every subject.
+    """
+
+    role: str
+    count: Literal["all", "any"] | int = "all"
+    scope: Literal["near", "site"] = "near"
+
+    def least(self, available: int) -> int:
+        """Return how many of the available steps must have ended well."""
+        wished = {"all": available, "any": 1}.get(str(self.count))
+        return min(available, int(self.count) if wished is None else wished)
+
+
 class Role(Protocol):
     """The members of a role module, as the engine uses them."""
 
     __name__: str
-    NEEDS: tuple[str, ...]
+    NEEDS: tuple[str | Need, ...]
     NEW_BOOT: bool
 
     def declared(self, inventory: Inventory, subject: Subject) -> bool:

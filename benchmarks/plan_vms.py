@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import sys
 import tempfile
 import time
@@ -17,16 +18,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the models' site is in the tests
 
-from tests.unit.roles_vm.world import INVENTORY, World  # noqa: E402 - see above
+from tests.unit.roles_vm.world import INVENTORY, World
 
 
 def inventory(vms: int) -> str:
     """Return the inventory of the unit tests with as many VMs."""
     head, _, _ = INVENTORY.partition("nodes:\n")
     wide = head.replace("10.0.0.0/24", "10.0.0.0/16").replace("memory: 1GiB", "memory: 64MiB")
+    addresses = [f"10.0.{1 + index // 200}.{1 + index % 200}" for index in range(vms)]
     nodes = [
-        f"  vm-{index}: {{ profile: small, vmid: {1000 + index}, address: 10.0.{1 + index // 200}.{1 + index % 200} }}"
-        for index in range(vms)
+        f"  vm-{index}: {{ profile: small, vmid: {1000 + index}, address: {address} }}"
+        for index, address in enumerate(addresses)
     ]
     return wide + "nodes:\n" + "\n".join(nodes) + "\n"
 
@@ -60,7 +62,7 @@ def main() -> None:
     sizes = [int(size) for size in given.vms.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         figures = {size: measured(Path(folder) / str(size), size, given.rounds) for size in sizes}
-    for smaller, larger in zip(sizes, sizes[1:], strict=False):
+    for smaller, larger in itertools.pairwise(sizes):
         ratio = figures[larger] / figures[smaller]
         print(f"from {smaller} to {larger} VMs: {ratio:.2f} times the CPU (linear: {larger / smaller:.2f})")
 

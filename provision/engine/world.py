@@ -71,7 +71,7 @@ class Options:
         allow: effect classes whose `ask` is lifted for this run; never lifts `never`.
         prune: also remove what left the inventory.
         host: destroy also removes what it would leave on machines that stay.
-        strict: verify: *cannot tell* is exit 7.
+        strict: verify: an unknown check is exit 7.
         junit: verify: where to write JUnit XML, or None.
     """
 

@@ -24,7 +24,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from provision.connections.contracts import Endpoint, KeyPair
 from provision.inventory import Inventory, Subject
-from provision.resources.contracts import CannotTell, Resource, Snapshot
+from provision.resources.contracts import Resource, Snapshot, Unknown
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import Permanent
 
@@ -60,7 +60,7 @@ class Context:
         return self.snapshots.get(system, Snapshot(system))
 
 
-def told(answer: T | CannotTell, what: str, subject: str, source: Source | None = None) -> T:
+def told(answer: T | Unknown, what: str, subject: str, source: Source | None = None) -> T:
     """Return an answer that a role cannot do without.
 
     Args:
@@ -70,10 +70,10 @@ def told(answer: T | CannotTell, what: str, subject: str, source: Source | None 
         source: inventory line.
 
     Raises:
-        Permanent: `CANNOT_TELL`: there is none.
+        Permanent: `UNKNOWN`: there is none.
     """
-    if isinstance(answer, CannotTell):
-        raise Permanent(Diagnostic("CANNOT_TELL", f"{what}: {answer.reason}", subject, source=source))
+    if isinstance(answer, Unknown):
+        raise Permanent(Diagnostic("UNKNOWN", f"{what}: {answer.reason}", subject, source=source))
     return answer
 
 

@@ -10,7 +10,7 @@ from provision.inventory import Inventory, Subject
 from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import CannotTell, Resource
+from provision.resources.contracts import Resource, Unknown
 from provision.resources.dhcp.contract import Reservation, Router, fold_mac
 from provision.resources.dhcp.manual import ManualReservation
 from provision.resources.dhcp.reservation import RouterReservation
@@ -159,7 +159,7 @@ def _own(context: Context, hypervisor: Hypervisor) -> tuple[Reservation, ...]:
     mac = hypervisor.mac or ""
     if not mac:
         text = HostFacts(context.seen(names.ssh(hypervisor.name))).text(_bridge(hypervisor))
-        mac = "" if isinstance(text, CannotTell) else text.strip()
+        mac = "" if isinstance(text, Unknown) else text.strip()
     return (Reservation(fold_mac(mac), hypervisor.address, hypervisor.name),) if mac else ()
 
 

@@ -16,7 +16,7 @@ from provision.facts.hypervisor import STORAGES
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import CannotTell, Resource
+from provision.resources.contracts import Resource, Unknown
 from provision.resources.host.file import File
 from provision.resources.proxmox.guest import SnippetGone, vendor_data
 from provision.resources.proxmox.marker import TAG, Marker
@@ -65,7 +65,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
     state = answer if isinstance(answer, VmState) else None
     anew = state is None or rebuilds(state)
     vm = _vm(context, node, hypervisor, state)
-    if isinstance(answer, CannotTell) or vm.foreign(answer) is not None:
+    if isinstance(answer, Unknown) or vm.foreign(answer) is not None:
         return (vm,)  # it says what is wrong; nothing else may be done before that is mended
     found: list[Resource] = []
     if anew and vm.cloud_init is not None:
@@ -133,7 +133,7 @@ def _listed(hypervisor: Hypervisor, facts: ApiFacts) -> tuple[VmEntry, ...]:
     what = f"the VMs of {hypervisor.name} cannot be listed"
     listed = facts.vms
     if listed == () and not told(facts.rights, what, hypervisor.name).may("/vms", "VM.Audit"):
-        listed = CannotTell("the token lacks VM.Audit on /vms, and a list without rights is empty")
+        listed = Unknown("the token lacks VM.Audit on /vms, and a list without rights is empty")
     return told(listed, what, hypervisor.name)
 
 

@@ -14,10 +14,10 @@ from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal
 from provision.engine.model import RunReport
 from provision.engine.plan import Planner
+from provision.engine.planned import Planned
 from provision.engine.run import Run
 from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
-from provision.engine.work import Planned
 from provision.engine.world import (
     Entry,
     Options,
@@ -48,7 +48,7 @@ from provision.resources.contracts import (
 )
 from provision.resources.host.effects import REBUILDS_BOOT
 from provision.resources.host.script import is_satisfied
-from provision.roles.contracts import Context, NotThere, SystemSpec
+from provision.roles.contracts import Context, Need, NotThere, SystemSpec
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Consent, Effect, EffectClass
@@ -275,7 +275,7 @@ class FakeDriver:
             self.site.on_set(self.system, name, value)
         if name in self.host.cuts:
             self.host.cuts -= {name}
-            return Result(Verdict.UNKNOWN, handle=self.host.handle)
+            return Result(Verdict.INDETERMINATE, handle=self.host.handle)
         return Result(Verdict.DONE)
 
     def hold(self, run: str, what: str, cancel: Cancel) -> FakeHold:
@@ -307,7 +307,7 @@ class FakeRole:
     name: str
     make: Callable[[Context], Sequence[Item]]
     asks: Callable[[str], Mapping[str, tuple[Any, ...]]]
-    NEEDS: tuple[str, ...] = ()
+    NEEDS: tuple[str | Need, ...] = ()
     NEW_BOOT: bool = False
     subjects: frozenset[str] | None = None
     gone: Callable[[Context], Sequence[Item]] | None = None

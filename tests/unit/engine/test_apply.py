@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.engine import settle
+from provision.engine import readback
 from provision.engine.world import Entry, Options, Parent
 from provision.resources.contracts import Key
 from provision.roles.contracts import NotThere, SystemSpec
@@ -253,7 +253,7 @@ def test_a_person_does_what_the_engine_cannot(tmp_path: Path) -> None:
 def test_a_change_that_settles_within_its_deadline_is_polled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "FIRST_POLL", 0.01)
+    monkeypatch.setattr(readback, "FIRST_POLL", 0.01)
     host = Host(by_itself={"lease": (4, "x")})
     role = FakeRole(
         "address", lambda _: [Item("n1/ssh", "lease", "x", impossible=True, within=30.0)], on_own()

@@ -11,7 +11,7 @@ from provision.engine.model import Barrier, Step, StepId
 from provision.engine.world import Entry, Options, Playbook, World
 from provision.inventory import Subject
 from provision.resources.contracts import Key, Mergeable, Resource
-from provision.roles.contracts import Need
+from provision.roles.contracts import Need, Role
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 from provision.values.outcomes import Outcome
@@ -169,7 +169,7 @@ class _Builder:
         chain = self.chains.setdefault(subject.name, [])
         stopping: frozenset[Outcome] = frozenset()
         if entry.stop_on_failure:
-            unreached_stops = getattr(self.world.roles[entry.role], "UNREACHED_STOPS", False)
+            unreached_stops = self.world.roles[entry.role].unreached_stops
             stopping = STOPPING | ({Outcome.UNREACHED} if unreached_stops else set())
         step = Step(
             StepId(entry.role, subject.name),
@@ -235,8 +235,8 @@ class _Builder:
         return self.barriers[role, needed]
 
 
-def _needs(role: Any) -> Iterator[Need]:
-    for need in role.NEEDS:
+def _needs(role: Role) -> Iterator[Need]:
+    for need in role.needs:
         yield Need(need) if isinstance(need, str) else need
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from provision.engine.defect import defect
 from provision.engine.model import Step, StepPlan
 from provision.engine.session import AwayError, Session
@@ -43,23 +45,29 @@ class Expander:
         Raises:
             ProvisionError: the role lacks an answer, with its reason.
         """
-        return self._call(state, "retired" if self.destroying else "resources")
+        role = state.role
+        call = None if role is None else role.retired if self.destroying else role.resources
+        return self._call(state, call, "retired" if self.destroying else "resources")
 
     def orphans(self, state: StepState) -> tuple[Resource, ...]:
         """Return what an orphan owner still holds for a role and the inventory no longer declares."""
-        return self._call(state, "orphans")
+        call = None if state.role is None else state.role.orphans
+        return self._call(state, call, "orphans")
 
-    def _call(self, state: StepState, member: str) -> tuple[Resource, ...]:
+    def _call(
+        self, state: StepState, call: Callable[[Context], Sequence[Resource]] | None, name: str
+    ) -> tuple[Resource, ...]:
+        if call is None:
+            return ()
         try:
-            resources: tuple[Resource, ...] = tuple(getattr(state.role, member)(self.context(state)))
+            return tuple(call(self.context(state)))
         except ProvisionError:
             raise
         except Exception as error:
-            what = f"the role {state.step.id.role} failed in {member}()"
+            what = f"the role {state.step.id.role} failed in {name}()"
             untouched = "nothing of this step was touched"
             diagnostic = defect("ROLE_DEFECT", what, state.step.subject.name, error, untouched)
             raise ProvisionError(diagnostic) from error
-        return resources
 
 
 def unreached_plan(step: Step, error: ProvisionError, *, moved: bool) -> StepPlan:

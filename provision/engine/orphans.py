@@ -29,7 +29,7 @@ class Orphans:
     """What the roles of one call find that nobody declares any more.
 
     Args:
-        world: the site; a role with `keepers` says where its things may lie.
+        world: the site; a role with `orphan_owners` names who may hold its things.
         options: targets and steps: what was not chosen is not asked.
     """
 
@@ -41,13 +41,14 @@ class Orphans:
         self._failed: dict[StepId, Diagnostic] = {}
         for entry in world.playbook.entries:
             role = world.roles.get(entry.role)
-            if role is None or not hasattr(role, "keepers"):
+            if role is None or role.orphan_owners is None:
                 continue
             if options.steps and entry.role not in options.steps:
                 continue
-            for keeper, asked in role.keepers(world.inventory).items():
-                if not options.targets or keeper.name in options.targets:
-                    self.states.append(StepState(Step(StepId(entry.role, keeper.name), keeper), role, asked))
+            for owner, questions in role.orphan_owners(world.inventory).items():
+                if not options.targets or owner.name in options.targets:
+                    step = Step(StepId(entry.role, owner.name), owner)
+                    self.states.append(StepState(step, role, questions))
 
     def look(
         self, expander: Expander, session: Session, ask: Callable[[Iterable[Resource]], None], told: set[str]
@@ -101,24 +102,24 @@ class Orphans:
         )
 
     def removals(self, session: Session, states: Sequence[StepState], *, destroying: bool) -> list[StepState]:
-        """Return a step for each keeper that removes what is there; steps that act on its systems come after.
+        """Return a step for each owner that removes what is there; steps that act on its systems come after.
 
         Args:
             session: the answers.
             states: all other steps.
             destroying: what could not be looked at is a step of its own, which does not end well.
         """
-        by_keeper: dict[Subject, list[StepState]] = {}
+        by_owner: dict[Subject, list[StepState]] = {}
         for state in self.states:
-            by_keeper.setdefault(state.step.subject, []).append(state)
+            by_owner.setdefault(state.step.subject, []).append(state)
         found = []
-        for keeper, theirs in by_keeper.items():
-            step = Step(StepId(ORPHANS, keeper.name), keeper)
+        for owner, theirs in by_owner.items():
+            step = Step(StepId(ORPHANS, owner.name), owner)
             # As in a removal: what came last goes first.
             resources = [each for state in reversed(theirs) for each in self._found.get(state.step.id, ())]
             debts = _debts(theirs, states, session, destroying=destroying)
             removal = _removal(step, resources, session, debts)
-            unknown = self._unknown(keeper, theirs) if destroying else None
+            unknown = self._unknown(owner, theirs) if destroying else None
             if unknown is not None:
                 found.append(unknown)
             if removal is None:
@@ -129,8 +130,8 @@ class Orphans:
                     state.step = replace(state.step, after=state.step.after | {step.id})
         return found
 
-    def _unknown(self, keeper: Subject, states: Sequence[StepState]) -> StepState | None:
-        """Return a step that says what of a keeper was not looked at, and why; None if all was."""
+    def _unknown(self, owner: Subject, states: Sequence[StepState]) -> StepState | None:
+        """Return a step that says what of an owner was not looked at, and why; None if all was."""
         roles: dict[Diagnostic, list[str]] = {}
         for state in states:
             silent = (self._problems[name] for name in state.questions if name in self._problems)
@@ -140,25 +141,25 @@ class Orphans:
         if not roles:
             return None
         told = [
-            f"what {' and '.join(names)} left on {keeper.name} was not looked at: {reason.summary}"
+            f"what {' and '.join(names)} left on {owner.name} was not looked at: {reason.summary}"
             for reason, names in roles.items()
         ]
         first = next(iter(roles))
         problem = replace(first, summary=told[0], evidence=(*first.evidence, *told[1:]))
-        unknown = StepState(Step(StepId(UNKNOWN, keeper.name), keeper), None, {})
+        unknown = StepState(Step(StepId(UNKNOWN, owner.name), owner), None, {})
         unreached = told[0] if first in self._problems.values() else ""
         unknown.plan = StepPlan(unknown.step, unreached=unreached, problem=problem)
         return unknown
 
 
 def _debts(
-    keepers: Sequence[StepState], states: Sequence[StepState], session: Session, *, destroying: bool
+    owners: Sequence[StepState], states: Sequence[StepState], session: Session, *, destroying: bool
 ) -> list[PlannedChange]:
     """Return the effects that a removal which died left on systems that no other step looks at."""
     others = {name for state in states for name in state.systems}
     return [
         pending_change(name, effect)
-        for name in dict.fromkeys(name for state in keepers for name in state.questions)
+        for name in dict.fromkeys(name for state in owners for name in state.questions)
         if name not in others and (seen := session.snapshot(name)) is not None
         for effect in pending_effects(seen, destroying=destroying)
     ]

@@ -130,7 +130,8 @@ class Planner:
 
     def _backwards(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """Return the steps that remove something, last ones first; edges lead through those left out."""
-        able = {step.id for step in steps if hasattr(self.world.roles.get(step.id.role), "retired")}
+        roles = self.world.roles
+        able = {step.id for step in steps if (role := roles.get(step.id.role)) and role.retired}
         return reversed_steps(narrowed(steps, able))
 
     def _state_of(self, step: Step) -> StepState:
@@ -225,7 +226,7 @@ class Planner:
             subject = self.session.subject_of(name)
             if subject in self.renewed:
                 return self.renewed[subject]
-            if state.new_boot and subject in self.dirty:
+            if state.needs_new_boot and subject in self.dirty:
                 return self.dirty[subject]
         return ""
 

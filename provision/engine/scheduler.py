@@ -174,7 +174,7 @@ class Scheduler:
         if state.step.id.role == VERIFY:
             self._start(state, frozenset(), lambda: self._verify(state))
             return
-        if state.new_boot:
+        if state.needs_new_boot:
             for subject in self._subjects(state):
                 if subject in self.run.owed:
                     self.awaiting.setdefault(subject, []).append(state)
@@ -213,7 +213,7 @@ class Scheduler:
         if blocked is not None:
             return blocked
         plan = state.plan
-        need = self._withheld_reboot(state) if state.new_boot else None
+        need = self._withheld_reboot(state) if state.needs_new_boot else None
         if need is not None:
             what = "waits for" if need.consent is Consent.ALLOW else "waits for consent:"
             return StepResult(Outcome.WAITING, f"{what} {need.effect} of {need.system}", stops=True)

@@ -9,6 +9,7 @@ from typing import Any
 from provision.engine.difference import Difference
 from provision.engine.model import PlannedChange, Step, StepPlan
 from provision.resources.contracts import Impossible, Key, Resource, Result
+from provision.roles.contracts import Role
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Effect
 from provision.values.outcomes import ExitCode, Outcome
@@ -80,7 +81,7 @@ class StepState:
     """
 
     step: Step
-    role: Any
+    role: Role | None
     questions: Mapping[str, tuple[Any, ...]]
     resources: tuple[Resource, ...] = ()
     plan: StepPlan = field(init=False)
@@ -110,9 +111,9 @@ class StepState:
         self.plan = StepPlan(self.step)
 
     @property
-    def new_boot(self) -> bool:
+    def needs_new_boot(self) -> bool:
         """Whether the answers that it reads are only true after pending reboots."""
-        return bool(getattr(self.role, "NEW_BOOT", False))
+        return self.role is not None and self.role.needs_new_boot
 
     @property
     def systems(self) -> frozenset[str]:

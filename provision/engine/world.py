@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from provision.connections.contracts import Endpoint
 from provision.inventory import Inventory, Subject
 from provision.resources.contracts import Driver, Resource, Snapshot
-from provision.roles.contracts import Generated, SystemSpec
+from provision.roles.contracts import Generated, Role, SystemSpec
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Consent, EffectClass
@@ -143,7 +143,7 @@ class World:
         inventory: what the user declared; only handed through.
         name: the inventory's name.
         playbook: what to do.
-        roles: role module by name; a missing one serves nothing.
+        roles: by name; a missing one serves nothing.
         select: subjects of a selector.
         systems: all systems by name.
         open_driver: makes a driver; sends nothing before its first question.
@@ -158,7 +158,7 @@ class World:
     inventory: Inventory
     name: str
     playbook: Playbook
-    roles: Mapping[str, Any]
+    roles: Mapping[str, Role]
     select: Callable[[str], Sequence[Subject]]
     systems: Mapping[str, SystemSpec]
     open_driver: Callable[[SystemSpec, Endpoint], Driver]

@@ -1,24 +1,11 @@
-"""What a role is, and what it may look at.
+"""What a role is, and what it may read.
 
-A role is a module in this package, found by its name, with these members:
-
-    NEEDS: tuple[str | Need, ...] roles whose steps must have ended well; a name is `Need(name)`
-    UNREACHED_STOPS: bool         with `stop_on_failure`, an unreached subject counts as failed (optional)
-    NEW_BOOT: bool                whether its facts are only true after pending reboots of its systems
-    def declared(inventory, subject) -> bool           nothing declared: no step
-    def questions(inventory, subject) -> Mapping[str, tuple[Query, ...]]      facts it needs, by system
-    def resources(context) -> tuple[Resource, ...]     in the order in which they are brought about
-    def retired(context) -> tuple[Resource, ...]       as absent, what destroy removes (optional)
-    def keepers(inventory) -> Mapping[Subject, Mapping[str, tuple[Query, ...]]]
-        who may hold things that left the inventory, and what to ask for them (optional, with `orphans`)
-    def orphans(context) -> tuple[Resource, ...]
-        what left the inventory, as absent; `context.subject` is a keeper. Called again once what it
-        named was asked; raises where a system that answers does not tell what it has (`told`)
+A role module builds one `Role` at its end; the composition root collects these by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -99,24 +86,38 @@ class Need:
         return min(available, int(self.count) if wished is None else wished)
 
 
-class Role(Protocol):
-    """The members of a role module, as the engine uses them."""
+Questions = Mapping[str, tuple[Any, ...]]
+"""Queries by system."""
 
-    __name__: str
-    NEEDS: tuple[str | Need, ...]
-    NEW_BOOT: bool
 
-    def declared(self, inventory: Inventory, subject: Subject) -> bool:
-        """Whether the subject declares anything for this role."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What knows one part of a domain: pure functions from inventory and answers to desired states.
 
-    def questions(self, inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
-        """Return the questions whose answers `resources` looks at, by system."""
-        ...
+    Args:
+        name: as playbooks call it.
+        declared: whether a subject declares anything for this role; without it there is no step.
+        questions: the answers that `resources` and `retired` read.
+        resources: desired states in the order in which they are brought about, absent ones among them.
+        needs: other roles whose steps must have ended well; a bare name is `Need(name)`.
+        needs_new_boot: its answers are true only after the pending reboots of its systems.
+        unreached_stops: where the playbook says `stop_on_failure`, an unreached subject counts as failed.
+        retired: what destroy removes, as absent.
+        orphan_owners: subjects that may hold what left the inventory, and what to ask them for it.
+        orphans: what left the inventory, as absent; `context.subject` is an owner. It is called again once
+            what it named was asked, and raises where a system that answers does not list what it has.
+    """
 
-    def resources(self, context: Context) -> tuple[Resource, ...]:
-        """Return the desired states, `Absent` ones for alternatives not chosen."""
-        ...
+    name: str
+    declared: Callable[[Inventory, Subject], bool]
+    questions: Callable[[Inventory, Subject], Questions]
+    resources: Callable[[Context], Sequence[Resource]]
+    needs: tuple[str | Need, ...] = ()
+    needs_new_boot: bool = False
+    unreached_stops: bool = False
+    retired: Callable[[Context], Sequence[Resource]] | None = None
+    orphan_owners: Callable[[Inventory], Mapping[Subject, Questions]] | None = None
+    orphans: Callable[[Context], Sequence[Resource]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

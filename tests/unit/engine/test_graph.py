@@ -142,8 +142,8 @@ def edges(steps: Sequence[Step]) -> int:
 def expanded(count: int) -> tuple[Step, ...]:
     roles = [
         FakeRole("first", own(a="1"), on_own()),
-        FakeRole("second", own(b="1"), on_own(), NEEDS=("first",)),
-        FakeRole("third", own(c="1"), on_own(), NEEDS=(Need("second", "any", "site"),)),
+        FakeRole("second", own(b="1"), on_own(), needs=("first",)),
+        FakeRole("third", own(c="1"), on_own(), needs=(Need("second", "any", "site"),)),
     ]
     subjects = tuple(f"n{number}" for number in range(count))
     entries = (
@@ -179,7 +179,7 @@ def counted(tmp_path: Path, need: Need, endings: Mapping[str, str]) -> dict[str,
 
     servers = tuple(endings)
     site = FakeSite(
-        [FakeRole("server", make, on_own()), FakeRole("agent", own(b="1"), on_own(), NEEDS=(need,))],
+        [FakeRole("server", make, on_own()), FakeRole("agent", own(b="1"), on_own(), needs=(need,))],
         subjects=(*servers, "agent-1"),
         entries=(Entry("server", servers), Entry("agent", ("agent-1",))),
         state=tmp_path,
@@ -217,7 +217,7 @@ def test_a_need_for_any_still_waits_until_all_have_ended() -> None:
     order: list[str] = []
     need = Need("server", "any", "site")
     site = FakeSite(
-        [FakeRole("server", own(a="1"), on_own()), FakeRole("agent", own(b="1"), on_own(), NEEDS=(need,))],
+        [FakeRole("server", own(a="1"), on_own()), FakeRole("agent", own(b="1"), on_own(), needs=(need,))],
         subjects=("s1", "s2", "agent-1"),
         entries=(Entry("server", ("s1", "s2")), Entry("agent", ("agent-1",))),
         on_set=lambda system, _name, _value: order.append(system),
@@ -258,8 +258,7 @@ def rolled(tmp_path: Path, *, stop: bool, unreached_stops: bool = False, **endin
             Item(f"{name}/ssh", "a", "1", reboots, by_hand=ending == "waits", impossible=ending == "fails")
         ]
 
-    role = FakeRole("r", make, on_own())
-    role.UNREACHED_STOPS = unreached_stops  # type: ignore[attr-defined]
+    role = FakeRole("r", make, on_own(), unreached_stops=unreached_stops)
     site = FakeSite(
         [role],
         subjects=("n1", "n2", "n3"),

@@ -47,7 +47,7 @@ def test_unknown_targets_and_steps_are_all_named() -> None:
 def test_steps_that_wait_for_each_other_are_refused_with_the_circle() -> None:
     site = FakeSite(
         [
-            FakeRole("r1", own(a="1"), on_own(), NEEDS=("r2",)),
+            FakeRole("r1", own(a="1"), on_own(), needs=("r2",)),
             FakeRole("r2", own(a="1"), on_own()),
         ]
     )

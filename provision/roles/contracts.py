@@ -64,6 +64,10 @@ def told(answer: T | Unknown, what: str, subject: str, source: Source | None = N
     return answer
 
 
+Count = Literal["all", "any"] | int
+"""How many of several steps."""
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """Steps of another role that must have ended before a step begins, and how many of them well.
@@ -77,7 +81,7 @@ class Need:
     """
 
     role: str
-    count: Literal["all", "any"] | int = "all"
+    count: Count = "all"
     scope: Literal["near", "site"] = "near"
 
     def least(self, available: int) -> int:

@@ -12,7 +12,7 @@ from provision.engine.graph import Behind, Countdown, narrowed, ordered, predece
 from provision.engine.model import Barrier, RunReport, Step, StepId
 from provision.engine.world import Entry, Options, Parent
 from provision.inventory import Subject
-from provision.roles.contracts import Context, Need
+from provision.roles.contracts import Context, Count, Need
 from provision.values.effects import Consent, EffectClass
 from provision.values.errors import UsageError
 from tests.unit.engine.fakes import FakeRole, FakeSite, Item, on_own, own
@@ -124,8 +124,8 @@ def test_a_reversed_graph_undoes_what_came_last_first() -> None:
     ("count", "available", "least"),
     [("all", 3, 3), ("any", 3, 1), (2, 3, 2), (5, 3, 3), ("all", 0, 0), ("any", 0, 0)],
 )
-def test_a_need_counts_no_more_than_there_are(count: str | int, available: int, least: int) -> None:
-    need = Need("r", count)  # type: ignore[arg-type]
+def test_a_need_counts_no_more_than_there_are(count: Count, available: int, least: int) -> None:
+    need = Need("r", count)
     assert need.least(available) == least
 
 
@@ -206,10 +206,10 @@ def counted(tmp_path: Path, need: Need, endings: Mapping[str, str]) -> dict[str,
     ],
 )
 def test_a_counted_need_decides_once_all_have_ended(
-    tmp_path: Path, count: str | int, endings: tuple[str, ...], outcome: str
+    tmp_path: Path, count: Count, endings: tuple[str, ...], outcome: str
 ) -> None:
     by_server = {f"server-{number}": ending for number, ending in enumerate(endings)}
-    need = Need("server", count, "site")  # type: ignore[arg-type]
+    need = Need("server", count, "site")
     assert counted(tmp_path, need, by_server)["agent-1: agent"] == outcome
 
 

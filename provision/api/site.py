@@ -15,7 +15,14 @@ from provision.api.events import check_event, guarded, is_worth_asking, plan_cod
 from provision.api.masking import checks_masked, explained_masked, plan_masked, run_masked
 from provision.api.memory import Memory
 from provision.api.refusals import check_destroy, check_plan, check_verify
-from provision.api.wiring import open_system, read_playbook, roles_of, state_folder
+from provision.api.wiring import (
+    is_shipped,
+    open_system,
+    planned_roles,
+    read_playbook,
+    roles_of,
+    state_folder,
+)
 from provision.connections.contracts import (
     Endpoint,
     KeyPair,
@@ -178,7 +185,11 @@ class Site:
     def _parents(self, subject: Subject) -> tuple[Parent, ...]:
         if subject.kind == "cluster":
             nodes = self.inventory.nodes.items()
-            return tuple(Parent(name, needed=node.k3s == "server") for name, node in nodes if node.k3s)
+            return tuple(
+                Parent(name, any_of="" if node.k3s == "server" else "agents")
+                for name, node in nodes
+                if node.k3s
+            )
         node = self.inventory.nodes.get(subject.name) if subject.kind == "node" else None
         return (Parent(node.hypervisor),) if node is not None and node.hypervisor else ()
 
@@ -238,6 +249,9 @@ class Site:
         remembered = self._memory.recall(verify=verifying)
         planner = Planner(world, self.session, options, remembered, cancel, destroying=destroying)
         self._planned, self._shown = planner.plan(), None
+        notes = planned_roles(world.playbook, options, shipped=is_shipped(self.playbook))
+        plan = self._planned.plan
+        self._planned.plan = replace(plan, warnings=(*plan.warnings, *notes))
         if cancel.draining:  # it may have come after the last answer
             raise Interrupted
         if not destroying:

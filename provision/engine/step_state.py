@@ -77,8 +77,6 @@ class StepState:
         awaited_reboots: subjects whose reboot its final result waits for.
         interrupted: it was running when the run had to leave.
         position: its place in the order of the plan.
-        followers: steps that come after it.
-        open_predecessors: how many steps must still end before it may begin.
     """
 
     step: Step
@@ -106,8 +104,6 @@ class StepState:
     awaited_reboots: set[str] = field(default_factory=set)
     interrupted: bool = False
     position: int = 0
-    followers: list[StepState] = field(default_factory=list)
-    open_predecessors: int = 0
 
     def __post_init__(self) -> None:
         self.plan = StepPlan(self.step)

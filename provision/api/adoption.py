@@ -15,7 +15,7 @@ from provision.engine.run_lock import run_lock
 from provision.inventory import Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import Change
+from provision.resources.contracts import Change, changes_of
 from provision.resources.proxmox import marker as markers
 from provision.resources.proxmox.answers import tags as split_tags
 from provision.resources.proxmox.marker import TAG, Marker
@@ -186,4 +186,4 @@ def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState)
     snapshots[api] = replace(seen, answers={**seen.answers, VmConfig(state.vmid): adopted})
     context = Context(site.inventory, subject, snapshots, site.world.generated())
     vm = next(each for each in virtual_machine.resources(context) if isinstance(each, Vm))
-    return vm.changes(snapshots[api])
+    return changes_of(vm, snapshots[api])

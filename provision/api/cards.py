@@ -11,7 +11,7 @@ from provision.engine.observe import Questions, observe
 from provision.engine.session import AwayError
 from provision.facts.host import HostFacts
 from provision.inventory import Inventory
-from provision.resources.contracts import CannotTell
+from provision.resources.contracts import Unknown
 from provision.resources.host.pci import PciFunction, PciFunctions
 from provision.resources.host.shell import Shell
 from provision.values.cancel import Cancel
@@ -88,7 +88,7 @@ def cards(site: Site, cancel: Cancel, *, targets: tuple[str, ...] = (), everythi
             continue
         facts = HostFacts(system.snapshot)
         functions = facts.functions
-        if isinstance(functions, CannotTell):
+        if isinstance(functions, Unknown):
             away[name] = functions.reason
             failed = True
             continue

@@ -9,7 +9,7 @@ from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import Action, ApiCall, CannotTell, Key, Request, Verdict
+from provision.resources.contracts import Action, ApiCall, Key, Request, Unknown, Verdict
 from provision.resources.proxmox import marker as markers
 from provision.resources.proxmox.marker import Marker
 from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
@@ -93,8 +93,8 @@ def vm_now(site: Site, node: Node, hypervisor: Hypervisor, cancel: Cancel) -> Vm
     """Return the VM as it is now, on this node of Proxmox VE, or None if nothing has its number."""
     vmid = names.vmid(site.inventory, node)
     found = vm_seen(site.session.ask(names.api(hypervisor.name), {VmConfig(vmid)}, cancel, fresh=True), vmid)
-    if isinstance(found, CannotTell):
-        raise Permanent(Diagnostic("CANNOT_TELL", found.reason, node.name))
+    if isinstance(found, Unknown):
+        raise Permanent(Diagnostic("UNKNOWN", found.reason, node.name))
     if isinstance(found, Elsewhere):
         raise Permanent(foreign(site, node, found))
     return found

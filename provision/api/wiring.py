@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import os
 from pathlib import Path
-from typing import Any
 
 from provision.connections.contracts import (
     Endpoint,
@@ -20,7 +19,7 @@ from provision.engine.run_identity import who
 from provision.engine.world import Playbook
 from provision.inventory import Inventory
 from provision.resources.contracts import Driver
-from provision.roles.contracts import SystemSpec
+from provision.roles.contracts import Role, SystemSpec
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 from provision.values.redaction import Redactor
@@ -85,11 +84,12 @@ def read_playbook(name: str) -> Playbook:
     return parse_playbook(data, str(path))
 
 
-def roles_of(playbook: Playbook) -> dict[str, Any]:
-    """Return the role modules that a playbook names; those that do not exist yet are left out."""
+def roles_of(playbook: Playbook) -> dict[str, Role]:
+    """Return the roles that a playbook names; those that do not exist yet are left out."""
     names = dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY)
-    return {
+    modules = {
         name: importlib.import_module(f"provision.roles.{name}")
         for name in names
         if name.isidentifier() and importlib.util.find_spec(f"provision.roles.{name}") is not None
     }
+    return {name: module.ROLE for name, module in modules.items() if hasattr(module, "ROLE")}

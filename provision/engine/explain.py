@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from provision.engine.model import PlannedChange, StepId, StepPlan
-from provision.resources.contracts import CannotTell, Key, Resource, Snapshot
+from provision.resources.contracts import Key, Resource, Snapshot, Unknown
 from provision.values.diagnostics import Source
 
 
@@ -61,7 +61,7 @@ def explained(
     for step, work, resource in exact or [found for found in every if text in str(found[2].key)]:
         seen = snapshots.get(resource.key.system, Snapshot(resource.key.system))
         answers = [(query, seen.answers[query]) for query in resource.queries() if query in seen]
-        reasons = [answer.reason for _, answer in answers if isinstance(answer, CannotTell)]
+        reasons = [answer.reason for _, answer in answers if isinstance(answer, Unknown)]
         yield Explained(
             resource.key,
             step,

@@ -9,7 +9,7 @@ from typing import Any
 from provision.facts.host import MACHINE_ID
 from provision.inventory import Inventory
 from provision.preflight import controller
-from provision.preflight.model import CannotTellYet, Rule, Site
+from provision.preflight.model import Rule, Site, UnknownYet
 from provision.resources.contracts import Resource, Snapshot
 from provision.roles import names
 from provision.values.diagnostics import Diagnostic, Severity
@@ -45,8 +45,8 @@ def check(
         if destroying and not rule.removal:
             continue
         for each in rule.check(site):
-            if isinstance(each, CannotTellYet):
-                summary = f"cannot tell yet: {each.reason}"
+            if isinstance(each, UnknownYet):
+                summary = f"unknown yet: {each.reason}"
                 found.append(Diagnostic(rule.codes[0], summary, each.subject, Severity.NOTE))
             elif rule.severity is not Severity.ERROR and each.severity is Severity.ERROR:
                 found.append(replace(each, severity=rule.severity))
@@ -68,4 +68,4 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
     return found
 
 
-__all__ = ["CannotTellYet", "Rule", "Site", "check", "evidence", "rules"]
+__all__ = ["Rule", "Site", "UnknownYet", "check", "evidence", "rules"]

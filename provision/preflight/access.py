@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.inventory.placeholders import bootstrap_command
-from provision.preflight.model import CannotTellYet, Finding, Rule, Site
+from provision.preflight.model import Finding, Rule, Site, UnknownYet
 from provision.preflight.privileges import CONFIG, USER
-from provision.resources.contracts import CannotTell, Change, Op
+from provision.resources.contracts import Change, Op, Unknown
 from provision.resources.proxmox.image import ImageFile
 from provision.resources.proxmox.mapping import PciMapping
 from provision.resources.proxmox.queries import Rights
@@ -43,9 +43,9 @@ def missing(site: Site) -> list[Finding]:
     found: list[Finding] = []
     for hypervisor, nodes in site.hypervisors():
         rights = site.api(hypervisor).rights
-        if isinstance(rights, CannotTell):
+        if isinstance(rights, Unknown):
             if nodes:
-                found.append(CannotTellYet(f"rights on {hypervisor.name}: {rights.reason}", hypervisor.name))
+                found.append(UnknownYet(f"rights on {hypervisor.name}: {rights.reason}", hypervisor.name))
             continue
         needs = dict.fromkeys((*_to_see(site, hypervisor, nodes), *_to_change(site, hypervisor)))
         lacking = [(path, any_of[0]) for path, *any_of in needs if not _may_any(rights, path, any_of)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from provision.inventory.models.hypervisor import Hypervisor
-from provision.preflight.model import CannotTellYet, Finding, Rule, Site
-from provision.resources.contracts import CannotTell
+from provision.preflight.model import Finding, Rule, Site, UnknownYet
+from provision.resources.contracts import Unknown
 from provision.resources.host.pci import PciFunction
 from provision.resources.proxmox import formats
 from provision.roles import names
@@ -21,14 +21,14 @@ def iommu_off(site: Site) -> list[Finding]:
         cards = used(site.inventory, hypervisor.name)
         host = site.host(hypervisor)
         state, active = host.iommu, host.kernel_arguments
-        if not cards or (not isinstance(state, CannotTell) and state.active):
+        if not cards or (not isinstance(state, Unknown) and state.active):
             continue
-        if isinstance(state, CannotTell):
-            found.append(CannotTellYet(f"IOMMU of {hypervisor.name}: {state.reason}", hypervisor.name))
+        if isinstance(state, Unknown):
+            found.append(UnknownYet(f"IOMMU of {hypervisor.name}: {state.reason}", hypervisor.name))
             continue
         if not any(each in active for each in _ON):
             reason = f"the IOMMU of {hypervisor.name} is off; its kernel arguments come with this run"
-            found.append(CannotTellYet(reason, hypervisor.name))
+            found.append(UnknownYet(reason, hypervisor.name))
             continue
         found.append(
             Diagnostic(
@@ -49,9 +49,9 @@ def group_shared(site: Site) -> list[Finding]:
     found: list[Finding] = []
     for hypervisor, nodes in site.hypervisors():
         functions = site.host(hypervisor).functions
-        if isinstance(functions, CannotTell):
+        if isinstance(functions, Unknown):
             if used(site.inventory, hypervisor.name):
-                found.append(CannotTellYet(f"IOMMU groups of {hypervisor.name}: {functions.reason}"))
+                found.append(UnknownYet(f"IOMMU groups of {hypervisor.name}: {functions.reason}"))
             continue
         for node in nodes:
             aliases = [each for each in node.gpus if each in hypervisor.cards]
@@ -89,7 +89,7 @@ def address_moved(site: Site) -> list[Finding]:
     found: list[Finding] = []
     for hypervisor, _ in site.hypervisors():
         functions = site.host(hypervisor).functions
-        if isinstance(functions, CannotTell):
+        if isinstance(functions, Unknown):
             continue
         for alias in used(site.inventory, hypervisor.name):
             card = hypervisor.cards[alias]

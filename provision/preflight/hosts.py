@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from provision.preflight.access import downloads
-from provision.preflight.model import CannotTellYet, Finding, Rule, Site
-from provision.resources.contracts import CannotTell
+from provision.preflight.model import Finding, Rule, Site, UnknownYet
+from provision.resources.contracts import Unknown
 from provision.values.diagnostics import Diagnostic
 from provision.values.units import format_size
 
@@ -17,9 +17,9 @@ def memory(site: Site) -> list[Finding]:
         if not wanted:
             continue
         total, entries = site.host(hypervisor).memory, site.api(hypervisor).vms
-        if isinstance(total, CannotTell) or isinstance(entries, CannotTell):
-            reason = total.reason if isinstance(total, CannotTell) else "no VM list"
-            found.append(CannotTellYet(f"memory of {hypervisor.name}: {reason}", hypervisor.name))
+        if isinstance(total, Unknown) or isinstance(entries, Unknown):
+            reason = total.reason if isinstance(total, Unknown) else "no VM list"
+            found.append(UnknownYet(f"memory of {hypervisor.name}: {reason}", hypervisor.name))
             continue
         own = {node.vmid for node in nodes}
         others = [
@@ -52,7 +52,7 @@ def cores(site: Site) -> list[Finding]:
     found: list[Finding] = []
     for hypervisor, nodes in site.hypervisors():
         have = site.host(hypervisor).processors
-        if isinstance(have, CannotTell):
+        if isinstance(have, Unknown):
             continue
         for node in nodes:
             want = (node.cores or 1) * (node.sockets or 1)
@@ -75,7 +75,7 @@ def storages(site: Site) -> list[Finding]:
     found: list[Finding] = []
     for hypervisor, nodes in site.hypervisors():
         known = site.host(hypervisor).storages
-        if isinstance(known, CannotTell) or not known:
+        if isinstance(known, Unknown) or not known:
             continue
         born = [node for node in nodes if node.image is not None and site.vm(hypervisor, node) is None]
         needs = []

@@ -10,7 +10,15 @@ from provision.facts.hypervisor import HypervisorFacts
 from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import CannotTell, Change, Impossible, Resource, Snapshot
+from provision.resources.contracts import (
+    Change,
+    Impossible,
+    Resource,
+    Snapshot,
+    Unknown,
+    changes_of,
+    remedy_of,
+)
 from provision.roles import names
 from provision.values.diagnostics import Diagnostic, Severity
 
@@ -22,14 +30,14 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class CannotTellYet:
+class UnknownYet:
     """A rule that lacks evidence now, and why; it is asked again when its step is reached."""
 
     reason: str
     subject: str = ""
 
 
-Finding = Diagnostic | CannotTellYet
+Finding = Diagnostic | UnknownYet
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +75,9 @@ class Site:
     snapshots: Mapping[str, Snapshot]
     resources: Sequence[Resource]
 
-    def seen(self, system: str) -> Snapshot | CannotTell:
-        """Return the answers of a system, or CannotTell when it is silent."""
-        return self.snapshots.get(system, CannotTell(f"{system} has not answered"))
+    def seen(self, system: str) -> Snapshot | Unknown:
+        """Return the answers of a system, or Unknown when it is silent."""
+        return self.snapshots.get(system, Unknown(f"{system} has not answered"))
 
     def of_kind(self, cls: type[R]) -> Iterator[R]:
         """Yield the resources of one class."""
@@ -82,13 +90,13 @@ class Site:
         seen = self.snapshots.get(resource.key.system)
         if seen is None or seen.missing(resource.queries()):
             return ()
-        return resource.changes(seen)
+        return changes_of(resource, seen)
 
     def impossible(self, resource: Resource) -> Diagnostic | None:
         """Return why a resource cannot be brought about, if that is known."""
         if not self.changes(resource):
             return None
-        remedy = resource.fix(self.snapshots[resource.key.system])
+        remedy = remedy_of(resource, self.snapshots[resource.key.system])
         return remedy.diagnostic if isinstance(remedy, Impossible) else None
 
     def hypervisors(self) -> Iterator[tuple[Hypervisor, tuple[Node, ...]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from provision.facts.api import ApiFacts
 from provision.preflight.model import Finding, Rule, Site
-from provision.resources.contracts import CannotTell, Op
+from provision.resources.contracts import Op, Unknown
 from provision.resources.proxmox.queries import vm_seen
 from provision.resources.proxmox.vm import Vm
 from provision.resources.proxmox.vm_life import VmAbsent, VmMarker, VmPower
@@ -94,7 +94,7 @@ def management_path(site: Site) -> list[Finding]:
         hypervisor = power.system.removesuffix("/api")
         rights = site.api(site.inventory.hypervisors[hypervisor]).rights
         host = site.snapshots.get(names.ssh(hypervisor))
-        ways = {"SSH": host is not None, "web API": not isinstance(rights, CannotTell)}
+        ways = {"SSH": host is not None, "web API": not isinstance(rights, Unknown)}
         closed = [way for way, is_open in ways.items() if not is_open]
         if closed:
             found.append(

@@ -7,7 +7,7 @@ Adding a kind of resource needs: a frozen query with its QueryKind, a frozen res
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -21,7 +21,7 @@ from provision.values.effects import Effect
 
 
 @dataclass(frozen=True, slots=True)
-class CannotTell:
+class Unknown:
     """A question that got no usable answer, and why; never mistaken for absence."""
 
     reason: str
@@ -50,7 +50,7 @@ class Frame:
 class QueryKind(Protocol):
     """How all questions of one kind are asked of a host by one shell fragment, and how its answer is read.
 
-    `parse` is total: garbage becomes CannotTell, for each question on its own.
+    `parse` is total: garbage becomes Unknown, for each question on its own.
     """
 
     query: type[Any]
@@ -60,7 +60,7 @@ class QueryKind(Protocol):
         ...
 
     def parse(self, frame: Frame, queries: Sequence[Any]) -> Mapping[Any, object]:
-        """Return an answer or CannotTell for every question."""
+        """Return an answer or Unknown for every question."""
         ...
 
 
@@ -90,10 +90,11 @@ class Snapshot:
     Args:
         system: `pve/ssh`, `pve/api`, `vm-1/ssh`, `router`.
         boot_id: which boot of the host answered; empty for APIs.
-        answers: answer or CannotTell by question.
+        answers: answer or Unknown by question.
         pending: effects still owed on the host.
         clock: the host's clock in epoch seconds, 0.0 if it has none.
         skew: the host's clock minus the controller's, in seconds.
+        unknown: the queries whose answer is Unknown; derived from `answers`.
     """
 
     system: str
@@ -102,12 +103,17 @@ class Snapshot:
     pending: tuple[Pending, ...] = ()
     clock: float = 0.0
     skew: float = 0.0
+    unknown: frozenset[Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        unknown = frozenset(query for query, answer in self.answers.items() if isinstance(answer, Unknown))
+        object.__setattr__(self, "unknown", unknown)
 
     def __contains__(self, query: object) -> bool:
         return query in self.answers
 
     def __getitem__(self, query: Any) -> Any:
-        """Return the answer (may be CannotTell). Raises UnaskedError."""
+        """Return the answer (may be Unknown). Raises UnaskedError."""
         try:
             return self.answers[query]
         except KeyError:
@@ -278,12 +284,24 @@ class Resource(Protocol):
         """Return the questions whose answers `changes` and `fix` look at."""
         ...
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
-        """Return what differs; empty means: as desired. CannotTell answers become ATTENTION changes."""
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        """Return what differs; empty means: as desired.
+
+        Called through `changes_of`, which handles Unknown answers: here every query has a real answer.
+        """
         ...
 
-    def fix(self, seen: Snapshot) -> Remedy:
-        """Return how to mend what `changes` names; only called when it names something."""
+    def fix(self, snapshot: Snapshot, /) -> Remedy:
+        """Return how to correct what `changes` names; only called when it names something."""
+        ...
+
+
+@runtime_checkable
+class ToleratesUnknown(Protocol):
+    """A resource that can decide without the answers to some of its queries."""
+
+    def optional_queries(self) -> tuple[Any, ...]:
+        """Return the queries whose answer may be Unknown in `changes` and `fix`."""
         ...
 
 
@@ -296,15 +314,59 @@ class Mergeable(Protocol):
         ...
 
 
+def meaning(query: Any) -> str:
+    """Return what a query asks about, for people: its kind and its first field (`package nvtop`)."""
+    first = next((str(getattr(query, member.name)) for member in fields(query)), "")
+    return " ".join(f"{query.kind} {first}".split())[:80]
+
+
+def unknown_answers(resource: Resource, snapshot: Snapshot) -> Mapping[Any, Unknown]:
+    """Return the Unknown answers to a resource's queries that it cannot do without."""
+    if not snapshot.unknown:
+        return {}
+    optional = resource.optional_queries() if isinstance(resource, ToleratesUnknown) else ()
+    queries = (query for query in resource.queries() if query in snapshot.unknown and query not in optional)
+    return {query: snapshot[query] for query in queries}
+
+
+def changes_of(resource: Resource, snapshot: Snapshot) -> tuple[Change, ...]:
+    """Return how a resource differs; an Unknown answer is a change that needs attention."""
+    unknown = unknown_answers(resource, snapshot)
+    if not unknown:
+        return resource.changes(snapshot)
+    return tuple(
+        Change(Op.ATTENTION, meaning(query), f"unknown: {answer.reason}") for query, answer in unknown.items()
+    )
+
+
+def remedy_of(resource: Resource, snapshot: Snapshot) -> Remedy:
+    """Return how a resource that differs is corrected; nothing is done about one whose state is Unknown."""
+    unknown = unknown_answers(resource, snapshot)
+    if not unknown:
+        return resource.fix(snapshot)
+    key = resource.key
+    return Impossible(
+        Diagnostic(
+            "UNKNOWN",
+            f"the state of {key.kind} {key.name} is unknown: {next(iter(unknown.values())).reason}",
+            subject=key.system,
+            evidence=tuple(f"{meaning(query)}: {answer.reason}" for query, answer in unknown.items()),
+            source=resource.source,
+            untouched=f"{key.kind} {key.name} was not changed",
+            remedy="fix the cause and run the command again",
+        )
+    )
+
+
 # ---------------------------------------------------------------- drivers
 
 
 class Verdict(StrEnum):
-    """How one action ended. `unknown` is looked up, never repeated; `not-begun` follows a failure."""
+    """How one action ended. `indeterminate` is looked up, never repeated; `not-begun` follows a failure."""
 
     DONE = "done"
     FAILED = "failed"
-    UNKNOWN = "unknown"
+    INDETERMINATE = "indeterminate"
     NOT_BEGUN = "not-begun"
 
 
@@ -323,11 +385,11 @@ class Result:
     """How an action ended.
 
     Args:
-        verdict: done, failed, unknown, not-begun.
+        verdict: done, failed, indeterminate, not-begun.
         seconds: how long it took.
         diagnostic: what went wrong, None when done.
         output: last lines, secrets masked.
-        handle: UPID or process group by which an unknown outcome is looked up.
+        handle: UPID or process group by which an indeterminate outcome is looked up.
         kept: all output that was kept (first and last 64 KiB of each stream), secrets masked; empty where
             `output` is all there is.
     """

@@ -8,7 +8,7 @@ from provision.connections.contracts import Endpoint
 from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.contracts import Snapshot, Unknown
 from provision.resources.proxmox.marker import START
 from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
 from provision.roles import names
@@ -37,8 +37,8 @@ def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint
     state = vm_seen(seen, names.vmid(inventory, node))
     if state is None:
         return NotThere(f"{node.name} does not exist yet")
-    if isinstance(state, CannotTell):
-        return NotThere(f"cannot tell whether {node.name} exists: {state.reason}", late=False)
+    if isinstance(state, Unknown):
+        return NotThere(f"unknown whether {node.name} exists: {state.reason}", late=False)
     marker = state.marker_of(inventory.name, node.name) if isinstance(state, VmState) else None
     if marker is None or isinstance(state, Elsewhere):
         return NotThere(f"VMID {node.vmid} of {node.name} belongs to {state.owner}", late=False)

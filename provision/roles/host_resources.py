@@ -30,16 +30,13 @@ from provision.resources.host.query_file import FileText
 from provision.resources.host.service import Service
 from provision.resources.host.sysctl import Sysctl
 from provision.roles import names
-from provision.roles.contracts import Context
+from provision.roles.contracts import Context, Role
 from provision.roles.hosts import effects_of_path, reboot_of, restart
 from provision.roles.templating import read_template, render
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Effect
 from provision.values.errors import UsageError
 from provision.values.redaction import Redactor
-
-NEEDS = ("virtual_machine", "first_contact")
-NEW_BOOT = False
 
 HOSTS = "/etc/hosts"
 HOSTS_TEMPLATE = "/etc/cloud/templates/hosts.debian.tmpl"
@@ -239,3 +236,13 @@ def _content(site: _Site, declared_one: FileResource, path: str, source: Source 
     else:
         text, what = declared_one.content or "", f"content of {path}"
     return site.text(text, what, source, declared_one.vars).encode()
+
+
+ROLE = Role(
+    name="host_resources",
+    needs=("virtual_machine", "first_contact"),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+)

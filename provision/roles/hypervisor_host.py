@@ -15,18 +15,15 @@ from provision.facts.host import HostFacts
 from provision.facts.hypervisor import HypervisorFacts
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Card, Hypervisor
-from provision.resources.contracts import CannotTell, Resource
+from provision.resources.contracts import Resource, Unknown
 from provision.resources.host.kernel import LOADERS, KernelArguments, ModprobeBlacklist
 from provision.resources.host.pci import CardUnbound, IommuState, ModuleCandidates, PciFunctions
 from provision.resources.host.query_kernel import CMDLINE, BootLoader, module_name, united_arguments
 from provision.roles import names
-from provision.roles.contracts import Context
+from provision.roles.contracts import Context, Role
 from provision.roles.hosts import reboot_of
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
-
-NEEDS: tuple[str, ...] = ()
-NEW_BOOT = False
 
 BLACKLIST = "cards"
 """Part of the name of our file in /etc/modprobe.d."""
@@ -99,7 +96,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
     return orphans(context)
 
 
-def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask the hosts that declare nothing of this role (any more) for our files."""
     found: dict[Subject, Mapping[str, tuple[Any, ...]]] = {}
     for host in inventory.hypervisors.values():
@@ -140,7 +137,7 @@ def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: 
         Permanent: `CARD_UNREADABLE`: the host has no such card, or could not tell its modules.
     """
     candidates, functions = facts.modules(card.address), facts.functions
-    if isinstance(candidates, CannotTell):
+    if isinstance(candidates, Unknown):
         raise Permanent(
             Diagnostic(
                 "CARD_UNREADABLE",
@@ -154,7 +151,7 @@ def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: 
             )
         )
     found = {name for cls, name in candidates if cls.startswith(_CARD_CLASSES)}
-    known = () if isinstance(functions, CannotTell) else functions
+    known = () if isinstance(functions, Unknown) else functions
     for vendor in {each.vendor for each in known if each.slot == card.address and each.is_display}:
         found.update(COMPANIONS.get(vendor, ()))
     for name in tuple(found):
@@ -176,8 +173,19 @@ def _arguments(host: Hypervisor, modules: tuple[str, ...], facts: HypervisorFact
 def _needs_intel_iommu(facts: HypervisorFacts) -> bool:
     """Whether the kernel must be told to use VT-d: it does not by itself, or was told already."""
     iommu = facts.iommu
-    if isinstance(iommu, CannotTell) or (iommu.table or "DMAR") != "DMAR":
+    if isinstance(iommu, Unknown) or (iommu.table or "DMAR") != "DMAR":
         return False
     if not iommu.table and iommu.cpu != "GenuineIntel":
         return False
     return not iommu.active or INTEL_IOMMU in facts.kernel_arguments
+
+
+ROLE = Role(
+    name="hypervisor_host",
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    orphan_owners=orphan_owners,
+    orphans=orphans,
+)

@@ -9,7 +9,7 @@ from provision.facts.hypervisor import STORAGES, HypervisorFacts
 from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.contracts import Snapshot, Unknown
 from provision.resources.host.query_file import FileState
 from provision.roles import names
 
@@ -37,7 +37,7 @@ def questions(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> tuple
 def storage_path(hypervisor: Hypervisor, seen: Snapshot) -> str:
     """Return the folder of the snippet storage; without storage.cfg, that of `local`."""
     storages = HypervisorFacts(seen).storages
-    if isinstance(storages, CannotTell):
+    if isinstance(storages, Unknown):
         return DEFAULT
     found = storages.get(hypervisor.storage.snippets, {}).get("path", "")
     return found.rstrip("/") if found.startswith("/") and _PLAIN.fullmatch(found) else DEFAULT

@@ -16,7 +16,7 @@ from provision.facts.hypervisor import STORAGES
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import CannotTell, Resource
+from provision.resources.contracts import Resource, Unknown
 from provision.resources.host.file import File
 from provision.resources.proxmox.guest import SnippetGone, vendor_data
 from provision.resources.proxmox.marker import TAG, Marker
@@ -32,12 +32,10 @@ from provision.resources.proxmox.vm import Vm
 from provision.resources.proxmox.vm_life import VmAbsent, VmPower, owes_start, rebuilds
 from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.roles import macs, names, snippets
-from provision.roles.contracts import Context, told
+from provision.roles.contracts import Context, Role, told
 from provision.roles.image import volume_of
 from provision.roles.public_keys import login_keys
 
-NEEDS = ("hypervisor_host", "image", "pci_mapping", "dhcp_reservation")
-NEW_BOOT = False
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 """A node's name in a marker, which anybody may have edited, before it is part of a path."""
 
@@ -65,7 +63,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
     state = answer if isinstance(answer, VmState) else None
     anew = state is None or rebuilds(state)
     vm = _vm(context, node, hypervisor, state)
-    if isinstance(answer, CannotTell) or vm.foreign(answer) is not None:
+    if isinstance(answer, Unknown) or vm.foreign(answer) is not None:
         return (vm,)  # it says what is wrong; nothing else may be done before that is mended
     found: list[Resource] = []
     if anew and vm.cloud_init is not None:
@@ -86,11 +84,11 @@ def resources(context: Context) -> tuple[Resource, ...]:
     return tuple(found)
 
 
-def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask every hypervisor for its VMs, whether or not a node is declared there, and where snippets lie."""
     return {
         each: {names.api(each.name): (Permissions(), VmList()), names.ssh(each.name): (STORAGES,)}
-        for each in names.keepers(inventory)
+        for each in names.orphan_owners(inventory)
     }
 
 
@@ -133,7 +131,7 @@ def _listed(hypervisor: Hypervisor, facts: ApiFacts) -> tuple[VmEntry, ...]:
     what = f"the VMs of {hypervisor.name} cannot be listed"
     listed = facts.vms
     if listed == () and not told(facts.rights, what, hypervisor.name).may("/vms", "VM.Audit"):
-        listed = CannotTell("the token lacks VM.Audit on /vms, and a list without rights is empty")
+        listed = Unknown("the token lacks VM.Audit on /vms, and a list without rights is empty")
     return told(listed, what, hypervisor.name)
 
 
@@ -325,3 +323,15 @@ def _cloud_init(
         "\n".join(login_keys(inventory, node)),
         names.snippet_volume(inventory, hypervisor, node),
     )
+
+
+ROLE = Role(
+    name="virtual_machine",
+    needs=("hypervisor_host", "image", "pci_mapping", "dhcp_reservation"),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    orphan_owners=orphan_owners,
+    orphans=orphans,
+)

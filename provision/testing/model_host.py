@@ -11,12 +11,12 @@ from typing import Any
 
 from provision.resources.contracts import (
     Action,
-    CannotTell,
     Emit,
     Fix,
     Pending,
     Result,
     Snapshot,
+    Unknown,
     Verdict,
 )
 from provision.resources.host.filesystem import RootStatus
@@ -115,16 +115,14 @@ class ModelHost:
     # ------------------------------------------------------------ Driver
 
     def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
-        """Answer everything at once; a question of an unknown kind is CannotTell."""
+        """Answer everything at once; a question of an unknown kind is Unknown."""
         del cancel
         self._trips += 1
         state = self.state
         answers: dict[Any, object] = {}
         for query in queries:
             how = self.answers.get(type(query))
-            answers[query] = (
-                CannotTell(f"ModelHost knows no {query.kind}") if how is None else how(state, query)
-            )
+            answers[query] = Unknown(f"ModelHost knows no {query.kind}") if how is None else how(state, query)
         pending = tuple(each for each in state.pending.values() if not self._satisfied(each))
         return Snapshot(self.system, state.boot_id, answers, pending, clock=1.0)
 

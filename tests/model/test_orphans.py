@@ -9,7 +9,7 @@ import pytest
 from provision.api import Options
 from provision.connections.contracts import ApiError, Endpoint
 from provision.engine.model import Plan
-from provision.resources.contracts import CannotTell, Driver, Pending
+from provision.resources.contracts import Driver, Pending, Unknown
 from provision.resources.host.shell import Shell
 from provision.roles.contracts import SystemSpec
 from provision.testing.model_host import HostState, ModelFile
@@ -208,7 +208,7 @@ class Blind(World):
     blind = False
 
     def _router_shell(self, state: HostState, query: Shell) -> object:
-        return CannotTell("grep is missing") if self.blind else super()._router_shell(state, query)
+        return Unknown("grep is missing") if self.blind else super()._router_shell(state, query)
 
 
 def mapping_forbidden(world: Blind) -> None:
@@ -244,7 +244,7 @@ def test_what_a_system_that_answers_does_not_tell_is_not_taken_for_nothing(
     world.write(NOTHING)
     spoil(world)
     (warning,) = world.plan().warnings
-    assert warning.code == "CANNOT_TELL"
+    assert warning.code == "UNKNOWN"
     assert said in warning.summary
     spoil(world)
     report = world.destroy()

@@ -325,13 +325,13 @@ def test_leaving_ends_the_process_group(host: HostDriver, tmp_path: Path) -> Non
     pid, cancel = tmp_path / "pid", Cancel()
     action = fix(f"sh -c 'echo $$ >{pid}; echo begun; exec sleep 300'")
     (result,) = host.act("r1", [action], [], lambda _: cancel.leave(), cancel)
-    assert result.verdict == Verdict.UNKNOWN
+    assert result.verdict == Verdict.INDETERMINATE
     assert not alive(int(pid.read_text()))
 
 
 def test_a_shell_that_is_killed_leaves_its_fix_unknown(host: HostDriver) -> None:
     results = act(host, fix("echo begun"), fix("kill -KILL 0"), fix(":"))
-    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.UNKNOWN, Verdict.NOT_BEGUN]
+    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
     assert results[1].handle.isdigit()
 
 

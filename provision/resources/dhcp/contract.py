@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from provision.resources.contracts import CannotTell, Resource, Snapshot
+from provision.resources.contracts import Resource, Snapshot, Unknown
 from provision.values.diagnostics import Diagnostic, Source
 
 
@@ -55,11 +55,11 @@ class Router(Protocol):
         """Return the questions whose answers `reservations` and `leases` read."""
         ...
 
-    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | CannotTell:
+    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
         """Return all reservations that the router holds, ours and others."""
         ...
 
-    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | CannotTell:
+    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | Unknown:
         """Return all leases."""
         ...
 

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from provision.resources.contracts import ByHand, CannotTell, Change, Key, Op, Snapshot
+from provision.resources.contracts import ByHand, Change, Key, Op, Snapshot, Unknown
 from provision.resources.dhcp.contract import Reservation, fold_mac
 from provision.resources.host.shell import Shell, ShellResult
 from provision.values.diagnostics import Source
@@ -56,9 +56,9 @@ class ManualReservation:
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return nothing once the VM's MAC was seen at the address."""
-        answer = seen.answers.get(self.question, CannotTell("the hypervisor was not asked"))
-        if isinstance(answer, CannotTell):
-            return (Change(Op.ATTENTION, "reservation", f"cannot tell: {answer.reason}", str(self.wanted)),)
+        answer = seen.answers.get(self.question, Unknown("the hypervisor was not asked"))
+        if isinstance(answer, Unknown):
+            return (Change(Op.ATTENTION, "reservation", f"unknown: {answer.reason}", str(self.wanted)),)
         holder = neighbour(answer)
         if holder == self.wanted.mac:
             return ()

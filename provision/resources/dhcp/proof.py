@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from provision.resources.contracts import (
-    CannotTell,
     Change,
     Impossible,
     Key,
     Op,
     Settles,
     Snapshot,
+    Unknown,
 )
 from provision.resources.dhcp.contract import Router, fold_mac
 from provision.resources.host.shell import Shell, ShellResult
@@ -57,8 +57,8 @@ class AddressUsed:
         links, addresses = seen[_LINKS], seen[_ADDRESSES]
         for answer in (links, addresses):
             if not isinstance(answer, ShellResult):
-                reason = answer.reason if isinstance(answer, CannotTell) else "no answer"
-                return (Change(Op.ATTENTION, "address", f"cannot tell: {reason}", self.address),)
+                reason = answer.reason if isinstance(answer, Unknown) else "no answer"
+                return (Change(Op.ATTENTION, "address", f"unknown: {reason}", self.address),)
         held = addresses_of(links, addresses, self.mac)
         if self.address in held:
             return ()
@@ -131,8 +131,8 @@ class LeaseHeld:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Compare the lease."""
         leases = self.router.leases(seen)
-        if isinstance(leases, CannotTell):
-            return (Change(Op.ATTENTION, "lease", f"cannot tell: {leases.reason}", self.address),)
+        if isinstance(leases, Unknown):
+            return (Change(Op.ATTENTION, "lease", f"unknown: {leases.reason}", self.address),)
         holders = [each.mac for each in leases if each.address == self.address]
         if fold_mac(self.mac) in holders:
             return ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from provision.resources.contracts import CannotTell, Change, Frame, Impossible, Key, Op
+from provision.resources.contracts import Change, Frame, Impossible, Key, Op, Unknown
 from provision.values.diagnostics import Diagnostic, Source
 
 _PATH = re.compile(r"/(?:[^\x00-\x1f\x7f\\/]+(?:/[^\x00-\x1f\x7f\\/]+)*)?")
@@ -51,16 +51,16 @@ def checked_name(name: str) -> str:
     return name
 
 
-def unknown(path: str, answer: CannotTell, wanted: object) -> Change:
+def unknown(path: str, answer: Unknown, wanted: object) -> Change:
     """Return the change of a field that nobody could read."""
-    return Change(Op.ATTENTION, path, f"cannot tell: {answer.reason}", wanted)
+    return Change(Op.ATTENTION, path, f"unknown: {answer.reason}", wanted)
 
 
 def cannot_tell(key: Key, reason: str, source: Source | None) -> Impossible:
     """Return the remedy of a resource whose state could not be read: none."""
     return Impossible(
         Diagnostic(
-            "CANNOT_TELL",
+            "UNKNOWN",
             f"{key.kind} {key.name} could not be read: {reason}",
             subject=key.system,
             source=source,
@@ -78,10 +78,10 @@ def first_line(data: bytes, fallback: str) -> str:
     return fallback
 
 
-def why(frame: Frame, question: str) -> CannotTell:
+def why(frame: Frame, question: str) -> Unknown:
     """Return why a fragment gave no answer."""
     if frame.rc is None:
-        return CannotTell(f"the connection was cut before {question} was answered")
+        return Unknown(f"the connection was cut before {question} was answered")
     if frame.dropped:
-        return CannotTell(f"the answer about {question} was too long")
-    return CannotTell(first_line(frame.stderr, f"no answer about {question}"))
+        return Unknown(f"the answer about {question} was too long")
+    return Unknown(first_line(frame.stderr, f"no answer about {question}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from provision.resources.contracts import CannotTell, Change, Key, Op, Remedy, Snapshot
+from provision.resources.contracts import Change, Key, Op, Remedy, Snapshot, Unknown
 from provision.resources.host import ops
 from provision.resources.host.base import cannot_tell, checked_path, unknown
 from provision.resources.host.query_file import FileState
@@ -58,10 +58,10 @@ class Command:
             found.append(Shell(self.unless))
         return tuple(found)
 
-    def _unreadable(self, seen: Snapshot) -> CannotTell | None:
+    def _unreadable(self, seen: Snapshot) -> Unknown | None:
         for query in self.queries():
             answer = seen[query]
-            if isinstance(answer, CannotTell):
+            if isinstance(answer, Unknown):
                 return answer
         return None
 

@@ -12,13 +12,13 @@ from typing import Any, NoReturn
 from provision.connections.contracts import ShellConnection
 from provision.resources.contracts import (
     Action,
-    CannotTell,
     Emit,
     Fix,
     Frame,
     QueryKind,
     Result,
     Snapshot,
+    Unknown,
     Verdict,
 )
 from provision.resources.host import effects as effect_table
@@ -131,11 +131,11 @@ class HostDriver:
         for index, (kind, group) in enumerate(asked, 1):
             frame = execution.frame(index)
             if frame is None or frame.rc is None:
-                answers.update(dict.fromkeys(group, CannotTell(self._unanswered(execution, index))))
+                answers.update(dict.fromkeys(group, Unknown(self._unanswered(execution, index))))
                 continue
             parsed = kind.parse(frame, group)
             for query in group:
-                answers[query] = parsed.get(query, CannotTell("the host's answer does not mention it"))
+                answers[query] = parsed.get(query, Unknown("the host's answer does not mention it"))
         return Snapshot(
             self.system,
             boot_id=hello.boot_id,
@@ -398,7 +398,7 @@ class HostDriver:
         output = () if frame is None else last_lines(frame.stdout + frame.stderr)
         why = "the run was interrupted" if cancel.leaving else "the connection was cut"
         return Result(
-            Verdict.UNKNOWN,
+            Verdict.INDETERMINATE,
             diagnostic=Diagnostic(
                 "OUTCOME_UNKNOWN",
                 f"{self.system}: {why} during {label}: it may have ended, or still run",

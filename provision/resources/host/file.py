@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from pydantic import SecretStr
 
-from provision.resources.contracts import CannotTell, Change, Fix, Impossible, Key, Op, Remedy, Snapshot
+from provision.resources.contracts import Change, Fix, Impossible, Key, Op, Remedy, Snapshot, Unknown
 from provision.resources.host import ops
 from provision.resources.host.base import cannot_tell, checked_path, unknown
 from provision.resources.host.query_file import FileState, FileStatus, FileText, digest_of, salt_of
@@ -137,7 +137,7 @@ class File:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return what differs in existence, content, mode, owner and group."""
         status = seen[self.query]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return (unknown("content", status, "absent" if self.absent else self._new()),)
         if self.absent:
             return (Change(Op.DELETE, "file", status.type, None),) if status.exists else ()
@@ -175,7 +175,7 @@ class File:
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how it is written, removed or given its permissions."""
         status = seen[self.query]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return cannot_tell(self.key, status.reason, self.source)
         if status.type == "link" and not self.absent:
             return link_refused(self.key, self.path, self.source)
@@ -231,7 +231,7 @@ class FileLine:
         """Return the line as missing."""
         content, status = seen[FileText(self.path)], seen[FileState(self.path)]
         for answer in (content, status):
-            if isinstance(answer, CannotTell):
+            if isinstance(answer, Unknown):
                 return (unknown("line", answer, self.line),)
         if status.type not in ("file", "absent"):
             return (Change(Op.ATTENTION, "type", status.type, "file"),)
@@ -245,7 +245,7 @@ class FileLine:
         """Return how the file is written with the line; mode and owner stay."""
         content, status = seen[FileText(self.path)], seen[FileState(self.path)]
         for answer in (content, status):
-            if isinstance(answer, CannotTell):
+            if isinstance(answer, Unknown):
                 return cannot_tell(self.key, answer.reason, self.source)
         if status.type == "link":
             return link_refused(self.key, self.path, self.source)
@@ -291,7 +291,7 @@ class Directory:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return what differs in existence, mode, owner and group."""
         status = seen[FileState(self.path)]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return (unknown("directory", status, self.mode or "0755"),)
         if not status.exists:
             return (Change(Op.CREATE, "directory", None, self.mode or "0755"),)
@@ -303,7 +303,7 @@ class Directory:
     def fix(self, seen: Snapshot) -> Fix | Impossible:
         """Return how it is made or given its permissions."""
         status = seen[FileState(self.path)]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return cannot_tell(self.key, status.reason, self.source)
         if status.exists and status.type != "directory":
             return _wrong_type(self.key, self.path, status.type, self.source)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from provision.resources.contracts import CannotTell, Change, Frame, Key, Op, Remedy, Snapshot
+from provision.resources.contracts import Change, Frame, Key, Op, Remedy, Snapshot, Unknown
 from provision.resources.host import ops, ops_grow
 from provision.resources.host.base import cannot_tell, unknown, why
 from provision.values.diagnostics import Source
@@ -125,7 +125,7 @@ class RootChainKind:
         try:
             answer: object = _status(frame)
         except (ValueError, IndexError, KeyError):
-            answer = CannotTell("the root filesystem's devices could not be understood")
+            answer = Unknown("the root filesystem's devices could not be understood")
         return dict.fromkeys(queries, answer)
 
 
@@ -143,7 +143,7 @@ def _status(frame: Frame) -> object:
     device = fields["device"][0][0]
     blocks = [each[0].split() for each in fields["block"]]
     if "blocks" not in fields or "bsize" not in fields:
-        return CannotTell(f"the size of {device}'s filesystem could not be read")
+        return Unknown(f"the size of {device}'s filesystem could not be read")
     size = int(fields["blocks"][0][0]) * int(fields["bsize"][0][0])
     disk, partition, behind = _partition(fields)
     volume, in_partition, in_group = _volume(fields)
@@ -213,7 +213,7 @@ class RootFilesystem:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return the size before and after."""
         status = seen[RootChain()]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return (unknown("size", status, "the whole disk"),)
         if not status.supported or not status.free:
             return ()
@@ -223,7 +223,7 @@ class RootFilesystem:
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how partition, volume and filesystem grow, from the disk up."""
         status = seen[RootChain()]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return cannot_tell(self.key, status.reason, self.source)
         done: list[ops.Operation] = []
         grows = status.behind_partition > _TOLERANCE

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from provision.resources.contracts import (
-    CannotTell,
     Change,
     Frame,
     Impossible,
@@ -17,6 +16,7 @@ from provision.resources.contracts import (
     Remedy,
     Settles,
     Snapshot,
+    Unknown,
 )
 from provision.resources.host import ops
 from provision.resources.host.base import cannot_tell, unknown, why
@@ -153,7 +153,7 @@ class ModuleCandidatesKind:
         )
 
     def parse(self, frame: Frame, queries: Sequence[ModuleCandidates]) -> Mapping[ModuleCandidates, object]:
-        """Return for each card a frozenset of (class code, module); CannotTell when there is no card."""
+        """Return for each card a frozenset of (class code, module); Unknown when there is no card."""
         lines = frame.stdout.decode("utf-8", "replace").split("\n")
         if "done|" not in lines or frame.dropped:
             return dict.fromkeys(queries, why(frame, "modules of PCI cards"))
@@ -162,7 +162,7 @@ class ModuleCandidatesKind:
         found: dict[ModuleCandidates, object] = {}
         for each in queries:
             if each.slot not in seen:
-                found[each] = CannotTell(f"there is no PCI function {each.slot}")
+                found[each] = Unknown(f"there is no PCI function {each.slot}")
                 continue
             found[each] = frozenset(
                 (row[2].removeprefix("0x"), row[4].replace("-", "_"))
@@ -275,7 +275,7 @@ class CardUnbound:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return each display function that a host driver has."""
         functions = seen[PciFunctions()]
-        if isinstance(functions, CannotTell):
+        if isinstance(functions, Unknown):
             return (unknown("driver", functions, "none"),)
         if not any(each.slot == self.slot for each in functions):
             return (Change(Op.ATTENTION, "card", "not there", self.slot),)
@@ -288,7 +288,7 @@ class CardUnbound:
         """Return the reboot, or why it would not help."""
         functions, line = seen[PciFunctions()], seen[CMDLINE]
         for answer in (functions, line):
-            if isinstance(answer, CannotTell):
+            if isinstance(answer, Unknown):
                 return cannot_tell(self.key, answer.reason, self.source)
         bound = self._bound(functions)
         if not bound:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from provision.resources.contracts import CannotTell, Change, Frame, Key, Op, Remedy, Snapshot
+from provision.resources.contracts import Change, Frame, Key, Op, Remedy, Snapshot, Unknown
 from provision.resources.host import ops
 from provision.resources.host.base import cannot_tell, checked_unit, unknown, why
 from provision.resources.host.ops import words
@@ -85,7 +85,7 @@ class UnitStateKind:
         for name, block in zip(names, blocks, strict=False):
             fields = dict(line.partition("=")[::2] for line in block.strip().split("\n"))
             if "LoadState" not in fields or "ActiveState" not in fields:
-                found[name] = CannotTell(f"systemctl said nothing of {name}")
+                found[name] = Unknown(f"systemctl said nothing of {name}")
                 continue
             found[name] = UnitStatus(
                 fields["LoadState"],
@@ -136,7 +136,7 @@ class Service:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return what differs in running and enabled."""
         status = seen[UnitState(self.unit)]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return (unknown("unit", status, self._wanted()),)
         if status.load == "not-found":
             # A unit that does not exist neither runs nor starts at boot.
@@ -160,7 +160,7 @@ class Service:
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how it is unmasked, enabled or disabled, then started or stopped."""
         status = seen[UnitState(self.unit)]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return cannot_tell(self.key, status.reason, self.source)
         done: list[ops.Operation] = []
         masked = status.file.startswith("masked")

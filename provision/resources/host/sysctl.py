@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from provision.resources.contracts import (
-    CannotTell,
     Change,
     Fix,
     Frame,
@@ -16,6 +15,7 @@ from provision.resources.contracts import (
     Op,
     Remedy,
     Snapshot,
+    Unknown,
 )
 from provision.resources.host import ops
 from provision.resources.host.base import cannot_tell, unknown, why
@@ -107,7 +107,7 @@ class Sysctl:
         if self.value is None:
             return at_boot
         live = seen[SysctlValue(self.name)]
-        if isinstance(live, CannotTell):
+        if isinstance(live, Unknown):
             return (unknown("value", live, self.value), *at_boot)
         if live is None:
             # A module of the same step may bring it: only the fix can tell.
@@ -119,7 +119,7 @@ class Sysctl:
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how both are set."""
         live = seen[SysctlValue(self.name)]
-        if isinstance(live, CannotTell):
+        if isinstance(live, Unknown):
             return cannot_tell(self.key, live.reason, self.source)
         done: list[ops.Operation] = []
         if self.file.changes(seen):

@@ -12,11 +12,11 @@ from provision.connections.contracts import ApiConnection, ApiError
 from provision.resources.contracts import (
     Action,
     ApiCall,
-    CannotTell,
     Emit,
     Request,
     Result,
     Snapshot,
+    Unknown,
     Verdict,
 )
 from provision.resources.proxmox import answers
@@ -139,11 +139,11 @@ class ProxmoxDriver:
         try:
             return read(self._connection.request("GET", path, data))
         except ApiError as error:
-            return CannotTell(str(error))
+            return Unknown(str(error))
 
     def _vm_list(self) -> object:
         entries = self._ask("/cluster/resources", answers.vm_list, {"type": "vm"})
-        if isinstance(entries, CannotTell):
+        if isinstance(entries, Unknown):
             return entries
         now = self._clock()
         listed: list[VmEntry] = []
@@ -160,7 +160,7 @@ class ProxmoxDriver:
         if entry is None:
             if isinstance(rights, Rights) and rights.may(f"/vms/{vmid}", "VM.Audit"):
                 return None
-            return CannotTell(
+            return Unknown(
                 f"the token may not see VM {vmid}: VM.Audit is missing, and a list without rights is empty"
             )
         if entry.kind != "qemu" or entry.node != self._node:
@@ -207,7 +207,7 @@ class ProxmoxDriver:
             except _Failure as failure:
                 result = failure.result
             except UnknownOutcome as error:
-                result = Result(Verdict.UNKNOWN, diagnostic=error.diagnostics[0], handle=error.handle)
+                result = Result(Verdict.INDETERMINATE, diagnostic=error.diagnostics[0], handle=error.handle)
             except ProvisionError as error:
                 result = Result(Verdict.FAILED, diagnostic=error.diagnostics[0])
             results.append(replace(result, seconds=self._clock() - began))
@@ -274,8 +274,8 @@ class ProxmoxDriver:
         path = f"/nodes/{self._node}/qemu/{entry.vmid}/config"
         state = self._state(entry)
         if not isinstance(state, VmState):
-            reason = state.reason if isinstance(state, CannotTell) else "its configuration cannot be read"
-            raise _Failure(self._failed(f"{label}: {reason}", "CANNOT_TELL"))
+            reason = state.reason if isinstance(state, Unknown) else "its configuration cannot be read"
+            raise _Failure(self._failed(f"{label}: {reason}", "UNKNOWN"))
         if state.marker is not None and state.marker.owes != debt:
             description = markers.write(state.wanted("description"), replace(state.marker, owes=debt))
             data = {"description": description, "digest": state.digest}
@@ -391,7 +391,7 @@ class ProxmoxDriver:
     def _unknown(self, text: str, upid: Upid) -> Result:
         remedy = "Run the same command again: it looks first what is there."
         diagnostic = Diagnostic("TASK_UNKNOWN", text, self._node, evidence=(upid.text,), remedy=remedy)
-        return Result(Verdict.UNKNOWN, diagnostic=diagnostic, handle=upid.text)
+        return Result(Verdict.INDETERMINATE, diagnostic=diagnostic, handle=upid.text)
 
 
 def _started(path: str) -> int:

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 
 from provision.connections.contracts import KeyPair
-from provision.resources.contracts import CannotTell, Change, Fix, Impossible, Key, Op, Remedy, Snapshot
+from provision.resources.contracts import Change, Fix, Impossible, Key, Op, Remedy, Snapshot, Unknown
 from provision.resources.host.base import cannot_tell
 from provision.resources.host.file import File
 from provision.resources.host.query_file import FileState
@@ -94,8 +94,8 @@ class CloudInitDone:
             return (Change(Op.CREATE, "cloud-init", None, "done"),)
         answer = seen[Shell(STATUS)]
         if not isinstance(answer, ShellResult):
-            reason = answer.reason if isinstance(answer, CannotTell) else "no status"
-            return (Change(Op.ATTENTION, "cloud-init", f"cannot tell: {reason}", "done"),)
+            reason = answer.reason if isinstance(answer, Unknown) else "no status"
+            return (Change(Op.ATTENTION, "cloud-init", f"unknown: {reason}", "done"),)
         if _UNDER_WAY not in answer.stdout.decode(errors="replace"):
             return ()
         return (Change(Op.UPDATE, "cloud-init", "running", "done"),)
@@ -103,7 +103,7 @@ class CloudInitDone:
     def fix(self, seen: Snapshot) -> Fix | Impossible:
         """Wait for it; exit status 2 says that it recovered from an error."""
         answer = seen.answers.get(Shell(STATUS))
-        if isinstance(answer, CannotTell):
+        if isinstance(answer, Unknown):
             return cannot_tell(self.key, answer.reason, self.source)
         script = (
             "set +e\ncloud-init status --wait\nrc=$?\nset -e\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from provision.resources.contracts import ApiCall, CannotTell, Change, Key, Op, Request, Snapshot
+from provision.resources.contracts import ApiCall, Change, Key, Op, Request, Snapshot, Unknown
 from provision.resources.proxmox.queries import StorageContent, Volume
 from provision.values.diagnostics import Source
 
@@ -17,9 +17,9 @@ DOWNLOAD_SECONDS = 7200.0
 DELETE_SECONDS = 600.0
 
 
-def _there(seen: Snapshot, storage: str, volume: str) -> bool | CannotTell:
+def _there(seen: Snapshot, storage: str, volume: str) -> bool | Unknown:
     answer = seen[StorageContent(storage)]
-    if isinstance(answer, CannotTell):
+    if isinstance(answer, Unknown):
         return answer
     return any(isinstance(each, Volume) and each.volid == volume for each in answer)
 
@@ -65,9 +65,9 @@ class ImageFile:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return the download or the removal."""
         there = _there(seen, self.storage, self.volume)
-        if isinstance(there, CannotTell):
+        if isinstance(there, Unknown):
             wanted = "absent" if self.absent else self.volume
-            return (Change(Op.ATTENTION, "image", f"cannot tell: {there.reason}", wanted),)
+            return (Change(Op.ATTENTION, "image", f"unknown: {there.reason}", wanted),)
         if there is not self.absent:
             return ()
         if self.absent:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from provision.resources.contracts import (
     ApiCall,
-    CannotTell,
     Change,
     Impossible,
     Key,
     Op,
     Request,
     Snapshot,
+    Unknown,
 )
 from provision.resources.proxmox import formats
 from provision.resources.proxmox.queries import Mappings, PciMap
@@ -29,9 +29,9 @@ def description(inventory: str) -> str:
     return f"made by provision: inventory={inventory}" if inventory else "made by provision"
 
 
-def _seen(seen: Snapshot, name: str) -> PciMap | CannotTell | None:
+def _seen(seen: Snapshot, name: str) -> PciMap | Unknown | None:
     answer = seen[Mappings()]
-    if isinstance(answer, CannotTell):
+    if isinstance(answer, Unknown):
         return answer
     return next((each for each in answer if isinstance(each, PciMap) and each.name == name), None)
 
@@ -79,8 +79,8 @@ class PciMapping:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Compare the parts of our node's entry."""
         there = _seen(seen, self.name)
-        if isinstance(there, CannotTell):
-            return (Change(Op.ATTENTION, "mapping", f"cannot tell: {there.reason}", self.name),)
+        if isinstance(there, Unknown):
+            return (Change(Op.ATTENTION, "mapping", f"unknown: {there.reason}", self.name),)
         own = self._own(there)
         if self.absent:
             return (Change(Op.DELETE, "mapping", self.name, None),) if own else ()
@@ -97,9 +97,9 @@ class PciMapping:
     def fix(self, seen: Snapshot) -> ApiCall | Impossible:
         """Create, change or remove it."""
         there = _seen(seen, self.name)
-        if isinstance(there, CannotTell):
+        if isinstance(there, Unknown):
             summary = f"mappings cannot be read: {there.reason}"
-            return Impossible(Diagnostic("CANNOT_TELL", summary, self.node, source=self.source))
+            return Impossible(Diagnostic("UNKNOWN", summary, self.node, source=self.source))
         path = f"/cluster/mapping/pci/{self.name}"
         others = [
             each for each in (there.entries if there else ()) if _meaning(each).get("node") != self.node

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.contracts import Snapshot, Unknown
 from provision.resources.proxmox import marker
 from provision.resources.proxmox.marker import Marker
 
@@ -97,7 +97,7 @@ class VmEntry:
     status: str
     tags: tuple[str, ...] = ()
     memory: int = 0
-    uptime: int = field(default=0, repr=False)  # no part of a saved plan
+    uptime: int = field(default=0, repr=False, compare=False)  # it always moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class VmState:
     config: Mapping[str, str]
     pending: Mapping[str, str | None] = field(default_factory=dict)
     digest: str = ""
-    uptime: int = field(default=0, repr=False)  # no part of a saved plan
+    uptime: int = field(default=0, repr=False, compare=False)  # it always moves
 
     @property
     def running(self) -> bool:
@@ -200,15 +200,15 @@ class Volume:
     size: int = 0
 
 
-def vm_seen(seen: Snapshot, vmid: int) -> VmState | Elsewhere | CannotTell | None:
-    """Return what a snapshot says about a VM; CannotTell when it was not asked."""
+def vm_seen(seen: Snapshot, vmid: int) -> VmState | Elsewhere | Unknown | None:
+    """Return what a snapshot says about a VM; Unknown when it was not asked."""
     query = VmConfig(vmid)
     if query not in seen:
-        return CannotTell(f"{seen.system} was not asked about VM {vmid}")
+        return Unknown(f"{seen.system} was not asked about VM {vmid}")
     answer = seen[query]
-    if answer is None or isinstance(answer, VmState | Elsewhere | CannotTell):
+    if answer is None or isinstance(answer, VmState | Elsewhere | Unknown):
         return answer
-    return CannotTell(f"unexpected answer about VM {vmid}")
+    return Unknown(f"unexpected answer about VM {vmid}")
 
 
 def vm_state(seen: Snapshot, vmid: int) -> VmState | None:

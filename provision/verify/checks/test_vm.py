@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from provision.inventory.models.node import Node
-from provision.resources.contracts import CannotTell
+from provision.resources.contracts import Unknown
 from provision.resources.proxmox import formats
 from provision.resources.proxmox.queries import VmConfig, VmList, VmState
 from provision.roles import names
@@ -27,8 +27,8 @@ def seen(site: Site, declared: Node) -> VmState:
 def _state(site: Site, declared: Node) -> VmState:
     vmid = declared.vmid or 0
     answer = site.ask(f"{declared.hypervisor}/api", VmList(), VmConfig(vmid))[VmConfig(vmid)]
-    if isinstance(answer, CannotTell):
-        pytest.skip(f"cannot tell: {answer.reason}")
+    if isinstance(answer, Unknown):
+        pytest.skip(f"unknown: {answer.reason}")
     assert isinstance(answer, VmState), f"there is no VM {vmid} on this node"
     return answer
 

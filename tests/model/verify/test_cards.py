@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from provision.inventory import Inventory, load
-from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.contracts import Snapshot, Unknown
 from provision.resources.host.shell import Shell, ShellResult
 from provision.resources.proxmox.queries import VmConfig, VmState
 from provision.verify.model import CheckOutcome, CheckResult
@@ -81,7 +81,7 @@ class Machines:
             return ShellResult(done.returncode, done.stdout, done.stderr)
         if isinstance(query, VmConfig):
             return VmState(201, "vm", "running", dict(self.config))
-        return CannotTell("silence")
+        return Unknown("silence")
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_an_api_that_is_away_is_asked_by_no_check(inventory: Inventory, tmp_path
     sysfs(tmp_path, ONE, TWO)
     machines = Machines(tmp_path, {}, gone=("pve/api", "vm/ssh"))
     checks = run_checks(inventory, machines).checks
-    unsure = [each for each in checks if each.outcome is CheckOutcome.CANNOT_TELL]
+    unsure = [each for each in checks if each.outcome is CheckOutcome.UNKNOWN]
     assert {each.subject for each in unsure} >= {"vm"}
     assert len([each for each in unsure if each.message == "pve/api does not answer"]) >= 8
     assert not {"pve/api", "vm/ssh"} & set(machines.asked)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from provision.inventory import Inventory, load
-from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.contracts import Snapshot, Unknown
 from provision.resources.host.shell import Shell, ShellResult
 from provision.resources.proxmox.queries import VmConfig, VmState
 from provision.values.outcomes import ExitCode
@@ -44,7 +44,7 @@ RUNS = "LoadState=loaded\nActiveState=active\nSubState=running\nUnitFileState=en
 
 
 class Told:
-    """Systems that answer the commands that hold a text, and say *cannot tell* to others."""
+    """Systems that answer the commands that hold a text, and say *unknown* to others."""
 
     def __init__(self, known: Mapping[str, str], rc: int = 0) -> None:
         self.known = known
@@ -74,10 +74,10 @@ class Told:
         if isinstance(query, VmConfig):
             return VmState(query.vmid, "vm", "running", {})
         if not isinstance(query, Shell):
-            return CannotTell("silence")
+            return Unknown("silence")
         self.asked.append(query.command)
         text = next((out for part, out in self.known.items() if part in query.command), None)
-        return CannotTell("silence") if text is None else ShellResult(self.rc, text.encode(), b"")
+        return Unknown("silence") if text is None else ShellResult(self.rc, text.encode(), b"")
 
 
 def inventory_of(folder: Path, text: str) -> Inventory:
@@ -256,7 +256,7 @@ def test_a_skipped_check_is_not_asked_and_is_no_fault(tmp_path: Path) -> None:
     told = Told(known)
     report = run_checks(inventory, told)
     (result,) = [each for each in report.checks if each.name == UNITS]
-    assert (result.outcome, result.excused) == (CheckOutcome.CANNOT_TELL, True)
+    assert (result.outcome, result.excused) == (CheckOutcome.UNKNOWN, True)
     assert "verify.skip" in result.message
     assert not [each for each in told.asked if "list-units" in each]
     assert report.exit_code(strict=False) is ExitCode.DONE
@@ -270,7 +270,7 @@ def test_a_command_that_takes_too_long_cannot_tell(tmp_path: Path) -> None:
     inventory = inventory_of(tmp_path, NODE + "verify: { timeout: 7 }\n")
     told = Told({"systemctl list-units": ""}, rc=124)
     result = found(inventory, told, UNITS)
-    assert result.outcome is CheckOutcome.CANNOT_TELL
+    assert result.outcome is CheckOutcome.UNKNOWN
     assert "longer than 7 s" in result.message
     assert all(each.startswith("timeout -k 2 7 sh -c ") for each in told.asked)
     assert found(inventory, Told({"systemctl list-units": ""}), UNITS).outcome is CheckOutcome.PASSED

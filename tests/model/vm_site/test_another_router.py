@@ -11,7 +11,7 @@ import pytest
 
 from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.site import Dhcp
-from provision.resources.contracts import CannotTell, Snapshot
+from provision.resources.contracts import Snapshot, Unknown
 from provision.resources.dhcp.contract import Lease, Reservation
 from provision.resources.dhcp.routers import ROUTERS
 from provision.resources.host.file import File
@@ -40,12 +40,12 @@ class Ethers:
     def questions(self) -> tuple[Any, ...]:
         return (OTHERS, FileText(LEASES))
 
-    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | CannotTell:
+    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
         return tuple(
             Reservation(mac, address, name, OTHERS.path) for mac, address, name in rows(seen[OTHERS])
         )
 
-    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | CannotTell:
+    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | Unknown:
         return tuple(Lease(mac, address) for _, mac, address, *_ in rows(seen[FileText(LEASES)]))
 
     def place(self, name: str) -> str:

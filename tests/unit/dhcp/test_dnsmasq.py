@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provision.resources.contracts import ByHand, CannotTell, Fix, Impossible, Op, Snapshot
+from provision.resources.contracts import ByHand, Fix, Impossible, Op, Snapshot, Unknown
 from provision.resources.dhcp.contract import Lease, Reservation, conflict, fold_mac
 from provision.resources.dhcp.dnsmasq import LEASES, Dnsmasq, parse_leases, parse_reservations
 from provision.resources.dhcp.manual import ManualReservation, neighbour, table
@@ -89,7 +89,7 @@ def test_an_expired_lease_does_not_count() -> None:
 def test_a_router_that_cannot_be_read_is_not_free() -> None:
     at = seen()
     listing, _ = ROUTER.questions()
-    unread = Snapshot("router", answers={**at.answers, listing: CannotTell("denied")})
+    unread = Snapshot("router", answers={**at.answers, listing: Unknown("denied")})
     assert [each.op for each in RouterReservation(ROUTER, WANTED).changes(unread)] == [Op.ATTENTION]
 
 

@@ -196,7 +196,7 @@ def test_a_site_that_waits_for_consent_is_not_verified(tmp_path: Path) -> None:
     assert report.steps[-1].reason.startswith("not verified: 1 step waiting")
 
 
-@pytest.mark.parametrize("code", [ExitCode.DONE, ExitCode.VERIFY_FAILED, ExitCode.CANNOT_TELL])
+@pytest.mark.parametrize("code", [ExitCode.DONE, ExitCode.VERIFY_FAILED, ExitCode.UNKNOWN])
 def test_a_run_ends_with_what_its_verification_says(code: ExitCode, tmp_path: Path) -> None:
     checks = Checks(code)
     assert verified(FakeRole("r", own(a="1"), on_own()), tmp_path, checks).apply().exit_code == code
@@ -249,7 +249,7 @@ def test_a_late_step_is_refused_by_what_is_found_about_it_and_not_about_others(
         "first", lambda _: [Item("n1/ssh", "a", "1", boots=EffectClass.REBOOT_NODE)], on_own(),
         subjects=frozenset({"n1"}),
     )  # fmt: skip
-    later = FakeRole("later", own(b="1"), on_own(), subjects=frozenset({"n1"}), NEW_BOOT=True)
+    later = FakeRole("later", own(b="1"), on_own(), subjects=frozenset({"n1"}), needs_new_boot=True)
     there = FakeRole("there", own(c="1"), on_own(), subjects=frozenset({"n2"}))
     site = FakeSite(
         [first, later, there],

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from provision.resources.contracts import Action, ByHand, Fix, Impossible, Resource, Snapshot, Verdict, ask
+from provision.resources.contracts import (
+    Action,
+    ByHand,
+    Fix,
+    Impossible,
+    Resource,
+    Snapshot,
+    Verdict,
+    ask,
+    changes_of,
+    remedy_of,
+)
 from provision.testing.model_host import KilledError, ModelHost
 from provision.values.cancel import Cancel
 from provision.values.effects import Effect
@@ -22,7 +33,7 @@ def seen_by(host: ModelHost, resources: Sequence[Resource]) -> Snapshot:
 
 def differing(host: ModelHost, resources: Sequence[Resource]) -> list[Resource]:
     seen = seen_by(host, resources)
-    return [each for each in resources if each.changes(seen)]
+    return [each for each in resources if changes_of(each, seen)]
 
 
 def converge(host: ModelHost, resources: Sequence[Resource]) -> bool:
@@ -31,8 +42,8 @@ def converge(host: ModelHost, resources: Sequence[Resource]) -> bool:
     actions: list[Action] = []
     effects: set[Effect] = {each.effect for each in seen.pending}
     for each in resources:
-        if each.changes(seen):
-            remedy = each.fix(seen)
+        if changes_of(each, seen):
+            remedy = remedy_of(each, seen)
             assert not isinstance(remedy, Impossible | ByHand), remedy
             assert isinstance(remedy, Fix)
             actions.append(Action(each.key, str(each.key), remedy))
@@ -45,7 +56,7 @@ def converge(host: ModelHost, resources: Sequence[Resource]) -> bool:
     for effect in sorted(effects - set(now)):
         host.reboot(effect, quiet, Cancel())
     left = seen_by(host, resources)
-    assert [each.key for each in resources if each.changes(left)] == []
+    assert [each.key for each in resources if changes_of(each, left)] == []
     assert left.pending == ()
     return True
 

@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from provision.resources.contracts import Action, CannotTell, Fix, Impossible, Key, Op, Resource, Snapshot
+from provision.resources.contracts import (
+    Action,
+    Fix,
+    Impossible,
+    Key,
+    Op,
+    Resource,
+    Snapshot,
+    Unknown,
+    changes_of,
+    remedy_of,
+)
 from provision.resources.host.command import Command
 from provision.resources.host.file import Directory, File, FileLine
 from provision.resources.host.filesystem import RootFilesystem
@@ -143,14 +154,14 @@ def test_unreadable_state_is_attention_and_touches_nothing(
 ) -> None:
     del name, make
     for each in resources:
-        blind = Snapshot(S, answers={query: CannotTell("smoke") for query in each.queries()})
-        changes = each.changes(blind)
+        blind = Snapshot(S, answers={query: Unknown("smoke") for query in each.queries()})
+        changes = changes_of(each, blind)
         assert changes
         assert {change.op for change in changes} == {Op.ATTENTION}
-        assert any("smoke" in str(change.old) for change in changes)
-        remedy = each.fix(blind)
+        assert all("smoke" in str(change.old) for change in changes)
+        remedy = remedy_of(each, blind)
         assert isinstance(remedy, Impossible)
-        assert remedy.diagnostic.code == "CANNOT_TELL"
+        assert remedy.diagnostic.code == "UNKNOWN"
 
 
 @pytest.mark.parametrize(("name", "make", "resources"), CASES, ids=[each[0] for each in CASES])

@@ -8,7 +8,7 @@ from dataclasses import is_dataclass, replace
 
 import pytest
 
-from provision.resources.contracts import Action, CannotTell, Fix, Verdict
+from provision.resources.contracts import Action, Fix, Unknown, Verdict
 from provision.resources.host import ops, ops_edit, ops_grow
 from provision.resources.host.file import File
 from provision.resources.host.kernel import KernelArguments, ModprobeBlacklist
@@ -89,7 +89,7 @@ def test_an_unknown_question_is_cannot_tell() -> None:
         kind = "odd"
 
     query = Odd()
-    assert isinstance(ModelHost(S).answer(frozenset({query}), Cancel())[query], CannotTell)
+    assert isinstance(ModelHost(S).answer(frozenset({query}), Cancel())[query], Unknown)
 
 
 def test_a_failed_operation_ends_the_script_and_leaves_its_markers() -> None:

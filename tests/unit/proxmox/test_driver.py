@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from provision.connections.contracts import ApiError
-from provision.resources.contracts import Action, ApiCall, CannotTell, Key, Request, Result, Verdict
+from provision.resources.contracts import Action, ApiCall, Key, Request, Result, Unknown, Verdict
 from provision.resources.proxmox import marker as markers
 from provision.resources.proxmox.driver import ProxmoxDriver
 from provision.resources.proxmox.queries import (
@@ -71,11 +71,11 @@ def test_one_vm_is_found_without_being_asked_for_the_list() -> None:
     assert pve.requests == 3
 
 
-def test_a_token_without_rights_cannot_tell_absence() -> None:
+def test_a_token_without_rights_does_not_prove_absence() -> None:
     pve = model(101)
     pve.rights = {}
     answer = pve.driver().answer(frozenset({VmConfig(101)}), Cancel())[VmConfig(101)]
-    assert isinstance(answer, CannotTell)
+    assert isinstance(answer, Unknown)
     assert "VM.Audit" in answer.reason
 
 
@@ -97,7 +97,7 @@ def test_a_list_that_does_not_know_yet_is_not_believed() -> None:
 
 def test_a_storage_that_is_missing_is_told_and_the_rest_is_answered() -> None:
     seen = model(101).driver().answer(frozenset({StorageContent("nope"), VmConfig(101)}), Cancel())
-    assert isinstance(seen[StorageContent("nope")], CannotTell)
+    assert isinstance(seen[StorageContent("nope")], Unknown)
     assert isinstance(seen[VmConfig(101)], VmState)
 
 
@@ -144,7 +144,7 @@ def test_a_lost_answer_is_unknown_and_nothing_follows() -> None:
     pve = model(101, 102)
     pve.faults["POST", start(101).path] = UnknownOutcome(Diagnostic("API_ANSWER_LOST", "x"))
     results = act(pve, start(101), start(102))
-    assert [each.verdict for each in results] == [Verdict.UNKNOWN, Verdict.NOT_BEGUN]
+    assert [each.verdict for each in results] == [Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
     assert not pve.vms[102].running
 
 
@@ -272,7 +272,7 @@ def run(api: Scripted, cancel: Impatient) -> Result:
     [
         ("OK", Verdict.DONE),
         ("WARNINGS: 1", Verdict.DONE),
-        ("unexpected status", Verdict.UNKNOWN),
+        ("unexpected status", Verdict.INDETERMINATE),
         ("q35 machine model is not enabled", Verdict.FAILED),
     ],
 )
@@ -284,7 +284,7 @@ def test_a_task_ends_by_its_exit_status(status: str, verdict: Verdict) -> None:
 
 def test_a_task_that_outlives_its_deadline_is_unknown_with_its_handle() -> None:
     result = run(Scripted(UPID, *([{"status": "running"}] * 200)), Impatient())
-    assert (result.verdict, result.handle) == (Verdict.UNKNOWN, UPID)
+    assert (result.verdict, result.handle) == (Verdict.INDETERMINATE, UPID)
 
 
 def test_an_api_that_is_away_while_a_task_runs_is_asked_again() -> None:
@@ -298,7 +298,7 @@ def test_an_api_that_is_away_while_a_task_runs_is_asked_again() -> None:
 def test_a_task_that_may_no_longer_be_looked_at_is_unknown_and_not_failed() -> None:
     refused = Permanent(Diagnostic("API_AUTH_FAILED", "the token is gone"))
     result = run(Scripted(UPID, refused), Impatient())
-    assert (result.verdict, result.handle) == (Verdict.UNKNOWN, UPID)
+    assert (result.verdict, result.handle) == (Verdict.INDETERMINATE, UPID)
 
 
 def test_locks_are_waited_for() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from provision.resources.contracts import ApiCall, CannotTell, Impossible, Op, Settles, Snapshot
+from provision.resources.contracts import ApiCall, Impossible, Op, Settles, Snapshot, Unknown
 from provision.resources.proxmox.marker import Marker
 from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState
 from provision.resources.proxmox.vm import Vm
@@ -241,7 +241,7 @@ def test_what_is_not_ours_is_never_touched(answer: object, helps: str) -> None:
 
 
 def test_an_unanswered_question_is_not_absence() -> None:
-    at = Snapshot("pve/api", answers={VmConfig(102): CannotTell("no rights")})
+    at = Snapshot("pve/api", answers={VmConfig(102): Unknown("no rights")})
     assert [each.op for each in VM.changes(at)] == [Op.ATTENTION]
     assert isinstance(VM.fix(at), Impossible)
 

@@ -8,7 +8,7 @@ import pytest
 from provision.engine.explain import explained
 from provision.engine.model import StepPlan
 from provision.report.explain import print_explained
-from provision.resources.contracts import CannotTell, Change, Fix, Key, Snapshot
+from provision.resources.contracts import Change, Fix, Key, Snapshot, Unknown
 from provision.values.diagnostics import Source
 from tests.unit.report.samples import GUEST_STEP, shown
 
@@ -56,7 +56,7 @@ SEEN = Snapshot(
     "vm-1/ssh",
     answers={
         ("state of", CHRONY.key.name): "pool a",
-        Salted("salt", "abc123"): CannotTell("no answer"),
+        Salted("salt", "abc123"): Unknown("no answer"),
         ("state of", MOTD.name): "fine\x1b[0m",
     },
 )
@@ -91,7 +91,7 @@ def test_a_secret_is_not_explained() -> None:
     assert "hunter" not in text
     assert "abc123" not in text
     assert "answered (secret)" in text
-    assert "cannot tell: no answer" in text
+    assert "unknown: no answer" in text
 
 
 def test_an_exact_key_is_one_resource_and_a_part_is_all_that_have_it() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from provision.connections.contracts import HttpsEndpoint, SshEndpoint
 from provision.inventory import Inventory, load
 from provision.inventory.models.hypervisor import Api
-from provision.resources.contracts import CannotTell, Keeper, Snapshot
+from provision.resources.contracts import Keeper, Snapshot, Unknown
 from provision.resources.host.driver import HostDriver
 from provision.resources.proxmox.driver import ProxmoxDriver
 from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState
@@ -102,7 +102,7 @@ def test_a_guest_that_has_long_been_up_is_not_waited_for_as_if_it_booted(invento
     [
         (None, True),
         (vm("stopped"), True),
-        (CannotTell("no rights"), False),
+        (Unknown("no rights"), False),
         (Elsewhere("pve2", "qemu", "x"), False),
         (vm(description="mine"), False),
         (vm(description="provision: inventory=other node=vm-1"), False),

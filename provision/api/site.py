@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ from provision.values.effects import Consent, Effect
 from provision.values.errors import Refused, UsageError
 from provision.values.events import Emitter, Problem, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode
-from provision.values.redaction import Redactor, opened
+from provision.values.redaction import Redactor
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
 
 OpenDriver = Callable[[SystemSpec, Endpoint], Driver]
@@ -91,13 +91,17 @@ class Site:
     state: Path | None = None
     open_driver: OpenDriver | None = None
     verifier: Verifier | None = None
-    redactor: Redactor = field(default_factory=Redactor)
     _planned: Planned | None = None
     _shown: Plan | None = None
     """The last plan as callers got it: secrets masked."""
     _session: Session | None = None
 
     # ------------------------------------------------------------ parts
+
+    @property
+    def redactor(self) -> Redactor:
+        """Masks all secrets of the inventory and of its systems."""
+        return self.inventory.redactor
 
     @property
     def folder(self) -> Path:
@@ -178,7 +182,7 @@ class Site:
         from provision.connections.keys import new_host_key  # noqa: PLC0415 - slow
 
         def made(pair: KeyPair) -> None:
-            opened(pair.private)
+            self.redactor.add(pair.private)
 
         return GeneratedValues(lambda _purpose: new_host_key(), made)
 

@@ -268,6 +268,18 @@ class Desired:
                 self.state(key)
         return tuple(found)
 
+    def release(self, step: StepId, keys: Iterable[Key]) -> tuple[Key, ...]:
+        """Drop keys that a step no longer wants, and return those among them that other steps want."""
+        shared = []
+        for key in keys:
+            wants = self.by_key.get(key, {})
+            wants.pop(step, None)
+            if wants:
+                shared.append(key)
+            else:
+                self.by_key.pop(key, None)
+        return tuple(shared)
+
     def state(self, key: Key) -> Resource:
         """Return the desired state of a key, united from all steps that want it.
 

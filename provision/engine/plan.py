@@ -110,9 +110,9 @@ class Planner:
             draft = drafts[state.step.id]
             keys = () if state.step.id in late else dict.fromkeys(each.key for each in draft.resources)
             state.resources = self.desired.states(keys)
-            state.epochs = self.session.epochs(state.systems)
-            state.acts = self.session.acts(state.systems)
         self._ask_missing(each for state in states for each in state.resources)
+        for state in states:
+            state.basis = self.session.basis(state.systems)
 
     def _compare(self, states: Sequence[StepState], drafts: Mapping[StepId, _Draft]) -> None:
         self.dirty, self.renewed, self.told = {}, {}, []

@@ -16,7 +16,7 @@ from provision.engine.expand import VERIFY
 from provision.engine.graph import Countdown
 from provision.engine.model import Barrier, ConsentNeed, StepId, StepReport
 from provision.engine.reboot import REBOOT, after_reboot, reboot
-from provision.engine.refresh import is_stale
+from provision.engine.refresh import has_moved, is_stale
 from provision.engine.run import Run
 from provision.engine.step_state import StepResult, StepState, failed
 from provision.values.cancel import Interrupted
@@ -224,7 +224,7 @@ class Scheduler:
             )
         if plan.problem is not None:
             return failed(plan.problem) if not state.resources else None
-        fresh = not is_stale(self.run, state) and self.run.session.acts(state.systems) == state.acts
+        fresh = not is_stale(self.run, state) and not has_moved(self.run, state, state.queries())
         return StepResult(Outcome.UNCHANGED) if fresh and not plan.changes else None
 
     def _withheld_reboot(self, state: StepState) -> ConsentNeed | None:

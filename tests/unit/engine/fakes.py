@@ -48,7 +48,7 @@ from provision.resources.contracts import (
 )
 from provision.resources.host.effects import REBUILDS_BOOT
 from provision.resources.host.script import is_satisfied
-from provision.roles.contracts import Context, NotThere, Role, SystemSpec
+from provision.roles.contracts import Context, Need, NotThere, Role, SystemSpec
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Consent, Effect, EffectClass
@@ -307,8 +307,9 @@ class FakeRole:
     name: str
     make: Callable[[Context], Sequence[Item]]
     asks: Callable[[str], Mapping[str, tuple[Any, ...]]]
-    needs: tuple[str, ...] = ()
+    needs: tuple[str | Need, ...] = ()
     needs_new_boot: bool = False
+    unreached_stops: bool = False
     subjects: frozenset[str] | None = None
     gone: Callable[[Context], Sequence[Item]] | None = None
     left: Callable[[Context], Sequence[Item]] | None = None
@@ -336,6 +337,7 @@ class FakeRole:
             resources=self.resources,
             needs=self.needs,
             needs_new_boot=self.needs_new_boot,
+            unreached_stops=self.unreached_stops,
             retired=None if gone is None else lambda context: tuple(gone(context)),
             orphan_owners=None if left is None else lambda _: {Subject("node", "n1"): {"n1/ssh": ()}},
             orphans=None if left is None else lambda context: tuple(left(context)),

@@ -121,7 +121,7 @@ class Snapshot:
 
     def missing(self, queries: Iterable[Any]) -> frozenset[Any]:
         """Return those of the questions that this snapshot does not answer."""
-        return frozenset(each for each in queries if each not in self.answers)
+        return frozenset(query for query in queries if query not in self.answers)
 
     def updated(self, newer: Snapshot) -> Snapshot:
         """Return this snapshot with the answers of a newer one; a new boot id voids the older answers."""
@@ -484,4 +484,4 @@ class Keeper(Protocol):
 
 def ask(resources: Iterable[Resource]) -> frozenset[Any]:
     """Return all questions of some resources."""
-    return frozenset(query for each in resources for query in each.queries())
+    return frozenset(query for resource in resources for query in resource.queries())

@@ -66,7 +66,7 @@ class RootStatus:
     def free(self) -> int:
         """Bytes by which the filesystem could grow; tolerances are already taken off at each level."""
         levels = (self.behind_partition, self.in_partition, self.in_group, self.in_device)
-        return sum(each for each in levels if each > _TOLERANCE)
+        return sum(level for level in levels if level > _TOLERANCE)
 
 
 _SCRIPT = r"""full= fst=
@@ -134,7 +134,7 @@ def _status(frame: Frame) -> object:
     for line in frame.stdout.decode("utf-8", "replace").split("\n"):
         tag, found, rest = line.partition("|")
         if found:
-            fields.setdefault(tag, []).append([each.strip() for each in rest.split("|")])
+            fields.setdefault(tag, []).append([word.strip() for word in rest.split("|")])
     if "done" not in fields or not fields["source"][0][0]:
         return why(frame, "the root filesystem")
     source, fstype = fields["source"][0][0], fields["fstype"][0][0]

@@ -48,8 +48,8 @@ BOOT_LOADER = Effect(EffectClass.BOOT_LOADER)
 def part_changes(part: File, seen: Snapshot, path: str) -> tuple[Change, ...]:
     """Return a file's changes under a name that says what the file is for."""
     return tuple(
-        replace(each, path=path if each.path in ("content", "file") else f"{path}: {each.path}")
-        for each in part.changes(seen)
+        replace(change, path=path if change.path in ("content", "file") else f"{path}: {change.path}")
+        for change in part.changes(seen)
     )
 
 
@@ -59,7 +59,7 @@ def part_ops(part: File, seen: Snapshot) -> tuple[ops.Operation, ...] | Impossib
         return ()
     repair = part.fix(seen)
     if isinstance(repair, Fix):
-        return tuple(each for each in repair.ops if isinstance(each, ops.Operation))
+        return tuple(operation for operation in repair.ops if isinstance(operation, ops.Operation))
     if isinstance(repair, Impossible):
         return repair
     return cannot_tell(part.key, "it has no fix", part.source)
@@ -190,8 +190,8 @@ class ModprobeBlacklist:
     source: Source | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        for each in (self.name, *self.modules):
-            checked_name(each)
+        for module in (self.name, *self.modules):
+            checked_name(module)
 
     @property
     def key(self) -> Key:
@@ -208,7 +208,7 @@ class ModprobeBlacklist:
     @property
     def file(self) -> File:
         """The file of modprobe.d(5)."""
-        content = HEADER + "".join(f"blacklist {each}\n" for each in self.modules)
+        content = HEADER + "".join(f"blacklist {module}\n" for module in self.modules)
         return File(
             self.system,
             f"/etc/modprobe.d/provision-{self.name}.conf",
@@ -274,9 +274,9 @@ class KernelArguments:
     source: Source | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        for each in self.arguments:
-            if unsafe_argument(each):
-                raise ValueError(f"{each!r} is no kernel argument")
+        for argument in self.arguments:
+            if unsafe_argument(argument):
+                raise ValueError(f"{argument!r} is no kernel argument")
 
     @property
     def key(self) -> Key:
@@ -366,14 +366,14 @@ class KernelArguments:
             return (Change(Op.UPDATE, "ours", before or None, ours or None),) if ours != before else ()
         return tuple(
             replace(
-                each,
+                change,
                 path="at boot",
-                old=each.old and "other arguments",
+                old=change.old and "other arguments",
                 new=None if self.file.absent else " ".join(self.arguments),
             )
-            if each.path in ("content", "file")
-            else each
-            for each in self.file.changes(seen)
+            if change.path in ("content", "file")
+            else change
+            for change in self.file.changes(seen)
         )
 
     def fix(self, seen: Snapshot) -> Remedy:
@@ -399,7 +399,7 @@ class KernelArguments:
             if isinstance(answer, Unknown):
                 return cannot_tell(self.key, answer.reason, self.source)
         text, before = _words(line), _ours(added)
-        if not any(each.startswith("root=") for each in text.split()):
+        if not any(word.startswith("root=") for word in text.split()):
             return self._refused(
                 "KERNEL_CMDLINE_NO_ROOT",
                 f"{KERNEL_CMDLINE} names no root=: a host that boots by it would not come up",
@@ -443,15 +443,15 @@ def _readable(line: str) -> str:
 def _ours(added: bytes | None) -> str:
     """Return what the record says; remarks are no arguments."""
     lines = (added or b"").decode("utf-8", "replace").split("\n")
-    return _in_order(" ".join(each for each in lines if not each.startswith("#")))
+    return _in_order(" ".join(line for line in lines if not line.startswith("#")))
 
 
 def _in_order(arguments: str) -> str:
     """Return arguments sorted, each member of a comma list by itself: one way to write a record down."""
     found: set[str] = set()
-    for each in arguments.split():
-        pair = split_list(each)
-        found |= {each} if pair is None else {f"{pair[0]}={member}" for member in pair[1]}
+    for word in arguments.split():
+        pair = split_list(word)
+        found |= {word} if pair is None else {f"{pair[0]}={member}" for member in pair[1]}
     return " ".join(sorted(found))
 
 
@@ -463,5 +463,5 @@ def _like(line: str, argument: str) -> str | None:
     """Return what a command line says about the same key, for the plan."""
     pair = split_list(argument)
     name = argument.partition("=")[0] if pair is None else pair[0]
-    same = [each for each in line.split() if each.partition("=")[0] == name]
+    same = [word for word in line.split() if word.partition("=")[0] == name]
     return " ".join(same) or None

@@ -34,5 +34,5 @@ _KINDS: tuple[QueryKind, ...] = (
     ShellKind(),
 )
 
-HOST_KINDS: Mapping[str, QueryKind] = {each.query.kind: each for each in _KINDS}
+HOST_KINDS: Mapping[str, QueryKind] = {kind.query.kind: kind for kind in _KINDS}
 """How each kind of question is asked and its answer read, by `Query.kind`."""

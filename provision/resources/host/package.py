@@ -47,7 +47,7 @@ class PackageStateKind:
 
     def script(self, queries: Sequence[PackageState]) -> str:
         """Return the fragment."""
-        names = words(dict.fromkeys(each.name for each in queries))
+        names = words(dict.fromkeys(query.name for query in queries))
         return (
             "if command -v dpkg-query >/dev/null 2>&1; then\n"
             "  dpkg-query -W -f='p|${Package}|${Architecture}|${db:Status-Abbrev}|${Version}\\n' -- "
@@ -73,7 +73,7 @@ class PackageStateKind:
             for each in (name, f"{name}:{architecture}"):
                 if not found.get(each, PackageStatus()).installed:
                     found[each] = answer
-        return {each: found.get(each.name, PackageStatus()) for each in queries}
+        return {query: found.get(query.name, PackageStatus()) for query in queries}
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ class PciFunctionsKind:
                 found.append(
                     PciFunction(row[1], vendor, device, cls, row[5], row[6], row[7] == "1", subsystem)
                 )
-        return dict.fromkeys(queries, tuple(sorted(found, key=lambda each: each.address)))
+        return dict.fromkeys(queries, tuple(sorted(found, key=lambda function: function.address)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class ModuleCandidatesKind:
 
     def script(self, queries: Sequence[ModuleCandidates]) -> str:
         """Return the fragment."""
-        slots = [each.slot for each in queries if _SLOT.fullmatch(each.slot)]
+        slots = [query.slot for query in queries if _SLOT.fullmatch(query.slot)]
         patterns = " ".join(f"/sys/bus/pci/devices/{slot}.*" for slot in dict.fromkeys(slots))
         return (
             "command -v modprobe >/dev/null || { echo 'there is no modprobe' >&2; exit 1; }\n"
@@ -160,14 +160,14 @@ class ModuleCandidatesKind:
         seen = {_slot(line.partition("|")[2]) for line in lines if line.startswith("f|")}
         rows = [line.split("|") for line in lines if line.startswith("m|")]
         found: dict[ModuleCandidates, object] = {}
-        for each in queries:
-            if each.slot not in seen:
-                found[each] = Unknown(f"there is no PCI function {each.slot}")
+        for query in queries:
+            if query.slot not in seen:
+                found[query] = Unknown(f"there is no PCI function {query.slot}")
                 continue
-            found[each] = frozenset(
+            found[query] = frozenset(
                 (row[2].removeprefix("0x"), row[4].replace("-", "_"))
                 for row in rows
-                if len(row) == 5 and _slot(row[1]) == each.slot  # noqa: PLR2004 - the format's fields
+                if len(row) == 5 and _slot(row[1]) == query.slot  # noqa: PLR2004 - the format's fields
             )
         return found
 
@@ -267,9 +267,9 @@ class CardUnbound:
 
     def _bound(self, functions: Sequence[PciFunction]) -> list[PciFunction]:
         return [
-            each
-            for each in functions
-            if each.slot == self.slot and each.is_display and each.driver not in ("", "vfio-pci")
+            function
+            for function in functions
+            if function.slot == self.slot and function.is_display and function.driver not in ("", "vfio-pci")
         ]
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
@@ -277,7 +277,7 @@ class CardUnbound:
         functions = seen[PciFunctions()]
         if isinstance(functions, Unknown):
             return (unknown("driver", functions, "none"),)
-        if not any(each.slot == self.slot for each in functions):
+        if not any(function.slot == self.slot for function in functions):
             return (Change(Op.ATTENTION, "card", "not there", self.slot),)
         return tuple(
             Change(Op.UPDATE, f"{each.address} driver", each.driver, "none", settles=Settles.AFTER_EFFECT)

@@ -43,7 +43,7 @@ class ModuleStateKind:
         """Return the fragment."""
         # systemd of a container writes this file; see systemd(1) on its container interface.
         lines = ["b=/lib/modules/$(uname -r)/modules.builtin", "c=; [ ! -f /run/systemd/container ] || c=1"]
-        for name in dict.fromkeys(each.name for each in queries):
+        for name in dict.fromkeys(query.name for query in queries):
             pattern = quote("/" + name.replace("_", "[-_]") + "\\.ko")
             lines.append(
                 f'if [ -n "$c" ]; then echo f {name}; '
@@ -61,7 +61,7 @@ class ModuleStateKind:
             tag, _, name = line.partition(" ")
             if tag in _STATES:
                 seen[name] = _STATES[tag]
-        return {each: seen.get(each.name, why(frame, f"module {each.name}")) for each in queries}
+        return {query: seen.get(query.name, why(frame, f"module {query.name}")) for query in queries}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,9 @@ def missing_arguments(line: str, wanted: Sequence[str]) -> tuple[str, ...]:
                 lacking.append(argument)
             continue
         rest = [
-            each
-            for each in argument.partition("=")[2].split(",")
-            if module_name(each) not in members.get(pair[0], set())
+            word
+            for word in argument.partition("=")[2].split(",")
+            if module_name(word) not in members.get(pair[0], set())
         ]
         if rest:
             lacking.append(f"{pair[0]}={','.join(rest)}")
@@ -189,12 +189,12 @@ def without_arguments(line: str, unwanted: Sequence[str]) -> str:
         if pair is not None:
             members.setdefault(pair[0], set()).update(map(module_name, pair[1]))
     kept: list[str] = []
-    for each in line.split():
-        pair = split_list(each)
+    for word in line.split():
+        pair = split_list(word)
         if pair is not None and pair[0] in members:
-            names = each.partition("=")[2].split(",")
+            names = word.partition("=")[2].split(",")
             rest = [name for name in names if name and module_name(name) not in members[pair[0]]]
             kept += [f"{pair[0]}={','.join(rest)}"] if rest else []
-        elif each not in plain:
-            kept.append(each)
+        elif word not in plain:
+            kept.append(word)
     return " ".join(kept)

@@ -71,12 +71,12 @@ class UnitStateKind:
 
     def script(self, queries: Sequence[UnitState]) -> str:
         """Return the fragment."""
-        names = words(dict.fromkeys(each.name for each in queries))
+        names = words(dict.fromkeys(query.name for query in queries))
         return f"systemctl show -p {_PROPERTIES} -- {names}\nprintf '\\ndone\\n'"
 
     def parse(self, frame: Frame, queries: Sequence[UnitState]) -> Mapping[UnitState, object]:
         """Return a UnitStatus for each unit, by position."""
-        names = list(dict.fromkeys(each.name for each in queries))
+        names = list(dict.fromkeys(query.name for query in queries))
         text = frame.stdout.decode("utf-8", "replace")
         blocks = [block for block in text.split("\n\n") if block.strip()]
         if frame.dropped or not blocks or blocks[-1].strip() != "done" or len(blocks) - 1 != len(names):
@@ -93,7 +93,7 @@ class UnitStateKind:
                 fields.get("SubState", ""),
                 fields.get("UnitFileState", ""),
             )
-        return {each: found[each.name] for each in queries}
+        return {query: found[query.name] for query in queries}
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class SysctlValueKind:
 
     def script(self, queries: Sequence[SysctlValue]) -> str:
         """Return the fragment."""
-        files = ops.words(dict.fromkeys(ops.sysctl_file(each.key) for each in queries))
+        files = ops.words(dict.fromkeys(ops.sysctl_file(query.key) for query in queries))
         # No `read`: it takes single bytes, and the kernel then answers with the first value of a list only.
         return (
             f"set -- {files}\n"
@@ -60,7 +60,7 @@ class SysctlValueKind:
             elif tag == "v" and ":" in rest:
                 path, _, value = rest.partition(":")
                 seen[path] = " ".join(value.split())
-        return {each: seen.get(ops.sysctl_file(each.key), why(frame, each.key)) for each in queries}
+        return {query: seen.get(ops.sysctl_file(query.key), why(frame, query.key)) for query in queries}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Sysctl:
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return what differs in the live value and at boot."""
-        at_boot = tuple(_renamed(each) for each in self.file.changes(seen))
+        at_boot = tuple(_renamed(change) for change in self.file.changes(seen))
         if self.value is None:
             return at_boot
         live = seen[SysctlValue(self.name)]
@@ -126,7 +126,7 @@ class Sysctl:
             repair = self.file.fix(seen)
             if not isinstance(repair, Fix):
                 return repair
-            done += [each for each in repair.ops if isinstance(each, ops.Operation)]
+            done += [operation for operation in repair.ops if isinstance(operation, ops.Operation)]
         if self.value is not None and live != " ".join(self.value.split()):
             done.append(ops.SetSysctl(self.name, self.value))
         return ops.fix(done, self.effects)

@@ -197,9 +197,9 @@ class TimeSync:
     def __post_init__(self) -> None:
         if self.daemon not in DAEMONS:
             raise ValueError(f"{self.daemon!r} is no time daemon: {', '.join(DAEMONS)} are")
-        for each in self.servers:
-            if not re.fullmatch(r"[A-Za-z0-9.:-]+", each):
-                raise ValueError(f"{each!r} is no time server")
+        for server in self.servers:
+            if not re.fullmatch(r"[A-Za-z0-9.:-]+", server):
+                raise ValueError(f"{server!r} is no time server")
 
     @property
     def key(self) -> Key:
@@ -216,7 +216,7 @@ class TimeSync:
         """Our part of its configuration; see chrony.conf(5) on sourcedir, timesyncd.conf(5) on drop-ins."""
         if self.daemon == "chrony":
             path = "/etc/chrony/sources.d/provision.sources"
-            content = HEADER + "".join(f"server {each} iburst\n" for each in self.servers)
+            content = HEADER + "".join(f"server {server} iburst\n" for server in self.servers)
         else:
             path = "/etc/systemd/timesyncd.conf.d/provision.conf"
             content = f"{HEADER}[Time]\nNTP={' '.join(self.servers)}\n"
@@ -230,7 +230,7 @@ class TimeSync:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return what differs in servers, the daemon, and the clock's state (polled)."""
         found = list(part_changes(self.file, seen, "servers"))
-        found += [replace(each, path=f"{self.daemon}: {each.path}") for each in self.unit.changes(seen)]
+        found += [replace(change, path=f"{self.daemon}: {change.path}") for change in self.unit.changes(seen)]
         clock = seen[ClockState()]
         if isinstance(clock, Unknown):
             found.append(unknown("synchronised", clock, "yes"))
@@ -306,12 +306,12 @@ class SwapIsOff:
 
 
 def _active(lines: list[str]) -> list[str]:
-    return [each.split()[0] for each in lines[1:] if each.split()]
+    return [line.split()[0] for line in lines[1:] if line.split()]
 
 
 def _at_boot(fstab: bytes) -> list[str]:
-    lines = [each.decode("utf-8", "replace") for each in fstab.split(b"\n") if ops_edit.is_swap(each)]
-    return [each.split()[0] for each in lines]
+    lines = [word.decode("utf-8", "replace") for word in fstab.split(b"\n") if ops_edit.is_swap(word)]
+    return [line.split()[0] for line in lines]
 
 
 @dataclass(frozen=True, slots=True)

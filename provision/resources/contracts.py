@@ -53,7 +53,10 @@ class QueryKind(Protocol):
     `parse` is total: garbage becomes Unknown, for each question on its own.
     """
 
-    query: type[Any]
+    @property
+    def query(self) -> type[Any]:
+        """The class of the queries."""
+        ...
 
     def script(self, queries: Sequence[Any]) -> str:
         """Return one POSIX fragment that answers all questions; it writes nothing."""
@@ -294,6 +297,35 @@ class Resource(Protocol):
     def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Return how to correct what `changes` names; only called when it names something."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedResource:
+    """A base for resources: their key is made of system, kind and what tells one from others of its kind.
+
+    Args:
+        system: `vm-1/ssh`.
+        source: inventory line.
+    """
+
+    kind: ClassVar[str]
+
+    system: str
+    source: Source | None = field(default=None, compare=False, kw_only=True)
+
+    @property
+    def key(self) -> Key:
+        """Identity."""
+        return Key(self.system, self.kind, self._key_name())
+
+    def _key_name(self) -> str:
+        """Return what tells it from others of its kind on its system; the kind where there is only one."""
+        return self.kind
+
+    def _refused(self, code: str, summary: str, **more: Any) -> Impossible:
+        """Return the remedy of a difference that nothing may be done about."""
+        more = {"subject": self.system, "source": self.source, **more}
+        return Impossible(Diagnostic(code, summary, **more))
 
 
 @runtime_checkable

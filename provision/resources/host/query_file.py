@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from provision.resources.contracts import Frame, Unknown
-from provision.resources.host.base import why
+from provision.resources.host.base import lines_of, no_answer
 from provision.resources.host.ops import INLINE_LIMIT, quote, words
 
 CONTENT_BUDGET = 48 * 1024
@@ -138,7 +138,7 @@ class FileStateKind:
         path = query.path.encode()
         status = seen.plain.get(path)
         if status is None:
-            return why(frame, query.path)
+            return no_answer(frame, query.path)
         if isinstance(status, Unknown) or status.type != "file":
             return status
         if not query.salt and not query.want:
@@ -263,7 +263,7 @@ class FileTextKind:
             elif path in seen.plain:
                 found[query] = Unknown(f"{query.path} may not be read")
             else:
-                found[query] = why(frame, query.path)
+                found[query] = no_answer(frame, query.path)
         return found
 
 
@@ -289,13 +289,8 @@ class LinkTargetKind:
 
     def parse(self, frame: Frame, queries: Sequence[LinkTarget]) -> Mapping[LinkTarget, object]:
         """Return the target for each path."""
-        seen: dict[str, str] = {}
-        lines = [] if frame.dropped else frame.stdout.decode("utf-8", "replace").split("\n")[:-1]
-        for line in lines:
-            path, found, target = line.partition("|")
-            if found:
-                seen[path] = target
-        return {query: seen.get(query.path, why(frame, query.path)) for query in queries}
+        targets = dict(line.split("|", 1) for line in lines_of(frame) if "|" in line)
+        return {query: targets.get(query.path, no_answer(frame, query.path)) for query in queries}
 
 
 def digest_of(content: bytes) -> str:

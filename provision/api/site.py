@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,14 @@ from provision.api.events import check_event, guarded, is_worth_asking, plan_cod
 from provision.api.masking import checks_masked, explained_masked, plan_masked, run_masked
 from provision.api.memory import Memory
 from provision.api.refusals import check_destroy, check_plan, check_verify
-from provision.api.wiring import open_system, read_playbook, roles_of, state_folder
+from provision.api.wiring import (
+    is_shipped,
+    open_system,
+    planned_roles,
+    read_playbook,
+    roles_of,
+    state_folder,
+)
 from provision.connections.contracts import (
     Endpoint,
     KeyPair,
@@ -30,12 +37,12 @@ from provision.engine.journal import Journal, usually
 from provision.engine.model import Plan, RunReport, Step, StepId
 from provision.engine.observe import Questions, observe
 from provision.engine.plan import Planner
+from provision.engine.planned import Planned
 from provision.engine.run import Ask, Run
 from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
-from provision.engine.work import Planned
 from provision.engine.world import Options, Parent, Verification, World
 from provision.inventory import Inventory, Subject, open_at_hand, select
 from provision.inventory import load as load_inventory
@@ -49,7 +56,7 @@ from provision.values.effects import Consent, Effect
 from provision.values.errors import Refused, UsageError
 from provision.values.events import Emitter, Problem, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode
-from provision.values.redaction import Redactor, opened
+from provision.values.redaction import Redactor
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
 
 OpenDriver = Callable[[SystemSpec, Endpoint], Driver]
@@ -84,13 +91,17 @@ class Site:
     state: Path | None = None
     open_driver: OpenDriver | None = None
     verifier: Verifier | None = None
-    redactor: Redactor = field(default_factory=Redactor)
     _planned: Planned | None = None
     _shown: Plan | None = None
     """The last plan as callers got it: secrets masked."""
     _session: Session | None = None
 
     # ------------------------------------------------------------ parts
+
+    @property
+    def redactor(self) -> Redactor:
+        """Masks all secrets of the inventory and of its systems."""
+        return self.inventory.redactor
 
     @property
     def folder(self) -> Path:
@@ -171,14 +182,18 @@ class Site:
         from provision.connections.keys import new_host_key  # noqa: PLC0415 - slow
 
         def made(pair: KeyPair) -> None:
-            opened(pair.private)
+            self.redactor.add(pair.private)
 
         return GeneratedValues(lambda _purpose: new_host_key(), made)
 
     def _parents(self, subject: Subject) -> tuple[Parent, ...]:
         if subject.kind == "cluster":
             nodes = self.inventory.nodes.items()
-            return tuple(Parent(name, needed=node.k3s == "server") for name, node in nodes if node.k3s)
+            return tuple(
+                Parent(name, any_of="" if node.k3s == "server" else "agents")
+                for name, node in nodes
+                if node.k3s
+            )
         node = self.inventory.nodes.get(subject.name) if subject.kind == "node" else None
         return (Parent(node.hypervisor),) if node is not None and node.hypervisor else ()
 
@@ -238,6 +253,9 @@ class Site:
         remembered = self._memory.recall(verify=verifying)
         planner = Planner(world, self.session, options, remembered, cancel, destroying=destroying)
         self._planned, self._shown = planner.plan(), None
+        notes = planned_roles(world.playbook, options, shipped=is_shipped(self.playbook))
+        plan = self._planned.plan
+        self._planned.plan = replace(plan, warnings=(*plan.warnings, *notes))
         if cancel.draining:  # it may have come after the last answer
             raise Interrupted
         if not destroying:
@@ -255,13 +273,13 @@ class Site:
     def explain(self, text: str, cancel: Cancel) -> tuple[Explained, ...]:
         """Plan, and return what is known of the resources whose key is, or contains, a text."""
         planned = self._plan(Options(), cancel)
-        found = explained(planned.works, self.session.snapshots(), text)
+        found = explained(planned.states, self.session.snapshots(), text)
         return tuple(explained_masked(each, self.redactor.text) for each in found)
 
     def resources(self, cancel: Cancel) -> dict[StepId, tuple[Resource, ...]]:
         """Plan, and return all desired states by step: each resource where it is owned or shared."""
-        works = self._plan(Options(), cancel).works
-        return {step: work.resources for step, work in works.items()}
+        states = self._plan(Options(), cancel).states
+        return {step: state.resources for step, state in states.items()}
 
     def save(self, plan: Plan, path: Path) -> None:
         """Write the plan of the last `plan` call, for `apply(saved=path)`.
@@ -366,7 +384,7 @@ class Site:
             ask=lambda question: ask(mask(question)),
             verify=verify,
             remembered=self._memory.recall(verify=verb == "apply"),
-            usual=usually(self.journal_path, self.inventory.name),
+            typical_seconds=usually(self.journal_path, self.inventory.name),
         )
         try:
             report = run_masked(run_plan(run, verb), mask)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import pkgutil
 from pathlib import Path
-from typing import Any
 
+import provision.roles
 from provision.connections.contracts import (
     Endpoint,
     HttpsEndpoint,
@@ -17,11 +18,12 @@ from provision.connections.contracts import (
 )
 from provision.engine.expand import VERIFY, parse_playbook
 from provision.engine.run_identity import who
-from provision.engine.world import Playbook
-from provision.inventory import Inventory
+from provision.engine.world import Options, Playbook
+from provision.inventory import PLANNED_ROLES, Inventory
+from provision.inventory.scalars import near
 from provision.resources.contracts import Driver
-from provision.roles.contracts import SystemSpec
-from provision.values.diagnostics import Diagnostic
+from provision.roles.contracts import Role, SystemSpec
+from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import UsageError
 from provision.values.redaction import Redactor
 from provision.values.shipped import shipped_folder
@@ -85,11 +87,59 @@ def read_playbook(name: str) -> Playbook:
     return parse_playbook(data, str(path))
 
 
-def roles_of(playbook: Playbook) -> dict[str, Any]:
-    """Return the role modules that a playbook names; those that do not exist yet are left out."""
-    names = dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY)
-    return {
-        name: importlib.import_module(f"provision.roles.{name}")
-        for name in names
-        if name.isidentifier() and importlib.util.find_spec(f"provision.roles.{name}") is not None
-    }
+def roles_of(playbook: Playbook) -> dict[str, Role]:
+    """Return the roles that a playbook names; those that are planned and do not exist yet are left out.
+
+    Raises:
+        UsageError: it names roles that nobody knows.
+    """
+    roles: dict[str, Role] = {}
+    unknown: list[str] = []
+    for name in dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY):
+        role = _role(name)
+        if role is not None:
+            roles[name] = role
+        elif name not in PLANNED_ROLES:
+            unknown.append(name)
+    if unknown:
+        known = [*PLANNED_ROLES, *_all_roles()]
+        remedy = f"the roles are {', '.join(sorted(known))}"
+        raise UsageError(
+            [
+                Diagnostic("ROLE_UNKNOWN", f"there is no role {name!r}{near(name, known)}", remedy=remedy)
+                for name in unknown
+            ]
+        )
+    return roles
+
+
+def _role(name: str) -> Role | None:
+    module = f"provision.roles.{name}"
+    if not name.isidentifier() or importlib.util.find_spec(module) is None:
+        return None
+    role: Role | None = getattr(importlib.import_module(module), "ROLE", None)
+    return role
+
+
+def _all_roles() -> list[str]:
+    names = (module.name for module in pkgutil.iter_modules(provision.roles.__path__))
+    return [name for name in names if _role(name) is not None]
+
+
+def planned_roles(playbook: Playbook, options: Options, *, shipped: bool) -> tuple[Diagnostic, ...]:
+    """Return one note on the roles that a user asks for by name and that are not supported yet, if any.
+
+    An inventory that declares something for them is refused elsewhere. The shipped playbooks name all roles;
+    with these, only what `--step` names was asked for.
+    """
+    asked = options.steps if shipped or options.steps else [entry.role for entry in playbook.entries]
+    names = [name for name in dict.fromkeys(asked) if name in PLANNED_ROLES and _role(name) is None]
+    if not names:
+        return ()
+    summary = f"not supported yet, and nothing is declared for it: {', '.join(names)}"
+    return (Diagnostic("ROLE_UNSUPPORTED", summary, severity=Severity.NOTE),)
+
+
+def is_shipped(playbook: str) -> bool:
+    """Tell whether a playbook is one of ours, by its name."""
+    return (shipped_folder("playbooks") / f"{playbook}.yaml").is_file()

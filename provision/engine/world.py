@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from provision.connections.contracts import Endpoint
 from provision.inventory import Inventory, Subject
 from provision.resources.contracts import Driver, Resource, Snapshot
-from provision.roles.contracts import Generated, SystemSpec
+from provision.roles.contracts import Generated, Role, SystemSpec
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Consent, EffectClass
@@ -26,6 +26,7 @@ class Entry:
         after: roles whose steps must have ended before.
         serial: how many subjects at a time, 0 for all.
         gate: a question to a person, or empty.
+        stop_on_failure: whether the remaining subjects are blocked when one of them failed.
     """
 
     role: str
@@ -33,6 +34,7 @@ class Entry:
     after: tuple[str, ...] = ()
     serial: int = 0
     gate: str = ""
+    stop_on_failure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,12 @@ class Parent:
     Args:
         name: the subject.
         needed: whether its failure blocks; otherwise only the order counts.
+        any_of: a word that several parents share of which one that ended well is enough, or empty.
     """
 
     name: str
     needed: bool = True
+    any_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,7 @@ class World:
         inventory: what the user declared; only handed through.
         name: the inventory's name.
         playbook: what to do.
-        roles: role module by name; a missing one serves nothing.
+        roles: by name; a missing one serves nothing.
         select: subjects of a selector.
         systems: all systems by name.
         open_driver: makes a driver; sends nothing before its first question.
@@ -154,7 +158,7 @@ class World:
     inventory: Inventory
     name: str
     playbook: Playbook
-    roles: Mapping[str, Any]
+    roles: Mapping[str, Role]
     select: Callable[[str], Sequence[Subject]]
     systems: Mapping[str, SystemSpec]
     open_driver: Callable[[SystemSpec, Endpoint], Driver]

@@ -11,9 +11,10 @@ from provision.inventory.openable import open_at_hand, unopenable
 from provision.inventory.secrets import Secret
 from provision.inventory.selectors import SELECTORS, Subject, select
 from provision.inventory.unproven import unproven
-from provision.inventory.unserved import Unserved, unserved
+from provision.inventory.unserved import PLANNED_ROLES, Unserved, unserved
 
 __all__ = [
+    "PLANNED_ROLES",
     "SELECTORS",
     "Inventory",
     "Login",

@@ -21,18 +21,26 @@ from provision.inventory.rules import check
 from provision.inventory.tree import Tree
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
+from provision.values.redaction import Redactor
 
 _ROUNDS = 6
 _OWNER = re.compile(r"\b(?:nodes|profiles)\.[^.:\[ ]+")
 
 
-def load(path: Path, *, overlays: Sequence[Path] = (), environ: Mapping[str, str] | None = None) -> Inventory:
+def load(
+    path: Path,
+    *,
+    overlays: Sequence[Path] = (),
+    environ: Mapping[str, str] | None = None,
+    redactor: Redactor | None = None,
+) -> Inventory:
     """Return the inventory of a file, resolved and validated.
 
     Args:
         path: the file, as the user typed it.
         overlays: further files that change it, in order.
         environ: values for `${NAME}`; unset, the process's own.
+        redactor: learns every secret that is opened; unset, one of the inventory's own.
 
     Raises:
         UsageError: with every problem that was found, each with its position.
@@ -48,7 +56,8 @@ def load(path: Path, *, overlays: Sequence[Path] = (), environ: Mapping[str, str
         problems += check(inventory, tree)
     if problems or inventory is None:
         raise UsageError(_unique(problems))
-    inventory.settle(tree, str(path), hashlib.sha256(_canonical(tree)).hexdigest(), lock)
+    digest = hashlib.sha256(_canonical(tree)).hexdigest()
+    inventory.settle(tree, str(path), digest, lock, redactor or Redactor())
     return inventory
 
 

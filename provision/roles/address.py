@@ -10,10 +10,7 @@ from provision.resources.contracts import Resource
 from provision.resources.dhcp.proof import AddressUsed, LeaseHeld
 from provision.resources.proxmox.queries import VmConfig, vm_state
 from provision.roles import dhcp_reservation, macs, names
-from provision.roles.contracts import Context
-
-NEEDS = ("virtual_machine",)
-NEW_BOOT = False
+from provision.roles.contracts import Context, Role
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -42,3 +39,12 @@ def resources(context: Context) -> tuple[Resource, ...]:
     if router is not None:
         found.append(LeaseHeld(router, node.name, mac, node.address, source=source))
     return tuple(found)
+
+
+ROLE = Role(
+    name="address",
+    needs=("virtual_machine",),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+)

@@ -19,12 +19,9 @@ from provision.resources.host.query_system import ClockState
 from provision.resources.host.sysctl import Sysctl
 from provision.resources.host.system import Hostname, SwapIsOff, TimeSync, Timezone
 from provision.roles import names
-from provision.roles.contracts import Context
+from provision.roles.contracts import Context, Role
 from provision.roles.public_keys import login_keys
 from provision.values.diagnostics import Source
-
-NEEDS = ("virtual_machine", "first_contact")
-NEW_BOOT = False
 
 _CHRONY = "chrony"
 _TIMESYNCD = "systemd-timesyncd"
@@ -112,3 +109,12 @@ def _keys(inventory: Inventory, node: Node, system: str) -> tuple[Resource, ...]
     source = inventory.source(("access", "authorized_keys"))
     user = inventory.login(node.name).user
     return authorized_keys(system, user, login_keys(inventory, node), source=source)
+
+
+ROLE = Role(
+    name="base_os",
+    needs=("virtual_machine", "first_contact"),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+)

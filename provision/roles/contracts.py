@@ -1,26 +1,13 @@
-"""What a role is, and what it may look at.
+"""What a role is, and what it may read.
 
-A role is a module in this package, found by its name, with these members:
-
-    NEEDS: tuple[str, ...]        roles whose failure for the same subject (or its hypervisor) blocks this one
-    NEEDS_ALL: tuple[str, ...]    roles whose failure for any subject blocks this one (optional)
-    NEW_BOOT: bool                whether its facts are only true after pending reboots of its systems
-    def declared(inventory, subject) -> bool           nothing declared: no step
-    def questions(inventory, subject) -> Mapping[str, tuple[Query, ...]]      facts it needs, by system
-    def resources(context) -> tuple[Resource, ...]     in the order in which they are brought about
-    def retired(context) -> tuple[Resource, ...]       as absent, what destroy removes (optional)
-    def keepers(inventory) -> Mapping[Subject, Mapping[str, tuple[Query, ...]]]
-        who may hold things that left the inventory, and what to ask for them (optional, with `orphans`)
-    def orphans(context) -> tuple[Resource, ...]
-        what left the inventory, as absent; `context.subject` is a keeper. Called again once what it
-        named was asked; raises where a system that answers does not tell what it has (`told`)
+A role module builds one `Role` at its end; the composition root collects these by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from provision.connections.contracts import Endpoint, KeyPair
 from provision.inventory import Inventory, Subject
@@ -77,24 +64,64 @@ def told(answer: T | Unknown, what: str, subject: str, source: Source | None = N
     return answer
 
 
-class Role(Protocol):
-    """The members of a role module, as the engine uses them."""
+Count = Literal["all", "any"] | int
+"""How many of several steps."""
 
-    __name__: str
-    NEEDS: tuple[str, ...]
-    NEW_BOOT: bool
 
-    def declared(self, inventory: Inventory, subject: Subject) -> bool:
-        """Whether the subject declares anything for this role."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Steps of another role that must have ended before a step begins, and how many of them well.
 
-    def questions(self, inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
-        """Return the questions whose answers `resources` looks at, by system."""
-        ...
+    A number larger than the steps of this run (`--target`) means all of them; no steps are no need.
 
-    def resources(self, context: Context) -> tuple[Resource, ...]:
-        """Return the desired states, `Absent` ones for alternatives not chosen."""
-        ...
+    Args:
+        role: name of the other role.
+        count: how many must have ended well; with fewer, the step is blocked.
+        scope: `near` is the step's subject and its parents, `site` is every subject.
+    """
+
+    role: str
+    count: Count = "all"
+    scope: Literal["near", "site"] = "near"
+
+    def least(self, available: int) -> int:
+        """Return how many of the available steps must have ended well."""
+        wished = {"all": available, "any": 1}.get(str(self.count))
+        return min(available, int(self.count) if wished is None else wished)
+
+
+Questions = Mapping[str, tuple[Any, ...]]
+"""Queries by system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What knows one part of a domain: pure functions from inventory and answers to desired states.
+
+    Args:
+        name: as playbooks call it.
+        declared: whether a subject declares anything for this role; without it there is no step.
+        questions: the answers that `resources` and `retired` read.
+        resources: desired states in the order in which they are brought about, absent ones among them.
+        needs: other roles whose steps must have ended well; a bare name is `Need(name)`.
+        needs_new_boot: its answers are true only after the pending reboots of its systems.
+        unreached_stops: where the playbook says `stop_on_failure`, an unreached subject counts as failed.
+        retired: what destroy removes, as absent.
+        orphan_owners: subjects that may hold what left the inventory, and what to ask them for it.
+        orphans: what left the inventory, as absent; `context.subject` is an owner. It is called again once
+            what it named was asked, and raises where a system that answers does not list what it has.
+    """
+
+    name: str
+    declared: Callable[[Inventory, Subject], bool]
+    questions: Callable[[Inventory, Subject], Questions]
+    resources: Callable[[Context], Sequence[Resource]]
+    needs: tuple[str | Need, ...] = ()
+    needs_new_boot: bool = False
+    unreached_stops: bool = False
+    retired: Callable[[Context], Sequence[Resource]] | None = None
+    orphan_owners: Callable[[Inventory], Mapping[Subject, Questions]] | None = None
+    orphans: Callable[[Context], Sequence[Resource]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

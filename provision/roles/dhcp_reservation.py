@@ -18,11 +18,8 @@ from provision.resources.dhcp.routers import ROUTERS
 from provision.resources.host.query_file import FileText
 from provision.resources.proxmox.queries import VmConfig, vm_state
 from provision.roles import macs, names
-from provision.roles.contracts import Context, told
+from provision.roles.contracts import Context, Role, told
 from provision.values.diagnostics import Source
-
-NEEDS: tuple[str, ...] = ()
-NEW_BOOT = False
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -77,7 +74,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
     return (RouterReservation(keeper, wanted, absent=True, source=_source(inventory, context.subject)),)
 
 
-def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask the router for its reservations, whether or not one is declared."""
     keeper = router(inventory)
     if keeper is None:
@@ -170,3 +167,14 @@ def _bridge(hypervisor: Hypervisor) -> FileText:
 def _source(inventory: Inventory, subject: Subject) -> Source | None:
     group = "hypervisors" if subject.kind == "hypervisor" else "nodes"
     return inventory.source((group, subject.name, "address"))
+
+
+ROLE = Role(
+    name="dhcp_reservation",
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    orphan_owners=orphan_owners,
+    orphans=orphans,
+)

@@ -17,11 +17,8 @@ from provision.resources.proxmox.guest import CloudInitDone, SnippetGone, first_
 from provision.resources.proxmox.queries import VmConfig, vm_state
 from provision.resources.proxmox.vm_life import VmMarker
 from provision.roles import names, snippets
-from provision.roles.contracts import Context
+from provision.roles.contracts import Context, Role
 from provision.roles.virtual_machine import pair
-
-NEEDS = ("virtual_machine",)
-NEW_BOOT = False
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -69,3 +66,12 @@ def resources(context: Context) -> tuple[Resource, ...]:
         replace(settled, marker=replace(marker.settled(), host_key=final.fingerprint)),
         gone,
     )
+
+
+ROLE = Role(
+    name="first_contact",
+    needs=("virtual_machine",),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+)

@@ -30,15 +30,13 @@ from provision.resources.host.query_file import FileText
 from provision.resources.host.service import Service
 from provision.resources.host.sysctl import Sysctl
 from provision.roles import names
-from provision.roles.contracts import Context
+from provision.roles.contracts import Context, Role
 from provision.roles.hosts import effects_of_path, reboot_of, restart
 from provision.roles.templating import read_template, render
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Effect
 from provision.values.errors import UsageError
-
-NEEDS = ("virtual_machine", "first_contact")
-NEW_BOOT = False
+from provision.values.redaction import Redactor
 
 HOSTS = "/etc/hosts"
 HOSTS_TEMPLATE = "/etc/cloud/templates/hosts.debian.tmpl"
@@ -74,6 +72,7 @@ class _Site:
     system: str
     values: Mapping[str, object]
     reboot: Effect
+    redactor: Redactor
 
     def text(self, text: str, what: str, source: Source | None, more: Mapping[str, object]) -> str:
         return render(text, {**self.values, **more} if more else self.values, what, source)
@@ -98,7 +97,8 @@ def _each(
     item = _item(inventory, subject)
     if item is None:
         return
-    site = _Site(names.ssh(subject.name), values_of(inventory, subject), reboot_of(inventory, subject))
+    values, reboot = values_of(inventory, subject), reboot_of(inventory, subject)
+    site = _Site(names.ssh(subject.name), values, reboot, inventory.redactor)
     section = "hypervisors" if subject.kind == "hypervisor" else "nodes"
     for index, declared_one in enumerate(item.host_resources):
         source = inventory.source((section, subject.name, "host_resources", index))
@@ -230,9 +230,19 @@ def _file(site: _Site, declared_one: FileResource, source: Source | None) -> Ite
 
 def _content(site: _Site, declared_one: FileResource, path: str, source: Source | None) -> bytes:
     if declared_one.secret is not None:
-        return declared_one.secret.open().get_secret_value().encode()
+        return declared_one.secret.open(site.redactor).get_secret_value().encode()
     if declared_one.template is not None:
         text, what = read_template(declared_one.template, source), f"template {declared_one.template}"
     else:
         text, what = declared_one.content or "", f"content of {path}"
     return site.text(text, what, source, declared_one.vars).encode()
+
+
+ROLE = Role(
+    name="host_resources",
+    needs=("virtual_machine", "first_contact"),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+)

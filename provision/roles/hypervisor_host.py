@@ -20,13 +20,10 @@ from provision.resources.host.kernel import LOADERS, KernelArguments, ModprobeBl
 from provision.resources.host.pci import CardUnbound, IommuState, ModuleCandidates, PciFunctions
 from provision.resources.host.query_kernel import CMDLINE, BootLoader, module_name, united_arguments
 from provision.roles import names
-from provision.roles.contracts import Context
+from provision.roles.contracts import Context, Role
 from provision.roles.hosts import reboot_of
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
-
-NEEDS: tuple[str, ...] = ()
-NEW_BOOT = False
 
 BLACKLIST = "cards"
 """Part of the name of our file in /etc/modprobe.d."""
@@ -99,7 +96,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
     return orphans(context)
 
 
-def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask the hosts that declare nothing of this role (any more) for our files."""
     found: dict[Subject, Mapping[str, tuple[Any, ...]]] = {}
     for host in inventory.hypervisors.values():
@@ -181,3 +178,14 @@ def _needs_intel_iommu(facts: HypervisorFacts) -> bool:
     if not iommu.table and iommu.cpu != "GenuineIntel":
         return False
     return not iommu.active or INTEL_IOMMU in facts.kernel_arguments
+
+
+ROLE = Role(
+    name="hypervisor_host",
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    orphan_owners=orphan_owners,
+    orphans=orphans,
+)

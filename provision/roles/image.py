@@ -14,12 +14,9 @@ from provision.resources.contracts import Resource
 from provision.resources.proxmox.image import ImageFile
 from provision.resources.proxmox.queries import Permissions, StorageContent
 from provision.roles import names
-from provision.roles.contracts import Context
+from provision.roles.contracts import Context, Role
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
-
-NEEDS: tuple[str, ...] = ()
-NEW_BOOT = False
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -120,3 +117,12 @@ def _file(inventory: Inventory, hypervisor: Hypervisor, image: str) -> ImageFile
         digest,
         source=inventory.source(("images", image)),
     )
+
+
+ROLE = Role(
+    name="image",
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+)

@@ -14,12 +14,9 @@ from provision.resources.host.pci import PciFunctions
 from provision.resources.proxmox.mapping import PciMapping, description
 from provision.resources.proxmox.queries import Mappings, Permissions
 from provision.roles import names
-from provision.roles.contracts import Context, told
+from provision.roles.contracts import Context, Role, told
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import Permanent
-
-NEEDS = ("hypervisor_host",)
-NEW_BOOT = True
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -77,9 +74,9 @@ def retired(context: Context) -> tuple[Resource, ...]:
     )
 
 
-def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask every hypervisor for its mappings, whether or not a VM takes a card there."""
-    return {each: {names.api(each.name): (Mappings(),)} for each in names.keepers(inventory)}
+    return {each: {names.api(each.name): (Mappings(),)} for each in names.orphan_owners(inventory)}
 
 
 def orphans(context: Context) -> tuple[Resource, ...]:
@@ -144,3 +141,16 @@ def _entry(
     if first.group:
         parts["iommugroup"] = first.group
     return tuple(parts.items())
+
+
+ROLE = Role(
+    name="pci_mapping",
+    needs=("hypervisor_host",),
+    needs_new_boot=True,
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    orphan_owners=orphan_owners,
+    orphans=orphans,
+)

@@ -32,12 +32,10 @@ from provision.resources.proxmox.vm import Vm
 from provision.resources.proxmox.vm_life import VmAbsent, VmPower, owes_start, rebuilds
 from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.roles import macs, names, snippets
-from provision.roles.contracts import Context, told
+from provision.roles.contracts import Context, Role, told
 from provision.roles.image import volume_of
 from provision.roles.public_keys import login_keys
 
-NEEDS = ("hypervisor_host", "image", "pci_mapping", "dhcp_reservation")
-NEW_BOOT = False
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 """A node's name in a marker, which anybody may have edited, before it is part of a path."""
 
@@ -86,11 +84,11 @@ def resources(context: Context) -> tuple[Resource, ...]:
     return tuple(found)
 
 
-def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask every hypervisor for its VMs, whether or not a node is declared there, and where snippets lie."""
     return {
         each: {names.api(each.name): (Permissions(), VmList()), names.ssh(each.name): (STORAGES,)}
-        for each in names.keepers(inventory)
+        for each in names.orphan_owners(inventory)
     }
 
 
@@ -325,3 +323,15 @@ def _cloud_init(
         "\n".join(login_keys(inventory, node)),
         names.snippet_volume(inventory, hypervisor, node),
     )
+
+
+ROLE = Role(
+    name="virtual_machine",
+    needs=("hypervisor_host", "image", "pci_mapping", "dhcp_reservation"),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    orphan_owners=orphan_owners,
+    orphans=orphans,
+)

@@ -23,7 +23,7 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 ROLES = [
     each.name
     for each in pkgutil.iter_modules(roles.__path__)
-    if hasattr(importlib.import_module(f"provision.roles.{each.name}"), "declared")
+    if hasattr(importlib.import_module(f"provision.roles.{each.name}"), "ROLE")
 ]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADINGS = ("Declared by", "Resources", "Effects", "Facts it needs", "What it never touches", "Unproven")

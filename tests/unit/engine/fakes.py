@@ -14,10 +14,10 @@ from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal
 from provision.engine.model import RunReport
 from provision.engine.plan import Planner
+from provision.engine.planned import Planned
 from provision.engine.run import Run
 from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
-from provision.engine.work import Planned
 from provision.engine.world import (
     Entry,
     Options,
@@ -48,7 +48,7 @@ from provision.resources.contracts import (
 )
 from provision.resources.host.effects import REBUILDS_BOOT
 from provision.resources.host.script import is_satisfied
-from provision.roles.contracts import Context, NotThere, SystemSpec
+from provision.roles.contracts import Context, Need, NotThere, Role, SystemSpec
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Consent, Effect, EffectClass
@@ -307,8 +307,9 @@ class FakeRole:
     name: str
     make: Callable[[Context], Sequence[Item]]
     asks: Callable[[str], Mapping[str, tuple[Any, ...]]]
-    NEEDS: tuple[str, ...] = ()
-    NEW_BOOT: bool = False
+    needs: tuple[str | Need, ...] = ()
+    needs_new_boot: bool = False
+    unreached_stops: bool = False
     subjects: frozenset[str] | None = None
     gone: Callable[[Context], Sequence[Item]] | None = None
     left: Callable[[Context], Sequence[Item]] | None = None
@@ -326,18 +327,21 @@ class FakeRole:
         self.expanded += 1
         return tuple(self.make(context))
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "retired" and self.__dict__.get("gone") is not None:
-            gone = self.gone
-            assert gone is not None
-            return lambda context: tuple(gone(context))
-        if name == "keepers" and self.__dict__.get("left") is not None:
-            return lambda _inventory: {Subject("node", "n1"): {"n1/ssh": ()}}
-        if name == "orphans" and self.__dict__.get("left") is not None:
-            left = self.left
-            assert left is not None
-            return lambda context: tuple(left(context))
-        raise AttributeError(name)
+    def role(self) -> Role:
+        """Return it as the engine takes it."""
+        gone, left = self.gone, self.left
+        return Role(
+            name=self.name,
+            declared=self.declared,
+            questions=self.questions,
+            resources=self.resources,
+            needs=self.needs,
+            needs_new_boot=self.needs_new_boot,
+            unreached_stops=self.unreached_stops,
+            retired=None if gone is None else lambda context: tuple(gone(context)),
+            orphan_owners=None if left is None else lambda _: {Subject("node", "n1"): {"n1/ssh": ()}},
+            orphans=None if left is None else lambda context: tuple(left(context)),
+        )
 
 
 def on_own(*asked: str) -> Callable[[str], Mapping[str, tuple[Any, ...]]]:
@@ -396,7 +400,7 @@ class FakeSite:
             inventory=cast(Inventory, None),
             name="fake",
             playbook=Playbook("fake", entries),
-            roles={role.name: role for role in self.roles},
+            roles={role.name: role.role() for role in self.roles},
             select=lambda selector: [
                 Subject("node", name) for name in self.subjects if selector in {"all", name}
             ],

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from provision.engine.work import difference
+from provision.engine.difference import difference
 from provision.resources.contracts import (
     Change,
     Fix,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from provision.cli import reference as commands
-from provision.inventory import reference as inventory
-from provision.preflight import reference as preflight
+from docs.generators import cli_reference as commands
+from docs.generators import inventory_reference as inventory
+from docs.generators import preflight_reference as preflight
+from docs.generators import verify_reference as checks
 from provision.report import schema as events
-from provision.verify import reference as checks
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

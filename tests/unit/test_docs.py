@@ -17,13 +17,13 @@ import yaml
 
 from docs.generators.console import without_outputs
 from docs.generators.pages import GENERATED
+from docs.generators.verify_reference import claims, files
 from provision import roles
 from provision.api import read_playbook
 from provision.cli.main import app
+from provision.contracts.effect import EffectClass
 from provision.inventory import load, unserved
 from provision.inventory.selectors import SELECTORS
-from provision.values.effects import EffectClass
-from provision.verify.reference import claims, files
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -1,0 +1,108 @@
+"""`docs/cli.md`, made from the commands themselves: `python -m provision.cli.reference`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+
+from provision.cli.main import app
+from provision.contracts.effect import EffectClass
+from provision.report.plan import MEANING
+
+INTRODUCTION = """\
+# Commands
+
+<!-- run: starter fresh -->
+```console
+$ provision --help
+```
+
+`provision COMMAND --help` shows what this page shows for one command.
+
+- **INVENTORY** is a file, or the name of a shipped inventory: `inventories/lab.yaml`, or just `lab`. If it
+  has the section `lab:`, the command runs inside [the lab's](lab.md) network. `apply` starts a lab that is
+  not up.
+- **Output**: results go to standard output, problems to standard error. Colours are used only on a
+  terminal, and `NO_COLOR` turns them off. See also [exit codes](exit-codes.md) and [events](events.md)
+  (`--json`).
+- **Ctrl-C** (or SIGTERM): the first one begins nothing new and lets running actions finish. The second one
+  ends what runs on the targets, and leaves. Run the same command again to resume. A command that only looks
+  (`plan`, `verify`) leaves at the first one.
+- **Signs of a plan**: `+` created, `~` changed, `-/+` replaced, `-` removed, `!` needs attention.
+"""
+EFFECTS = """\
+## Effect classes
+
+What a change may cost, in rising order of risk: the words of `--allow` and of `policy:` in the inventory.
+[Consent](consent.md) explains how they work.
+
+| class | what happens | without a policy |
+|---|---|---|
+{rows}
+"""
+NOT_YET = """\
+## Not tested yet
+
+`bootstrap` was run against stand-ins for `pveum`, `pvesh` and `pvesm` and a real SSH server, not against a
+real Proxmox VE host. Look at the role and the token that it created: `pveum role list`, `pveum acl list`.
+
+## Not supported yet
+
+{names}: there is no cluster yet whose access it could give.
+"""
+PLANNED = ("kubeconfig",)
+
+
+def reference() -> str:
+    """Return the page."""
+    root: Any = typer.main.get_command(app)  # typer's command classes are private to it
+    parts = [INTRODUCTION, *_commands("provision", root)]
+    effects = "\n".join(f"| `{each}` | {MEANING[each]} | {each.default_consent} |" for each in EffectClass)
+    names = ", ".join(f"`{each}`" for each in PLANNED)
+    return "\n".join([*parts, EFFECTS.format(rows=effects), NOT_YET.format(names=names)])
+
+
+def _commands(path: str, group: Any) -> list[str]:
+    parts = []
+    for name, command in group.commands.items():
+        full = f"{path} {name}"
+        if hasattr(command, "commands"):
+            parts += _commands(full, command)
+        else:
+            parts.append(_command(full, command))
+    return parts
+
+
+def _command(path: str, command: Any) -> str:
+    shown = [each for each in command.params if not getattr(each, "hidden", False)]
+    arguments = [each for each in shown if each.param_type_name == "argument"]
+    options = [each for each in shown if each.param_type_name == "option" and each.name != "help"]
+    usage = " ".join([path, *(_name(each) for each in arguments)])
+    lines = [f"## `{usage}`", "", command.help or "", ""]
+    described = [each for each in arguments if each.help]
+    if described or options:
+        lines += ["| | |", "|---|---|"]
+        lines += [f"| `{_cell(_name(each))}` | {_cell(each.help)} |" for each in described]
+        lines += [f"| {_flags(each)} | {_cell(each.help or '')} |" for each in options]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _name(argument: Any) -> str:
+    name = argument.metavar or argument.name.upper()
+    return str(name if argument.required else f"[{name}]")
+
+
+def _flags(option: Any) -> str:
+    metavar = "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"
+    return ", ".join(f"`{_cell(each + metavar)}`" for each in option.opts)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

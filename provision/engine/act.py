@@ -6,6 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+from provision.contracts.driver import Action, Result, Verdict
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import ApiCall, ByHand, Fix, Impossible
+from provision.contracts.resource import Resource
+from provision.contracts.snapshot import Snapshot
 from provision.engine.expand import ConflictError
 from provision.engine.journal import shown
 from provision.engine.retry import retrying
@@ -13,20 +18,8 @@ from provision.engine.run import Ending, Run, failed
 from provision.engine.session import AwayError
 from provision.engine.settle import Deeds, done_by_hand, left_behind, looks_at, settle, unreached
 from provision.engine.work import Difference, Work, comes_by_itself, debt, difference, owed
-from provision.resources.contracts import (
-    Action,
-    ApiCall,
-    ByHand,
-    Fix,
-    Impossible,
-    Resource,
-    Result,
-    Snapshot,
-    Verdict,
-)
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic, Severity
-from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
 from provision.values.events import ChangeMade, EffectDone
 from provision.values.outcomes import ExitCode, Outcome

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from provision.contracts.resource import Resource
 from provision.engine.expand import Desired
 from provision.engine.model import PlannedChange, Step, StepId, StepPlan
 from provision.engine.session import AwayError, Session
 from provision.engine.work import Expander, Work, debt, difference, owed
 from provision.engine.world import Options, World
 from provision.inventory import Subject
-from provision.resources.contracts import Resource
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from provision.contracts.remedy import Impossible
+from provision.contracts.resource import Resource
 from provision.engine.consent import Consents, ranked
 from provision.engine.expand import VERIFY, Desired, expand, reversed_steps
 from provision.engine.graph import ancestors, ordered, predecessors
@@ -16,7 +18,6 @@ from provision.engine.orphans import Orphans, asked_of
 from provision.engine.session import AwayError, Session
 from provision.engine.work import Expander, Planned, Work, away, comes_by_itself, debt, difference, owed
 from provision.engine.world import Options, World
-from provision.resources.contracts import Impossible, Resource
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError, Refused, UsageError

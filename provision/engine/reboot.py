@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from provision.contracts.effect import Effect
 from provision.engine.journal import shown
 from provision.engine.model import StepId
 from provision.engine.run import Ending, Run, failed
 from provision.engine.settle import read_back, unreached
 from provision.engine.work import Work
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
 from provision.values.events import EffectDone
 from provision.values.outcomes import Outcome

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from provision.contracts.effect import Consent, Effect
 from provision.engine.journal import Journal
 from provision.engine.model import ConsentNeed, PlannedChange, StepId
 from provision.engine.session import Session
@@ -13,7 +14,6 @@ from provision.engine.work import Expander, Planned, Work
 from provision.engine.world import Verify, World
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Consent, Effect
 from provision.values.events import Emitter, Problem, StepEnded, StepProgress, StepStarted
 from provision.values.outcomes import ExitCode, Outcome
 

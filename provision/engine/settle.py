@@ -7,22 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from provision.contracts.change import Change, Key, Settles
+from provision.contracts.driver import Result
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import ByHand, Impossible
+from provision.contracts.resource import ask
 from provision.engine.journal import shown
 from provision.engine.model import PlannedChange
 from provision.engine.run import Ending, Run, failed
 from provision.engine.session import AwayError
 from provision.engine.work import Difference, Work, comes_by_itself
-from provision.resources.contracts import (
-    ByHand,
-    Change,
-    Impossible,
-    Key,
-    Result,
-    Settles,
-    ask,
-)
 from provision.values.diagnostics import Diagnostic, Severity
-from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
 from provision.values.outcomes import ExitCode, Outcome
 

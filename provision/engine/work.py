@@ -6,25 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from provision.contracts.change import Change, Key, Settles
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import ByHand, Impossible, Remedy
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context, Generated
+from provision.contracts.snapshot import Snapshot
 from provision.engine.consent import Consents
 from provision.engine.defect import defect
 from provision.engine.expand import Desired
 from provision.engine.model import Plan, PlannedChange, Step, StepId, StepPlan
 from provision.engine.session import AwayError, Session
 from provision.engine.world import Options, World
-from provision.resources.contracts import (
-    ByHand,
-    Change,
-    Impossible,
-    Key,
-    Remedy,
-    Resource,
-    Settles,
-    Snapshot,
-)
-from provision.roles.contracts import Context, Generated
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
 
 

@@ -1,7 +1,7 @@
 import subprocess
 
-from provision.resources.contracts import CannotTell, Frame
-from provision.resources.host.shell import Shell, ShellKind, ShellResult
+from provision.contracts.query import CannotTell, Frame
+from provision.hosts.queries.shell import Shell, ShellKind, ShellResult
 
 KIND = ShellKind()
 QUESTIONS = (

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 from pathlib import Path
 from typing import Any
 
+from provision.api.domains import effect_classes, role_references
 from provision.connections.contracts import (
     Endpoint,
     HttpsEndpoint,
@@ -15,6 +14,7 @@ from provision.connections.contracts import (
     ShellConnection,
     SshEndpoint,
 )
+from provision.contracts.domain import load_object
 from provision.contracts.driver import Driver
 from provision.contracts.system import SystemSpec
 from provision.engine.expand import VERIFY, parse_playbook
@@ -60,7 +60,9 @@ def open_system(inventory: Inventory, redactor: Redactor, spec: SystemSpec, endp
         from provision.connections.local import LocalConnection  # noqa: PLC0415 - slow, late
 
         connection = LocalConnection()
-    return HostDriver(spec.name, connection, HOST_KINDS, who=who(), redactor=redactor)
+    return HostDriver(
+        spec.name, connection, HOST_KINDS, who=who(), redactor=redactor, effects=effect_classes().values()
+    )
 
 
 def read_playbook(name: str) -> Playbook:
@@ -88,8 +90,5 @@ def read_playbook(name: str) -> Playbook:
 def roles_of(playbook: Playbook) -> dict[str, Any]:
     """Return the role modules that a playbook names; those that do not exist yet are left out."""
     names = dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY)
-    return {
-        name: importlib.import_module(f"provision.roles.{name}")
-        for name in names
-        if name.isidentifier() and importlib.util.find_spec(f"provision.roles.{name}") is not None
-    }
+    references = role_references()
+    return {name: load_object(references[name]) for name in names if name in references}

@@ -25,7 +25,7 @@ def read(name: str) -> Inventory:
     Raises:
         UsageError: it is not there, or it is wrong, or it is a saved plan.
     """
-    from provision.inventory import load  # noqa: PLC0415 - keep --help fast
+    from provision.api.domains import load_inventory as load  # noqa: PLC0415 - keep --help fast
 
     inventory, saved, _ = saved_plan(name)
     if saved is not None:
@@ -52,7 +52,7 @@ def settle(context: typer.Context, name: str, *, start_lab: bool = False) -> Inv
         UsageError: the inventory is wrong.
         ProvisionError: the lab is not up, or cannot be started.
     """
-    from provision.inventory import load  # noqa: PLC0415 - keep --help fast
+    from provision.api.domains import load_inventory as load  # noqa: PLC0415 - keep --help fast
 
     inventory = read(name)
     if inventory.lab is None:
@@ -70,7 +70,7 @@ def read_with_lab(name: str) -> Inventory:
     Raises:
         UsageError: as `read`, or the lab's file is wrong.
     """
-    from provision.inventory import load  # noqa: PLC0415 - keep --help fast
+    from provision.api.domains import load_inventory as load  # noqa: PLC0415 - keep --help fast
 
     inventory = read(name)
     if inventory.lab is None:

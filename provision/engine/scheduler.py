@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from provision.contracts.effect import Consent, Effect
+from provision.contracts.effect import Effect
 from provision.engine import workers
 from provision.engine.act import execute, is_stale
 from provision.engine.defect import defect
@@ -20,6 +20,7 @@ from provision.engine.reboot import REBOOT, after_reboot, reboot
 from provision.engine.run import Ending, Run, failed
 from provision.engine.work import Work
 from provision.values.cancel import Interrupted
+from provision.values.consent import Consent
 from provision.values.outcomes import ExitCode, Outcome
 
 GRACE = 3.0

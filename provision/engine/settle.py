@@ -233,7 +233,7 @@ def _waits(deeds: Deeds) -> Ending:
 
 def _withheld(run: Run, deeds: Deeds, changed: tuple[PlannedChange, ...]) -> Ending:
     home = run.planned.home
-    at_home = [home[hit] for effect, hit in deeds.withheld.items() if effect.cls.is_reboot and hit in home]
+    at_home = [home[hit] for effect, hit in deeds.withheld.items() if effect.cls.reboots and hit in home]
     summary = f"waits for consent: {', '.join(map(str, deeds.withheld))}"
     missing = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=_remedy(deeds))
     told = next(iter(at_home), missing)

@@ -28,7 +28,7 @@ def owed(seen: Snapshot, *, destroying: bool) -> tuple[Effect, ...]:
     Removing things needs no reboot that an apply left owing: nobody who destroys has asked for it.
     """
     effects = (each.effect for each in seen.pending)
-    return tuple(dict.fromkeys(each for each in effects if not (destroying and each.cls.is_reboot)))
+    return tuple(dict.fromkeys(each for each in effects if not (destroying and each.cls.reboots)))
 
 
 def debt(system: str, effect: Effect) -> PlannedChange:

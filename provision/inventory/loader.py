@@ -19,6 +19,7 @@ from provision.inventory.models.inventory import Inventory
 from provision.inventory.resolve import resolve
 from provision.inventory.rules import check
 from provision.inventory.tree import Tree
+from provision.inventory.vocabulary import Vocabulary
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
@@ -26,11 +27,18 @@ _ROUNDS = 6
 _OWNER = re.compile(r"\b(?:nodes|profiles)\.[^.:\[ ]+")
 
 
-def load(path: Path, *, overlays: Sequence[Path] = (), environ: Mapping[str, str] | None = None) -> Inventory:
+def load(
+    path: Path,
+    *,
+    vocabulary: Vocabulary,
+    overlays: Sequence[Path] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Inventory:
     """Return the inventory of a file, resolved and validated.
 
     Args:
         path: the file, as the user typed it.
+        vocabulary: names that domains bring.
         overlays: further files that change it, in order.
         environ: values for `${NAME}`; unset, the process's own.
 
@@ -45,7 +53,7 @@ def load(path: Path, *, overlays: Sequence[Path] = (), environ: Mapping[str, str
     lock, found = read_lock(path.parent / LOCK_NAME)
     problems += found
     if inventory is not None:
-        problems += check(inventory, tree)
+        problems += check(inventory, tree, vocabulary)
     if problems or inventory is None:
         raise UsageError(_unique(problems))
     inventory.settle(tree, str(path), hashlib.sha256(_canonical(tree)).hexdigest(), lock)

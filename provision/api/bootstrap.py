@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from provision.connections.contracts import ShellConnection
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.engine.run_identity import who
 from provision.hosts.driver import HostDriver
 from provision.hosts.facts import MEMORY
@@ -130,14 +130,14 @@ def look(connection: ShellConnection, host: str, cancel: Cancel) -> Found:
             if each.get("active", 1) and each.get("enabled", 1)
         ),
         bridges=facts.bridges,
-        functions=() if isinstance(functions, CannotTell) else functions,
+        functions=() if isinstance(functions, Unknown) else functions,
         networks={
             row[1]: row[3]
             for line in facts.output(_ADDRESSES).splitlines()
             if len(row := line.split()) > 3  # noqa: PLR2004 - number, interface, family, address
         },
         gateway=route[2] if route[:2] == ["default", "via"] else "",
-        memory=0 if isinstance(memory, CannotTell) else memory,
+        memory=0 if isinstance(memory, Unknown) else memory,
     )
 
 
@@ -292,7 +292,7 @@ def _rows(
     words: tuple[str, ...] = ()
     if isinstance(answer, ShellResult):
         words = tuple(answer.stderr.decode("utf-8", "replace").splitlines()[-5:])
-    elif isinstance(answer, CannotTell):
+    elif isinstance(answer, Unknown):
         words = (answer.reason,)
     summary = f"{host}: `{query.command}` gives no answer"
     raise Permanent(Diagnostic("BOOTSTRAP_FAILED", summary, host, evidence=words))

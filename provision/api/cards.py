@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from provision.api.site import Site
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.engine.observe import Questions, observe
 from provision.engine.session import AwayError
 from provision.hosts.facts import HostFacts
@@ -88,7 +88,7 @@ def cards(site: Site, cancel: Cancel, *, targets: tuple[str, ...] = (), everythi
             continue
         facts = HostFacts(system.snapshot)
         functions = facts.functions
-        if isinstance(functions, CannotTell):
+        if isinstance(functions, Unknown):
             away[name] = functions.reason
             failed = True
             continue

@@ -9,7 +9,7 @@ from typing import Any
 from provision.api.domains import domains
 from provision.contracts.domain import load_object
 from provision.contracts.resource import Resource
-from provision.contracts.rule import CannotTellYet, Evidence, Rule
+from provision.contracts.rule import Evidence, Rule, UnknownYet
 from provision.contracts.snapshot import Snapshot
 from provision.inventory import Inventory
 from provision.values.diagnostics import Diagnostic, Severity
@@ -46,8 +46,8 @@ def check(
         if destroying and not rule.removal:
             continue
         for finding in rule.check(looked_at):
-            if isinstance(finding, CannotTellYet):
-                summary = f"cannot tell yet: {finding.reason}"
+            if isinstance(finding, UnknownYet):
+                summary = f"unknown yet: {finding.reason}"
                 diagnostics.append(Diagnostic(rule.codes[0], summary, finding.subject, Severity.NOTE))
             elif rule.severity is not Severity.ERROR and finding.severity is Severity.ERROR:
                 diagnostics.append(replace(finding, severity=rule.severity))

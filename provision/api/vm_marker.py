@@ -7,7 +7,7 @@ from dataclasses import replace
 from provision.api.site import Site
 from provision.contracts.change import Key
 from provision.contracts.driver import Action, Verdict
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import ApiCall, Request
 from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
@@ -96,8 +96,8 @@ def vm_now(site: Site, node: Node, hypervisor: Hypervisor, cancel: Cancel) -> Vm
     """Return the VM as it is now, on this node of Proxmox VE, or None if nothing has its number."""
     vmid = names.vmid(site.inventory, node)
     found = vm_seen(site.session.ask(names.api(hypervisor.name), {VmConfig(vmid)}, cancel, fresh=True), vmid)
-    if isinstance(found, CannotTell):
-        raise Permanent(Diagnostic("CANNOT_TELL", found.reason, node.name))
+    if isinstance(found, Unknown):
+        raise Permanent(Diagnostic("UNKNOWN", found.reason, node.name))
     if isinstance(found, Elsewhere):
         raise Permanent(foreign(site, node, found))
     return found

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
-class CannotTell:
+class Unknown:
     """A question that got no usable answer, and why; never mistaken for absence."""
 
     reason: str
@@ -37,7 +37,7 @@ class Frame:
 class QueryKind(Protocol):
     """How all questions of one kind are asked of a host by one shell fragment, and how its answer is read.
 
-    `parse` is total: garbage becomes CannotTell, for each question on its own.
+    `parse` is total: garbage becomes Unknown, for each question on its own.
     """
 
     query: type[Any]
@@ -47,5 +47,5 @@ class QueryKind(Protocol):
         ...
 
     def parse(self, frame: Frame, queries: Sequence[Any]) -> Mapping[Any, object]:
-        """Return an answer or CannotTell for every question."""
+        """Return an answer or Unknown for every question."""
         ...

@@ -32,7 +32,7 @@ class Resource(Protocol):
         ...
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
-        """Return what differs; empty means: as desired. CannotTell answers become ATTENTION changes."""
+        """Return what differs; empty means: as desired. Unknown answers become ATTENTION changes."""
         ...
 
     def fix(self, seen: Snapshot) -> Remedy:

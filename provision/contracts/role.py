@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from provision.connections.contracts import KeyPair
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
 from provision.inventory import Inventory, Subject
@@ -46,7 +46,7 @@ class Context:
         return self.snapshots.get(system, Snapshot(system))
 
 
-def told(answer: T | CannotTell, what: str, subject: str, source: Source | None = None) -> T:
+def told(answer: T | Unknown, what: str, subject: str, source: Source | None = None) -> T:
     """Return an answer that a role cannot do without.
 
     Args:
@@ -56,10 +56,10 @@ def told(answer: T | CannotTell, what: str, subject: str, source: Source | None 
         source: inventory line.
 
     Raises:
-        Permanent: `CANNOT_TELL`: there is none.
+        Permanent: `UNKNOWN`: there is none.
     """
-    if isinstance(answer, CannotTell):
-        raise Permanent(Diagnostic("CANNOT_TELL", f"{what}: {answer.reason}", subject, source=source))
+    if isinstance(answer, Unknown):
+        raise Permanent(Diagnostic("UNKNOWN", f"{what}: {answer.reason}", subject, source=source))
     return answer
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from provision.contracts.change import Change
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Impossible
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
@@ -18,14 +18,14 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class CannotTellYet:
+class UnknownYet:
     """A rule that lacks evidence now, and why; it is asked again when its step is reached."""
 
     reason: str
     subject: str = ""
 
 
-Finding = Diagnostic | CannotTellYet
+Finding = Diagnostic | UnknownYet
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Evidence:
     snapshots: Mapping[str, Snapshot]
     resources: Sequence[Resource]
 
-    def snapshot(self, system: str) -> Snapshot | CannotTell:
-        """Return the answers of a system, or CannotTell when it is silent."""
-        return self.snapshots.get(system, CannotTell(f"{system} has not answered"))
+    def snapshot(self, system: str) -> Snapshot | Unknown:
+        """Return the answers of a system, or Unknown when it is silent."""
+        return self.snapshots.get(system, Unknown(f"{system} has not answered"))
 
     def of_kind(self, cls: type[R]) -> Iterator[R]:
         """Yield the resources of one class."""

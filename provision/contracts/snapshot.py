@@ -35,7 +35,7 @@ class Snapshot:
     Args:
         system: `pve/ssh`, `pve/api`, `vm-1/ssh`, `router`.
         boot_id: which boot of the host answered; empty for APIs.
-        answers: answer or CannotTell by question.
+        answers: answer or Unknown by question.
         pending: effects still owed on the host.
         clock: the host's clock in epoch seconds, 0.0 if it has none.
         skew: the host's clock minus the controller's, in seconds.
@@ -52,7 +52,7 @@ class Snapshot:
         return query in self.answers
 
     def __getitem__(self, query: Any) -> Any:
-        """Return the answer (may be CannotTell). Raises UnaskedError."""
+        """Return the answer (may be Unknown). Raises UnaskedError."""
         try:
             return self.answers[query]
         except KeyError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -19,15 +19,15 @@ class View:
         seen: the answers, or why there are none.
     """
 
-    seen: Snapshot | CannotTell
+    seen: Snapshot | Unknown
 
     def answer(self, query: Any) -> Any:
         """Return what the system said to a question, or why it said nothing."""
-        if isinstance(self.seen, CannotTell):
+        if isinstance(self.seen, Unknown):
             return self.seen
-        return self.seen.answers.get(query, CannotTell(f"{self.seen.system} was not asked"))
+        return self.seen.answers.get(query, Unknown(f"{self.seen.system} was not asked"))
 
-    def told(self, query: Any, shape: type[T]) -> T | CannotTell:
+    def told(self, query: Any, shape: type[T]) -> T | Unknown:
         """Return an answer of a shape, or why there is none."""
         answer = self.answer(query)
-        return answer if isinstance(answer, (shape, CannotTell)) else CannotTell("no answer")
+        return answer if isinstance(answer, (shape, Unknown)) else Unknown("no answer")

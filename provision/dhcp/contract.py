@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
 from provision.values.diagnostics import Diagnostic, Source
@@ -57,11 +57,11 @@ class Router(Protocol):
         """Return the questions whose answers `reservations` and `leases` read."""
         ...
 
-    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | CannotTell:
+    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
         """Return all reservations that the router holds, ours and others."""
         ...
 
-    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | CannotTell:
+    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | Unknown:
         """Return all leases."""
         ...
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from provision.contracts.change import Key
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
 from provision.engine.model import PlannedChange, StepId, StepPlan
@@ -64,7 +64,7 @@ def explained(
     for step, work, resource in exact or [found for found in every if text in str(found[2].key)]:
         seen = snapshots.get(resource.key.system, Snapshot(resource.key.system))
         answers = [(query, seen.answers[query]) for query in resource.queries() if query in seen]
-        reasons = [answer.reason for _, answer in answers if isinstance(answer, CannotTell)]
+        reasons = [answer.reason for _, answer in answers if isinstance(answer, Unknown)]
         yield Explained(
             resource.key,
             step,

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from provision.connections.contracts import ShellConnection
 from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect, EffectClass
-from provision.contracts.query import CannotTell, Frame, QueryKind
+from provision.contracts.query import Frame, QueryKind, Unknown
 from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Snapshot
 from provision.hosts import host_effects
@@ -135,11 +135,11 @@ class HostDriver:
         for index, (kind, group) in enumerate(asked, 1):
             frame = execution.frame(index)
             if frame is None or frame.rc is None:
-                answers.update(dict.fromkeys(group, CannotTell(self._unanswered(execution, index))))
+                answers.update(dict.fromkeys(group, Unknown(self._unanswered(execution, index))))
                 continue
             parsed = kind.parse(frame, group)
             for query in group:
-                answers[query] = parsed.get(query, CannotTell("the host's answer does not mention it"))
+                answers[query] = parsed.get(query, Unknown("the host's answer does not mention it"))
         return Snapshot(
             self.system,
             boot_id=hello.boot_id,

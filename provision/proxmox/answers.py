@@ -1,4 +1,4 @@
-"""Reads what the API answers, and is total: what has another shape than expected is CannotTell.
+"""Reads what the API answers, and is total: what has another shape than expected is Unknown.
 
 Types are Perl's: config `memory` is a string while `cores` is a number, so every value becomes text here.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.proxmox.queries import Elsewhere, PciMap, Rights, VmEntry, VmState, Volume
 from provision.values.redaction import MASK
 
 
-def rights(body: object) -> Rights | CannotTell:
+def rights(body: object) -> Rights | Unknown:
     """Read `/access/permissions`."""
     if not isinstance(body, Mapping):
-        return CannotTell("permissions have an unknown shape")
+        return Unknown("permissions have an unknown shape")
     return Rights(
         {
             str(path): {str(name): int(text(value) == "1") for name, value in entry.items()}
@@ -26,10 +26,10 @@ def rights(body: object) -> Rights | CannotTell:
     )
 
 
-def vm_list(body: object) -> tuple[VmEntry, ...] | CannotTell:
+def vm_list(body: object) -> tuple[VmEntry, ...] | Unknown:
     """Read `/cluster/resources?type=vm`."""
     if not isinstance(body, list):
-        return CannotTell("the VM list has an unknown shape")
+        return Unknown("the VM list has an unknown shape")
     return tuple(
         VmEntry(
             vmid=int(text(each["vmid"])),
@@ -46,10 +46,10 @@ def vm_list(body: object) -> tuple[VmEntry, ...] | CannotTell:
     )
 
 
-def vm_state(entry: VmEntry, body: object) -> VmState | CannotTell:
+def vm_state(entry: VmEntry, body: object) -> VmState | Unknown:
     """Read `/nodes/{node}/qemu/{vmid}/pending`: active and pending values side by side."""
     if not isinstance(body, list):
-        return CannotTell(f"the configuration of VM {entry.vmid} has an unknown shape")
+        return Unknown(f"the configuration of VM {entry.vmid} has an unknown shape")
     config: dict[str, str] = {}
     pending: dict[str, str | None] = {}
     for each in _mappings(body):
@@ -87,10 +87,10 @@ def elsewhere(entry: VmEntry) -> Elsewhere:
     return Elsewhere(entry.node, entry.kind, entry.name)
 
 
-def mappings(body: object) -> tuple[PciMap, ...] | CannotTell:
+def mappings(body: object) -> tuple[PciMap, ...] | Unknown:
     """Read `/cluster/mapping/pci` with a node's check."""
     if not isinstance(body, list):
-        return CannotTell("the mappings have an unknown shape")
+        return Unknown("the mappings have an unknown shape")
     return tuple(
         PciMap(
             name=text(each.get("id")),
@@ -103,10 +103,10 @@ def mappings(body: object) -> tuple[PciMap, ...] | CannotTell:
     )
 
 
-def volumes(body: object) -> tuple[Volume, ...] | CannotTell:
+def volumes(body: object) -> tuple[Volume, ...] | Unknown:
     """Read `/nodes/{node}/storage/{storage}/content`."""
     if not isinstance(body, list):
-        return CannotTell("the storage's content has an unknown shape")
+        return Unknown("the storage's content has an unknown shape")
     return tuple(
         Volume(text(each.get("volid")), text(each.get("content")), _bytes(each.get("size")))
         for each in _mappings(body)

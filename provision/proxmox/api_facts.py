@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.view import View
 from provision.proxmox.queries import (
     Mappings,
@@ -22,21 +22,21 @@ class ApiFacts(View):
     __slots__ = ()
 
     @property
-    def rights(self) -> Rights | CannotTell:
+    def rights(self) -> Rights | Unknown:
         """What the token may do: Permissions."""
         return self.told(Permissions(), Rights)
 
     @property
-    def vms(self) -> tuple[VmEntry, ...] | CannotTell:
+    def vms(self) -> tuple[VmEntry, ...] | Unknown:
         """All VMs and containers of the Proxmox cluster: VmList."""
         return self.told(VmList(), tuple)
 
     @property
-    def mappings(self) -> tuple[PciMap, ...] | CannotTell:
+    def mappings(self) -> tuple[PciMap, ...] | Unknown:
         """All PCI mappings: Mappings."""
         return self.told(Mappings(), tuple)
 
     def vm(self, vmid: int) -> VmState | None:
         """Return the VM with a number, if it is known to be there, on this node: VmConfig."""
         found = self.told(VmConfig(vmid), VmState)
-        return None if isinstance(found, CannotTell) else found
+        return None if isinstance(found, Unknown) else found

@@ -11,7 +11,7 @@ from typing import Any
 from provision.connections.contracts import ApiConnection, ApiError
 from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import ApiCall, Request
 from provision.contracts.snapshot import Snapshot
 from provision.proxmox import answers, vm_effects
@@ -133,11 +133,11 @@ class ProxmoxDriver:
         try:
             return read(self._connection.request("GET", path, data))
         except ApiError as error:
-            return CannotTell(str(error))
+            return Unknown(str(error))
 
     def _vm_list(self) -> object:
         entries = self._ask("/cluster/resources", answers.vm_list, {"type": "vm"})
-        if isinstance(entries, CannotTell):
+        if isinstance(entries, Unknown):
             return entries
         now = self._clock()
         listed: list[VmEntry] = []
@@ -154,7 +154,7 @@ class ProxmoxDriver:
         if entry is None:
             if isinstance(rights, Rights) and rights.may(f"/vms/{vmid}", "VM.Audit"):
                 return None
-            return CannotTell(
+            return Unknown(
                 f"the token may not see VM {vmid}: VM.Audit is missing, and a list without rights is empty"
             )
         if entry.kind != "qemu" or entry.node != self._node:
@@ -268,8 +268,8 @@ class ProxmoxDriver:
         path = f"/nodes/{self._node}/qemu/{entry.vmid}/config"
         state = self._state(entry)
         if not isinstance(state, VmState):
-            reason = state.reason if isinstance(state, CannotTell) else "its configuration cannot be read"
-            raise _Failure(self._failed(f"{label}: {reason}", "CANNOT_TELL"))
+            reason = state.reason if isinstance(state, Unknown) else "its configuration cannot be read"
+            raise _Failure(self._failed(f"{label}: {reason}", "UNKNOWN"))
         if state.marker is not None and state.marker.owes != debt:
             description = markers.write(state.wanted("description"), replace(state.marker, owes=debt))
             data = {"description": description, "digest": state.digest}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from provision.connections.contracts import Endpoint
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere, SystemSpec
 from provision.hosts import names as host_names
@@ -39,7 +39,7 @@ def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint
     state = vm_seen(seen, names.vmid(inventory, node))
     if state is None:
         return NotThere(f"{node.name} does not exist yet")
-    if isinstance(state, CannotTell):
+    if isinstance(state, Unknown):
         return NotThere(f"cannot tell whether {node.name} exists: {state.reason}", late=False)
     marker = state.marker_of(inventory.name, node.name) if isinstance(state, VmState) else None
     if marker is None or isinstance(state, Elsewhere):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.hosts.facts import HostFacts
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.shell import Shell
@@ -44,11 +44,11 @@ class HypervisorFacts(HostFacts):
     __slots__ = ()
 
     @property
-    def iommu(self) -> IommuStatus | CannotTell:
+    def iommu(self) -> IommuStatus | Unknown:
         """State of the IOMMU: IommuState."""
         return self.told(IommuState(), IommuStatus)
 
-    def modules(self, address: str) -> frozenset[tuple[str, str]] | CannotTell:
+    def modules(self, address: str) -> frozenset[tuple[str, str]] | Unknown:
         """Return class code and module of what would drive a card, in any kernel: ModuleCandidates."""
         return self.told(ModuleCandidates(address), frozenset)
 
@@ -56,16 +56,16 @@ class HypervisorFacts(HostFacts):
     def bridges(self) -> tuple[str, ...]:
         """Names of the network bridges, none when they are not known: Bridges."""
         answer = self.told(Bridges(), tuple)
-        return () if isinstance(answer, CannotTell) else answer
+        return () if isinstance(answer, Unknown) else answer
 
     @property
-    def storages(self) -> Mapping[str, Mapping[str, str]] | CannotTell:
+    def storages(self) -> Mapping[str, Mapping[str, str]] | Unknown:
         """Keys of each storage by its name, `type` among them: STORAGES.
 
         Source: pve-storage, `PVE/SectionConfig.pm`: sections `TYPE: NAME` with indented keys.
         """
         text = self.text(STORAGES)
-        if isinstance(text, CannotTell):
+        if isinstance(text, Unknown):
             return text
         found: dict[str, dict[str, str]] = {}
         section: dict[str, str] = {}

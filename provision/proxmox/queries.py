@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.proxmox import marker
 from provision.proxmox.marker import Marker
@@ -201,15 +201,15 @@ class Volume:
     size: int = 0
 
 
-def vm_seen(seen: Snapshot, vmid: int) -> VmState | Elsewhere | CannotTell | None:
-    """Return what a snapshot says about a VM; CannotTell when it was not asked."""
+def vm_seen(seen: Snapshot, vmid: int) -> VmState | Elsewhere | Unknown | None:
+    """Return what a snapshot says about a VM; Unknown when it was not asked."""
     query = VmConfig(vmid)
     if query not in seen:
-        return CannotTell(f"{seen.system} was not asked about VM {vmid}")
+        return Unknown(f"{seen.system} was not asked about VM {vmid}")
     answer = seen[query]
-    if answer is None or isinstance(answer, VmState | Elsewhere | CannotTell):
+    if answer is None or isinstance(answer, VmState | Elsewhere | Unknown):
         return answer
-    return CannotTell(f"unexpected answer about VM {vmid}")
+    return Unknown(f"unexpected answer about VM {vmid}")
 
 
 def vm_state(seen: Snapshot, vmid: int) -> VmState | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.file import FileState
 from provision.inventory import Inventory
@@ -38,7 +38,7 @@ def questions(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> tuple
 def storage_path(hypervisor: Hypervisor, seen: Snapshot) -> str:
     """Return the folder of the snippet storage; without storage.cfg, that of `local`."""
     storages = HypervisorFacts(seen).storages
-    if isinstance(storages, CannotTell):
+    if isinstance(storages, Unknown):
         return DEFAULT
     found = storages.get(hypervisor.storage.snippets, {}).get("path", "")
     return found.rstrip("/") if found.startswith("/") and _PLAIN.fullmatch(found) else DEFAULT

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 MANY = 3
 """Checks with one cause from which on they are shown as one."""
-PASSED, FAILED, CANNOT_TELL = "passed", "failed", "cannot-tell"
-_STYLES = {PASSED: "green", FAILED: "bold red", CANNOT_TELL: "yellow"}
-_WORDS = {PASSED: "ok", FAILED: "FAILED", CANNOT_TELL: "cannot tell"}
+PASSED, FAILED, UNKNOWN = "passed", "failed", "cannot-tell"
+_STYLES = {PASSED: "green", FAILED: "bold red", UNKNOWN: "yellow"}
+_WORDS = {PASSED: "ok", FAILED: "FAILED", UNKNOWN: "cannot tell"}
 
 
 class Check(Protocol):
@@ -96,8 +96,8 @@ def lines(checks: Sequence[Check], width: int, *, seconds: float = 0.0, full: bo
     counts = {outcome: sum(each.outcome == outcome for each in checks) for outcome in _STYLES}
     parts = [f"{counts[PASSED]} passed"]
     parts += [f"{counts[FAILED]} failed"] if counts[FAILED] else []
-    parts += [f"{counts[CANNOT_TELL]} cannot tell"] if counts[CANNOT_TELL] else []
-    style = _STYLES[FAILED if counts[FAILED] else CANNOT_TELL if counts[CANNOT_TELL] else PASSED]
+    parts += [f"{counts[UNKNOWN]} cannot tell"] if counts[UNKNOWN] else []
+    style = _STYLES[FAILED if counts[FAILED] else UNKNOWN if counts[UNKNOWN] else PASSED]
     if not checks:
         return [
             Text("No check applies: the inventory declares nothing that could be proven.", style="yellow")

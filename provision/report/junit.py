@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
-from provision.report.checks import CANNOT_TELL, FAILED, Check
+from provision.report.checks import FAILED, UNKNOWN, Check
 
 
 def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
@@ -17,7 +17,7 @@ def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
         seconds: time of the whole verification.
     """
     failed = sum(each.outcome == FAILED for each in checks)
-    skipped = sum(each.outcome == CANNOT_TELL for each in checks)
+    skipped = sum(each.outcome == UNKNOWN for each in checks)
     counts = {
         "tests": str(len(checks)),
         "failures": str(failed),
@@ -37,7 +37,7 @@ def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
         message = _clean(each.message)
         if each.outcome == FAILED:
             ET.SubElement(case, "failure", {"message": _first(message)}).text = message
-        elif each.outcome == CANNOT_TELL:
+        elif each.outcome == UNKNOWN:
             ET.SubElement(case, "skipped", {"message": f"cannot tell: {message}"})
         elif message:
             ET.SubElement(case, "system-out").text = message

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.hosts.operations.basic import INLINE_LIMIT, sysctl_file
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name, split_list
@@ -93,7 +93,7 @@ def _text(state: HostState, query: FileText) -> object:
     if entry is None:
         return None
     if entry.type != "file":
-        return CannotTell(f"{query.path} may not be read")
+        return Unknown(f"{query.path} may not be read")
     lines = entry.content.replace(b"\0", b"").splitlines(keepends=True)
     starts = accumulate((len(each) for each in lines), initial=0)
     return b"".join(line for line, start in zip(lines, starts, strict=False) if start < INLINE_LIMIT)
@@ -163,7 +163,7 @@ def _pci(state: HostState, query: PciFunctions) -> object:
 def _candidates(state: HostState, query: ModuleCandidates) -> object:
     functions = [each for each in state.functions if each.pci.slot == query.slot]
     if not functions:
-        return CannotTell(f"there is no PCI function {query.slot}")
+        return Unknown(f"there is no PCI function {query.slot}")
     return frozenset((each.pci.cls, module_name(name)) for each in functions for name in each.modules)
 
 

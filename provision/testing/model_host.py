@@ -11,7 +11,7 @@ from typing import Any
 
 from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Pending, Snapshot
 from provision.hosts import host_effects
@@ -110,16 +110,14 @@ class ModelHost:
     # ------------------------------------------------------------ Driver
 
     def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
-        """Answer everything at once; a question of an unknown kind is CannotTell."""
+        """Answer everything at once; a question of an unknown kind is Unknown."""
         del cancel
         self._trips += 1
         state = self.state
         answers: dict[Any, object] = {}
         for query in queries:
             how = self.answers.get(type(query))
-            answers[query] = (
-                CannotTell(f"ModelHost knows no {query.kind}") if how is None else how(state, query)
-            )
+            answers[query] = Unknown(f"ModelHost knows no {query.kind}") if how is None else how(state, query)
         pending = tuple(each for each in state.pending.values() if not self._satisfied(each))
         return Snapshot(self.system, state.boot_id, answers, pending, clock=1.0)
 

@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
     REFUSED = 4
     WAITING = 5
     LOCKED = 6
-    CANNOT_TELL = 7
+    UNKNOWN = 7
     USAGE = 64
     INTERRUPTED = 130
 
@@ -40,7 +40,7 @@ PRECEDENCE = (
     ExitCode.REFUSED,
     ExitCode.ERROR,
     ExitCode.VERIFY_FAILED,
-    ExitCode.CANNOT_TELL,
+    ExitCode.UNKNOWN,
     ExitCode.WAITING,
     ExitCode.CHANGES,
     ExitCode.DONE,

@@ -10,7 +10,7 @@ import pytest
 from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.shell import Shell, ShellResult
 
@@ -63,7 +63,7 @@ class SessionBackend(BaseBackend):  # type: ignore[misc]  # testinfra ships no t
         line = self.get_command(command, *args)
         query = Shell(within(line, self._timeout))
         answer = self._answers.ask(self.hostname, (query,))[query]
-        if isinstance(answer, CannotTell):
+        if isinstance(answer, Unknown):
             pytest.skip(f"cannot tell: {answer.reason}")
         if not isinstance(answer, ShellResult):
             raise TypeError(f"unexpected answer {answer!r}")

@@ -11,11 +11,11 @@ from provision.values.outcomes import ExitCode, worst
 
 
 class CheckOutcome(StrEnum):
-    """How a check ended; CANNOT_TELL is a check that found no evidence either way."""
+    """How a check ended; UNKNOWN is a check that found no evidence either way."""
 
     PASSED = "passed"
     FAILED = "failed"
-    CANNOT_TELL = "cannot-tell"
+    UNKNOWN = "cannot-tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class VerifyReport:
         codes = [each.exit_code for each in self.silent]
         if self.count(CheckOutcome.FAILED):
             codes.append(ExitCode.VERIFY_FAILED)
-        unsure = any(each.outcome is CheckOutcome.CANNOT_TELL and not each.excused for each in self.checks)
+        unsure = any(each.outcome is CheckOutcome.UNKNOWN and not each.excused for each in self.checks)
         if strict and (unsure or not self.checks):
-            codes.append(ExitCode.CANNOT_TELL)
+            codes.append(ExitCode.UNKNOWN)
         return worst(codes)

@@ -150,7 +150,7 @@ class VerifyPlugin:
             error = call.excinfo.value
             skipped = isinstance(error, pytest.skip.Exception)
             unanswered = isinstance(error, ProvisionError)
-            outcome = CheckOutcome.CANNOT_TELL if skipped or unanswered else CheckOutcome.FAILED
+            outcome = CheckOutcome.UNKNOWN if skipped or unanswered else CheckOutcome.FAILED
             message = str(error).removeprefix("cannot tell: ").strip() or call.excinfo.typename
             if outcome is CheckOutcome.FAILED and not isinstance(error, AssertionError):
                 message = f"{call.excinfo.typename}: {message}"
@@ -161,7 +161,7 @@ class VerifyPlugin:
             subject=subject,
             outcome=outcome,
             message=message.partition("\nassert ")[0].strip(),
-            excused=outcome is CheckOutcome.CANNOT_TELL and excused,
+            excused=outcome is CheckOutcome.UNKNOWN and excused,
             seconds=call.duration,
         )
         self.results.append(result)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix, Impossible
 from provision.hosts import host_effects
 from provision.hosts.operations.basic import SetLine, temporary_prefix, with_line
@@ -130,7 +130,7 @@ def test_shell_and_model_answer_alike(shell: str, tmp_path: Path) -> None:
     skipped = {"size", "uid", "gid", "owner", "group"} if os.getuid() else {"size"}
     for query in queries:
         one, other = real[query], model[query]
-        if isinstance(one, CannotTell) or isinstance(other, CannotTell):
+        if isinstance(one, Unknown) or isinstance(other, Unknown):
             assert type(one) is type(other), query
             continue
         for field in getattr(one, "__dataclass_fields__", ()):
@@ -155,7 +155,7 @@ def test_a_pipe_is_not_read(shell: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     found = answers(shell, [FileState(f"{tmp_path}/pipe", want="0" * 64), FileText(f"{tmp_path}/pipe")])
     assert found[FileState(f"{tmp_path}/pipe", want="0" * 64)].type == "other"
-    assert isinstance(found[FileText(f"{tmp_path}/pipe")], CannotTell)
+    assert isinstance(found[FileText(f"{tmp_path}/pipe")], Unknown)
 
 
 def test_content_over_the_budget_is_not_sent(shell: str, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_what_may_not_be_searched_is_not_absent(shell: str, tmp_path: Path) -> N
     script.chmod(0o644)
     frame = run(shell, f"exec setpriv --reuid 65534 --clear-groups {inner} {script}")
     answer = HOST_KINDS["file"].parse(frame, queries)[queries[0]]
-    assert isinstance(answer, CannotTell), frame
+    assert isinstance(answer, Unknown), frame
 
 
 @pytest.mark.parametrize(("grub", "wanted", "expected"), GRUB_CASES)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.file import FileText
@@ -100,7 +100,7 @@ HARMLESS = (
 @pytest.mark.parametrize("query", HARMLESS, ids=repr)
 def test_this_machine_answers_alike_in_every_shell(shell: str, query: object) -> None:
     answer = answers(shell, [query])[query]
-    assert not isinstance(answer, CannotTell), answer
+    assert not isinstance(answer, Unknown), answer
     assert answer == answers("dash", [query])[query]
 
 
@@ -224,7 +224,7 @@ def test_units_are_told_apart_by_position(shell: str, tools: dict[str, object], 
 
 def test_a_card_that_is_not_there_has_no_candidates(shell: str, tools: dict[str, object]) -> None:
     found = answers(shell, [ModuleCandidates("ffff:1f:1f")], **tools)
-    assert isinstance(found[ModuleCandidates("ffff:1f:1f")], CannotTell)
+    assert isinstance(found[ModuleCandidates("ffff:1f:1f")], Unknown)
 
 
 def test_devices_of_vms_are_read_up_to_the_first_section_of_their_file(shell: str, tmp_path: Path) -> None:
@@ -269,5 +269,5 @@ def test_without_dpkg_nobody_can_tell(shell: str, tmp_path: Path) -> None:
     fragment = HOST_KINDS["package"].script([PackageState("a")])
     frame = run(shell, f"PATH={tmp_path}/bin\n{fragment}")
     answer = HOST_KINDS["package"].parse(frame, [PackageState("a")])[PackageState("a")]
-    assert isinstance(answer, CannotTell)
+    assert isinstance(answer, Unknown)
     assert "dpkg-query" in answer.reason

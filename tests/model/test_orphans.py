@@ -10,7 +10,7 @@ from provision.api import Options
 from provision.connections.contracts import ApiError, Endpoint
 from provision.contracts.driver import Driver
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Pending
 from provision.contracts.system import SystemSpec
 from provision.engine.model import Plan
@@ -211,7 +211,7 @@ class Blind(World):
     blind = False
 
     def _router_shell(self, state: HostState, query: Shell) -> object:
-        return CannotTell("grep is missing") if self.blind else super()._router_shell(state, query)
+        return Unknown("grep is missing") if self.blind else super()._router_shell(state, query)
 
 
 def mapping_forbidden(world: Blind) -> None:
@@ -247,7 +247,7 @@ def test_what_a_system_that_answers_does_not_tell_is_not_taken_for_nothing(
     world.write(NOTHING)
     spoil(world)
     (warning,) = world.plan().warnings
-    assert warning.code == "CANNOT_TELL"
+    assert warning.code == "UNKNOWN"
     assert said in warning.summary
     spoil(world)
     report = world.destroy()

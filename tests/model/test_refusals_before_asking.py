@@ -257,7 +257,7 @@ def test_a_managed_list_of_keys_needs_the_public_one(makes: Makes) -> None:
 def test_the_end_of_an_apply_is_strict_where_the_inventory_says_so(makes: Makes) -> None:
     from provision.verify.model import CheckOutcome, CheckResult, VerifyReport  # noqa: PLC0415 - beside its use
 
-    unsure = VerifyReport((CheckResult("a", "vm-1", CheckOutcome.CANNOT_TELL),))
+    unsure = VerifyReport((CheckResult("a", "vm-1", CheckOutcome.UNKNOWN),))
     codes = []
     for more in ("", "verify: { strict: true }\n"):
         site = makes(text=TEXT + more)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Lease, Reservation, fold_mac
 from provision.hosts import host_effects
@@ -71,17 +71,17 @@ class Dnsmasq:
         """Return the path of our file for a host."""
         return f"{self.folder}/{self.prefix}{name}"
 
-    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | CannotTell:
+    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
         """Read the listing."""
-        answer = seen.answers.get(self._listing, CannotTell("the router was not asked"))
+        answer = seen.answers.get(self._listing, Unknown("the router was not asked"))
         if not isinstance(answer, ShellResult):
-            return answer if isinstance(answer, CannotTell) else CannotTell("no listing")
+            return answer if isinstance(answer, Unknown) else Unknown("no listing")
         return tuple(parse_reservations(answer.stdout.decode(errors="replace")))
 
-    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | CannotTell:
+    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | Unknown:
         """Read the lease file; without one nothing is leased."""
-        answer = seen.answers.get(LEASES, CannotTell("the router was not asked"))
-        if isinstance(answer, CannotTell):
+        answer = seen.answers.get(LEASES, Unknown("the router was not asked"))
+        if isinstance(answer, Unknown):
             return answer
         return tuple(parse_leases(answer.decode(errors="replace") if isinstance(answer, bytes) else ""))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from provision.contracts.change import Change, Key, Op
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import ByHand
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Reservation, fold_mac
@@ -59,8 +59,8 @@ class ManualReservation:
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return nothing once the VM's MAC was seen at the address."""
-        answer = seen.answers.get(self.question, CannotTell("the hypervisor was not asked"))
-        if isinstance(answer, CannotTell):
+        answer = seen.answers.get(self.question, Unknown("the hypervisor was not asked"))
+        if isinstance(answer, Unknown):
             return (Change(Op.ATTENTION, "reservation", f"cannot tell: {answer.reason}", str(self.wanted)),)
         holder = neighbour(answer)
         if holder == self.wanted.mac:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from provision.contracts.change import Change, Key, Op, Settles
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Impossible
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Router, fold_mac
@@ -52,7 +52,7 @@ class AddressUsed:
         links, addresses = seen[_LINKS], seen[_ADDRESSES]
         for answer in (links, addresses):
             if not isinstance(answer, ShellResult):
-                reason = answer.reason if isinstance(answer, CannotTell) else "no answer"
+                reason = answer.reason if isinstance(answer, Unknown) else "no answer"
                 return (Change(Op.ATTENTION, "address", f"cannot tell: {reason}", self.address),)
         held = addresses_of(links, addresses, self.mac)
         if self.address in held:
@@ -126,7 +126,7 @@ class LeaseHeld:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Compare the lease."""
         leases = self.router.leases(seen)
-        if isinstance(leases, CannotTell):
+        if isinstance(leases, Unknown):
             return (Change(Op.ATTENTION, "lease", f"cannot tell: {leases.reason}", self.address),)
         holders = [each.mac for each in leases if each.address == self.address]
         if fold_mac(self.mac) in holders:

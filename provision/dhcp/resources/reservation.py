@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from provision.contracts.change import Change, Key, Op
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Impossible, Remedy
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
@@ -57,7 +57,7 @@ class RouterReservation:
             # The same reservation, written by somebody else, is as good as ours.
             return ()
         holder = self._holder(seen)
-        if isinstance(holder, CannotTell):
+        if isinstance(holder, Unknown):
             return (Change(Op.ATTENTION, "reservation", f"cannot tell: {holder.reason}", str(self.wanted)),)
         if holder:
             return (Change(Op.ATTENTION, "reservation", holder, str(self.wanted)),)
@@ -67,29 +67,29 @@ class RouterReservation:
         """Make our entry, or take it away."""
         if not self.absent:
             holder = self._holder(seen)
-            if isinstance(holder, CannotTell):
+            if isinstance(holder, Unknown):
                 return cannot_tell(self.key, holder.reason, self.source)
             if holder:
                 return Impossible(held_by_other(self.wanted, holder, self.wanted.name, self.source))
         return self._entry.fix(seen)
 
-    def _others(self, seen: Snapshot) -> tuple[Reservation, ...] | CannotTell:
+    def _others(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
         found = self.router.reservations(seen)
-        if isinstance(found, CannotTell):
+        if isinstance(found, Unknown):
             return found
         own = self.router.place(self.wanted.name)
         return tuple(each for each in found if each.place != own)
 
     def _by_others(self, seen: Snapshot) -> bool:
         found = self._others(seen)
-        if isinstance(found, CannotTell):
+        if isinstance(found, Unknown):
             return False
         return any((each.mac, each.address) == (self.wanted.mac, self.wanted.address) for each in found)
 
-    def _holder(self, seen: Snapshot) -> str | CannotTell:
+    def _holder(self, seen: Snapshot) -> str | Unknown:
         reservations, leases = self._others(seen), self.router.leases(seen)
-        if isinstance(reservations, CannotTell):
+        if isinstance(reservations, Unknown):
             return reservations
-        if isinstance(leases, CannotTell):
+        if isinstance(leases, Unknown):
             return leases
         return conflict(self.wanted, reservations, leases, seen.clock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, told
 from provision.dhcp.backends.manual import ManualReservation
@@ -161,7 +161,7 @@ def _own(context: Context, hypervisor: Hypervisor) -> tuple[Reservation, ...]:
     mac = hypervisor.mac or ""
     if not mac:
         text = HostFacts(context.seen(host_names.ssh(hypervisor.name))).text(_bridge(hypervisor))
-        mac = "" if isinstance(text, CannotTell) else text.strip()
+        mac = "" if isinstance(text, Unknown) else text.strip()
     return (Reservation(fold_mac(mac), hypervisor.address, hypervisor.name),) if mac else ()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from provision.contracts.query import CannotTell, Frame
+from provision.contracts.query import Frame, Unknown
 from provision.hosts.operations.basic import INLINE_LIMIT, quote, words
 from provision.hosts.resources.base import why
 
@@ -134,18 +134,18 @@ class FileStateKind:
         return {each: self._one(seen, frame, each) for each in queries}
 
     @staticmethod
-    def _one(seen: _Parsed, frame: Frame, query: FileState) -> FileStatus | CannotTell:
+    def _one(seen: _Parsed, frame: Frame, query: FileState) -> FileStatus | Unknown:
         path = query.path.encode()
         status = seen.plain.get(path)
         if status is None:
             return why(frame, query.path)
-        if isinstance(status, CannotTell) or status.type != "file":
+        if isinstance(status, Unknown) or status.type != "file":
             return status
         if not query.salt and not query.want:
             return status
         digest = seen.salted.get(path, "") if query.salt else seen.sums.get(path, "")
         if not digest:
-            return CannotTell(f"{query.path} could not be read")
+            return Unknown(f"{query.path} could not be read")
         content = None if query.salt or digest == query.want else seen.contents.get(path)
         return FileStatus(
             "file",
@@ -164,7 +164,7 @@ class _Parsed:
     """What a file fragment said, by path."""
 
     def __init__(self, data: bytes) -> None:
-        self.plain: dict[bytes, FileStatus | CannotTell] = {}
+        self.plain: dict[bytes, FileStatus | Unknown] = {}
         self.sums: dict[bytes, str] = {}
         self.salted: dict[bytes, str] = {}
         self.contents: dict[bytes, bytes] = {}
@@ -179,7 +179,7 @@ class _Parsed:
             elif tag == b"a":
                 self.plain[rest] = ABSENT
             elif tag == b"x":
-                self.plain[rest] = CannotTell("its folder may not be searched")
+                self.plain[rest] = Unknown("its folder may not be searched")
             elif tag == b"h" and rest[64:65] == b"|":
                 self.salted[rest[65:]] = rest[:64].decode("ascii", "replace")
             elif tag == b"c":
@@ -200,7 +200,7 @@ class _Parsed:
         return index
 
     @staticmethod
-    def _stat(target: dict[bytes, FileStatus | CannotTell], rest: bytes) -> None:
+    def _stat(target: dict[bytes, FileStatus | Unknown], rest: bytes) -> None:
         fields = rest.split(b"|", 7)
         if len(fields) != 8 or not fields[6].isdigit() or not fields[1].isdigit():  # noqa: PLR2004 - the format's
             return
@@ -251,7 +251,7 @@ class FileTextKind:
         )
 
     def parse(self, frame: Frame, queries: Sequence[FileText]) -> Mapping[FileText, object]:
-        """Return bytes, None (absent) or CannotTell for each path."""
+        """Return bytes, None (absent) or Unknown for each path."""
         seen = _Parsed(b"" if frame.dropped else frame.stdout)
         found: dict[FileText, object] = {}
         for each in queries:
@@ -261,7 +261,7 @@ class FileTextKind:
             elif seen.plain.get(path) is ABSENT:
                 found[each] = None
             elif path in seen.plain:
-                found[each] = CannotTell(f"{each.path} may not be read")
+                found[each] = Unknown(f"{each.path} may not be read")
             else:
                 found[each] = why(frame, each.path)
         return found

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.contracts.query import CannotTell, Frame
+from provision.contracts.query import Frame, Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,6 @@ class ShellKind:
         stdout, ended, tail = rest.partition(b"\n" + mark + b"e ")
         code = tail.partition(b"\n")[0]
         if not began or not ended or not code.isdigit():
-            return CannotTell(f"no answer to `{query.command}`")
+            return Unknown(f"no answer to `{query.command}`")
         stderr = frame.stderr.partition(b"\n" + mark + b"b\n")[2].partition(b"\n" + mark + b"e\n")[0]
         return ShellResult(int(code), stdout, stderr)

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from provision.contracts.change import Change, Key, Op
-from provision.contracts.query import CannotTell, Frame
+from provision.contracts.query import Frame, Unknown
 from provision.contracts.remedy import Impossible
 from provision.values.diagnostics import Diagnostic, Source
 
@@ -53,7 +53,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-def unknown(path: str, answer: CannotTell, wanted: object) -> Change:
+def unknown(path: str, answer: Unknown, wanted: object) -> Change:
     """Return the change of a field that nobody could read."""
     return Change(Op.ATTENTION, path, f"cannot tell: {answer.reason}", wanted)
 
@@ -62,7 +62,7 @@ def cannot_tell(key: Key, reason: str, source: Source | None) -> Impossible:
     """Return the remedy of a resource whose state could not be read: none."""
     return Impossible(
         Diagnostic(
-            "CANNOT_TELL",
+            "UNKNOWN",
             f"{key.kind} {key.name} could not be read: {reason}",
             subject=key.system,
             source=source,
@@ -80,10 +80,10 @@ def first_line(data: bytes, fallback: str) -> str:
     return fallback
 
 
-def why(frame: Frame, question: str) -> CannotTell:
+def why(frame: Frame, question: str) -> Unknown:
     """Return why a fragment gave no answer."""
     if frame.rc is None:
-        return CannotTell(f"the connection was cut before {question} was answered")
+        return Unknown(f"the connection was cut before {question} was answered")
     if frame.dropped:
-        return CannotTell(f"the answer about {question} was too long")
-    return CannotTell(first_line(frame.stderr, f"no answer about {question}"))
+        return Unknown(f"the answer about {question} was too long")
+    return Unknown(first_line(frame.stderr, f"no answer about {question}"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from provision.contracts.change import Change, Key, Op
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Remedy
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
@@ -61,10 +61,10 @@ class Command:
             found.append(Shell(self.unless))
         return tuple(found)
 
-    def _unreadable(self, seen: Snapshot) -> CannotTell | None:
+    def _unreadable(self, seen: Snapshot) -> Unknown | None:
         for query in self.queries():
             answer = seen[query]
-            if isinstance(answer, CannotTell):
+            if isinstance(answer, Unknown):
                 return answer
         return None
 

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from provision.contracts.change import Change, Key, Op
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix, Impossible, Remedy
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
@@ -140,7 +140,7 @@ class File:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return what differs in existence, content, mode, owner and group."""
         status = seen[self.query]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return (unknown("content", status, "absent" if self.absent else self._new()),)
         if self.absent:
             return (Change(Op.DELETE, "file", status.type, None),) if status.exists else ()
@@ -178,7 +178,7 @@ class File:
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how it is written, removed or given its permissions."""
         status = seen[self.query]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return cannot_tell(self.key, status.reason, self.source)
         if status.type == "link" and not self.absent:
             return link_refused(self.key, self.path, self.source)
@@ -234,7 +234,7 @@ class FileLine:
         """Return the line as missing."""
         content, status = seen[FileText(self.path)], seen[FileState(self.path)]
         for answer in (content, status):
-            if isinstance(answer, CannotTell):
+            if isinstance(answer, Unknown):
                 return (unknown("line", answer, self.line),)
         if status.type not in ("file", "absent"):
             return (Change(Op.ATTENTION, "type", status.type, "file"),)
@@ -248,7 +248,7 @@ class FileLine:
         """Return how the file is written with the line; mode and owner stay."""
         content, status = seen[FileText(self.path)], seen[FileState(self.path)]
         for answer in (content, status):
-            if isinstance(answer, CannotTell):
+            if isinstance(answer, Unknown):
                 return cannot_tell(self.key, answer.reason, self.source)
         if status.type == "link":
             return link_refused(self.key, self.path, self.source)
@@ -294,7 +294,7 @@ class Directory:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return what differs in existence, mode, owner and group."""
         status = seen[FileState(self.path)]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return (unknown("directory", status, self.mode or "0755"),)
         if not status.exists:
             return (Change(Op.CREATE, "directory", None, self.mode or "0755"),)
@@ -306,7 +306,7 @@ class Directory:
     def fix(self, seen: Snapshot) -> Fix | Impossible:
         """Return how it is made or given its permissions."""
         status = seen[FileState(self.path)]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return cannot_tell(self.key, status.reason, self.source)
         if status.exists and status.type != "directory":
             return _wrong_type(self.key, self.path, status.type, self.source)

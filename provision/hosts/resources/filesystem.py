@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from provision.contracts.change import Change, Key, Op
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell, Frame
+from provision.contracts.query import Frame, Unknown
 from provision.contracts.remedy import Remedy
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
@@ -129,7 +129,7 @@ class RootChainKind:
         try:
             answer: object = _status(frame)
         except (ValueError, IndexError, KeyError):
-            answer = CannotTell("the root filesystem's devices could not be understood")
+            answer = Unknown("the root filesystem's devices could not be understood")
         return dict.fromkeys(queries, answer)
 
 
@@ -147,7 +147,7 @@ def _status(frame: Frame) -> object:
     device = fields["device"][0][0]
     blocks = [each[0].split() for each in fields["block"]]
     if "blocks" not in fields or "bsize" not in fields:
-        return CannotTell(f"the size of {device}'s filesystem could not be read")
+        return Unknown(f"the size of {device}'s filesystem could not be read")
     size = int(fields["blocks"][0][0]) * int(fields["bsize"][0][0])
     disk, partition, behind = _partition(fields)
     volume, in_partition, in_group = _volume(fields)
@@ -217,7 +217,7 @@ class RootFilesystem:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return the size before and after."""
         status = seen[RootChain()]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return (unknown("size", status, "the whole disk"),)
         if not status.supported or not status.free:
             return ()
@@ -227,7 +227,7 @@ class RootFilesystem:
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how partition, volume and filesystem grow, from the disk up."""
         status = seen[RootChain()]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return cannot_tell(self.key, status.reason, self.source)
         done: list[ops.Operation] = []
         grows = status.behind_partition > _TOLERANCE

@@ -8,7 +8,7 @@ from typing import Any
 
 from provision.contracts.change import Change, Key, Op, Settles
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix, Impossible, Remedy
 from provision.contracts.snapshot import Snapshot
 from provision.hosts import host_effects
@@ -143,7 +143,7 @@ class KernelModule:
         load, options = self.files
         found = [*part_changes(load, seen, "at boot"), *part_changes(options, seen, "options")]
         state = seen[self.query]
-        if isinstance(state, CannotTell):
+        if isinstance(state, Unknown):
             found.insert(0, unknown("loaded", state, "loaded"))
         elif not self.absent and state == "absent":
             found.insert(0, Change(Op.UPDATE, "loaded", "not loaded", "loaded"))
@@ -153,7 +153,7 @@ class KernelModule:
         """Return how files are written, then the module is loaded."""
         load, options = self.files
         state = seen[self.query]
-        if isinstance(state, CannotTell):
+        if isinstance(state, Unknown):
             return cannot_tell(self.key, state.reason, self.source)
         more = [ops.LoadModule(self.name)] if not self.absent and state == "absent" else []
         effects = self.effects
@@ -227,7 +227,7 @@ class ModprobeBlacklist:
         found = list(part_changes(self.file, seen, "file"))
         for query in self._states:
             state = seen[query]
-            if isinstance(state, CannotTell):
+            if isinstance(state, Unknown):
                 found.append(unknown(query.name, state, "not loaded"))
             elif state == "loaded":
                 found.append(
@@ -239,7 +239,7 @@ class ModprobeBlacklist:
         """Return how the file is written; a module that is loaded takes an initramfs and a reboot."""
         states = [seen[each] for each in self._states]
         for state in states:
-            if isinstance(state, CannotTell):
+            if isinstance(state, Unknown):
                 return cannot_tell(self.key, state.reason, self.source)
         loaded = "loaded" in states
         reboot = (self.reboot,) if loaded and self.reboot is not None else ()
@@ -318,8 +318,8 @@ class KernelArguments:
         if self.absent:
             return tuple(found)
         active = seen[CMDLINE]
-        if isinstance(active, CannotTell) or active is None:
-            reason = active if active is not None else CannotTell("/proc/cmdline is missing")
+        if isinstance(active, Unknown) or active is None:
+            reason = active if active is not None else Unknown("/proc/cmdline is missing")
             found.append(unknown("active", reason, " ".join(self.arguments)))
             return tuple(found)
         line = active.decode("utf-8", "replace")
@@ -352,7 +352,7 @@ class KernelArguments:
         if self.loader == "systemd-boot":
             line, added = seen[FileText(KERNEL_CMDLINE)], seen[FileText(ADDED)]
             for answer in (line, added):
-                if isinstance(answer, CannotTell):
+                if isinstance(answer, Unknown):
                     return (unknown("at boot", answer, " ".join(self.arguments)),)
             text, before = _words(line), _ours(added)
             wanted, ours = self._next(text, before)
@@ -374,7 +374,7 @@ class KernelArguments:
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how the next boot's line is written; a reboot is owed while an argument is not active."""
         active = seen[CMDLINE]
-        if isinstance(active, CannotTell) or active is None:
+        if isinstance(active, Unknown) or active is None:
             return cannot_tell(self.key, "/proc/cmdline could not be read", self.source)
         lacking = () if self.absent else missing_arguments(active.decode("utf-8", "replace"), self.arguments)
         effects = (BOOT_LOADER, *self.effects, *((self.reboot,) if lacking else ()))
@@ -391,7 +391,7 @@ class KernelArguments:
     def _fix_line(self, seen: Snapshot, effects: tuple[Effect, ...]) -> Remedy:
         line, added = seen[FileText(KERNEL_CMDLINE)], seen[FileText(ADDED)]
         for answer in (line, added):
-            if isinstance(answer, CannotTell):
+            if isinstance(answer, Unknown):
                 return cannot_tell(self.key, answer.reason, self.source)
         text, before = _words(line), _ours(added)
         if not any(each.startswith("root=") for each in text.split()):

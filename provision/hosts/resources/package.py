@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from provision.contracts.change import Change, Key, Op
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell, Frame
+from provision.contracts.query import Frame, Unknown
 from provision.contracts.remedy import Fix, Impossible
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
@@ -117,18 +117,14 @@ class Package:
         found: list[Change] = []
         for name in self.names:
             status = seen[PackageState(name)]
-            if isinstance(status, CannotTell):
+            if isinstance(status, Unknown):
                 found.append(unknown(name, status, "absent" if self.absent else "installed"))
             elif self.absent:
                 if status.installed:
                     found.append(Change(Op.DELETE, name, status.version, None))
             elif not status.installed:
                 found.append(Change(Op.CREATE, name, None, "installed"))
-            if (
-                not isinstance(status, CannotTell)
-                and not self.absent
-                and self.hold not in (None, status.held)
-            ):
+            if not isinstance(status, Unknown) and not self.absent and self.hold not in (None, status.held):
                 found.append(Change(Op.UPDATE, f"{name}.hold", _held(status.held), _held(self.hold)))
         return tuple(found)
 
@@ -136,7 +132,7 @@ class Package:
         """Return how all of them are installed or removed in one go."""
         states = {name: seen[PackageState(name)] for name in self.names}
         for answer in states.values():
-            if isinstance(answer, CannotTell):
+            if isinstance(answer, Unknown):
                 return cannot_tell(self.key, answer.reason, self.source)
         if self.absent:
             names = tuple(name for name, status in states.items() if status.installed)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from provision.contracts.change import Change, Key, Op, Settles
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell, Frame
+from provision.contracts.query import Frame, Unknown
 from provision.contracts.remedy import Impossible, Remedy
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
@@ -146,7 +146,7 @@ class ModuleCandidatesKind:
         )
 
     def parse(self, frame: Frame, queries: Sequence[ModuleCandidates]) -> Mapping[ModuleCandidates, object]:
-        """Return for each card a frozenset of (class code, module); CannotTell when there is no card."""
+        """Return for each card a frozenset of (class code, module); Unknown when there is no card."""
         lines = frame.stdout.decode("utf-8", "replace").split("\n")
         if "done|" not in lines or frame.dropped:
             return dict.fromkeys(queries, why(frame, "modules of PCI cards"))
@@ -155,7 +155,7 @@ class ModuleCandidatesKind:
         found: dict[ModuleCandidates, object] = {}
         for each in queries:
             if each.slot not in seen:
-                found[each] = CannotTell(f"there is no PCI function {each.slot}")
+                found[each] = Unknown(f"there is no PCI function {each.slot}")
                 continue
             found[each] = frozenset(
                 (row[2].removeprefix("0x"), row[4].replace("-", "_"))
@@ -268,7 +268,7 @@ class CardUnbound:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return each display function that a host driver has."""
         functions = seen[PciFunctions()]
-        if isinstance(functions, CannotTell):
+        if isinstance(functions, Unknown):
             return (unknown("driver", functions, "none"),)
         if not any(each.slot == self.slot for each in functions):
             return (Change(Op.ATTENTION, "card", "not there", self.slot),)
@@ -281,7 +281,7 @@ class CardUnbound:
         """Return the reboot, or why it would not help."""
         functions, line = seen[PciFunctions()], seen[CMDLINE]
         for answer in (functions, line):
-            if isinstance(answer, CannotTell):
+            if isinstance(answer, Unknown):
                 return cannot_tell(self.key, answer.reason, self.source)
         bound = self._bound(functions)
         if not bound:

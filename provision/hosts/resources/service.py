@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from provision.contracts.change import Change, Key, Op
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell, Frame
+from provision.contracts.query import Frame, Unknown
 from provision.contracts.remedy import Remedy
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
@@ -88,7 +88,7 @@ class UnitStateKind:
         for name, block in zip(names, blocks, strict=False):
             fields = dict(line.partition("=")[::2] for line in block.strip().split("\n"))
             if "LoadState" not in fields or "ActiveState" not in fields:
-                found[name] = CannotTell(f"systemctl said nothing of {name}")
+                found[name] = Unknown(f"systemctl said nothing of {name}")
                 continue
             found[name] = UnitStatus(
                 fields["LoadState"],
@@ -139,7 +139,7 @@ class Service:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return what differs in running and enabled."""
         status = seen[UnitState(self.unit)]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return (unknown("unit", status, self._wanted()),)
         if status.load == "not-found":
             # A unit that does not exist neither runs nor starts at boot.
@@ -163,7 +163,7 @@ class Service:
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how it is unmasked, enabled or disabled, then started or stopped."""
         status = seen[UnitState(self.unit)]
-        if isinstance(status, CannotTell):
+        if isinstance(status, Unknown):
             return cannot_tell(self.key, status.reason, self.source)
         done: list[ops.Operation] = []
         masked = status.file.startswith("masked")

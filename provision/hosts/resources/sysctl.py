@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from provision.contracts.change import Change, Key, Op
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell, Frame
+from provision.contracts.query import Frame, Unknown
 from provision.contracts.remedy import Fix, Remedy
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
@@ -101,7 +101,7 @@ class Sysctl:
         if self.value is None:
             return at_boot
         live = seen[SysctlValue(self.name)]
-        if isinstance(live, CannotTell):
+        if isinstance(live, Unknown):
             return (unknown("value", live, self.value), *at_boot)
         if live is None:
             # A module of the same step may bring it: only the fix can tell.
@@ -113,7 +113,7 @@ class Sysctl:
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how both are set."""
         live = seen[SysctlValue(self.name)]
-        if isinstance(live, CannotTell):
+        if isinstance(live, Unknown):
             return cannot_tell(self.key, live.reason, self.source)
         done: list[ops.Operation] = []
         if self.file.changes(seen):

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from provision.contracts.change import Change, Key, Op, Settles
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Impossible, Remedy
 from provision.contracts.snapshot import Snapshot
 from provision.hosts import host_effects
@@ -76,12 +76,12 @@ class Hostname:
         """Return what differs live, at boot and in /etc/hosts."""
         found: list[Change] = []
         live, hosts = seen[LIVE_HOSTNAME], seen[HOSTS]
-        if isinstance(live, CannotTell):
+        if isinstance(live, Unknown):
             found.append(unknown("hostname", live, self.name))
         elif _text(live).strip() != self.name:
             found.append(Change(Op.UPDATE, "hostname", _text(live).strip(), self.name))
         found += part_changes(self.file, seen, "at boot")
-        if isinstance(hosts, CannotTell):
+        if isinstance(hosts, Unknown):
             found.append(unknown("/etc/hosts", hosts, self.name))
         elif not self._in_hosts(_text(hosts)):
             found.append(Change(Op.CREATE, "/etc/hosts", None, self._line()))
@@ -98,7 +98,7 @@ class Hostname:
         """Return how all three are set; a 127.0.1.1 line of another name is replaced."""
         live, hosts = seen[LIVE_HOSTNAME], seen[HOSTS]
         for answer in (live, hosts):
-            if isinstance(answer, CannotTell):
+            if isinstance(answer, Unknown):
                 return cannot_tell(self.key, answer.reason, self.source)
         more: list[ops.Operation] = []
         if not self._in_hosts(_text(hosts)):
@@ -145,7 +145,7 @@ class Timezone:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return the zone when it differs."""
         target = seen[LOCALTIME]
-        if isinstance(target, CannotTell):
+        if isinstance(target, Unknown):
             return (unknown("zone", target, self.zone),)
         zone = target.rpartition("zoneinfo/")[2]
         if zone != self.zone:
@@ -155,7 +155,7 @@ class Timezone:
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how the link is set; a zone that the host does not know fails and changes nothing."""
         target = seen[LOCALTIME]
-        if isinstance(target, CannotTell):
+        if isinstance(target, Unknown):
             return cannot_tell(self.key, target.reason, self.source)
         more: list[ops.Operation] = []
         if target.rpartition("zoneinfo/")[2] != self.zone:
@@ -228,7 +228,7 @@ class TimeSync:
         found = list(part_changes(self.file, seen, "servers"))
         found += [replace(each, path=f"{self.daemon}: {each.path}") for each in self.unit.changes(seen)]
         clock = seen[ClockState()]
-        if isinstance(clock, CannotTell):
+        if isinstance(clock, Unknown):
             found.append(unknown("synchronised", clock, "yes"))
         elif not clock.synchronised and not clock.container:
             found.append(
@@ -239,7 +239,7 @@ class TimeSync:
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how it is configured; the restart makes the daemon ask at once."""
         clock = seen[ClockState()]
-        if isinstance(clock, CannotTell):
+        if isinstance(clock, Unknown):
             return cannot_tell(self.key, clock.reason, self.source)
         more: tuple[ops.Operation, ...] = ()
         if self.unit.changes(seen):
@@ -279,7 +279,7 @@ class SwapIsOff:
         found: list[Change] = []
         for query, path in ((SWAPS, "active"), (FSTAB, "at boot")):
             answer = seen[query]
-            if isinstance(answer, CannotTell):
+            if isinstance(answer, Unknown):
                 found.append(unknown(path, answer, None))
                 continue
             areas = _active(_text(answer).split("\n")) if query is SWAPS else _at_boot(answer or b"")
@@ -291,7 +291,7 @@ class SwapIsOff:
         """Return how it is switched off, first for the next boot."""
         for query in self.queries():
             answer = seen[query]
-            if isinstance(answer, CannotTell):
+            if isinstance(answer, Unknown):
                 return cannot_tell(self.key, answer.reason, self.source)
         done: list[ops.Operation] = []
         if any(map(ops_edit.is_swap, (seen[FSTAB] or b"").split(b"\n"))):
@@ -346,7 +346,7 @@ class HostKey:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return the key that is replaced, and those that go."""
         keys = seen[HostKeys()]
-        if isinstance(keys, CannotTell):
+        if isinstance(keys, Unknown):
             return (unknown("key", keys, self._public),)
         found = [Change(Op.DELETE, path, key, None) for path, key in keys if path != self.PATH]
         present = dict(keys).get(self.PATH)
@@ -357,7 +357,7 @@ class HostKey:
     def fix(self, seen: Snapshot) -> Remedy:
         """Return how it is put in place: the public key last, because it is what is compared."""
         keys = seen[HostKeys()]
-        if isinstance(keys, CannotTell):
+        if isinstance(keys, Unknown):
             return cannot_tell(self.key, keys.reason, self.source)
         done: list[ops.Operation] = []
         if dict(keys).get(self.PATH) != self._public:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from provision.contracts.check import NotDeclared, Site
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.inventory.models.node import Node
 from provision.proxmox import formats, names
 from provision.proxmox.queries import VmConfig, VmList, VmState
@@ -26,7 +26,7 @@ def seen(site: Site, declared: Node) -> VmState:
 def _state(site: Site, declared: Node) -> VmState:
     vmid = declared.vmid or 0
     answer = site.ask(f"{declared.hypervisor}/api", VmList(), VmConfig(vmid))[VmConfig(vmid)]
-    if isinstance(answer, CannotTell):
+    if isinstance(answer, Unknown):
         pytest.skip(f"cannot tell: {answer.reason}")
     assert isinstance(answer, VmState), f"there is no VM {vmid} on this node"
     return answer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from provision.contracts.change import Change, Op
-from provision.contracts.query import CannotTell
-from provision.contracts.rule import CannotTellYet, Evidence, Finding, Rule
+from provision.contracts.query import Unknown
+from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.inventory.placeholders import bootstrap_command
@@ -45,9 +45,9 @@ def missing(evidence: Evidence) -> list[Finding]:
     found: list[Finding] = []
     for hypervisor, nodes in managed_vms(evidence.inventory):
         rights = api_facts(evidence, hypervisor).rights
-        if isinstance(rights, CannotTell):
+        if isinstance(rights, Unknown):
             if nodes:
-                found.append(CannotTellYet(f"rights on {hypervisor.name}: {rights.reason}", hypervisor.name))
+                found.append(UnknownYet(f"rights on {hypervisor.name}: {rights.reason}", hypervisor.name))
             continue
         needs = dict.fromkeys((*_to_see(evidence, hypervisor, nodes), *_to_change(evidence, hypervisor)))
         lacking = [(path, any_of[0]) for path, *any_of in needs if not _may_any(rights, path, any_of)]

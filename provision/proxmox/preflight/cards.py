@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from provision.contracts.query import CannotTell
-from provision.contracts.rule import CannotTellYet, Evidence, Finding, Rule
+from provision.contracts.query import Unknown
+from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
 from provision.hosts.resources.pci import PciFunction
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.proxmox import formats, names
@@ -21,14 +21,14 @@ def iommu_off(evidence: Evidence) -> list[Finding]:
         cards = used(evidence.inventory, hypervisor.name)
         host = host_facts(evidence, hypervisor)
         state, active = host.iommu, host.kernel_arguments
-        if not cards or (not isinstance(state, CannotTell) and state.active):
+        if not cards or (not isinstance(state, Unknown) and state.active):
             continue
-        if isinstance(state, CannotTell):
-            found.append(CannotTellYet(f"IOMMU of {hypervisor.name}: {state.reason}", hypervisor.name))
+        if isinstance(state, Unknown):
+            found.append(UnknownYet(f"IOMMU of {hypervisor.name}: {state.reason}", hypervisor.name))
             continue
         if not any(each in active for each in _ON):
             reason = f"the IOMMU of {hypervisor.name} is off; its kernel arguments come with this run"
-            found.append(CannotTellYet(reason, hypervisor.name))
+            found.append(UnknownYet(reason, hypervisor.name))
             continue
         found.append(
             Diagnostic(
@@ -49,9 +49,9 @@ def group_shared(evidence: Evidence) -> list[Finding]:
     found: list[Finding] = []
     for hypervisor, nodes in managed_vms(evidence.inventory):
         functions = host_facts(evidence, hypervisor).functions
-        if isinstance(functions, CannotTell):
+        if isinstance(functions, Unknown):
             if used(evidence.inventory, hypervisor.name):
-                found.append(CannotTellYet(f"IOMMU groups of {hypervisor.name}: {functions.reason}"))
+                found.append(UnknownYet(f"IOMMU groups of {hypervisor.name}: {functions.reason}"))
             continue
         for node in nodes:
             aliases = [each for each in node.gpus if each in hypervisor.cards]
@@ -91,7 +91,7 @@ def address_moved(evidence: Evidence) -> list[Finding]:
     found: list[Finding] = []
     for hypervisor, _ in managed_vms(evidence.inventory):
         functions = host_facts(evidence, hypervisor).functions
-        if isinstance(functions, CannotTell):
+        if isinstance(functions, Unknown):
             continue
         for alias in used(evidence.inventory, hypervisor.name):
             card = hypervisor.cards[alias]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from provision.contracts.query import CannotTell
-from provision.contracts.rule import CannotTellYet, Evidence, Finding, Rule
+from provision.contracts.query import Unknown
+from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
 from provision.proxmox.preflight.access import downloads
 from provision.proxmox.preflight.site import api_facts, host_facts, managed_vms, own_vm
 from provision.values.diagnostics import Diagnostic
@@ -18,9 +18,9 @@ def memory(evidence: Evidence) -> list[Finding]:
         if not wanted:
             continue
         total, entries = host_facts(evidence, hypervisor).memory, api_facts(evidence, hypervisor).vms
-        if isinstance(total, CannotTell) or isinstance(entries, CannotTell):
-            reason = total.reason if isinstance(total, CannotTell) else "no VM list"
-            found.append(CannotTellYet(f"memory of {hypervisor.name}: {reason}", hypervisor.name))
+        if isinstance(total, Unknown) or isinstance(entries, Unknown):
+            reason = total.reason if isinstance(total, Unknown) else "no VM list"
+            found.append(UnknownYet(f"memory of {hypervisor.name}: {reason}", hypervisor.name))
             continue
         own = {node.vmid for node in nodes}
         others = [
@@ -53,7 +53,7 @@ def cores(evidence: Evidence) -> list[Finding]:
     found: list[Finding] = []
     for hypervisor, nodes in managed_vms(evidence.inventory):
         have = host_facts(evidence, hypervisor).processors
-        if isinstance(have, CannotTell):
+        if isinstance(have, Unknown):
             continue
         for node in nodes:
             want = (node.cores or 1) * (node.sockets or 1)
@@ -76,7 +76,7 @@ def storages(evidence: Evidence) -> list[Finding]:
     found: list[Finding] = []
     for hypervisor, nodes in managed_vms(evidence.inventory):
         known = host_facts(evidence, hypervisor).storages
-        if isinstance(known, CannotTell) or not known:
+        if isinstance(known, Unknown) or not known:
             continue
         born = [
             node for node in nodes if node.image is not None and own_vm(evidence, hypervisor, node) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from provision.contracts.change import Op
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule
 from provision.hosts import names
 from provision.proxmox.api_facts import ApiFacts
@@ -96,7 +96,7 @@ def management_path(evidence: Evidence) -> list[Finding]:
         hypervisor = power.system.removesuffix("/api")
         rights = api_facts(evidence, evidence.inventory.hypervisors[hypervisor]).rights
         host = evidence.snapshots.get(names.ssh(hypervisor))
-        ways = {"SSH": host is not None, "web API": not isinstance(rights, CannotTell)}
+        ways = {"SSH": host is not None, "web API": not isinstance(rights, Unknown)}
         closed = [way for way, is_open in ways.items() if not is_open]
         if closed:
             found.append(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from provision.connections.contracts import KeyPair
 from provision.contracts.change import Change, Key, Op
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix, Impossible, Remedy
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.file import FileState
@@ -97,7 +97,7 @@ class CloudInitDone:
             return (Change(Op.CREATE, "cloud-init", None, "done"),)
         answer = seen[Shell(STATUS)]
         if not isinstance(answer, ShellResult):
-            reason = answer.reason if isinstance(answer, CannotTell) else "no status"
+            reason = answer.reason if isinstance(answer, Unknown) else "no status"
             return (Change(Op.ATTENTION, "cloud-init", f"cannot tell: {reason}", "done"),)
         if _UNDER_WAY not in answer.stdout.decode(errors="replace"):
             return ()
@@ -106,7 +106,7 @@ class CloudInitDone:
     def fix(self, seen: Snapshot) -> Fix | Impossible:
         """Wait for it; exit status 2 says that it recovered from an error."""
         answer = seen.answers.get(Shell(STATUS))
-        if isinstance(answer, CannotTell):
+        if isinstance(answer, Unknown):
             return cannot_tell(self.key, answer.reason, self.source)
         script = (
             "set +e\ncloud-init status --wait\nrc=$?\nset -e\n"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from provision.contracts.change import Change, Key, Op
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import ApiCall, Request
 from provision.contracts.snapshot import Snapshot
 from provision.proxmox.queries import StorageContent, Volume
@@ -20,9 +20,9 @@ DOWNLOAD_SECONDS = 7200.0
 DELETE_SECONDS = 600.0
 
 
-def _there(seen: Snapshot, storage: str, volume: str) -> bool | CannotTell:
+def _there(seen: Snapshot, storage: str, volume: str) -> bool | Unknown:
     answer = seen[StorageContent(storage)]
-    if isinstance(answer, CannotTell):
+    if isinstance(answer, Unknown):
         return answer
     return any(isinstance(each, Volume) and each.volid == volume for each in answer)
 
@@ -68,7 +68,7 @@ class ImageFile:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return the download or the removal."""
         there = _there(seen, self.storage, self.volume)
-        if isinstance(there, CannotTell):
+        if isinstance(there, Unknown):
             wanted = "absent" if self.absent else self.volume
             return (Change(Op.ATTENTION, "image", f"cannot tell: {there.reason}", wanted),)
         if there is not self.absent:

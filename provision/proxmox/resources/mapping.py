@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from provision.contracts.change import Change, Key, Op
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import ApiCall, Impossible, Request
 from provision.contracts.snapshot import Snapshot
 from provision.proxmox import formats
@@ -23,9 +23,9 @@ def description(inventory: str) -> str:
     return f"made by provision: inventory={inventory}" if inventory else "made by provision"
 
 
-def _seen(seen: Snapshot, name: str) -> PciMap | CannotTell | None:
+def _seen(seen: Snapshot, name: str) -> PciMap | Unknown | None:
     answer = seen[Mappings()]
-    if isinstance(answer, CannotTell):
+    if isinstance(answer, Unknown):
         return answer
     return next((each for each in answer if isinstance(each, PciMap) and each.name == name), None)
 
@@ -73,7 +73,7 @@ class PciMapping:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Compare the parts of our node's entry."""
         there = _seen(seen, self.name)
-        if isinstance(there, CannotTell):
+        if isinstance(there, Unknown):
             return (Change(Op.ATTENTION, "mapping", f"cannot tell: {there.reason}", self.name),)
         own = self._own(there)
         if self.absent:
@@ -91,9 +91,9 @@ class PciMapping:
     def fix(self, seen: Snapshot) -> ApiCall | Impossible:
         """Create, change or remove it."""
         there = _seen(seen, self.name)
-        if isinstance(there, CannotTell):
+        if isinstance(there, Unknown):
             summary = f"mappings cannot be read: {there.reason}"
-            return Impossible(Diagnostic("CANNOT_TELL", summary, self.node, source=self.source))
+            return Impossible(Diagnostic("UNKNOWN", summary, self.node, source=self.source))
         path = f"/cluster/mapping/pci/{self.name}"
         others = [
             each for each in (there.entries if there else ()) if _meaning(each).get("node") != self.node

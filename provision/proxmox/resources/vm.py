@@ -12,7 +12,7 @@ from urllib.parse import quote
 from provision.contracts import common_effects
 from provision.contracts.change import Change, Key, Op, Settles
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import ApiCall, Impossible, Request
 from provision.contracts.snapshot import Snapshot
 from provision.proxmox import formats, vm_effects
@@ -103,7 +103,7 @@ class Vm:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return what differs, field by field."""
         state = vm_seen(seen, self.vmid)
-        if isinstance(state, CannotTell):
+        if isinstance(state, Unknown):
             return (Change(Op.ATTENTION, "vm", old=state.reason, new=str(self.vmid)),)
         if state is None:
             return self._creation()
@@ -127,13 +127,13 @@ class Vm:
         if foreign is not None:
             return Impossible(foreign)
         if not isinstance(state, VmState):
-            reason = state.reason if isinstance(state, CannotTell) else ""
-            return Impossible(Diagnostic("CANNOT_TELL", reason, self.name, source=self.source))
+            reason = state.reason if isinstance(state, Unknown) else ""
+            return Impossible(Diagnostic("UNKNOWN", reason, self.name, source=self.source))
         return self._replacement(state) if rebuilds(state) else self._update(state)
 
-    def foreign(self, state: VmState | Elsewhere | CannotTell | None) -> Diagnostic | None:
+    def foreign(self, state: VmState | Elsewhere | Unknown | None) -> Diagnostic | None:
         """Return the problem when the number belongs to something that is not this node's VM."""
-        if state is None or isinstance(state, CannotTell):
+        if state is None or isinstance(state, Unknown):
             return None
         marker = self.marker
         if isinstance(state, VmState) and state.marker_of(marker.inventory, marker.node) is not None:

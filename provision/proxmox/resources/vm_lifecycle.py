@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from provision.contracts import common_effects
 from provision.contracts.change import Change, Key, Op
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import ApiCall, Impossible, Request
 from provision.contracts.snapshot import Snapshot
 from provision.proxmox import vm_effects
@@ -23,7 +23,7 @@ DELETE_SECONDS = 600.0
 
 
 def _attention(path: str, state: object, wanted: str) -> tuple[Change, ...]:
-    reason = state.reason if isinstance(state, CannotTell) else "the VMID belongs to something else"
+    reason = state.reason if isinstance(state, Unknown) else "the VMID belongs to something else"
     return (Change(Op.ATTENTION, path, old=reason, new=wanted),)
 
 
@@ -82,7 +82,7 @@ class VmPower:
         state = vm_seen(seen, self.vmid)
         if state is not None and (not isinstance(state, VmState) or state.marker is None):
             summary = f"VM {self.vmid} cannot be seen or is not ours"
-            return Impossible(Diagnostic("CANNOT_TELL", summary, self.name, source=self.source))
+            return Impossible(Diagnostic("UNKNOWN", summary, self.name, source=self.source))
         settled = self._settled(state) if owes_start(state) and not rebuilds(state) else ()
         if settled and state is not None and state.running is (self.wanted == "running"):
             return ApiCall(settled)
@@ -222,7 +222,7 @@ class VmAbsent:
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         """Return the removal, if it is there and ours."""
         state = vm_seen(seen, self.vmid)
-        if isinstance(state, CannotTell):
+        if isinstance(state, Unknown):
             return _attention("vm", state, "absent")
         if not isinstance(state, VmState) or state.marker_of(self.marker.inventory, self.marker.node) is None:
             return ()
@@ -265,11 +265,11 @@ def remove(node: str, state: VmState, name: str, source: Source | None) -> tuple
     return (*stop, Request("DELETE", path, {"purge": 1}, task=DELETE_SECONDS))
 
 
-def rebuilds(state: VmState | Elsewhere | CannotTell | None) -> bool:
+def rebuilds(state: VmState | Elsewhere | Unknown | None) -> bool:
     """Whether `provision rebuild` asked for a VM to be made anew."""
     return isinstance(state, VmState) and state.marker is not None and bool(state.marker.replace)
 
 
-def owes_start(state: VmState | Elsewhere | CannotTell | None) -> bool:
+def owes_start(state: VmState | Elsewhere | Unknown | None) -> bool:
     """Whether a power cycle of a VM was cut off before its start was done."""
     return isinstance(state, VmState) and state.marker is not None and state.marker.owes == START

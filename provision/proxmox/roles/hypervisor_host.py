@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context
 from provision.hosts import names
@@ -141,7 +141,7 @@ def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: 
         Permanent: `CARD_UNREADABLE`: the host has no such card, or could not tell its modules.
     """
     candidates, functions = facts.modules(card.address), facts.functions
-    if isinstance(candidates, CannotTell):
+    if isinstance(candidates, Unknown):
         raise Permanent(
             Diagnostic(
                 "CARD_UNREADABLE",
@@ -155,7 +155,7 @@ def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: 
             )
         )
     found = {name for cls, name in candidates if cls.startswith(_CARD_CLASSES)}
-    known = () if isinstance(functions, CannotTell) else functions
+    known = () if isinstance(functions, Unknown) else functions
     for vendor in {each.vendor for each in known if each.slot == card.address and each.is_display}:
         found.update(COMPANIONS.get(vendor, ()))
     for name in tuple(found):
@@ -177,7 +177,7 @@ def _arguments(host: Hypervisor, modules: tuple[str, ...], facts: HypervisorFact
 def _needs_intel_iommu(facts: HypervisorFacts) -> bool:
     """Whether the kernel must be told to use VT-d: it does not by itself, or was told already."""
     iommu = facts.iommu
-    if isinstance(iommu, CannotTell) or (iommu.table or "DMAR") != "DMAR":
+    if isinstance(iommu, Unknown) or (iommu.table or "DMAR") != "DMAR":
         return False
     if not iommu.table and iommu.cpu != "GenuineIntel":
         return False

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, told
 from provision.hosts import names as host_names
@@ -60,7 +60,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
     state = answer if isinstance(answer, VmState) else None
     anew = state is None or rebuilds(state)
     vm = _vm(context, node, hypervisor, state)
-    if isinstance(answer, CannotTell) or vm.foreign(answer) is not None:
+    if isinstance(answer, Unknown) or vm.foreign(answer) is not None:
         return (vm,)  # it says what is wrong; nothing else may be done before that is mended
     found: list[Resource] = []
     if anew and vm.cloud_init is not None:
@@ -128,7 +128,7 @@ def _listed(hypervisor: Hypervisor, facts: ApiFacts) -> tuple[VmEntry, ...]:
     what = f"the VMs of {hypervisor.name} cannot be listed"
     listed = facts.vms
     if listed == () and not told(facts.rights, what, hypervisor.name).may("/vms", "VM.Audit"):
-        listed = CannotTell("the token lacks VM.Audit on /vms, and a list without rights is empty")
+        listed = Unknown("the token lacks VM.Audit on /vms, and a list without rights is empty")
     return told(listed, what, hypervisor.name)
 
 

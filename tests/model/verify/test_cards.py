@@ -11,7 +11,7 @@ import pytest
 
 from provision.api.domains import check_folders
 from provision.api.domains import load_inventory as load
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.inventory import Inventory
@@ -84,7 +84,7 @@ class Machines:
             return ShellResult(done.returncode, done.stdout, done.stderr)
         if isinstance(query, VmConfig):
             return VmState(201, "vm", "running", dict(self.config))
-        return CannotTell("silence")
+        return Unknown("silence")
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_an_api_that_is_away_is_asked_by_no_check(inventory: Inventory, tmp_path
     sysfs(tmp_path, ONE, TWO)
     machines = Machines(tmp_path, {}, gone=("pve/api", "vm/ssh"))
     checks = run_checks(inventory, machines, check_folders()).checks
-    unsure = [each for each in checks if each.outcome is CheckOutcome.CANNOT_TELL]
+    unsure = [each for each in checks if each.outcome is CheckOutcome.UNKNOWN]
     assert {each.subject for each in unsure} >= {"vm"}
     assert len([each for each in unsure if each.message == "pve/api does not answer"]) >= 8
     assert not {"pve/api", "vm/ssh"} & set(machines.asked)

@@ -11,7 +11,7 @@ import pytest
 
 from provision.api.domains import check_folders
 from provision.api.domains import load_inventory as load
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.inventory import Inventory
@@ -77,10 +77,10 @@ class Told:
         if isinstance(query, VmConfig):
             return VmState(query.vmid, "vm", "running", {})
         if not isinstance(query, Shell):
-            return CannotTell("silence")
+            return Unknown("silence")
         self.asked.append(query.command)
         text = next((out for part, out in self.known.items() if part in query.command), None)
-        return CannotTell("silence") if text is None else ShellResult(self.rc, text.encode(), b"")
+        return Unknown("silence") if text is None else ShellResult(self.rc, text.encode(), b"")
 
 
 def inventory_of(folder: Path, text: str) -> Inventory:
@@ -259,7 +259,7 @@ def test_a_skipped_check_is_not_asked_and_is_no_fault(tmp_path: Path) -> None:
     told = Told(known)
     report = run_checks(inventory, told, check_folders())
     (result,) = [each for each in report.checks if each.name == UNITS]
-    assert (result.outcome, result.excused) == (CheckOutcome.CANNOT_TELL, True)
+    assert (result.outcome, result.excused) == (CheckOutcome.UNKNOWN, True)
     assert "verify.skip" in result.message
     assert not [each for each in told.asked if "list-units" in each]
     assert report.exit_code(strict=False) is ExitCode.DONE
@@ -273,7 +273,7 @@ def test_a_command_that_takes_too_long_cannot_tell(tmp_path: Path) -> None:
     inventory = inventory_of(tmp_path, NODE + "verify: { timeout: 7 }\n")
     told = Told({"systemctl list-units": ""}, rc=124)
     result = found(inventory, told, UNITS)
-    assert result.outcome is CheckOutcome.CANNOT_TELL
+    assert result.outcome is CheckOutcome.UNKNOWN
     assert "longer than 7 s" in result.message
     assert all(each.startswith("timeout -k 2 7 sh -c ") for each in told.asked)
     assert found(inventory, Told({"systemctl list-units": ""}), UNITS).outcome is CheckOutcome.PASSED

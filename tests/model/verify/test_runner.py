@@ -6,7 +6,7 @@ import pytest
 
 from provision.api.domains import check_folders
 from provision.api.domains import load_inventory as load
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.inventory import Inventory
@@ -56,7 +56,7 @@ class Host:
                 self.known |= self.later
             self.asked.append(each.command)
             text = next((out for part, out in self.known.items() if part in each.command), None)
-            answers[each] = CannotTell("silence") if text is None else ShellResult(0, text.encode(), b"")
+            answers[each] = Unknown("silence") if text is None else ShellResult(0, text.encode(), b"")
         return Snapshot(system, "boot", dict(answers))
 
 
@@ -91,7 +91,7 @@ def test_what_is_seen_decides_and_silence_is_not_success(inventory: Inventory) -
         is CheckOutcome.PASSED
     )
     assert checks["The node holds its declared address"].outcome is CheckOutcome.PASSED
-    assert checks["No swap is in use"].outcome is CheckOutcome.CANNOT_TELL
+    assert checks["No swap is in use"].outcome is CheckOutcome.UNKNOWN
     assert "silence" in checks["No swap is in use"].message
     assert report.exit_code(strict=False) is ExitCode.VERIFY_FAILED
 
@@ -117,14 +117,14 @@ def test_what_is_not_declared_is_no_check(inventory: Inventory) -> None:
 def test_a_node_that_is_off_by_hand_is_excused(inventory: Inventory) -> None:
     host = Host({}, away="a is off by hand")
     report = run_checks(inventory, host, check_folders(), excused=frozenset({"a"}))
-    assert {each.outcome for each in report.checks} == {CheckOutcome.CANNOT_TELL}
+    assert {each.outcome for each in report.checks} == {CheckOutcome.UNKNOWN}
     assert all("off by hand" in each.message for each in report.checks)
     assert report.exit_code(strict=True) is ExitCode.DONE
-    assert run_checks(inventory, host, check_folders()).exit_code(strict=True) is ExitCode.CANNOT_TELL
+    assert run_checks(inventory, host, check_folders()).exit_code(strict=True) is ExitCode.UNKNOWN
 
 
 def test_no_check_at_all_proves_nothing() -> None:
-    assert VerifyReport(()).exit_code(strict=True) is ExitCode.CANNOT_TELL
+    assert VerifyReport(()).exit_code(strict=True) is ExitCode.UNKNOWN
     assert VerifyReport(()).exit_code(strict=False) is ExitCode.DONE
 
 

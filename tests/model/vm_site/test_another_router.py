@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Lease, Reservation
 from provision.dhcp.routers import ROUTERS
@@ -41,12 +41,12 @@ class Ethers:
     def questions(self) -> tuple[Any, ...]:
         return (OTHERS, FileText(LEASES))
 
-    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | CannotTell:
+    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
         return tuple(
             Reservation(mac, address, name, OTHERS.path) for mac, address, name in rows(seen[OTHERS])
         )
 
-    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | CannotTell:
+    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | Unknown:
         return tuple(Lease(mac, address) for _, mac, address, *_ in rows(seen[FileText(LEASES)]))
 
     def place(self, name: str) -> str:

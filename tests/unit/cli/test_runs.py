@@ -352,7 +352,7 @@ def test_missing_consent_leads_to_the_command_that_gives_it(
 
 PASSED = CheckResult("it is so", "vm-1", CheckOutcome.PASSED)
 FAILED = CheckResult("it is so", "vm-1", CheckOutcome.FAILED, "it is not")
-UNSURE = CheckResult("it is so", "vm-1", CheckOutcome.CANNOT_TELL, "no answer")
+UNSURE = CheckResult("it is so", "vm-1", CheckOutcome.UNKNOWN, "no answer")
 
 
 @pytest.mark.parametrize(

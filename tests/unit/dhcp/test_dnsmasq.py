@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from provision.contracts.change import Op
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import ByHand, Fix, Impossible
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.backends.dnsmasq import LEASES, Dnsmasq, parse_leases, parse_reservations
@@ -93,7 +93,7 @@ def test_an_expired_lease_does_not_count() -> None:
 def test_a_router_that_cannot_be_read_is_not_free() -> None:
     at = seen()
     listing, _ = ROUTER.questions()
-    unread = Snapshot("router", answers={**at.answers, listing: CannotTell("denied")})
+    unread = Snapshot("router", answers={**at.answers, listing: Unknown("denied")})
     assert [each.op for each in RouterReservation(ROUTER, WANTED).changes(unread)] == [Op.ATTENTION]
 
 

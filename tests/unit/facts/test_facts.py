@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import provision
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.facts import MACHINE_ID, MEMORY, PROCESSORS, HostFacts
 from provision.hosts.queries.kernel import CMDLINE, BootLoader
@@ -20,7 +20,7 @@ from provision.proxmox.api_facts import ApiFacts
 from provision.proxmox.host_facts import STORAGES, VM_DEVICES, HypervisorFacts, VmDevice
 from provision.proxmox.queries import Elsewhere, VmConfig, VmState
 
-REASON = CannotTell("the host does not say")
+REASON = Unknown("the host does not say")
 PRODUCT = Path(provision.__file__).parent
 
 
@@ -31,7 +31,7 @@ def host(answers: dict[Any, object]) -> HypervisorFacts:
 def test_memory_is_counted_in_mebibytes() -> None:
     text = b"MemTotal:       16303428 kB\nMemFree:         1000000 kB\n"
     assert host({MEMORY: text}).memory == 15921
-    assert host({MEMORY: b"MemTotal: lots\n"}).memory == CannotTell("no MemTotal")
+    assert host({MEMORY: b"MemTotal: lots\n"}).memory == Unknown("no MemTotal")
 
 
 @pytest.mark.parametrize(("text", "count"), [(b"0-3\n", 4), (b"0\n", 1), (b"0-3,8,10-11\n", 7)])
@@ -41,7 +41,7 @@ def test_processors_are_counted(text: bytes, count: int) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"\n", b"many\n", b"0-x\n", b"0-3,\n"])
 def test_what_is_no_list_of_processors_is_not_counted(text: bytes) -> None:
-    assert host({PROCESSORS: text}).processors == CannotTell("no list of processors")
+    assert host({PROCESSORS: text}).processors == Unknown("no list of processors")
 
 
 def test_storage_cfg_is_read_by_section() -> None:
@@ -52,7 +52,7 @@ def test_storage_cfg_is_read_by_section() -> None:
         "local": {"type": "dir", "path": "/var/lib/vz", "content": "iso,import"},
         "z": {"type": "zfspool", "pool": "rpool/data", "sparse": "1"},
     }
-    assert host({STORAGES: None}).storages == CannotTell("there is no such file")
+    assert host({STORAGES: None}).storages == Unknown("there is no such file")
 
 
 def test_devices_of_all_vms_are_read_from_their_files() -> None:
@@ -107,14 +107,14 @@ def test_what_a_host_says_of_itself() -> None:
 @pytest.mark.parametrize(
     ("seen", "reason"),
     [
-        (CannotTell("pve/ssh has not answered"), "pve/ssh has not answered"),
+        (Unknown("pve/ssh has not answered"), "pve/ssh has not answered"),
         (Snapshot("pve/ssh"), "pve/ssh was not asked"),
         (Snapshot("pve/ssh", answers={MEMORY: REASON, STORAGES: REASON}), REASON.reason),
     ],
 )
-def test_a_fact_that_is_not_known_says_why(seen: Snapshot | CannotTell, reason: str) -> None:
+def test_a_fact_that_is_not_known_says_why(seen: Snapshot | Unknown, reason: str) -> None:
     facts = HypervisorFacts(seen)
-    assert (facts.memory, facts.storages) == (CannotTell(reason), CannotTell(reason))
+    assert (facts.memory, facts.storages) == (Unknown(reason), Unknown(reason))
 
 
 def test_where_nobody_asks_why_an_unknown_fact_is_empty() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provision.contracts.query import CannotTell, Frame
+from provision.contracts.query import Frame, Unknown
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.kernel import BootLoader, ModuleState
 from provision.hosts.queries.system import Bridges, ClockState, ClockStatus, HostKeys
@@ -68,7 +68,7 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
             FileState("/etc/l"): FileStatus("link", "0777", "root", "root", "0", "0", 1),
             FileState("/srv/shared"): FileStatus("directory", "1777", "1234", "root", "1234", "0", 40),
             FileState("/etc/gone"): ABSENT,
-            FileState("/root/secret"): CannotTell("its folder may not be searched"),
+            FileState("/root/secret"): Unknown("its folder may not be searched"),
         },
     ),
     (
@@ -233,7 +233,7 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
                 {("030000", "nvidiafb"), ("030000", "nouveau"), ("040300", "snd_hda_intel")}
             ),
             ModuleCandidates("0000:03:00"): frozenset(),
-            ModuleCandidates("0000:04:00"): CannotTell("there is no PCI function 0000:04:00"),
+            ModuleCandidates("0000:04:00"): Unknown("there is no PCI function 0000:04:00"),
         },
     ),
     (
@@ -269,7 +269,7 @@ def test_cut_at_any_byte_it_is_the_whole_answer_or_cannot_tell(
         for query, answer in found.items():
             if isinstance(answer, FileStatus) and answer.content is None:
                 continue  # content comes last, and its hash has told already that it differs
-            assert isinstance(answer, CannotTell) or answer == expected[query], (length, query)
+            assert isinstance(answer, Unknown) or answer == expected[query], (length, query)
 
 
 _LONG = [each for each in SAMPLES if each[0].split()[0] not in ("root", "clock", "IOMMU")]
@@ -281,7 +281,7 @@ def test_an_answer_with_a_hole_tells_nothing(
     name: str, output: bytes, expected: Mapping[Any, object]
 ) -> None:
     del name
-    assert all(isinstance(each, CannotTell) for each in _parse(output, expected, dropped=1).values())
+    assert all(isinstance(each, Unknown) for each in _parse(output, expected, dropped=1).values())
 
 
 @given(output=st.binary(max_size=300), stderr=st.binary(max_size=60), rc=st.sampled_from([0, 1, 127, None]))
@@ -302,7 +302,7 @@ def test_mangled_answers_never_raise(data: st.DataObject) -> None:
 def test_the_reason_is_what_the_host_said() -> None:
     stderr = b"\nSystem has not been booted with systemd as init system.\nFailed to connect.\n"
     answer = _parse(b"", {UnitState("a.service"): None}, stderr=stderr, rc=1)[UnitState("a.service")]
-    assert answer == CannotTell("System has not been booted with systemd as init system.")
+    assert answer == Unknown("System has not been booted with systemd as init system.")
 
 
 @pytest.mark.parametrize("kind", sorted(HOST_KINDS))

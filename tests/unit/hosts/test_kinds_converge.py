@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from provision.contracts.change import Key, Op
 from provision.contracts.driver import Action
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix, Impossible
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
@@ -149,14 +149,14 @@ def test_unreadable_state_is_attention_and_touches_nothing(
 ) -> None:
     del name, make
     for each in resources:
-        blind = Snapshot(S, answers={query: CannotTell("smoke") for query in each.queries()})
+        blind = Snapshot(S, answers={query: Unknown("smoke") for query in each.queries()})
         changes = each.changes(blind)
         assert changes
         assert {change.op for change in changes} == {Op.ATTENTION}
         assert any("smoke" in str(change.old) for change in changes)
         remedy = each.fix(blind)
         assert isinstance(remedy, Impossible)
-        assert remedy.diagnostic.code == "CANNOT_TELL"
+        assert remedy.diagnostic.code == "UNKNOWN"
 
 
 @pytest.mark.parametrize(("name", "make", "resources"), CASES, ids=[each[0] for each in CASES])

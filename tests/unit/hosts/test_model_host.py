@@ -10,7 +10,7 @@ import pytest
 
 from provision.contracts.driver import Action, Verdict
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix
 from provision.hosts import host_effects
 from provision.hosts.operations import basic as ops
@@ -94,7 +94,7 @@ def test_an_unknown_question_is_cannot_tell() -> None:
         kind = "odd"
 
     query = Odd()
-    assert isinstance(ModelHost(S).answer(frozenset({query}), Cancel())[query], CannotTell)
+    assert isinstance(ModelHost(S).answer(frozenset({query}), Cancel())[query], Unknown)
 
 
 def test_a_failed_operation_ends_the_script_and_leaves_its_markers() -> None:

@@ -8,7 +8,7 @@ from provision.connections.contracts import ApiError
 from provision.contracts.change import Key
 from provision.contracts.driver import Action, Result, Verdict
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import ApiCall, Request
 from provision.proxmox import marker as markers
 from provision.proxmox import vm_effects
@@ -79,7 +79,7 @@ def test_a_token_without_rights_cannot_tell_absence() -> None:
     pve = model(101)
     pve.rights = {}
     answer = pve.driver().answer(frozenset({VmConfig(101)}), Cancel())[VmConfig(101)]
-    assert isinstance(answer, CannotTell)
+    assert isinstance(answer, Unknown)
     assert "VM.Audit" in answer.reason
 
 
@@ -101,7 +101,7 @@ def test_a_list_that_does_not_know_yet_is_not_believed() -> None:
 
 def test_a_storage_that_is_missing_is_told_and_the_rest_is_answered() -> None:
     seen = model(101).driver().answer(frozenset({StorageContent("nope"), VmConfig(101)}), Cancel())
-    assert isinstance(seen[StorageContent("nope")], CannotTell)
+    assert isinstance(seen[StorageContent("nope")], Unknown)
     assert isinstance(seen[VmConfig(101)], VmState)
 
 

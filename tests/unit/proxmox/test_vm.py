@@ -7,7 +7,7 @@ import pytest
 from provision.contracts import common_effects
 from provision.contracts.change import Op, Settles
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import ApiCall, Impossible
 from provision.contracts.snapshot import Snapshot
 from provision.proxmox import vm_effects
@@ -246,7 +246,7 @@ def test_what_is_not_ours_is_never_touched(answer: object, helps: str) -> None:
 
 
 def test_an_unanswered_question_is_not_absence() -> None:
-    at = Snapshot("pve/api", answers={VmConfig(102): CannotTell("no rights")})
+    at = Snapshot("pve/api", answers={VmConfig(102): Unknown("no rights")})
     assert [each.op for each in VM.changes(at)] == [Op.ATTENTION]
     assert isinstance(VM.fix(at), Impossible)
 

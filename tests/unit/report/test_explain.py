@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from provision.contracts.change import Change, Key
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Snapshot
 from provision.engine.explain import explained
@@ -59,7 +59,7 @@ SEEN = Snapshot(
     "vm-1/ssh",
     answers={
         ("state of", CHRONY.key.name): "pool a",
-        Salted("salt", "abc123"): CannotTell("no answer"),
+        Salted("salt", "abc123"): Unknown("no answer"),
         ("state of", MOTD.name): "fine\x1b[0m",
     },
 )

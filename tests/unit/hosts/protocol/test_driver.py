@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from provision.contracts import common_effects
 from provision.contracts.driver import Action, Result, Verdict
 from provision.contracts.effect import Effect
-from provision.contracts.query import CannotTell, Frame
+from provision.contracts.query import Frame, Unknown
 from provision.contracts.remedy import ApiCall, Blob, Fix
 from provision.contracts.snapshot import Pending
 from provision.hosts import driver as module
@@ -99,7 +99,7 @@ def test_what_the_answer_does_not_mention_cannot_be_told() -> None:
     driver, _ = host(Answer({1: Said(b"a\n")}))
     snapshot = driver.answer(frozenset({Word("a"), Word("b")}), Cancel())
     assert snapshot[Word("a")] == "a"
-    assert isinstance(snapshot[Word("b")], CannotTell)
+    assert isinstance(snapshot[Word("b")], Unknown)
 
 
 def test_a_cut_in_the_middle_of_the_answer_may_be_tried_again() -> None:
@@ -115,7 +115,7 @@ def test_a_question_that_hangs_is_ended_and_costs_only_its_own_answers(
     driver, shell = host(Answer({1: Said(b"x\n"), 2: Said(rc=None)}, silence=5.0))
     snapshot = driver.answer(frozenset({Other("x"), Word("a")}), Cancel())
     assert snapshot[Other("x")] == "x"
-    assert snapshot[Word("a")] == CannotTell("no answer within 0.02 s")
+    assert snapshot[Word("a")] == Unknown("no answer within 0.02 s")
     assert shell.killed == [4242]
 
 

@@ -12,7 +12,7 @@ from provision.api.domains import load_inventory as load
 from provision.api.systems import systems
 from provision.connections.contracts import HttpsEndpoint, SshEndpoint
 from provision.contracts.driver import Keeper
-from provision.contracts.query import CannotTell
+from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere
 from provision.hosts.driver import HostDriver
@@ -105,7 +105,7 @@ def test_a_guest_that_has_long_been_up_is_not_waited_for_as_if_it_booted(invento
     [
         (None, True),
         (vm("stopped"), True),
-        (CannotTell("no rights"), False),
+        (Unknown("no rights"), False),
         (Elsewhere("pve2", "qemu", "x"), False),
         (vm(description="mine"), False),
         (vm(description="provision: inventory=other node=vm-1"), False),

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from provision.contracts.change import Key
+from provision.contracts.resource import Mergeable, Resource
 from provision.engine.graph import ordered
 from provision.engine.model import Step, StepId
 from provision.engine.world import Entry, Options, Playbook, World
 from provision.inventory import Subject
-from provision.resources.contracts import Key, Mergeable, Resource
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 

@@ -12,14 +12,14 @@ HEAD = """# Verification
 
 `provision verify INVENTORY` proves the site on fresh answers, and `apply` ends with it. Each check claims one
 thing about one subject. What the inventory does not declare is not checked. A check that finds no evidence
-either way *cannot tell*: that is no success (`--strict`: [exit 7](exit-codes.md)), unless the subject is off
+either way is *unknown*: that is no success (`--strict`: [exit 7](exit-codes.md)), unless the subject is off
 because its owner wants it so (`power: unmanaged`). Of what is not managed (`manage: false`)
 nothing is claimed, and it is not asked. A unit that failed without being of the inventory fails no check: it
 is told with the one that passes.
 
 `verify.skip` names checks that are left out, by the last column of the tables below; they stay in the
-results, as *cannot tell* without fault. `verify.timeout` ends each command of a check after as many seconds:
-it *cannot tell* then.
+results, as *unknown* without fault. `verify.timeout` ends each command of a check after as many seconds:
+the check is *unknown* then.
 
 Checks are testinfra's; each of their commands is a question that goes with all others in one execution.
 Nothing is installed on hosts, and nothing is changed.

@@ -10,6 +10,7 @@ from provision.api.site import Site
 from provision.api.vm_marker import file_of, foreign, vm_node, vm_now, write_config
 from provision.connections.contracts import SshEndpoint
 from provision.contracts.change import Change
+from provision.contracts.resource import changes_of
 from provision.contracts.role import Context
 from provision.engine.observe import Questions, observe
 from provision.engine.run_identity import new_run_id, who
@@ -188,4 +189,4 @@ def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState)
     snapshots[api] = replace(seen, answers={**seen.answers, VmConfig(state.vmid): adopted})
     context = Context(site.inventory, subject, snapshots, site.world.generated())
     vm = next(each for each in virtual_machine.resources(context) if isinstance(each, Vm))
-    return vm.changes(snapshots[api])
+    return changes_of(vm, snapshots[api])

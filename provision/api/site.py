@@ -35,12 +35,12 @@ from provision.engine.journal import Journal, usually
 from provision.engine.model import Plan, RunReport, Step, StepId
 from provision.engine.observe import Questions, observe
 from provision.engine.plan import Planner
+from provision.engine.planned import Planned
 from provision.engine.run import Ask, Run
 from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
-from provision.engine.work import Planned
 from provision.engine.world import Options, Parent, Verification, World
 from provision.inventory import Inventory, Subject, open_at_hand, select
 from provision.inventory.host_keys import key_place
@@ -258,13 +258,13 @@ class Site:
     def explain(self, text: str, cancel: Cancel) -> tuple[Explained, ...]:
         """Plan, and return what is known of the resources whose key is, or contains, a text."""
         planned = self._plan(Options(), cancel)
-        found = explained(planned.works, self.session.snapshots(), text)
+        found = explained(planned.states, self.session.snapshots(), text)
         return tuple(explained_masked(each, self.redactor.text) for each in found)
 
     def resources(self, cancel: Cancel) -> dict[StepId, tuple[Resource, ...]]:
         """Plan, and return all desired states by step: each resource where it is owned or shared."""
-        works = self._plan(Options(), cancel).works
-        return {step: work.resources for step, work in works.items()}
+        states = self._plan(Options(), cancel).states
+        return {step: state.resources for step, state in states.items()}
 
     def save(self, plan: Plan, path: Path) -> None:
         """Write the plan of the last `plan` call, for `apply(saved=path)`.
@@ -369,7 +369,7 @@ class Site:
             ask=lambda question: ask(mask(question)),
             verify=verify,
             remembered=self._memory.recall(verify=verb == "apply"),
-            usual=usually(self.journal_path, self.inventory.name),
+            typical_seconds=usually(self.journal_path, self.inventory.name),
         )
         try:
             report = run_masked(run_plan(run, verb), mask)
@@ -431,7 +431,7 @@ class Site:
         return report
 
     def _is_strict(self, options: Options) -> bool:
-        """Whether a check that cannot tell counts: by option, or by the inventory's `verify.strict`."""
+        """Whether an unknown check counts: by option, or by the inventory's `verify.strict`."""
         return options.strict or self.inventory.verify.strict
 
     def destroy(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from provision.api.domains import effect_classes, role_references
 from provision.connections.contracts import (
@@ -16,6 +15,7 @@ from provision.connections.contracts import (
 )
 from provision.contracts.domain import load_object
 from provision.contracts.driver import Driver
+from provision.contracts.role import Role
 from provision.contracts.system import SystemSpec
 from provision.engine.expand import VERIFY, parse_playbook
 from provision.engine.run_identity import who
@@ -87,8 +87,8 @@ def read_playbook(name: str) -> Playbook:
     return parse_playbook(data, str(path))
 
 
-def roles_of(playbook: Playbook) -> dict[str, Any]:
-    """Return the role modules that a playbook names; those that do not exist yet are left out."""
+def roles_of(playbook: Playbook) -> dict[str, Role]:
+    """Return the roles that a playbook names; those that do not exist yet are left out."""
     names = dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY)
     references = role_references()
     return {name: load_object(references[name]) for name in names if name in references}

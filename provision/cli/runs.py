@@ -228,7 +228,7 @@ def verify(
     context: typer.Context,
     inventory: InventoryName,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 7 when a check cannot tell.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 7 when a check is unknown.")] = False,
     target: Target = None,
     json: Json = False,
     full: Full = False,

@@ -16,11 +16,11 @@ from provision.values.diagnostics import Diagnostic
 
 
 class Verdict(StrEnum):
-    """How one action ended. `unknown` is looked up, never repeated; `not-begun` follows a failure."""
+    """How one action ended. `indeterminate` is looked up, never repeated; `not-begun` follows a failure."""
 
     DONE = "done"
     FAILED = "failed"
-    UNKNOWN = "unknown"
+    INDETERMINATE = "indeterminate"
     NOT_BEGUN = "not-begun"
 
 
@@ -39,11 +39,11 @@ class Result:
     """How an action ended.
 
     Args:
-        verdict: done, failed, unknown, not-begun.
+        verdict: done, failed, indeterminate, not-begun.
         seconds: how long it took.
         diagnostic: what went wrong, None when done.
         output: last lines, secrets masked.
-        handle: UPID or process group by which an unknown outcome is looked up.
+        handle: UPID or process group by which an indeterminate outcome is looked up.
         kept: all output that was kept (first and last 64 KiB of each stream), secrets masked; empty where
             `output` is all there is.
     """

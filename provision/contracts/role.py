@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -63,21 +63,35 @@ def told(answer: T | Unknown, what: str, subject: str, source: Source | None = N
     return answer
 
 
-class Role(Protocol):
-    """The members of a role module, as the engine uses them."""
+Questions = Mapping[str, tuple[Any, ...]]
+"""Queries by system."""
 
-    __name__: str
-    NEEDS: tuple[str, ...]
-    NEW_BOOT: bool
 
-    def declared(self, inventory: Inventory, subject: Subject) -> bool:
-        """Whether the subject declares anything for this role."""
-        ...
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What knows one part of a domain: pure functions from inventory and answers to desired states.
 
-    def questions(self, inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
-        """Return the questions whose answers `resources` looks at, by system."""
-        ...
+    Args:
+        name: as playbooks call it.
+        declared: whether a subject declares anything for this role; without it there is no step.
+        questions: the answers that `resources` and `retired` read.
+        resources: desired states in the order in which they are brought about, absent ones among them.
+        needs: roles whose failure for the same subject (or one that it needs) blocks this one.
+        needs_all: roles whose failure for any subject blocks this one.
+        needs_new_boot: its answers are true only after the pending reboots of its systems.
+        retired: what destroy removes, as absent.
+        orphan_owners: subjects that may hold what left the inventory, and what to ask them for it.
+        orphans: what left the inventory, as absent; `context.subject` is an owner. It is called again once
+            what it named was asked, and raises where a system that answers does not list what it has.
+    """
 
-    def resources(self, context: Context) -> tuple[Resource, ...]:
-        """Return the desired states, `Absent` ones for alternatives not chosen."""
-        ...
+    name: str
+    declared: Callable[[Inventory, Subject], bool]
+    questions: Callable[[Inventory, Subject], Questions]
+    resources: Callable[[Context], Sequence[Resource]]
+    needs: tuple[str, ...] = ()
+    needs_all: tuple[str, ...] = ()
+    needs_new_boot: bool = False
+    retired: Callable[[Context], Sequence[Resource]] | None = None
+    orphan_owners: Callable[[Inventory], Mapping[Subject, Questions]] | None = None
+    orphans: Callable[[Context], Sequence[Resource]] | None = None

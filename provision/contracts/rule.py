@@ -9,7 +9,7 @@ from typing import TypeVar
 from provision.contracts.change import Change
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import Impossible
-from provision.contracts.resource import Resource
+from provision.contracts.resource import Resource, changes_of, remedy_of
 from provision.contracts.snapshot import Snapshot
 from provision.inventory import Inventory
 from provision.values.diagnostics import Diagnostic, Severity
@@ -57,13 +57,13 @@ class Evidence:
         snapshot = self.snapshots.get(resource.key.system)
         if snapshot is None or snapshot.missing(resource.queries()):
             return ()
-        return resource.changes(snapshot)
+        return changes_of(resource, snapshot)
 
     def impossible(self, resource: Resource) -> Diagnostic | None:
         """Return why a resource cannot be brought about, if that is known."""
         if not self.changes(resource):
             return None
-        remedy = resource.fix(self.snapshots[resource.key.system])
+        remedy = remedy_of(resource, self.snapshots[resource.key.system])
         return remedy.diagnostic if isinstance(remedy, Impossible) else None
 
 

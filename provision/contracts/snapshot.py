@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from provision.contracts.effect import Effect
+from provision.contracts.query import Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Snapshot:
         pending: effects still owed on the host.
         clock: the host's clock in epoch seconds, 0.0 if it has none.
         skew: the host's clock minus the controller's, in seconds.
+        unknown: the queries whose answer is Unknown; derived from `answers`.
     """
 
     system: str
@@ -47,6 +49,11 @@ class Snapshot:
     pending: tuple[Pending, ...] = ()
     clock: float = 0.0
     skew: float = 0.0
+    unknown: frozenset[Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        unknown = frozenset(query for query, answer in self.answers.items() if isinstance(answer, Unknown))
+        object.__setattr__(self, "unknown", unknown)
 
     def __contains__(self, query: object) -> bool:
         return query in self.answers

@@ -7,8 +7,8 @@ from provision.contracts.domain import Domain
 DOMAIN = Domain(
     "dhcp",
     roles={
-        "dhcp_reservation": "provision.dhcp.roles.dhcp_reservation",
-        "address": "provision.dhcp.roles.address",
+        "dhcp_reservation": "provision.dhcp.roles.dhcp_reservation:ROLE",
+        "address": "provision.dhcp.roles.address:ROLE",
     },
     checks=("provision.dhcp.checks",),
     rules="provision.dhcp.preflight:RULES",

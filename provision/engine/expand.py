@@ -188,9 +188,9 @@ class _Builder:
                 (needs if parent.needed else after).update(self.chains.get(parent.name, ())[-1:])
         role = self.world.roles[step.id.role]
         near = {step.subject.name, *(parent.name for parent in parents)}
-        for name in role.NEEDS:
+        for name in role.needs:
             needs.update(each for each in self.by_role.get(name, ()) if each.subject in near)
-        for name in getattr(role, "NEEDS_ALL", ()):
+        for name in role.needs_all:
             needs.update(self.by_role.get(name, ()))
         needs.discard(step.id)
         return replace(step, after=frozenset(after - needs), needs=frozenset(needs))

@@ -107,7 +107,7 @@ class Plan:
         steps: in the order in which they would begin.
         risks: all effects with their consent, highest risk first.
         refusals: preflight errors; any of them refuses the run (exit 4).
-        warnings: preflight warnings and rules that cannot tell yet.
+        warnings: preflight warnings and rules whose answer is not known yet.
         orphans: managed things that left the inventory.
     """
 

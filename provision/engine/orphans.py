@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from provision.contracts.resource import Resource
+from provision.contracts.resource import Resource, changes_of
+from provision.engine.difference import difference, pending_change, pending_effects
 from provision.engine.expand import Desired
+from provision.engine.expander import Expander
 from provision.engine.model import PlannedChange, Step, StepId, StepPlan
 from provision.engine.session import AwayError, Session
-from provision.engine.work import Expander, Work, debt, difference, owed
+from provision.engine.step_state import StepState
 from provision.engine.world import Options, World
 from provision.inventory import Subject
 from provision.values.diagnostics import Diagnostic, Severity
@@ -27,25 +29,26 @@ class Orphans:
     """What the roles of one call find that nobody declares any more.
 
     Args:
-        world: the site; a role with `keepers` says where its things may lie.
+        world: the site; a role with `orphan_owners` names who may hold its things.
         options: targets and steps: what was not chosen is not asked.
     """
 
     def __init__(self, world: World, options: Options) -> None:
-        self.works: list[Work] = []
+        self.states: list[StepState] = []
         self.warnings: list[Diagnostic] = []
         self._found: dict[StepId, tuple[Resource, ...]] = {}
         self._problems: dict[str, Diagnostic] = {}
         self._failed: dict[StepId, Diagnostic] = {}
         for entry in world.playbook.entries:
             role = world.roles.get(entry.role)
-            if role is None or not hasattr(role, "keepers"):
+            if role is None or role.orphan_owners is None:
                 continue
             if options.steps and entry.role not in options.steps:
                 continue
-            for keeper, asked in role.keepers(world.inventory).items():
-                if not options.targets or keeper.name in options.targets:
-                    self.works.append(Work(Step(StepId(entry.role, keeper.name), keeper), role, asked))
+            for owner, questions in role.orphan_owners(world.inventory).items():
+                if not options.targets or owner.name in options.targets:
+                    step = Step(StepId(entry.role, owner.name), owner)
+                    self.states.append(StepState(step, role, questions))
 
     def look(
         self, expander: Expander, session: Session, ask: Callable[[Iterable[Resource]], None], told: set[str]
@@ -61,12 +64,12 @@ class Orphans:
         for _ in range(ROUNDS):
             before = self._found
             self._failed.clear()
-            self._found = {work.step.id: self._called(expander, work) for work in self.works}
+            self._found = {state.step.id: self._called(expander, state) for state in self.states}
             if self._found == before:
                 break
             ask(each for found in self._found.values() for each in found)
         self.warnings += [replace(each, severity=Severity.WARNING) for each in self._failed.values()]
-        silent = {name for work in self.works for name in work.questions if session.snapshot(name) is None}
+        silent = {name for state in self.states for name in state.questions if session.snapshot(name) is None}
         for name in sorted(silent):
             system = session.systems.get(name)
             error = system.error if system is not None else None
@@ -75,16 +78,16 @@ class Orphans:
             reason = error.diagnostics[0]
             self._problems.setdefault(name, reason)
             if name not in told:
-                summary = f"cannot tell what is left on {name}: {reason.summary}"
+                summary = f"unknown what is left on {name}: {reason.summary}"
                 self.warnings.append(
                     replace(reason, code="ORPHANS_UNKNOWN", summary=summary, severity=Severity.WARNING)
                 )
 
-    def _called(self, expander: Expander, work: Work) -> tuple[Resource, ...]:
+    def _called(self, expander: Expander, state: StepState) -> tuple[Resource, ...]:
         try:
-            return expander.orphans(work)
+            return expander.orphans(state)
         except ProvisionError as error:
-            self._failed[work.step.id] = error.diagnostics[0]
+            self._failed[state.step.id] = error.diagnostics[0]
             return ()
 
     def keys(self, session: Session) -> tuple[str, ...]:
@@ -94,77 +97,77 @@ class Orphans:
             dict.fromkeys(
                 str(each.key)
                 for each in resources
-                if (seen := session.snapshot(each.key.system)) is not None and each.changes(seen)
+                if (seen := session.snapshot(each.key.system)) is not None and changes_of(each, seen)
             )
         )
 
-    def removals(self, session: Session, works: Sequence[Work], *, destroying: bool) -> list[Work]:
-        """Return a step for each keeper that removes what is there; steps that act on its systems come after.
+    def removals(self, session: Session, states: Sequence[StepState], *, destroying: bool) -> list[StepState]:
+        """Return a step for each owner that removes what is there; steps that act on its systems come after.
 
         Args:
             session: the answers.
-            works: all other steps.
+            states: all other steps.
             destroying: what could not be looked at is a step of its own, which does not end well.
         """
-        by_keeper: dict[Subject, list[Work]] = {}
-        for work in self.works:
-            by_keeper.setdefault(work.step.subject, []).append(work)
+        by_owner: dict[Subject, list[StepState]] = {}
+        for state in self.states:
+            by_owner.setdefault(state.step.subject, []).append(state)
         found = []
-        for keeper, theirs in by_keeper.items():
-            step = Step(StepId(ORPHANS, keeper.name), keeper)
+        for owner, theirs in by_owner.items():
+            step = Step(StepId(ORPHANS, owner.name), owner)
             # As in a removal: what came last goes first.
-            resources = [each for work in reversed(theirs) for each in self._found.get(work.step.id, ())]
-            debts = _debts(theirs, works, session, destroying=destroying)
+            resources = [each for state in reversed(theirs) for each in self._found.get(state.step.id, ())]
+            debts = _debts(theirs, states, session, destroying=destroying)
             removal = _removal(step, resources, session, debts)
-            unknown = self._unknown(keeper, theirs) if destroying else None
+            unknown = self._unknown(owner, theirs) if destroying else None
             if unknown is not None:
                 found.append(unknown)
             if removal is None:
                 continue
             found.append(removal)
-            for work in works:
-                if work.role is None or work.systems & removal.systems:
-                    work.step = replace(work.step, after=work.step.after | {step.id})
+            for state in states:
+                if state.role is None or state.systems & removal.systems:
+                    state.step = replace(state.step, after=state.step.after | {step.id})
         return found
 
-    def _unknown(self, keeper: Subject, works: Sequence[Work]) -> Work | None:
-        """Return a step that says what of a keeper was not looked at, and why; None if all was."""
+    def _unknown(self, owner: Subject, states: Sequence[StepState]) -> StepState | None:
+        """Return a step that says what of an owner was not looked at, and why; None if all was."""
         roles: dict[Diagnostic, list[str]] = {}
-        for work in works:
-            silent = (self._problems[name] for name in work.questions if name in self._problems)
-            reason = next(silent, None) or self._failed.get(work.step.id)
+        for state in states:
+            silent = (self._problems[name] for name in state.questions if name in self._problems)
+            reason = next(silent, None) or self._failed.get(state.step.id)
             if reason is not None:
-                roles.setdefault(reason, []).append(work.step.id.role)
+                roles.setdefault(reason, []).append(state.step.id.role)
         if not roles:
             return None
         told = [
-            f"what {' and '.join(names)} left on {keeper.name} was not looked at: {reason.summary}"
+            f"what {' and '.join(names)} left on {owner.name} was not looked at: {reason.summary}"
             for reason, names in roles.items()
         ]
         first = next(iter(roles))
         problem = replace(first, summary=told[0], evidence=(*first.evidence, *told[1:]))
-        unknown = Work(Step(StepId(UNKNOWN, keeper.name), keeper), None, {})
+        unknown = StepState(Step(StepId(UNKNOWN, owner.name), owner), None, {})
         unreached = told[0] if first in self._problems.values() else ""
         unknown.plan = StepPlan(unknown.step, unreached=unreached, problem=problem)
         return unknown
 
 
 def _debts(
-    keepers: Sequence[Work], works: Sequence[Work], session: Session, *, destroying: bool
+    owners: Sequence[StepState], states: Sequence[StepState], session: Session, *, destroying: bool
 ) -> list[PlannedChange]:
     """Return the effects that a removal which died left on systems that no other step looks at."""
-    others = {name for work in works for name in work.systems}
+    others = {name for state in states for name in state.systems}
     return [
-        debt(name, effect)
-        for name in dict.fromkeys(name for work in keepers for name in work.questions)
+        pending_change(name, effect)
+        for name in dict.fromkeys(name for state in owners for name in state.questions)
         if name not in others and (seen := session.snapshot(name)) is not None
-        for effect in owed(seen, destroying=destroying)
+        for effect in pending_effects(seen, destroying=destroying)
     ]
 
 
 def _removal(
     step: Step, resources: Iterable[Resource], session: Session, debts: Iterable[PlannedChange] = ()
-) -> Work | None:
+) -> StepState | None:
     """Return a step without a role that removes what of some resources is there; None without any.
 
     Args:
@@ -174,7 +177,7 @@ def _removal(
         debts: effects that it pays besides.
     """
     desired = Desired()
-    removal = Work(step, None, {}, desired.states(desired.unite(step.id, resources)))
+    removal = StepState(step, None, {}, desired.states(desired.unite(step.id, resources)))
     changes = []
     for resource in removal.resources:
         seen = session.snapshot(resource.key.system)
@@ -190,10 +193,10 @@ def _removal(
     return removal
 
 
-def asked_of(works: Iterable[Work]) -> Mapping[str, set[object]]:
-    """Return what works ask, by system."""
+def asked_of(states: Iterable[StepState]) -> Mapping[str, set[object]]:
+    """Return what states ask, by system."""
     found: dict[str, set[object]] = {}
-    for work in works:
-        for system, queries in work.questions.items():
+    for state in states:
+        for system, queries in state.questions.items():
             found.setdefault(system, set()).update(queries)
     return found

@@ -10,13 +10,21 @@ from typing import Any
 from provision.contracts.remedy import Impossible
 from provision.contracts.resource import Resource
 from provision.engine.consent import Consents, ranked
+from provision.engine.difference import (
+    difference,
+    pending_change,
+    pending_effects,
+    settles_without_action,
+)
 from provision.engine.expand import VERIFY, Desired, expand, reversed_steps
+from provision.engine.expander import Expander, unreached_plan
 from provision.engine.graph import ancestors, ordered, predecessors
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepId, StepPlan
 from provision.engine.observe import Questions, observe
 from provision.engine.orphans import Orphans, asked_of
+from provision.engine.planned import Planned
 from provision.engine.session import AwayError, Session
-from provision.engine.work import Expander, Planned, Work, away, comes_by_itself, debt, difference, owed
+from provision.engine.step_state import StepState
 from provision.engine.world import Options, World
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic, Severity
@@ -64,13 +72,13 @@ class Planner:
         steps = expand(self.world, self.options)
         if self.destroying:
             steps = self._backwards(steps)
-        works = [self._work(step) for step in steps]
-        self._observe(works)
-        drafts = {work.step.id: self._draft(work) for work in works}
+        states = [self._state_of(step) for step in steps]
+        self._observe(states)
+        drafts = {state.step.id: self._draft(state) for state in states}
         if self.usage:
             raise UsageError(list(dict.fromkeys(self.usage)))
         self._ask_missing(each for draft in drafts.values() for each in draft.resources)
-        self.orphans.look(self.expander, self.session, self._ask_missing, set(asked_of(works)))
+        self.orphans.look(self.expander, self.session, self._ask_missing, set(asked_of(states)))
         self.consents = Consents(
             self.world.policy,
             self.options.allow,
@@ -78,51 +86,52 @@ class Planner:
             frozenset(step.subject.name for step in steps),
             everything=self.destroying,
         )
-        removals: list[Work] = []
+        removals: list[StepState] = []
         if self.destroying or self.options.prune:
-            removals = self.orphans.removals(self.session, works, destroying=self.destroying)
+            removals = self.orphans.removals(self.session, states, destroying=self.destroying)
         late: set[StepId] = set()
         while True:  # what is late wants nothing yet, and that may change what others show
-            self._unite(works, drafts, late)
-            self._compare(works, drafts)
-            now = {work.step.id for work in works if work.plan.late}
+            self._unite(states, drafts, late)
+            self._compare(states, drafts)
+            now = {state.step.id for state in states if state.plan.late}
             if now <= late:
                 break
             late |= now
-        planned = self._finished([*removals, *works])
+        planned = self._finished([*removals, *states])
         planned.seconds = time.monotonic() - began
         return planned
 
-    def _unite(self, works: Sequence[Work], drafts: Mapping[StepId, _Draft], late: set[StepId]) -> None:
+    def _unite(self, states: Sequence[StepState], drafts: Mapping[StepId, _Draft], late: set[StepId]) -> None:
         self.desired = Desired()
-        for work in works:
-            draft = drafts[work.step.id]
-            if work.step.id not in late and draft.resources:
-                self.desired.unite(work.step.id, draft.resources)
-        for work in works:
-            draft = drafts[work.step.id]
-            keys = () if work.step.id in late else dict.fromkeys(each.key for each in draft.resources)
-            work.resources = self.desired.states(keys)
-            work.epochs = self.session.epochs(work.systems)
-            work.acts = self.session.acts(work.systems)
-        self._ask_missing(each for work in works for each in work.resources)
+        for state in states:
+            draft = drafts[state.step.id]
+            if state.step.id not in late and draft.resources:
+                self.desired.unite(state.step.id, draft.resources)
+        for state in states:
+            draft = drafts[state.step.id]
+            keys = () if state.step.id in late else dict.fromkeys(each.key for each in draft.resources)
+            state.resources = self.desired.states(keys)
+            state.epochs = self.session.epochs(state.systems)
+            state.acts = self.session.acts(state.systems)
+        self._ask_missing(each for state in states for each in state.resources)
 
-    def _compare(self, works: Sequence[Work], drafts: Mapping[StepId, _Draft]) -> None:
+    def _compare(self, states: Sequence[StepState], drafts: Mapping[StepId, _Draft]) -> None:
         self.dirty, self.renewed, self.told = {}, {}, []
         self.consents.born.clear()
         moved: dict[StepId, bool] = {}
         pending_seen: set[str] = set()
-        for work in works:
-            before = any(moved.get(each, False) for each in predecessors(work.step))
-            work.plan = self._step_plan(work, drafts[work.step.id], pending_seen, moved=before)
-            moved[work.step.id] = before or bool(work.plan.changes or work.plan.late)
-            self._note_dirt(work)
+        for state in states:
+            before = any(moved.get(each, False) for each in predecessors(state.step))
+            state.plan = self._step_plan(state, drafts[state.step.id], pending_seen, moved=before)
+            moved[state.step.id] = before or bool(state.plan.changes or state.plan.late)
+            self._note_dirt(state)
 
     # ------------------------------------------------------------ asking
 
     def _backwards(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """Return the steps that remove something, last ones first; edges lead through those left out."""
-        able = {step.id for step in steps if hasattr(self.world.roles.get(step.id.role), "retired")}
+        roles = self.world.roles
+        able = {step.id for step in steps if (role := roles.get(step.id.role)) and role.retired}
         before = ancestors(steps)
         return reversed_steps(
             [
@@ -132,19 +141,19 @@ class Planner:
             ]
         )
 
-    def _work(self, step: Step) -> Work:
+    def _state_of(self, step: Step) -> StepState:
         if step.id.role == VERIFY:
-            return Work(step, None, {})
+            return StepState(step, None, {})
         role = self.world.roles[step.id.role]
-        return Work(step, role, role.questions(self.world.inventory, step.subject))
+        return StepState(step, role, role.questions(self.world.inventory, step.subject))
 
-    def _observe(self, works: Sequence[Work]) -> None:
+    def _observe(self, states: Sequence[StepState]) -> None:
         needed = Questions()
-        needed.add(asked_of(works))
+        needed.add(asked_of(states))
         needed.close_over(self.session)
-        subjects = {work.step.subject.name for work in works}
+        subjects = {state.step.subject.name for state in states}
         questions = Questions()
-        questions.add(asked_of([*works, *self.orphans.works]))
+        questions.add(asked_of([*states, *self.orphans.states]))
         questions.add({name: () for name in self.remembered if self.session.subject_of(name) in subjects})
         questions.close_over(self.session)
         for name in questions.by_system:
@@ -177,11 +186,11 @@ class Planner:
 
     # ------------------------------------------------------------ one step
 
-    def _draft(self, work: Work) -> _Draft:
-        if work.role is None or self._silence(work.questions) is not None:
+    def _draft(self, state: StepState) -> _Draft:
+        if state.role is None or self._silence(state.questions) is not None:
             return _Draft()
         try:
-            return _Draft(self.expander.resources(work))
+            return _Draft(self.expander.resources(state))
         except UsageError as error:
             self.usage.extend(error.diagnostics)
             return _Draft()
@@ -198,68 +207,70 @@ class Planner:
                 return system.error or ProvisionError(Diagnostic("SYSTEM_SILENT", f"{name} was not asked"))
         return None
 
-    def _step_plan(self, work: Work, draft: _Draft, pending_seen: set[str], *, moved: bool) -> StepPlan:
-        step = work.step
-        if work.role is None:
+    def _step_plan(self, state: StepState, draft: _Draft, pending_seen: set[str], *, moved: bool) -> StepPlan:
+        step = state.step
+        if state.role is None:
             return StepPlan(step)
-        systems = frozenset(work.questions).union(each.key.system for each in draft.resources)
-        late = self._late(work, systems)
+        systems = frozenset(state.questions).union(each.key.system for each in draft.resources)
+        late = self._late(state, systems)
         if late:
             return StepPlan(step, late=late)
         silence = self._silence(systems)
         if silence is not None and self.destroying and isinstance(silence, AwayError):
             return StepPlan(step)  # what is not there needs no removal
         if silence is not None:
-            found = away(step, silence, moved=moved)
+            found = unreached_plan(step, silence, moved=moved)
             if not isinstance(silence, AwayError) and silence.diagnostics[0] not in self.told:
                 self.told.append(silence.diagnostics[0])  # once, not for each step behind it
                 found = replace(found, problem=silence.diagnostics[0])
             return found
         if draft.problem is not None:
             return StepPlan(step, problem=draft.problem)
-        return self._compared(work, pending_seen)
+        return self._compared(state, pending_seen)
 
-    def _late(self, work: Work, systems: Iterable[str]) -> str:
+    def _late(self, state: StepState, systems: Iterable[str]) -> str:
         for name in systems:
             subject = self.session.subject_of(name)
             if subject in self.renewed:
                 return self.renewed[subject]
-            if work.new_boot and subject in self.dirty:
+            if state.needs_new_boot and subject in self.dirty:
                 return self.dirty[subject]
         return ""
 
-    def _compared(self, work: Work, pending_seen: set[str]) -> StepPlan:
+    def _compared(self, state: StepState, pending_seen: set[str]) -> StepPlan:
         changes: list[PlannedChange] = []
         problem: Diagnostic | None = None
         unchanged = 0
-        for resource in work.resources:
+        for resource in state.resources:
             seen = self.session.snapshot(resource.key.system)
-            if self.desired.owner(resource.key) != work.step.id or seen is None:
+            if self.desired.owner(resource.key) != state.step.id or seen is None:
                 unchanged += 1
                 continue
             found = difference(resource, seen)
             if found is None:
                 unchanged += 1
                 continue
-            if isinstance(found.remedy, Impossible) and not comes_by_itself(found.changes):
+            if isinstance(found.remedy, Impossible) and not settles_without_action(found.changes):
                 problem = problem or found.remedy.diagnostic
             changes.append(found.planned())
-        for name in sorted(work.systems):
+        for name in sorted(state.systems):
             seen = self.session.snapshot(name)
             # Its own subject's steps repay what a system owes; where there are none, who acts on it does.
             owner = self.session.subject_of(name)
-            mine = owner == work.step.subject.name
+            mine = owner == state.step.subject.name
             if not mine and owner in self.consents.subjects:
                 continue
-            acts = any(each.key.system == name for each in work.resources)
+            acts = any(each.key.system == name for each in state.resources)
             if seen is None or name in pending_seen or not (mine or acts):
                 continue
             pending_seen.add(name)
-            changes.extend(debt(name, effect) for effect in owed(seen, destroying=self.destroying))
-        return StepPlan(work.step, tuple(changes), unchanged, problem=problem)
+            changes.extend(
+                pending_change(name, effect) for effect in pending_effects(seen, destroying=self.destroying)
+            )
+        return StepPlan(state.step, tuple(changes), unchanged, problem=problem)
 
-    def _note_dirt(self, work: Work) -> None:
-        for planned in work.plan.changes:
+    def _note_dirt(self, state: StepState) -> None:
+        for planned in state.plan.changes:
             for effect in (*planned.effects, *planned.risks):
                 subject = self.consents.hit(planned.key.system, effect)
                 if effect.cls.aftermath:
@@ -271,10 +282,10 @@ class Planner:
 
     # ------------------------------------------------------------ the whole
 
-    def _finished(self, works: Sequence[Work]) -> Planned:
-        order = ordered([work.step for work in works])
-        by_id = {work.step.id: work for work in works}
-        resources = [each for work in works for each in work.resources]
+    def _finished(self, states: Sequence[StepState]) -> Planned:
+        order = ordered([state.step for state in states])
+        by_id = {state.step.id: state for state in states}
+        resources = [each for state in states for each in state.resources]
         warnings = list(self.orphans.warnings)
         rules, seen = self.world.rules, self.session.snapshots()
         for found in rules(self.world.inventory, seen, resources, destroying=self.destroying):
@@ -283,7 +294,7 @@ class Planner:
         plan = Plan(
             self.world.name,
             tuple(by_id[step.id].plan for step in order),
-            self._risks(works),
+            self._risks(states),
             tuple(self.refusals),
             tuple(warnings),
             () if removed else self.orphans.keys(self.session),
@@ -299,11 +310,11 @@ class Planner:
             self.world.home(self.world.inventory, self.session.snapshots()),
         )
 
-    def _risks(self, works: Sequence[Work]) -> tuple[ConsentNeed, ...]:
+    def _risks(self, states: Sequence[StepState]) -> tuple[ConsentNeed, ...]:
         return ranked(
             ConsentNeed(planned.key.system, effect, self.consents.of(planned.key.system, effect))
-            for work in works
-            for planned in work.plan.changes
+            for state in states
+            for planned in state.plan.changes
             for effect in (*planned.effects, *planned.risks)
         )
 

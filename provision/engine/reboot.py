@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from provision.contracts.effect import Effect
+from provision.contracts.resource import changes_of
 from provision.engine.journal import shown
 from provision.engine.model import StepId
-from provision.engine.run import Ending, Run, failed
-from provision.engine.settle import read_back, unreached
-from provision.engine.work import Work
+from provision.engine.readback import read_back, unreached
+from provision.engine.run import Run
+from provision.engine.step_state import StepResult, StepState, failed
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError
 from provision.values.events import EffectDone
@@ -55,39 +56,41 @@ def reboot(run: Run, subject: str) -> Diagnostic | None:
     return problem
 
 
-def after_reboot(run: Run, works: Sequence[Work], former: Mapping[StepId, Ending]) -> dict[StepId, Ending]:
-    """Read back the steps that waited for a reboot, once a system, and return their outcomes."""
-    found: dict[StepId, Ending] = {}
+def after_reboot(run: Run, states: Sequence[StepState]) -> dict[StepId, StepResult]:
+    """Read back the steps that waited for a reboot, once a system, and return their results."""
     silent: dict[str, ProvisionError] = {}
-    for system in sorted({name for work in works for name in run.touched.get(work.step.id, ())}):
-        theirs = [work for work in works if system in run.touched.get(work.step.id, ())]
+    for system in sorted({name for state in states for name in state.acted_on}):
+        theirs = [state for state in states if system in state.acted_on]
         try:
             read_back(run, theirs, [system])
         except ProvisionError as error:
             silent[system] = error
-    for work in works:
-        before = former[work.step.id]
-        away = [silent[each] for each in sorted(run.touched.get(work.step.id, ())) if each in silent]
-        if away:
-            found[work.step.id] = replace(unreached(away[0]), changed=before.changed)
+    results: dict[StepId, StepResult] = {}
+    for state in states:
+        errors = [silent[system] for system in sorted(state.acted_on) if system in silent]
+        if errors:
+            results[state.step.id] = replace(unreached(errors[0]), changed=state.changed)
         else:
-            found[work.step.id] = _outcome(run, work, before)
-    return found
+            results[state.step.id] = _final_result(run, state)
+    return results
 
 
-def _outcome(run: Run, work: Work, former: Ending) -> Ending:
-    changed = {each.key for each in former.changed}
-    for resource in work.resources:
-        seen = run.session.snapshot(resource.key.system)
-        if resource.key not in changed or seen is None or former.outcome is Outcome.WAITING:
+def _final_result(run: Run, state: StepState) -> StepResult:
+    former = state.result
+    if former is None:
+        raise ValueError(f"{state.step.id} has not ended")
+    changed = {change.key for change in former.changed}
+    for resource in state.resources:
+        snapshot = run.session.snapshot(resource.key.system)
+        if resource.key not in changed or snapshot is None or former.outcome is Outcome.WAITING:
             continue
-        changes = resource.changes(seen)
+        changes = changes_of(resource, snapshot)
         if changes:
             lines = (f"{op} {path}: is {old}, should be {new}" for op, path, old, new in map(shown, changes))
             diagnostic = Diagnostic(
                 "NOT_AS_DESIRED",
                 f"{resource.key} is not as desired after the reboot",
-                subject=work.step.subject.name,
+                subject=state.step.subject.name,
                 evidence=tuple(lines)[:20],
                 source=resource.source,
             )

@@ -7,50 +7,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from provision.contracts.effect import Effect
+from provision.engine.expander import Expander
 from provision.engine.journal import Journal
-from provision.engine.model import ConsentNeed, PlannedChange, StepId
+from provision.engine.model import ConsentNeed, StepId
+from provision.engine.planned import Planned
 from provision.engine.session import Session
-from provision.engine.work import Expander, Planned, Work
+from provision.engine.step_state import StepState
 from provision.engine.world import Verify, World
 from provision.values.cancel import Cancel
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.events import Emitter, Problem, StepEnded, StepProgress, StepStarted
-from provision.values.outcomes import ExitCode, Outcome
+from provision.values.outcomes import Outcome
 
 Ask = Callable[[str], bool | None]
-
-
-@dataclass(slots=True)
-class Ending:
-    """How a step ended, as the scheduler needs it.
-
-    Args:
-        outcome: its outcome.
-        reason: in words.
-        diagnostics: problems.
-        changed: what was done.
-        stops: whether steps that need this one cannot go on.
-        deferred: subjects that have to reboot before the outcome is known.
-        excused: unreached without fault.
-        exit_code: what it adds to the run's exit code, if its outcome says too little.
-    """
-
-    outcome: Outcome
-    reason: str = ""
-    diagnostics: tuple[Diagnostic, ...] = ()
-    changed: tuple[PlannedChange, ...] = ()
-    stops: bool = False
-    deferred: frozenset[str] = frozenset()
-    excused: bool = False
-    exit_code: ExitCode | None = None
-
-
-def failed(
-    diagnostic: Diagnostic, changed: tuple[PlannedChange, ...] = (), exit_code: ExitCode | None = None
-) -> Ending:
-    """Return the ending of a step that failed."""
-    return Ending(Outcome.FAILED, diagnostic.summary, (diagnostic,), changed, stops=True, exit_code=exit_code)
 
 
 @dataclass(slots=True)
@@ -68,13 +38,11 @@ class Run:
         ask: puts a question to a person.
         verify: runs the checks; None when the playbook has none.
         remembered: questions of former runs by system: a system that is reached late is asked all at once.
-        usual: median seconds of steps in former runs.
+        typical_seconds: median seconds of steps in former runs.
         owed: reboots that are allowed and not yet done, by subject.
         withheld: reboots that lack consent, by subject.
         held_back: effects by system whose marker on the target is this run's own doing.
         missing: all effects that lack consent.
-        ended: steps that have ended, those that wait for a reboot included.
-        touched: systems that a step acted on.
         verification: report of the checks.
     """
 
@@ -88,21 +56,19 @@ class Run:
     ask: Ask
     verify: Verify | None = None
     remembered: Mapping[str, frozenset[object]] = field(default_factory=dict)
-    usual: Mapping[StepId, float] = field(default_factory=dict)
+    typical_seconds: Mapping[StepId, float] = field(default_factory=dict)
     owed: dict[str, dict[tuple[str, Effect], None]] = field(default_factory=dict)
     withheld: dict[str, ConsentNeed] = field(default_factory=dict)
     held_back: set[tuple[str, Effect]] = field(default_factory=set)
     missing: dict[ConsentNeed, None] = field(default_factory=dict)
-    ended: set[StepId] = field(default_factory=set)
-    touched: dict[StepId, set[str]] = field(default_factory=dict)
     verification: object = None
     lock: threading.RLock = field(default_factory=threading.RLock)
     _asking: threading.Lock = field(default_factory=threading.Lock)
-    _by_subject: dict[str, list[Work]] = field(default_factory=dict)
+    _by_subject: dict[str, list[StepState]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for work in self.planned.works.values():
-            self._by_subject.setdefault(work.step.subject.name, []).append(work)
+        for state in self.planned.states.values():
+            self._by_subject.setdefault(state.step.subject.name, []).append(state)
 
     @property
     def subjects(self) -> frozenset[str]:
@@ -173,10 +139,11 @@ class Run:
         self.journal.problem(self.id, step, diagnostic)
         self.emit(Problem(run=self.id, diagnostic=diagnostic.as_json()))
 
-    def later(self, work: Work) -> list[Work]:
+    def of_subject(self, subject: str) -> list[StepState]:
+        """Return the steps of a subject in the order of the plan."""
+        return self._by_subject.get(subject, [])
+
+    def later(self, state: StepState) -> list[StepState]:
         """Return the steps of the same subject that have not ended, this one left out."""
-        return [
-            each
-            for each in self._by_subject[work.step.subject.name]
-            if each.step.id not in self.ended and each.step.id != work.step.id
-        ]
+        siblings = self._by_subject[state.step.subject.name]
+        return [sibling for sibling in siblings if sibling.result is None and sibling is not state]

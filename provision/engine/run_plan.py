@@ -7,25 +7,26 @@ from collections import Counter
 from collections.abc import Iterable
 
 from provision.engine.model import RunReport
-from provision.engine.run import Ending, Run
+from provision.engine.run import Run
 from provision.engine.run_identity import who
 from provision.engine.scheduler import Scheduler
+from provision.engine.step_state import StepResult
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.events import Problem, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode, Outcome, worst
 
 
-def _exit_code(endings: Iterable[Ending], *, interrupted: bool) -> ExitCode:
+def _exit_code(results: Iterable[StepResult], *, interrupted: bool) -> ExitCode:
     """Return what the outcomes of all steps lead to, by precedence."""
     codes = [ExitCode.INTERRUPTED] if interrupted else []
-    for ending in endings:
-        if ending.exit_code is not None:
-            codes.append(ending.exit_code)
-        elif ending.outcome in {Outcome.FAILED, Outcome.BLOCKED}:
+    for result in results:
+        if result.exit_code is not None:
+            codes.append(result.exit_code)
+        elif result.outcome in {Outcome.FAILED, Outcome.BLOCKED}:
             codes.append(ExitCode.ERROR)
-        elif ending.outcome is Outcome.WAITING:
+        elif result.outcome is Outcome.WAITING:
             codes.append(ExitCode.WAITING)
-        elif ending.outcome in {Outcome.UNREACHED, Outcome.LATE} and not ending.excused:
+        elif result.outcome in {Outcome.UNREACHED, Outcome.LATE} and not result.excused:
             codes.append(ExitCode.ERROR)
     return worst(codes)
 
@@ -44,7 +45,7 @@ def run_plan(run: Run, verb: str) -> RunReport:
             run=run.id,
             inventory=plan.inventory,
             verb=verb,
-            subjects=tuple(dict.fromkeys(step.subject for step in run.planned.works)),
+            subjects=tuple(dict.fromkeys(step.subject for step in run.planned.states)),
             journal=str(run.journal.path),
         )
     )
@@ -56,8 +57,9 @@ def run_plan(run: Run, verb: str) -> RunReport:
     finally:
         run.session.release()
     seconds = time.monotonic() - began
-    code = _exit_code(scheduler.endings.values(), interrupted=interrupted)
-    outcomes = Counter(str(ending.outcome) for ending in scheduler.endings.values())
+    results = [state.result for state in run.planned.states.values() if state.result is not None]
+    code = _exit_code(results, interrupted=interrupted)
+    outcomes = Counter(str(result.outcome) for result in results)
     trips = run.session.trips()
     run.journal.end(run.id, seconds, int(code), trips, interrupted=interrupted)
     if run.journal.error:

@@ -11,7 +11,7 @@ from typing import Any
 from provision.contracts.snapshot import Snapshot
 from provision.engine.journal import shown
 from provision.engine.model import StepPlan
-from provision.engine.work import Planned
+from provision.engine.planned import Planned
 from provision.engine.world import Options
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Refused, UsageError
@@ -49,9 +49,9 @@ def content(planned: Planned, digest: str, snapshots: Mapping[str, Snapshot]) ->
     """
     # What is as desired, then and now, rests on nothing: answers hold what moves by itself (leases, uptimes).
     answers: dict[str, str] = {}
-    for work in planned.works.values():
-        changed = {each.key for each in work.plan.changes}
-        for resource in work.resources:
+    for state in planned.states.values():
+        changed = {each.key for each in state.plan.changes}
+        for resource in state.resources:
             if resource.key not in changed:
                 continue
             seen = snapshots.get(resource.key.system)
@@ -68,7 +68,7 @@ def content(planned: Planned, digest: str, snapshots: Mapping[str, Snapshot]) ->
             "allow": sorted(planned.options.allow),
             "prune": planned.options.prune,
         },
-        "steps": {str(step): _step(work.plan) for step, work in planned.works.items()},
+        "steps": {str(step): _step(state.plan) for step, state in planned.states.items()},
         "consents": [[each.system, str(each.effect), str(each.consent)] for each in planned.plan.risks],
         "answers": answers,
     }

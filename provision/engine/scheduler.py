@@ -11,14 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from provision.contracts.effect import Effect
 from provision.engine import workers
-from provision.engine.act import execute, is_stale
+from provision.engine.act import execute
 from provision.engine.defect import defect
 from provision.engine.expand import VERIFY
 from provision.engine.graph import predecessors
 from provision.engine.model import ConsentNeed, StepId, StepReport
 from provision.engine.reboot import REBOOT, after_reboot, reboot
-from provision.engine.run import Ending, Run, failed
-from provision.engine.work import Work
+from provision.engine.refresh import is_stale
+from provision.engine.run import Run
+from provision.engine.step_state import StepResult, StepState, failed
 from provision.values.cancel import Interrupted
 from provision.values.consent import Consent
 from provision.values.outcomes import ExitCode, Outcome
@@ -27,31 +28,33 @@ GRACE = 3.0
 """Seconds that running steps have after the second Ctrl-C."""
 WORKERS = 256
 """Steps at a time: more than machines that boot at once, each of which holds one while it is waited for."""
-_UNPROVEN = {
+_NOT_VERIFIED = {
     Outcome.FAILED: "failed",
     Outcome.BLOCKED: "blocked",
     Outcome.UNREACHED: "unreached",
     Outcome.WAITING: "waiting",
 }
-"""Outcomes of steps after which the site is not verified, the first one is told."""
+"""Outcomes of steps after which the site is not verified; the first one that occurs is reported."""
 
 
 @dataclass(slots=True)
 class _Done:
-    """A message of a worker: what it did, and its endings or what it raised.
+    """A message of a worker: what it did, and the results of steps or what it raised.
 
     Args:
         name: the step, or the reboot.
         systems: what was busy with it.
-        endings: how steps ended: the step itself, or those that waited for the reboot.
+        began: when it began.
+        results: how steps ended: the step itself, or those that waited for the reboot.
         error: what ends the run.
         rebooted: the subject, empty for a step.
-        repaid: the debts that its reboot has paid.
+        repaid: the pending reboots that this one has satisfied.
     """
 
     name: StepId
     systems: frozenset[str]
-    endings: dict[StepId, Ending] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+    results: dict[StepId, StepResult] = field(default_factory=dict)
     error: BaseException | None = None
     rebooted: str = ""
     repaid: list[tuple[str, Effect]] = field(default_factory=list)
@@ -60,8 +63,8 @@ class _Done:
 class Scheduler:
     """Decides what begins when; all decisions are made on the caller's thread.
 
-    A step that owes a reboot has ended, but its outcome is only known after it: until then it is unsettled,
-    and steps of other subjects that come after it wait.
+    A step that awaits a reboot has ended, but its result is final only after it: until then steps of other
+    subjects that come after it wait.
 
     Args:
         run: what is run, and what all its threads share.
@@ -69,27 +72,22 @@ class Scheduler:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.works = run.planned.works
-        self.order = list(self.works)
-        self.position = {step: index for index, step in enumerate(self.order)}
-        self.followers: dict[StepId, list[StepId]] = {step: [] for step in self.works}
-        self.left: Counter[StepId] = Counter()  # how many steps must still end before one may begin
-        for step, work in self.works.items():
-            for each in predecessors(work.step):
-                if each in self.works:
-                    self.left[step] += 1
-                    self.followers[each].append(step)
-        self.ready = [self.position[step] for step in self.order if not self.left[step]]  # a heap
-        self.open = Counter(step.subject for step in self.works)  # how many steps of a subject have not ended
-        self.busy: Counter[str] = Counter()  # how many steps that run act on a system
-        self.running: dict[StepId, float] = {}  # since when
+        self.states = run.planned.states
+        self.order = list(self.states.values())
+        for position, state in enumerate(self.order):
+            state.position = position
+            before = [self.states[step] for step in predecessors(state.step) if step in self.states]
+            state.open_predecessors = len(before)
+            for predecessor in before:
+                predecessor.followers.append(state)
+        self.ready = [state.position for state in self.order if not state.open_predecessors]  # a heap
+        self.open = Counter(step.subject for step in self.states)  # steps of a subject that have not ended
+        self.busy: Counter[str] = Counter()  # how many running steps act on a system
+        self.running: set[StepId] = set()
+        self.provisional: dict[StepId, StepState] = {}  # ended, and their final result awaits a reboot
         self.rebooting: set[str] = set()
-        self.parked: dict[str, list[StepId]] = {}  # what begins when a system is free
-        self.awaiting: dict[str, list[StepId]] = {}  # what begins when a subject has rebooted
-        self.endings: dict[StepId, Ending] = {}
-        self.seconds: dict[StepId, float] = {}
-        self.unsettled: dict[StepId, set[str]] = {}  # whose reboots a step's outcome waits for
-        self.cut: set[StepId] = set()  # what was running when the run had to leave
+        self.parked: dict[str, list[StepState]] = {}  # what begins when a system is free
+        self.awaiting: dict[str, list[StepState]] = {}  # what begins when a subject has rebooted
         self.inbox: queue.SimpleQueue[_Done] = queue.SimpleQueue()
 
     def go(self) -> bool:
@@ -101,19 +99,22 @@ class Scheduler:
         try:
             while True:
                 self._dispatch()
-                if not self.running and not self._unstick():
+                if not self.running and not self._resume_waiting():
                     break
                 if self.running:
                     self._take(workers.wait(self.inbox, self.run.cancel))
         except Interrupted:
-            self._last_words()
+            self._wait_for_last_messages()
             self._leave()
             return True
-        cut = bool(self.unsettled) or any(step not in self.endings for step in self.works)
+        cut = any(state.awaited_reboots or state.result is None for state in self.order)
         self._leave()
-        return cut or any(each.exit_code is ExitCode.INTERRUPTED for each in self.endings.values())
+        return cut or any(result.exit_code is ExitCode.INTERRUPTED for _, result in self._ended())
 
-    def _last_words(self) -> None:
+    def _ended(self) -> list[tuple[StepState, StepResult]]:
+        return [(state, state.result) for state in self.order if state.result is not None]
+
+    def _wait_for_last_messages(self) -> None:
         """Give what runs a moment to kill its process groups on the targets; what blocks is left behind."""
         end = time.monotonic() + GRACE
         while self.running and time.monotonic() < end:
@@ -124,56 +125,62 @@ class Scheduler:
             if not isinstance(done.error, Interrupted):
                 self._take(done)
             else:
-                self.cut.add(done.name)
-                self.running.pop(done.name)
+                self._note_interrupted(done.name)
+                self.running.discard(done.name)
+
+    def _note_interrupted(self, step: StepId) -> None:
+        if step in self.states:
+            self.states[step].interrupted = True
 
     def reports(self) -> tuple[StepReport, ...]:
         """Return how all steps ended, in the plan's order."""
         return tuple(
             StepReport(
-                step,
-                ending.outcome,
-                self.seconds.get(step, 0.0),
-                ending.changed,
-                ending.diagnostics,
-                ending.reason,
+                state.step.id,
+                result.outcome,
+                state.seconds,
+                result.changed,
+                result.diagnostics,
+                result.reason,
             )
-            for step in self.works
-            if (ending := self.endings.get(step)) is not None
+            for state, result in self._ended()
         )
 
     # ------------------------------------------------------------ what begins
 
     def _dispatch(self) -> None:
         while self.ready and len(self.running) < WORKERS and not self.run.cancel.draining:
-            self._begin(self.works[self.order[heapq.heappop(self.ready)]])
+            self._begin(self.order[heapq.heappop(self.ready)])
 
-    def _begin(self, work: Work) -> None:
+    def _begin(self, state: StepState) -> None:
         """Begin a step, end it at once when there is nothing to do, or park it until a system is free."""
-        ending = self._without_work(work)
-        if ending is not None:
-            self._started(work)
-            self._end(work.step.id, ending, 0.0)
+        result = self._result_without_work(state)
+        if result is not None:
+            self._announce(state)
+            self._end(state, result, 0.0)
             return
-        if work.step.id.role == VERIFY:
-            self._start(work, frozenset(), lambda: self._verify(work))
+        if state.step.id.role == VERIFY:
+            self._start(state, frozenset(), lambda: self._verify(state))
             return
-        if work.new_boot:
-            for subject in sorted({self.run.session.subject_of(name) for name in work.systems}):
+        if state.needs_new_boot:
+            for subject in self._subjects(state):
                 if subject in self.run.owed:
-                    self.awaiting.setdefault(subject, []).append(work.step.id)
+                    self.awaiting.setdefault(subject, []).append(state)
                     self._reboot(subject)
                     return
-        systems = self._exclusive(work)
+        systems = self._exclusive(state)
         taken = next((name for name in sorted(systems) if self.busy[name]), None)
         if taken is not None:
-            self.parked.setdefault(taken, []).append(work.step.id)
+            self.parked.setdefault(taken, []).append(state)
             self._wake(systems)
             return
-        self._start(work, systems, lambda: execute(self.run, work))
+        self._start(state, systems, lambda: execute(self.run, state))
 
-    def _queue(self, step: StepId) -> None:
-        heapq.heappush(self.ready, self.position[step])
+    def _subjects(self, state: StepState) -> list[str]:
+        return sorted({self.run.session.subject_of(name) for name in state.systems})
+
+    def _queue(self, state: StepState) -> None:
+        heapq.heappush(self.ready, state.position)
 
     def _wake(self, systems: Iterable[str]) -> None:
         """Take up one step that waits for each of some systems, where it is free by now."""
@@ -182,213 +189,217 @@ class Scheduler:
             if waiting and not self.busy[name]:
                 self._queue(waiting.pop(0))
 
-    def _without_work(self, work: Work) -> Ending | None:
-        """Return the ending of a step that needs no worker: nothing to do, blocked, or unreached."""
-        if work.step.id.role == VERIFY:
-            return self._unverified()
-        blocked = self._blocked(work)
+    def _result_without_work(self, state: StepState) -> StepResult | None:
+        """Return the result of a step that needs no worker: nothing to do, blocked, or unreached."""
+        if state.step.id.role == VERIFY:
+            return self._not_verified()
+        blocked = self._blocked(state)
         if blocked is not None:
             return blocked
-        plan = work.plan
-        need = self._withheld(work) if work.new_boot else None
+        plan = state.plan
+        need = self._withheld_reboot(state) if state.needs_new_boot else None
         if need is not None:
             what = "waits for" if need.consent is Consent.ALLOW else "waits for consent:"
-            return Ending(Outcome.WAITING, f"{what} {need.effect} of {need.system}", stops=True)
+            return StepResult(Outcome.WAITING, f"{what} {need.effect} of {need.system}", stops=True)
         if plan.unreached and not plan.late:
-            told = () if plan.problem is None else (plan.problem,)
-            return Ending(Outcome.UNREACHED, plan.unreached, told, stops=True, excused=plan.excused)
+            diagnostics = () if plan.problem is None else (plan.problem,)
+            return StepResult(
+                Outcome.UNREACHED, plan.unreached, diagnostics, stops=True, excused=plan.excused
+            )
         if plan.problem is not None:
-            return failed(plan.problem) if not work.resources else None
-        fresh = not is_stale(self.run, work) and self.run.session.acts(work.systems) == work.acts
-        return Ending(Outcome.UNCHANGED) if fresh and not plan.changes else None
+            return failed(plan.problem) if not state.resources else None
+        fresh = not is_stale(self.run, state) and self.run.session.acts(state.systems) == state.acts
+        return StepResult(Outcome.UNCHANGED) if fresh and not plan.changes else None
 
-    def _withheld(self, work: Work) -> ConsentNeed | None:
+    def _withheld_reboot(self, state: StepState) -> ConsentNeed | None:
         """Return the reboot without consent that a step would need."""
-        subjects = sorted({self.run.session.subject_of(name) for name in work.systems})
-        return next((self.run.withheld[each] for each in subjects if each in self.run.withheld), None)
+        return next(
+            (self.run.withheld[name] for name in self._subjects(state) if name in self.run.withheld), None
+        )
 
-    def _blocked(self, work: Work) -> Ending | None:
-        for each in sorted(work.step.needs):
-            ending = self.endings.get(each)
-            if ending is None or not ending.stops:
+    def _blocked(self, state: StepState) -> StepResult | None:
+        for step in sorted(state.step.needs):
+            needed = self.states.get(step)
+            result = needed.result if needed is not None else None
+            if result is None or not result.stops:
                 continue
-            if ending.outcome is Outcome.UNREACHED:
-                return Ending(Outcome.UNREACHED, ending.reason, stops=True, excused=ending.excused)
-            if ending.outcome is Outcome.WAITING:
-                return Ending(Outcome.WAITING, f"waits for {each}", stops=True)
-            root = ending.reason if ending.outcome is Outcome.BLOCKED else f"{each} failed"
-            return Ending(Outcome.BLOCKED, root, stops=True)
+            if result.outcome is Outcome.UNREACHED:
+                return StepResult(Outcome.UNREACHED, result.reason, stops=True, excused=result.excused)
+            if result.outcome is Outcome.WAITING:
+                return StepResult(Outcome.WAITING, f"waits for {step}", stops=True)
+            cause = result.reason if result.outcome is Outcome.BLOCKED else f"{step} failed"
+            return StepResult(Outcome.BLOCKED, cause, stops=True)
         return None
 
-    def _unverified(self) -> Ending | None:
+    def _not_verified(self) -> StepResult | None:
         """Return why the site is not verified: failed checks would only repeat what steps said before."""
-        count = Counter(ending.outcome for ending in self.endings.values() if not ending.excused)
-        for outcome, verb in _UNPROVEN.items():
+        count = Counter(result.outcome for _, result in self._ended() if not result.excused)
+        for outcome, verb in _NOT_VERIFIED.items():
             if count[outcome]:
                 what = f"{count[outcome]} step{'s' * (count[outcome] > 1)} {verb}"
-                result = Outcome.WAITING if outcome is Outcome.WAITING else Outcome.BLOCKED
-                return Ending(result, f"not verified: {what}; `provision verify` tells what is true now")
+                final = Outcome.WAITING if outcome is Outcome.WAITING else Outcome.BLOCKED
+                return StepResult(final, f"not verified: {what}; `provision verify` tells what is true now")
         return None
 
-    def _exclusive(self, work: Work) -> frozenset[str]:
+    def _exclusive(self, state: StepState) -> frozenset[str]:
         """Return the systems that no other step may act on meanwhile.
 
         A late step may wait for its subject to boot and settle: systems of others stay free for the steps of
         others meanwhile, and each action on them holds their lock.
         """
-        if work.plan.late or is_stale(self.run, work):
-            own = self.run.session.of_subject(work.step.subject.name)
-            return work.systems.intersection(own)
-        acted = {each.key.system for each in work.plan.changes}
-        return frozenset(acted) or work.systems
+        if state.plan.late or is_stale(self.run, state):
+            own = self.run.session.of_subject(state.step.subject.name)
+            return state.systems.intersection(own)
+        acted = {change.key.system for change in state.plan.changes}
+        return frozenset(acted) or state.systems
 
-    def _start(self, work: Work, systems: frozenset[str], call: Callable[[], Ending]) -> None:
-        step = work.step.id
-        self._started(work)
-        self._work_off(_Done(step, systems), (step,), lambda: {step: call()})
+    def _start(self, state: StepState, systems: frozenset[str], call: Callable[[], StepResult]) -> None:
+        step = state.step.id
+        self._announce(state)
+        self._start_worker(_Done(step, systems), (step,), lambda: {step: call()})
 
-    def _started(self, work: Work) -> None:
-        self.run.step_started(work.step.id, self.run.usual.get(work.step.id, 0.0))
+    def _announce(self, state: StepState) -> None:
+        step = state.step.id
+        self.run.step_started(step, self.run.typical_seconds.get(step, 0.0))
 
-    def _work_off(
-        self, done: _Done, steps: Sequence[StepId], call: Callable[[], dict[StepId, Ending]]
+    def _start_worker(
+        self, done: _Done, steps: Sequence[StepId], call: Callable[[], dict[StepId, StepResult]]
     ) -> None:
         """Call something on a thread of its own, which sends how it ended.
 
         Args:
             done: the message: whose it is, and the systems that are busy until it comes.
             steps: what fails with a defect.
-            call: returns the endings.
+            call: returns the results.
         """
-        self.running[done.name] = time.monotonic()
+        self.running.add(done.name)
         self.busy.update(done.systems)
 
-        def work_off() -> None:
+        def work() -> None:
             try:
-                done.endings = call()
+                done.results = call()
             except Interrupted as error:
                 done.error = error
             except Exception as error:  # noqa: BLE001 - a defect ends the step, not the run
-                told = defect("INTERNAL", f"{done.name}: provision itself failed", done.name.subject, error)
-                done.endings = {step: failed(told) for step in steps}
+                summary = f"{done.name}: provision itself failed"
+                diagnostic = defect("INTERNAL", summary, done.name.subject, error)
+                done.results = {step: failed(diagnostic) for step in steps}
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
                 done.error = error
             self.inbox.put(done)
 
-        workers.start(str(done.name), work_off)
+        workers.start(str(done.name), work)
 
-    def _verify(self, work: Work) -> Ending:
+    def _verify(self, state: StepState) -> StepResult:
         if self.run.verify is None:
-            return Ending(Outcome.UNCHANGED, "no checks")
-        gate = work.step.gate
+            return StepResult(Outcome.UNCHANGED, "no checks")
+        gate = state.step.gate
         if gate and self.run.question(gate) is not True:
-            return Ending(Outcome.WAITING, f"waits for a person: {gate}")
-        found = self.run.verify(self.run.cancel)
-        self.run.verification = found.detail
-        outcome = Outcome.UNCHANGED if found.exit_code is ExitCode.DONE else Outcome.FAILED
-        return Ending(outcome, found.summary, exit_code=found.exit_code)
+            return StepResult(Outcome.WAITING, f"waits for a person: {gate}")
+        verification = self.run.verify(self.run.cancel)
+        self.run.verification = verification.detail
+        outcome = Outcome.UNCHANGED if verification.exit_code is ExitCode.DONE else Outcome.FAILED
+        return StepResult(outcome, verification.summary, exit_code=verification.exit_code)
 
     # ------------------------------------------------------------ reboots
 
     def _reboot(self, subject: str) -> bool:
-        """Begin the reboot that a subject owes, once its systems are free; tell whether it began."""
+        """Begin the reboot that a subject owes, once its systems are free; return whether it began."""
         if subject in self.rebooting or self.run.cancel.draining:
             return False
         systems = self.run.session.behind(subject)
         if any(self.busy[name] for name in systems):
             return False
         self.rebooting.add(subject)
-        waiting = [step for step, reboots in self.unsettled.items() if reboots == {subject}]
+        waiting = [state for state in self.provisional.values() if state.awaited_reboots == {subject}]
 
-        def reboot_and_read_back() -> dict[StepId, Ending]:
+        def reboot_and_read_back() -> dict[StepId, StepResult]:
             problem = reboot(self.run, subject)
             if problem:
-                return {step: failed(problem, self.endings[step].changed) for step in waiting}
-            return after_reboot(self.run, [self.works[step] for step in waiting], self.endings)
+                return {state.step.id: failed(problem, state.changed) for state in waiting}
+            return after_reboot(self.run, waiting)
 
         done = _Done(StepId(REBOOT, subject), systems, rebooted=subject, repaid=list(self.run.owed[subject]))
-        self._work_off(done, waiting, reboot_and_read_back)
+        self._start_worker(done, [state.step.id for state in waiting], reboot_and_read_back)
         return True
 
-    def _unstick(self) -> bool:
-        """When nothing runs: begin owed reboots, take up all that waits; tell whether anything happens."""
+    def _resume_waiting(self) -> bool:
+        """When nothing runs: begin owed reboots, take up all that waits; return whether anything happens."""
         if self.run.cancel.draining:
             return False
         for subject in sorted(self.run.owed):
             if self._may_reboot(subject) and self._reboot(subject):
                 return True
-            self._give_up(subject)
-        before = len(self.endings)
+            self._give_up_reboot(subject)
+        before = len(self._ended())
         for name in list(self.parked):
-            for step in self.parked.pop(name):
-                self._queue(step)
+            for state in self.parked.pop(name):
+                self._queue(state)
         self._dispatch()
-        return bool(self.running) or len(self.endings) > before
+        return bool(self.running) or len(self._ended()) > before
 
     def _may_reboot(self, subject: str) -> bool:
-        """Tell whether nothing of a subject failed: a half-changed host is not rebooted."""
+        """Whether nothing of a subject failed: a half-changed host is not rebooted."""
         return not any(
-            ending.outcome in {Outcome.FAILED, Outcome.BLOCKED}
-            for step, ending in self.endings.items()
-            if step.subject == subject
+            state.result is not None and state.result.outcome in {Outcome.FAILED, Outcome.BLOCKED}
+            for state in self.run.of_subject(subject)
         )
 
-    def _give_up(self, subject: str) -> None:
+    def _give_up_reboot(self, subject: str) -> None:
         """Leave a reboot owed because something of the subject failed."""
         self.run.owed.pop(subject, None)
-        for step in self.awaiting.pop(subject, []):
-            self._queue(step)
+        for state in self.awaiting.pop(subject, []):
+            self._queue(state)
         reason = f"the reboot of {subject} is owed: another step of it failed"
-        for step in [step for step, reboots in self.unsettled.items() if subject in reboots]:
-            former = self.endings[step]
-            self._settle(
-                step, Ending(Outcome.BLOCKED, reason, former.diagnostics, former.changed, stops=True)
-            )
+        for state in list(self.provisional.values()):
+            if subject in state.awaited_reboots and (former := state.result) is not None:
+                blocked = StepResult(Outcome.BLOCKED, reason, former.diagnostics, former.changed, stops=True)
+                self._make_final(state, blocked)
 
     # ------------------------------------------------------------ what ended
 
     def _take(self, done: _Done) -> None:
-        began = self.running.pop(done.name)
+        self.running.discard(done.name)
         self.busy.subtract(done.systems)
         self._wake(done.systems)
         if done.error is not None:
             if isinstance(done.error, Interrupted):  # it had begun, so it is no step that never did
-                self.cut.add(done.name)
+                self._note_interrupted(done.name)
             raise done.error
         if done.rebooted:
-            self._rebooted(done)
+            self._take_reboot(done)
             return
-        for step, ending in done.endings.items():
-            self._end(step, ending, time.monotonic() - began)
+        for step, result in done.results.items():
+            self._end(self.states[step], result, time.monotonic() - done.began)
 
-    def _rebooted(self, done: _Done) -> None:
+    def _take_reboot(self, done: _Done) -> None:
         subject = done.rebooted
         self.rebooting.discard(subject)
         left = self.run.owed.get(subject, {})
-        for each in done.repaid:
-            left.pop(each, None)
+        for reboot_owed in done.repaid:
+            left.pop(reboot_owed, None)
         if not left:
             self.run.owed.pop(subject, None)
-        for step in self.awaiting.pop(subject, []):
-            self._queue(step)
-        for step, reboots in list(self.unsettled.items()):
-            reboots.discard(subject)
-            if not reboots:
-                self._settle(step, done.endings.get(step, replace(self.endings[step], deferred=frozenset())))
+        for state in self.awaiting.pop(subject, []):
+            self._queue(state)
+        for state in list(self.provisional.values()):
+            state.awaited_reboots.discard(subject)
+            if not state.awaited_reboots and (former := state.result) is not None:
+                final = done.results.get(state.step.id, replace(former, deferred=frozenset()))
+                self._make_final(state, final)
         self._try_reboots()
 
-    def _end(self, step: StepId, ending: Ending, seconds: float) -> None:
-        self.endings[step] = ending
-        self.seconds[step] = seconds
-        self.run.ended.add(step)
-        self.open[step.subject] -= 1
-        self._release(each for each in self.followers[step] if each.subject == step.subject)
-        reboots = {each for each in ending.deferred if each in self.run.owed}
-        if reboots:
-            self.unsettled[step] = reboots
+    def _end(self, state: StepState, result: StepResult, seconds: float) -> None:
+        state.result = result
+        state.seconds = seconds
+        subject = state.step.subject.name
+        self.open[subject] -= 1
+        self._release(follower for follower in state.followers if follower.step.subject.name == subject)
+        state.awaited_reboots = {name for name in result.deferred if name in self.run.owed}
+        if state.awaited_reboots:
+            self.provisional[state.step.id] = state
         else:
-            ending.deferred = frozenset()
-            self._settle(step, ending)
+            self._make_final(state, replace(result, deferred=frozenset()))
         self._try_reboots()
 
     def _try_reboots(self) -> None:
@@ -397,40 +408,37 @@ class Scheduler:
             if subject in self.rebooting:
                 continue
             if not self.open[subject] and not self._may_reboot(subject):
-                self._give_up(subject)
+                self._give_up_reboot(subject)
             elif not self.open[subject] or subject in self.awaiting:
                 self._reboot(subject)
 
-    def _settle(self, step: StepId, ending: Ending) -> None:
-        """Tell the outcome of a step, and let those of other subjects go on."""
-        self.unsettled.pop(step, None)
-        self.endings[step] = ending
-        self._tell(step, ending)
-        self._release(each for each in self.followers[step] if each.subject != step.subject)
+    def _make_final(self, state: StepState, result: StepResult) -> None:
+        """Report the final result of a step, and let steps of other subjects go on."""
+        self.provisional.pop(state.step.id, None)
+        state.awaited_reboots.clear()
+        state.result = result
+        for diagnostic in result.diagnostics:
+            self.run.problem(state.step.id, diagnostic)
+        self.run.step_ended(state.step.id, result.outcome, state.seconds, result.reason)
+        subject = state.step.subject.name
+        self._release(follower for follower in state.followers if follower.step.subject.name != subject)
 
-    def _release(self, steps: Iterable[StepId]) -> None:
-        for step in steps:
-            self.left[step] -= 1
-            if not self.left[step]:
-                self._queue(step)
-
-    def _tell(self, step: StepId, ending: Ending) -> None:
-        seconds = self.seconds.get(step, 0.0)
-        for diagnostic in ending.diagnostics:
-            self.run.problem(step, diagnostic)
-        self.run.step_ended(step, ending.outcome, seconds, ending.reason)
+    def _release(self, states: Iterable[StepState]) -> None:
+        for state in states:
+            state.open_predecessors -= 1
+            if not state.open_predecessors:
+                self._queue(state)
 
     def _leave(self) -> None:
-        """Give every step without an outcome one: the run ends here."""
-        for step in self.works:
-            if step in self.unsettled:
-                changed = self.endings[step].changed
-                ending = Ending(Outcome.BLOCKED, "interrupted before its reboot", changed=changed)
-            elif step in self.endings:
+        """Give every step without a final result one: the run ends here."""
+        for state in self.order:
+            if state.awaited_reboots:
+                result = StepResult(Outcome.BLOCKED, "interrupted before its reboot", changed=state.changed)
+            elif state.result is not None:
                 continue
-            elif step in self.running or step in self.cut:
+            elif state.step.id in self.running or state.interrupted:
                 reason = "interrupted: what it began is looked up by the next run"
-                ending = Ending(Outcome.FAILED, reason, stops=True)
+                result = StepResult(Outcome.FAILED, reason, stops=True)
             else:
-                ending = Ending(Outcome.BLOCKED, "interrupted before it began", stops=True)
-            self._settle(step, ending)
+                result = StepResult(Outcome.BLOCKED, "interrupted before it began", stops=True)
+            self._make_final(state, result)

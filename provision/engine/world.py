@@ -10,7 +10,7 @@ from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver
 from provision.contracts.effect import EffectClass
 from provision.contracts.resource import Resource
-from provision.contracts.role import Generated
+from provision.contracts.role import Generated, Role
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
 from provision.inventory import Inventory, Subject
@@ -71,7 +71,7 @@ class Options:
         allow: names of effect classes whose `ask` is lifted for this run; never lifts `never`.
         prune: also remove what left the inventory.
         host: destroy also removes what it would leave on machines that stay.
-        strict: verify: *cannot tell* is exit 7.
+        strict: verify: an unknown check is exit 7.
         junit: verify: where to write JUnit XML, or None.
     """
 
@@ -143,7 +143,7 @@ class World:
         inventory: what the user declared; only handed through.
         name: the inventory's name.
         playbook: what to do.
-        roles: role module by name; a missing one serves nothing.
+        roles: by name; a missing one serves nothing.
         select: subjects of a selector.
         systems: all systems by name.
         open_driver: makes a driver; sends nothing before its first question.
@@ -158,7 +158,7 @@ class World:
     inventory: Inventory
     name: str
     playbook: Playbook
-    roles: Mapping[str, Any]
+    roles: Mapping[str, Role]
     select: Callable[[str], Sequence[Subject]]
     systems: Mapping[str, SystemSpec]
     open_driver: Callable[[SystemSpec, Endpoint], Driver]

@@ -9,8 +9,8 @@ DOMAIN = Domain(
     "hosts",
     effects=EFFECTS,
     roles={
-        "base_os": "provision.hosts.roles.base_os",
-        "host_resources": "provision.hosts.roles.host_resources",
+        "base_os": "provision.hosts.roles.base_os:ROLE",
+        "host_resources": "provision.hosts.roles.host_resources:ROLE",
     },
     destroy_keeps=frozenset({"host_resources"}),
     checks=("provision.hosts.checks",),

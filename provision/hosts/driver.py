@@ -404,7 +404,7 @@ class HostDriver:
         output = () if frame is None else last_lines(frame.stdout + frame.stderr)
         why = "the run was interrupted" if cancel.leaving else "the connection was cut"
         return Result(
-            Verdict.UNKNOWN,
+            Verdict.INDETERMINATE,
             diagnostic=Diagnostic(
                 "OUTCOME_UNKNOWN",
                 f"{self.system}: {why} during {label}: it may have ended, or still run",

@@ -24,7 +24,7 @@ class HostFacts(View):
     __slots__ = ()
 
     def text(self, query: FileText) -> str | Unknown:
-        """Return the content of a file; one that is missing cannot tell."""
+        """Return the content of a file; a missing file is Unknown."""
         answer = self.answer(query)
         if isinstance(answer, Unknown):
             return answer

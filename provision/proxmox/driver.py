@@ -201,7 +201,7 @@ class ProxmoxDriver:
             except _Failure as failure:
                 result = failure.result
             except UnknownOutcome as error:
-                result = Result(Verdict.UNKNOWN, diagnostic=error.diagnostics[0], handle=error.handle)
+                result = Result(Verdict.INDETERMINATE, diagnostic=error.diagnostics[0], handle=error.handle)
             except ProvisionError as error:
                 result = Result(Verdict.FAILED, diagnostic=error.diagnostics[0])
             results.append(replace(result, seconds=self._clock() - began))
@@ -385,7 +385,7 @@ class ProxmoxDriver:
     def _unknown(self, text: str, upid: Upid) -> Result:
         remedy = "Run the same command again: it looks first what is there."
         diagnostic = Diagnostic("TASK_UNKNOWN", text, self._node, evidence=(upid.text,), remedy=remedy)
-        return Result(Verdict.UNKNOWN, diagnostic=diagnostic, handle=upid.text)
+        return Result(Verdict.INDETERMINATE, diagnostic=diagnostic, handle=upid.text)
 
 
 def _started(path: str) -> int:

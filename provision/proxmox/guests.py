@@ -40,7 +40,7 @@ def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint
     if state is None:
         return NotThere(f"{node.name} does not exist yet")
     if isinstance(state, Unknown):
-        return NotThere(f"cannot tell whether {node.name} exists: {state.reason}", late=False)
+        return NotThere(f"unknown whether {node.name} exists: {state.reason}", late=False)
     marker = state.marker_of(inventory.name, node.name) if isinstance(state, VmState) else None
     if marker is None or isinstance(state, Elsewhere):
         return NotThere(f"VMID {node.vmid} of {node.name} belongs to {state.owner}", late=False)

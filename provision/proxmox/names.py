@@ -60,7 +60,7 @@ def nodes_of(inventory: Inventory, hypervisor: str) -> tuple[Node, ...]:
     return tuple(each for each in inventory.nodes.values() if each.hypervisor == hypervisor)
 
 
-def keepers(inventory: Inventory) -> tuple[Subject, ...]:
+def orphan_owners(inventory: Inventory) -> tuple[Subject, ...]:
     """Return the hypervisors that may hold marked things: those whose API the inventory can open."""
     return tuple(
         Subject("hypervisor", each.name)

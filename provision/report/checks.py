@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 MANY = 3
 """Checks with one cause from which on they are shown as one."""
-PASSED, FAILED, UNKNOWN = "passed", "failed", "cannot-tell"
+PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
 _STYLES = {PASSED: "green", FAILED: "bold red", UNKNOWN: "yellow"}
-_WORDS = {PASSED: "ok", FAILED: "FAILED", UNKNOWN: "cannot tell"}
+_WORDS = {PASSED: "ok", FAILED: "FAILED", UNKNOWN: "unknown"}
 
 
 class Check(Protocol):
-    """One result, as verification hands it over; `outcome` is passed, failed or cannot-tell."""
+    """One result, as verification hands it over; `outcome` is passed, failed or unknown."""
 
     @property
     def name(self) -> str: ...  # noqa: D102 - what is claimed
@@ -32,7 +32,7 @@ class Check(Protocol):
     @property
     def message(self) -> str: ...  # noqa: D102 - what was seen instead, why it cannot be told, or a remark
     @property
-    def excused(self) -> bool: ...  # noqa: D102 - cannot tell without fault
+    def excused(self) -> bool: ...  # noqa: D102 - unknown without fault
     @property
     def seconds(self) -> float: ...  # noqa: D102 - how long it took
 
@@ -96,7 +96,7 @@ def lines(checks: Sequence[Check], width: int, *, seconds: float = 0.0, full: bo
     counts = {outcome: sum(each.outcome == outcome for each in checks) for outcome in _STYLES}
     parts = [f"{counts[PASSED]} passed"]
     parts += [f"{counts[FAILED]} failed"] if counts[FAILED] else []
-    parts += [f"{counts[UNKNOWN]} cannot tell"] if counts[UNKNOWN] else []
+    parts += [f"{counts[UNKNOWN]} unknown"] if counts[UNKNOWN] else []
     style = _STYLES[FAILED if counts[FAILED] else UNKNOWN if counts[UNKNOWN] else PASSED]
     if not checks:
         return [

@@ -37,7 +37,7 @@ def print_explained(console: Console, found: Explained, *, full: bool = False) -
         lines.append(Text(f"  asked    {printable(question)}", style="dim"))
         lines.append(Text(f"  answered {shorten(printable(answer), limit, signs.ellipsis)}", style="dim"))
     if found.unknown:
-        lines.append(Text(f"  cannot tell: {printable(found.unknown)}", style="yellow"))
+        lines.append(Text(f"  unknown: {printable(found.unknown)}", style="yellow"))
     planned = found.planned
     if planned is None:
         lines.append(

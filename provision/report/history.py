@@ -31,7 +31,7 @@ MEANING = {
     ExitCode.REFUSED: "refused",
     ExitCode.WAITING: "waiting for consent or a person",
     ExitCode.LOCKED: "locked",
-    ExitCode.UNKNOWN: "cannot tell",
+    ExitCode.UNKNOWN: "unknown",
     ExitCode.USAGE: "usage or inventory",
     ExitCode.INTERRUPTED: "interrupted",
 }

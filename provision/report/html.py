@@ -74,7 +74,7 @@ def _text(value: object) -> str:
 
 def _name(value: str) -> str:
     """Return a value as a CSS class: it is one of ours, or nothing."""
-    known = {*map(str, Outcome), "done", "unknown", "not-begun", "error", "warning", "note"}
+    known = {*map(str, Outcome), "done", "indeterminate", "not-begun", "error", "warning", "note"}
     return value if value in known else ""
 
 

@@ -9,7 +9,7 @@ from provision.report.checks import FAILED, UNKNOWN, Check
 
 
 def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
-    """Return the document; *cannot tell* is skipped with its message.
+    """Return the document; *unknown* is skipped with its message.
 
     Args:
         name: the inventory's name.
@@ -38,7 +38,7 @@ def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
         if each.outcome == FAILED:
             ET.SubElement(case, "failure", {"message": _first(message)}).text = message
         elif each.outcome == UNKNOWN:
-            ET.SubElement(case, "skipped", {"message": f"cannot tell: {message}"})
+            ET.SubElement(case, "skipped", {"message": f"unknown: {message}"})
         elif message:
             ET.SubElement(case, "system-out").text = message
     ET.indent(root)

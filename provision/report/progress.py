@@ -317,7 +317,7 @@ _OUTCOME_STYLES = {
     "waiting": "bold yellow",
     "late": "yellow",
 }
-_VERDICTS = {"done": "done", "failed": "FAILED", "unknown": "outcome unknown", "not-begun": "not begun"}
+_VERDICTS = {"done": "done", "failed": "FAILED", "indeterminate": "outcome unknown", "not-begun": "not begun"}
 
 
 Lines = list[tuple[str, str]]

@@ -117,7 +117,7 @@ class ChangePlanned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOpen(Event):
-    """A step that a plan cannot tell: `state` is late or unreached, `excused` that this is no fault."""
+    """A step that the plan could not look at: `state` is late or unreached; `excused`: no fault."""
 
     type: ClassVar[str] = "planned_step"
     subject: str
@@ -147,7 +147,7 @@ class PlanMade(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckDone(Event):
-    """A check ended: `outcome` is passed, failed or cannot-tell, `message` what was seen."""
+    """A check ended: `outcome` is passed, failed or unknown, `message` what was seen."""
 
     type: ClassVar[str] = "check"
     name: str

@@ -59,16 +59,16 @@ class SessionBackend(BaseBackend):  # type: ignore[misc]  # testinfra ships no t
         self._timeout = timeout
 
     def run(self, command: str, *args: str, **_: Any) -> CommandResult:
-        """Run a command; a question without an answer skips the check as *cannot tell*."""
+        """Run a command; a question without an answer skips the check as *unknown*."""
         line = self.get_command(command, *args)
         query = Shell(within(line, self._timeout))
         answer = self._answers.ask(self.hostname, (query,))[query]
         if isinstance(answer, Unknown):
-            pytest.skip(f"cannot tell: {answer.reason}")
+            pytest.skip(f"unknown: {answer.reason}")
         if not isinstance(answer, ShellResult):
             raise TypeError(f"unexpected answer {answer!r}")
         if self._timeout is not None and answer.rc in _OVERDUE:
-            pytest.skip(f"cannot tell: `{line}` took longer than {self._timeout} s (verify.timeout)")
+            pytest.skip(f"unknown: `{line}` took longer than {self._timeout} s (verify.timeout)")
         return self.result(answer.rc, line.encode(), answer.stdout, answer.stderr)
 
     @property

@@ -15,7 +15,7 @@ class CheckOutcome(StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
-    UNKNOWN = "cannot-tell"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class CheckResult:
     Args:
         name: what is claimed, in words (`root filesystem fills the disk`).
         subject: whom it is about.
-        outcome: passed, failed or cannot tell.
+        outcome: passed, failed or unknown.
         message: what was seen instead, why it cannot be told, or a remark on what passed.
-        excused: cannot tell without fault (a VM that is off by hand, a check that the inventory skips).
+        excused: unknown without fault (a VM that is off by hand, a check that the inventory skips).
         seconds: how long it took.
     """
 
@@ -66,7 +66,7 @@ class VerifyReport:
     def exit_code(self, *, strict: bool) -> ExitCode:
         """Return the worst: what a system is silent for, 3 for a failed check, with `strict` 7 for doubt.
 
-        A run without a single check proves nothing: with `strict` it cannot tell either.
+        A run without a single check proves nothing: with `strict` it is unknown, too.
         """
         codes = [each.exit_code for each in self.silent]
         if self.count(CheckOutcome.FAILED):

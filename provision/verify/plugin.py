@@ -49,7 +49,7 @@ class Site:
     def host(self, system: str) -> Host:
         """Return testinfra's view of a system; the check is skipped when it is away."""
         if reason := self.answers.away(system):
-            pytest.skip(f"cannot tell: {reason}")
+            pytest.skip(f"unknown: {reason}")
         if system not in self._hosts:  # testinfra keeps what it learnt of a system in its Host
             self._hosts[system] = host_for(system, self.answers, self.timeout)
         return self._hosts[system]
@@ -61,7 +61,7 @@ class Site:
             ProvisionError: it gives no answers, though it did before.
         """
         if reason := self.answers.away(system):
-            pytest.skip(f"cannot tell: {reason}")
+            pytest.skip(f"unknown: {reason}")
         return self.answers.ask(system, queries)
 
     def again(self, system: str, *commands: str) -> Iterator[None]:
@@ -151,7 +151,7 @@ class VerifyPlugin:
             skipped = isinstance(error, pytest.skip.Exception)
             unanswered = isinstance(error, ProvisionError)
             outcome = CheckOutcome.UNKNOWN if skipped or unanswered else CheckOutcome.FAILED
-            message = str(error).removeprefix("cannot tell: ").strip() or call.excinfo.typename
+            message = str(error).removeprefix("unknown: ").strip() or call.excinfo.typename
             if outcome is CheckOutcome.FAILED and not isinstance(error, AssertionError):
                 message = f"{call.excinfo.typename}: {message}"
         subject = _subject(item, self._subjects)

@@ -274,7 +274,7 @@ def test_a_jump_host_is_passed_and_its_key_is_checked_too(host: Server, home: Pa
 def test_a_connection_killed_in_the_middle_of_a_fix_leaves_it_unknown(host: Server, tmp_path: Path) -> None:
     there = driver(host.endpoint(), tmp_path / "state")
     results = there.act("r1", [fix("echo begun; sleep 1"), fix(":")], [], lambda _: host.cut(), Cancel())
-    assert [each.verdict for each in results] == [Verdict.UNKNOWN, Verdict.NOT_BEGUN]
+    assert [each.verdict for each in results] == [Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
     assert results[0].handle.isdigit()
     there.close()
 
@@ -286,7 +286,7 @@ def test_a_fix_that_outlives_its_connection_holds_the_lock_and_the_next_run_says
     there = driver(host.endpoint(), state, who="ann@desk")
     waiting = fix(f"echo begun; while [ ! -e {go} ]; do sleep 0.05; done; touch {tmp_path}/ended")
     (result,) = there.act("run-a", [waiting], [], lambda _: host.cut(), Cancel())
-    assert result.verdict == Verdict.UNKNOWN
+    assert result.verdict == Verdict.INDETERMINATE
     with pytest.raises(ProvisionError, match=r"HOST_LOCKED: .* run run-a of ann@desk since 20"):
         driver(host.endpoint(), state).act("run-b", [fix(":")], [], lambda _: None, Cancel())
     go.touch()
@@ -308,7 +308,7 @@ def test_a_fix_that_talks_all_the_time_ends_in_its_own_way_when_the_connection_i
     talk = "i=0; while [ $i -lt 40 ]; do echo line $i; echo line $i >&2; sleep 0.02; i=$((i+1)); done"
     actions = [fix(f"{talk}; touch {tmp_path}/ended"), fix(f"touch {tmp_path}/second")]
     results = driver(host.endpoint(), state).act("r1", actions, [], lambda _: host.cut(), Cancel())
-    assert [each.verdict for each in results] == [Verdict.UNKNOWN, Verdict.NOT_BEGUN]
+    assert [each.verdict for each in results] == [Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
     assert not (tmp_path / "ended").exists()
     deadline = time.monotonic() + 20
     while not (tmp_path / "ended").exists() and time.monotonic() < deadline:

@@ -44,7 +44,7 @@ def one_host(state: Path) -> FakeSite:
             "mapping",
             on_n1(Item("n1/ssh", "map", "1", restarts="m.service")),
             on_own("running driver"),
-            NEW_BOOT=True,
+            needs_new_boot=True,
         ),
         FakeRole("late", on_n1(Item("n1/ssh", "k", "1", boots=REBOOT)), on_own()),
     ]
@@ -64,7 +64,7 @@ def hypervisor_and_guest(state: Path) -> FakeSite:
             "mapping",
             lambda _: [Item("pve/api", "map", "1")],
             lambda _: {"pve/ssh": (Value("running grub"),), "pve/api": (Value("map"),)},
-            NEW_BOOT=True,
+            needs_new_boot=True,
             subjects=frozenset({"pve"}),
         ),
         FakeRole(

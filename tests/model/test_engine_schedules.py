@@ -39,7 +39,9 @@ def sites(draw: st.DrawFn) -> tuple[list[FakeRole], tuple[Entry, ...], dict[str,
 
         subjects = frozenset(draw(st.sets(st.sampled_from(SUBJECTS), min_size=1)))
         roles.append(
-            FakeRole(name, make, on_own(f"fact-{name}"), NEW_BOOT=draw(st.booleans()), subjects=subjects)
+            FakeRole(
+                name, make, on_own(f"fact-{name}"), needs_new_boot=draw(st.booleans()), subjects=subjects
+            )
         )
         after = tuple(each.role for each in entries if not guest and draw(st.booleans()))
         entries.append(Entry(name, ("all",), after, draw(st.integers(0, 2))))

@@ -61,7 +61,7 @@ class ManualReservation:
         """Return nothing once the VM's MAC was seen at the address."""
         answer = seen.answers.get(self.question, Unknown("the hypervisor was not asked"))
         if isinstance(answer, Unknown):
-            return (Change(Op.ATTENTION, "reservation", f"cannot tell: {answer.reason}", str(self.wanted)),)
+            return (Change(Op.ATTENTION, "reservation", f"unknown: {answer.reason}", str(self.wanted)),)
         holder = neighbour(answer)
         if holder == self.wanted.mac:
             return ()

@@ -53,7 +53,7 @@ class AddressUsed:
         for answer in (links, addresses):
             if not isinstance(answer, ShellResult):
                 reason = answer.reason if isinstance(answer, Unknown) else "no answer"
-                return (Change(Op.ATTENTION, "address", f"cannot tell: {reason}", self.address),)
+                return (Change(Op.ATTENTION, "address", f"unknown: {reason}", self.address),)
         held = addresses_of(links, addresses, self.mac)
         if self.address in held:
             return ()
@@ -127,7 +127,7 @@ class LeaseHeld:
         """Compare the lease."""
         leases = self.router.leases(seen)
         if isinstance(leases, Unknown):
-            return (Change(Op.ATTENTION, "lease", f"cannot tell: {leases.reason}", self.address),)
+            return (Change(Op.ATTENTION, "lease", f"unknown: {leases.reason}", self.address),)
         holders = [each.mac for each in leases if each.address == self.address]
         if fold_mac(self.mac) in holders:
             return ()

@@ -58,7 +58,7 @@ class RouterReservation:
             return ()
         holder = self._holder(seen)
         if isinstance(holder, Unknown):
-            return (Change(Op.ATTENTION, "reservation", f"cannot tell: {holder.reason}", str(self.wanted)),)
+            return (Change(Op.ATTENTION, "reservation", f"unknown: {holder.reason}", str(self.wanted)),)
         if holder:
             return (Change(Op.ATTENTION, "reservation", holder, str(self.wanted)),)
         return found

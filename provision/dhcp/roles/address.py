@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context
+from provision.contracts.role import Context, Role
 from provision.dhcp.resources.lease_proof import AddressUsed, LeaseHeld
 from provision.dhcp.roles import dhcp_reservation
 from provision.hosts import names as host_names
 from provision.inventory import Inventory, Subject
 from provision.proxmox import macs, names
 from provision.proxmox.queries import VmConfig, vm_state
-
-NEEDS = ("virtual_machine",)
-NEW_BOOT = False
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -46,3 +43,12 @@ def resources(context: Context) -> tuple[Resource, ...]:
     if router is not None:
         found.append(LeaseHeld(router, node.name, mac, node.address, source=source))
     return tuple(found)
+
+
+ROLE = Role(
+    name="address",
+    needs=("virtual_machine",),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+)

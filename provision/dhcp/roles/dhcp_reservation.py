@@ -7,7 +7,7 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, told
+from provision.contracts.role import Context, Role, told
 from provision.dhcp.backends.manual import ManualReservation
 from provision.dhcp.contract import Reservation, Router, fold_mac
 from provision.dhcp.resources.reservation import RouterReservation
@@ -22,9 +22,6 @@ from provision.inventory.models.node import Node
 from provision.proxmox import macs, names
 from provision.proxmox.queries import VmConfig, vm_state
 from provision.values.diagnostics import Source
-
-NEEDS: tuple[str, ...] = ()
-NEW_BOOT = False
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -79,7 +76,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
     return (RouterReservation(keeper, wanted, absent=True, source=_source(inventory, context.subject)),)
 
 
-def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask the router for its reservations, whether or not one is declared."""
     keeper = router(inventory)
     if keeper is None:
@@ -172,3 +169,14 @@ def _bridge(hypervisor: Hypervisor) -> FileText:
 def _source(inventory: Inventory, subject: Subject) -> Source | None:
     group = "hypervisors" if subject.kind == "hypervisor" else "nodes"
     return inventory.source((group, subject.name, "address"))
+
+
+ROLE = Role(
+    name="dhcp_reservation",
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    orphan_owners=orphan_owners,
+    orphans=orphans,
+)

@@ -55,7 +55,7 @@ def checked_name(name: str) -> str:
 
 def unknown(path: str, answer: Unknown, wanted: object) -> Change:
     """Return the change of a field that nobody could read."""
-    return Change(Op.ATTENTION, path, f"cannot tell: {answer.reason}", wanted)
+    return Change(Op.ATTENTION, path, f"unknown: {answer.reason}", wanted)
 
 
 def cannot_tell(key: Key, reason: str, source: Source | None) -> Impossible:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context
+from provision.contracts.role import Context, Role
 from provision.hosts import names
 from provision.hosts.facts import HostFacts
 from provision.hosts.public_keys import login_keys
@@ -22,9 +22,6 @@ from provision.hosts.resources.system import Hostname, SwapIsOff, TimeSync, Time
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.node import Node
 from provision.values.diagnostics import Source
-
-NEEDS = ("virtual_machine", "first_contact")
-NEW_BOOT = False
 
 _CHRONY = "chrony"
 _TIMESYNCD = "systemd-timesyncd"
@@ -112,3 +109,12 @@ def _keys(inventory: Inventory, node: Node, system: str) -> tuple[Resource, ...]
     source = inventory.source(("access", "authorized_keys"))
     user = inventory.login(node.name).user
     return authorized_keys(system, user, login_keys(inventory, node), source=source)
+
+
+ROLE = Role(
+    name="base_os",
+    needs=("virtual_machine", "first_contact"),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+)

@@ -9,7 +9,7 @@ from typing import Any
 
 from provision.contracts.effect import Effect
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context
+from provision.contracts.role import Context, Role
 from provision.hosts import names
 from provision.hosts.effects import effects_of_path, reboot_of, restart
 from provision.hosts.facts import HostFacts
@@ -36,9 +36,6 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import UsageError
-
-NEEDS = ("virtual_machine", "first_contact")
-NEW_BOOT = False
 
 HOSTS = "/etc/hosts"
 HOSTS_TEMPLATE = "/etc/cloud/templates/hosts.debian.tmpl"
@@ -236,3 +233,13 @@ def _content(site: _Site, declared_one: FileResource, path: str, source: Source 
     else:
         text, what = declared_one.content or "", f"content of {path}"
     return site.text(text, what, source, declared_one.vars).encode()
+
+
+ROLE = Role(
+    name="host_resources",
+    needs=("virtual_machine", "first_contact"),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+)

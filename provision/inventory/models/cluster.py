@@ -284,8 +284,8 @@ class VerifyOptions(Model):
     """How verification runs."""
 
     strict: Flag = False
-    """*Cannot tell* counts (exit 7) in `verify` and at the end of `apply`, as with `verify --strict`."""
+    """An *unknown* check counts (exit 7) in `verify` and at the end of `apply`, as with `verify --strict`."""
     skip: tuple[Text, ...] = ()
     """Checks that are left out, by name (the tables of docs/verify.md)."""
     timeout: Annotated[int, Check(whole(1, 86400), {"type": "integer"})] | None = None
-    """Seconds that one command of a check may take; what takes longer *cannot tell*."""
+    """Seconds that one command of a check may take; what takes longer is *unknown*."""

@@ -94,7 +94,7 @@ def test_cards_of_running_vms_are_with_vfio(
     used = {slot: _users(site.inventory, hypervisor, slot) for slot in slots}
     running = [slot for slot, names in used.items() if not all(site.is_away(f"{name}/ssh") for name in names)]
     if not running:
-        pytest.skip("cannot tell: no VM with a card runs")
+        pytest.skip("unknown: no VM with a card runs")
     for slot in running:
         drivers = {function: name for function, (_, name) in _drivers(host, slot).items()}
         assert set(drivers.values()) == {VFIO}, f"{slot}: {drivers}"

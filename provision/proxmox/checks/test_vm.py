@@ -27,7 +27,7 @@ def _state(site: Site, declared: Node) -> VmState:
     vmid = declared.vmid or 0
     answer = site.ask(f"{declared.hypervisor}/api", VmList(), VmConfig(vmid))[VmConfig(vmid)]
     if isinstance(answer, Unknown):
-        pytest.skip(f"cannot tell: {answer.reason}")
+        pytest.skip(f"unknown: {answer.reason}")
     assert isinstance(answer, VmState), f"there is no VM {vmid} on this node"
     return answer
 

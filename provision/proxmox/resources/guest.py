@@ -98,7 +98,7 @@ class CloudInitDone:
         answer = seen[Shell(STATUS)]
         if not isinstance(answer, ShellResult):
             reason = answer.reason if isinstance(answer, Unknown) else "no status"
-            return (Change(Op.ATTENTION, "cloud-init", f"cannot tell: {reason}", "done"),)
+            return (Change(Op.ATTENTION, "cloud-init", f"unknown: {reason}", "done"),)
         if _UNDER_WAY not in answer.stdout.decode(errors="replace"):
             return ()
         return (Change(Op.UPDATE, "cloud-init", "running", "done"),)

@@ -70,7 +70,7 @@ class ImageFile:
         there = _there(seen, self.storage, self.volume)
         if isinstance(there, Unknown):
             wanted = "absent" if self.absent else self.volume
-            return (Change(Op.ATTENTION, "image", f"cannot tell: {there.reason}", wanted),)
+            return (Change(Op.ATTENTION, "image", f"unknown: {there.reason}", wanted),)
         if there is not self.absent:
             return ()
         if self.absent:

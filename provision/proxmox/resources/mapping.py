@@ -74,7 +74,7 @@ class PciMapping:
         """Compare the parts of our node's entry."""
         there = _seen(seen, self.name)
         if isinstance(there, Unknown):
-            return (Change(Op.ATTENTION, "mapping", f"cannot tell: {there.reason}", self.name),)
+            return (Change(Op.ATTENTION, "mapping", f"unknown: {there.reason}", self.name),)
         own = self._own(there)
         if self.absent:
             return (Change(Op.DELETE, "mapping", self.name, None),) if own else ()

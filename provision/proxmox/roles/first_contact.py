@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context
+from provision.contracts.role import Context, Role
 from provision.hosts import names as host_names
 from provision.hosts.resources.system import HostKey
 from provision.inventory import Inventory, Subject
@@ -20,9 +20,6 @@ from provision.proxmox.queries import VmConfig, vm_state
 from provision.proxmox.resources.guest import CloudInitDone, SnippetGone, first_boot
 from provision.proxmox.resources.vm_lifecycle import VmMarker
 from provision.proxmox.roles.virtual_machine import pair
-
-NEEDS = ("virtual_machine",)
-NEW_BOOT = False
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -70,3 +67,12 @@ def resources(context: Context) -> tuple[Resource, ...]:
         replace(settled, marker=replace(marker.settled(), host_key=final.fingerprint)),
         gone,
     )
+
+
+ROLE = Role(
+    name="first_contact",
+    needs=("virtual_machine",),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+)

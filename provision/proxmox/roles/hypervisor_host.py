@@ -13,7 +13,7 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context
+from provision.contracts.role import Context, Role
 from provision.hosts import names
 from provision.hosts.effects import reboot_of
 from provision.hosts.facts import HostFacts
@@ -25,9 +25,6 @@ from provision.inventory.models.hypervisor import Card, Hypervisor
 from provision.proxmox.host_facts import HypervisorFacts
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
-
-NEEDS: tuple[str, ...] = ()
-NEW_BOOT = False
 
 BLACKLIST = "cards"
 """Part of the name of our file in /etc/modprobe.d."""
@@ -100,7 +97,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
     return orphans(context)
 
 
-def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask the hosts that declare nothing of this role (any more) for our files."""
     found: dict[Subject, Mapping[str, tuple[Any, ...]]] = {}
     for host in inventory.hypervisors.values():
@@ -182,3 +179,14 @@ def _needs_intel_iommu(facts: HypervisorFacts) -> bool:
     if not iommu.table and iommu.cpu != "GenuineIntel":
         return False
     return not iommu.active or INTEL_IOMMU in facts.kernel_arguments
+
+
+ROLE = Role(
+    name="hypervisor_host",
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    orphan_owners=orphan_owners,
+    orphans=orphans,
+)

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context
+from provision.contracts.role import Context, Role
 from provision.hosts import names as host_names
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
@@ -18,9 +18,6 @@ from provision.proxmox.queries import Permissions, StorageContent
 from provision.proxmox.resources.image import ImageFile
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
-
-NEEDS: tuple[str, ...] = ()
-NEW_BOOT = False
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -121,3 +118,12 @@ def _file(inventory: Inventory, hypervisor: Hypervisor, image: str) -> ImageFile
         digest,
         source=inventory.source(("images", image)),
     )
+
+
+ROLE = Role(
+    name="image",
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, told
+from provision.contracts.role import Context, Role, told
 from provision.hosts import names as host_names
 from provision.hosts.facts import HostFacts
 from provision.hosts.resources.pci import PciFunctions
@@ -18,9 +18,6 @@ from provision.proxmox.queries import Mappings, Permissions
 from provision.proxmox.resources.mapping import PciMapping, description
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import Permanent
-
-NEEDS = ("hypervisor_host",)
-NEW_BOOT = True
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -78,9 +75,9 @@ def retired(context: Context) -> tuple[Resource, ...]:
     )
 
 
-def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask every hypervisor for its mappings, whether or not a VM takes a card there."""
-    return {each: {names.api(each.name): (Mappings(),)} for each in names.keepers(inventory)}
+    return {each: {names.api(each.name): (Mappings(),)} for each in names.orphan_owners(inventory)}
 
 
 def orphans(context: Context) -> tuple[Resource, ...]:
@@ -145,3 +142,16 @@ def _entry(
     if first.group:
         parts["iommugroup"] = first.group
     return tuple(parts.items())
+
+
+ROLE = Role(
+    name="pci_mapping",
+    needs=("hypervisor_host",),
+    needs_new_boot=True,
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    orphan_owners=orphan_owners,
+    orphans=orphans,
+)

@@ -13,7 +13,7 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, told
+from provision.contracts.role import Context, Role, told
 from provision.hosts import names as host_names
 from provision.hosts.public_keys import login_keys
 from provision.hosts.resources.file import File
@@ -31,8 +31,6 @@ from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmPower, owes_sta
 from provision.proxmox.resources.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.proxmox.roles.image import volume_of
 
-NEEDS = ("hypervisor_host", "image", "pci_mapping", "dhcp_reservation")
-NEW_BOOT = False
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 """A node's name in a marker, which anybody may have edited, before it is part of a path."""
 
@@ -81,11 +79,11 @@ def resources(context: Context) -> tuple[Resource, ...]:
     return tuple(found)
 
 
-def keepers(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask every hypervisor for its VMs, whether or not a node is declared there, and where snippets lie."""
     return {
         each: {names.api(each.name): (Permissions(), VmList()), host_names.ssh(each.name): (STORAGES,)}
-        for each in names.keepers(inventory)
+        for each in names.orphan_owners(inventory)
     }
 
 
@@ -320,3 +318,15 @@ def _cloud_init(
         "\n".join(login_keys(inventory, node)),
         names.snippet_volume(inventory, hypervisor, node),
     )
+
+
+ROLE = Role(
+    name="virtual_machine",
+    needs=("hypervisor_host", "image", "pci_mapping", "dhcp_reservation"),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    orphan_owners=orphan_owners,
+    orphans=orphans,
+)

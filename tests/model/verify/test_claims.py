@@ -47,7 +47,7 @@ RUNS = "LoadState=loaded\nActiveState=active\nSubState=running\nUnitFileState=en
 
 
 class Told:
-    """Systems that answer the commands that hold a text, and say *cannot tell* to others."""
+    """Systems that answer the commands that hold a text, and say *unknown* to others."""
 
     def __init__(self, known: Mapping[str, str], rc: int = 0) -> None:
         self.known = known

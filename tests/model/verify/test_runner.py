@@ -25,7 +25,7 @@ network: { cidr: 198.18.0.0/24 }
 
 
 class Host:
-    """Answers some commands, and says *cannot tell* to all others."""
+    """Answers some commands, and says *unknown* to all others."""
 
     def __init__(self, known: dict[str, str], away: str = "") -> None:
         self.known = known

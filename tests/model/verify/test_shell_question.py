@@ -29,7 +29,7 @@ def test_each_command_keeps_its_own_status_and_streams() -> None:
     assert answers[QUESTIONS[5]] == ShellResult(0, b"", b"")
 
 
-def test_a_cut_answer_cannot_tell_and_never_lies() -> None:
+def test_a_cut_answer_is_unknown() -> None:
     whole = ask(["sh"])
     full = KIND.parse(whole, QUESTIONS)
     assert len(whole.stdout) > 100

@@ -14,7 +14,7 @@ from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.remedy import ByHand, Fix, Impossible, Remedy
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context
+from provision.contracts.role import Context, Role
 from provision.contracts.snapshot import Pending, Snapshot
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import asked
@@ -22,10 +22,10 @@ from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal
 from provision.engine.model import RunReport
 from provision.engine.plan import Planner
+from provision.engine.planned import Planned
 from provision.engine.run import Run
 from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
-from provision.engine.work import Planned
 from provision.engine.world import (
     Entry,
     Options,
@@ -265,7 +265,7 @@ class FakeDriver:
             self.site.on_set(self.system, name, value)
         if name in self.host.cuts:
             self.host.cuts -= {name}
-            return Result(Verdict.UNKNOWN, handle=self.host.handle)
+            return Result(Verdict.INDETERMINATE, handle=self.host.handle)
         return Result(Verdict.DONE)
 
     def hold(self, run: str, what: str, cancel: Cancel) -> FakeHold:
@@ -297,8 +297,8 @@ class FakeRole:
     name: str
     make: Callable[[Context], Sequence[Item]]
     asks: Callable[[str], Mapping[str, tuple[Any, ...]]]
-    NEEDS: tuple[str, ...] = ()
-    NEW_BOOT: bool = False
+    needs: tuple[str, ...] = ()
+    needs_new_boot: bool = False
     subjects: frozenset[str] | None = None
     gone: Callable[[Context], Sequence[Item]] | None = None
     left: Callable[[Context], Sequence[Item]] | None = None
@@ -316,18 +316,20 @@ class FakeRole:
         self.expanded += 1
         return tuple(self.make(context))
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "retired" and self.__dict__.get("gone") is not None:
-            gone = self.gone
-            assert gone is not None
-            return lambda context: tuple(gone(context))
-        if name == "keepers" and self.__dict__.get("left") is not None:
-            return lambda _inventory: {Subject("node", "n1"): {"n1/ssh": ()}}
-        if name == "orphans" and self.__dict__.get("left") is not None:
-            left = self.left
-            assert left is not None
-            return lambda context: tuple(left(context))
-        raise AttributeError(name)
+    def role(self) -> Role:
+        """Return it as the engine takes it."""
+        gone, left = self.gone, self.left
+        return Role(
+            name=self.name,
+            declared=self.declared,
+            questions=self.questions,
+            resources=self.resources,
+            needs=self.needs,
+            needs_new_boot=self.needs_new_boot,
+            retired=None if gone is None else lambda context: tuple(gone(context)),
+            orphan_owners=None if left is None else lambda _: {Subject("node", "n1"): {"n1/ssh": ()}},
+            orphans=None if left is None else lambda context: tuple(left(context)),
+        )
 
 
 def on_own(*asked: str) -> Callable[[str], Mapping[str, tuple[Any, ...]]]:
@@ -386,7 +388,7 @@ class FakeSite:
             inventory=cast(Inventory, None),
             name="fake",
             playbook=Playbook("fake", entries),
-            roles={role.name: role for role in self.roles},
+            roles={role.name: role.role() for role in self.roles},
             select=lambda selector: [
                 Subject("node", name) for name in self.subjects if selector in {"all", name}
             ],

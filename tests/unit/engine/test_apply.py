@@ -8,7 +8,7 @@ import pytest
 from provision.contracts.change import Key
 from provision.contracts.effect import Effect
 from provision.contracts.system import NotThere, SystemSpec
-from provision.engine import settle
+from provision.engine import readback
 from provision.engine.world import Entry, Options, Parent
 from provision.hosts import host_effects
 from provision.proxmox import vm_effects
@@ -121,7 +121,7 @@ def test_a_step_that_needs_the_new_boot_has_it_and_is_expanded_after_it(tmp_path
         seen.append(context.seen("n1/ssh")[Value("running driver")])  # type: ignore[attr-defined]  # a Context
         return [Item("n1/ssh", "mapping", "1")]
 
-    mapping = FakeRole("mapping", after, on_own("running driver"), NEW_BOOT=True)
+    mapping = FakeRole("mapping", after, on_own("running driver"), needs_new_boot=True)
     site = FakeSite([boots("driver"), mapping, boots("last")], policy=ALLOWED, state=tmp_path)
     planned = site.plan()
     late = {str(each.step.id): each.late for each in planned.plan.steps if each.late}
@@ -134,7 +134,7 @@ def test_a_step_that_needs_the_new_boot_has_it_and_is_expanded_after_it(tmp_path
 
 
 def test_a_reboot_without_consent_waits_and_the_rest_goes_on(tmp_path: Path) -> None:
-    needs_boot = FakeRole("mapping", own(m="1"), on_own(), NEW_BOOT=True)
+    needs_boot = FakeRole("mapping", own(m="1"), on_own(), needs_new_boot=True)
     other = FakeRole("other", own(o="1"), on_own())
     site = FakeSite([boots("driver"), other, needs_boot], state=tmp_path)
     report = site.apply()
@@ -166,7 +166,9 @@ def test_a_person_may_consent_when_asked(tmp_path: Path) -> None:
 
 def test_the_machine_that_provision_runs_on_is_not_rebooted_by_it(tmp_path: Path) -> None:
     site = FakeSite(
-        [boots("driver"), FakeRole("m", own(m="1"), on_own(), NEW_BOOT=True)], policy=ALLOWED, state=tmp_path
+        [boots("driver"), FakeRole("m", own(m="1"), on_own(), needs_new_boot=True)],
+        policy=ALLOWED,
+        state=tmp_path,
     )
     site.home["n1"] = Diagnostic("HOME", "reboot it yourself")
     report = site.apply()
@@ -256,7 +258,7 @@ def test_a_person_does_what_the_engine_cannot(tmp_path: Path) -> None:
 def test_a_change_that_settles_within_its_deadline_is_polled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "FIRST_POLL", 0.01)
+    monkeypatch.setattr(readback, "FIRST_POLL", 0.01)
     host = Host(by_itself={"lease": (4, "x")})
     role = FakeRole(
         "address", lambda _: [Item("n1/ssh", "lease", "x", impossible=True, within=30.0)], on_own()
@@ -435,7 +437,7 @@ def test_a_guest_that_takes_long_to_boot_holds_up_no_other(tmp_path: Path) -> No
         "meet",
         lambda context: [Item("pve/api", f"{context.subject.name} met", "1")],
         lambda subject: {"pve/api": (Value(subject),), f"{subject}/ssh": (Value("os"),)},
-        NEEDS=("create",),
+        needs=("create",),
     )
     specs = {"pve/api": SystemSpec("pve/api", "proxmox", "pve", {}, here)}
     for name in names:

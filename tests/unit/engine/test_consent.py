@@ -256,7 +256,7 @@ def test_a_late_step_is_refused_by_what_is_found_about_it_and_not_about_others(
         "first", lambda _: [Item("n1/ssh", "a", "1", boots=host_effects.REBOOT_NODE)], on_own(),
         subjects=frozenset({"n1"}),
     )  # fmt: skip
-    later = FakeRole("later", own(b="1"), on_own(), subjects=frozenset({"n1"}), NEW_BOOT=True)
+    later = FakeRole("later", own(b="1"), on_own(), subjects=frozenset({"n1"}), needs_new_boot=True)
     there = FakeRole("there", own(c="1"), on_own(), subjects=frozenset({"n2"}))
     site = FakeSite(
         [first, later, there],

@@ -118,7 +118,7 @@ def test_what_goes_on_after_the_second_interrupt_is_named_everywhere(tmp_path: P
     assert step.diagnostics[0].code == "OUTCOME_UNKNOWN"
     assert "waits for the lock" in step.diagnostics[0].remedy
     assert next(iter(step.changed)).key.name == "vm"
-    assert [each.verdict for each in site.events if isinstance(each, ChangeMade)] == ["unknown"]
+    assert [each.verdict for each in site.events if isinstance(each, ChangeMade)] == ["indeterminate"]
     assert [UPID in str(each.diagnostic) for each in site.events if isinstance(each, Problem)] == [True]
     found = journal.run(tmp_path / "journal.sqlite", "run-1")
     assert found is not None

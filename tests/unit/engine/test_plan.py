@@ -49,7 +49,7 @@ def test_unknown_targets_and_steps_are_all_named() -> None:
 def test_steps_that_wait_for_each_other_are_refused_with_the_circle() -> None:
     site = FakeSite(
         [
-            FakeRole("r1", own(a="1"), on_own(), NEEDS=("r2",)),
+            FakeRole("r1", own(a="1"), on_own(), needs=("r2",)),
             FakeRole("r2", own(a="1"), on_own()),
         ]
     )
@@ -107,7 +107,7 @@ def test_preflight_errors_refuse_and_warnings_are_kept(tmp_path: Path) -> None:
     site = FakeSite([FakeRole("r", own(a="1"), on_own())], state=tmp_path)
     site.rules = lambda *_, **__: [
         Diagnostic("MEMORY", "too little"),
-        Diagnostic("CLOCK", "cannot tell", severity=Severity.NOTE),
+        Diagnostic("CLOCK", "unknown", severity=Severity.NOTE),
     ]
     plan = site.plan().plan
     assert [each.code for each in plan.refusals] == ["MEMORY"]

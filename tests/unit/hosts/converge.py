@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from provision.contracts.driver import Action, Verdict
 from provision.contracts.effect import Effect
 from provision.contracts.remedy import ByHand, Fix, Impossible
-from provision.contracts.resource import Resource, ask
+from provision.contracts.resource import Resource, ask, changes_of, remedy_of
 from provision.contracts.snapshot import Snapshot
 from provision.testing.model_host import KilledError, ModelHost
 from provision.values.cancel import Cancel
@@ -25,7 +25,7 @@ def seen_by(host: ModelHost, resources: Sequence[Resource]) -> Snapshot:
 
 def differing(host: ModelHost, resources: Sequence[Resource]) -> list[Resource]:
     seen = seen_by(host, resources)
-    return [each for each in resources if each.changes(seen)]
+    return [each for each in resources if changes_of(each, seen)]
 
 
 def converge(host: ModelHost, resources: Sequence[Resource]) -> bool:
@@ -34,8 +34,8 @@ def converge(host: ModelHost, resources: Sequence[Resource]) -> bool:
     actions: list[Action] = []
     effects: set[Effect] = {each.effect for each in seen.pending}
     for each in resources:
-        if each.changes(seen):
-            remedy = each.fix(seen)
+        if changes_of(each, seen):
+            remedy = remedy_of(each, seen)
             assert not isinstance(remedy, Impossible | ByHand), remedy
             assert isinstance(remedy, Fix)
             actions.append(Action(each.key, str(each.key), remedy))
@@ -48,7 +48,7 @@ def converge(host: ModelHost, resources: Sequence[Resource]) -> bool:
     for effect in sorted(effects - set(now)):
         host.reboot(effect, quiet, Cancel())
     left = seen_by(host, resources)
-    assert [each.key for each in resources if each.changes(left)] == []
+    assert [each.key for each in resources if changes_of(each, left)] == []
     assert left.pending == ()
     return True
 

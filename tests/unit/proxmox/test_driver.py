@@ -75,7 +75,7 @@ def test_one_vm_is_found_without_being_asked_for_the_list() -> None:
     assert pve.requests == 3
 
 
-def test_a_token_without_rights_cannot_tell_absence() -> None:
+def test_a_token_without_rights_does_not_prove_absence() -> None:
     pve = model(101)
     pve.rights = {}
     answer = pve.driver().answer(frozenset({VmConfig(101)}), Cancel())[VmConfig(101)]
@@ -148,7 +148,7 @@ def test_a_lost_answer_is_unknown_and_nothing_follows() -> None:
     pve = model(101, 102)
     pve.faults["POST", start(101).path] = UnknownOutcome(Diagnostic("API_ANSWER_LOST", "x"))
     results = act(pve, start(101), start(102))
-    assert [each.verdict for each in results] == [Verdict.UNKNOWN, Verdict.NOT_BEGUN]
+    assert [each.verdict for each in results] == [Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
     assert not pve.vms[102].running
 
 
@@ -276,7 +276,7 @@ def run(api: Scripted, cancel: Impatient) -> Result:
     [
         ("OK", Verdict.DONE),
         ("WARNINGS: 1", Verdict.DONE),
-        ("unexpected status", Verdict.UNKNOWN),
+        ("unexpected status", Verdict.INDETERMINATE),
         ("q35 machine model is not enabled", Verdict.FAILED),
     ],
 )
@@ -288,7 +288,7 @@ def test_a_task_ends_by_its_exit_status(status: str, verdict: Verdict) -> None:
 
 def test_a_task_that_outlives_its_deadline_is_unknown_with_its_handle() -> None:
     result = run(Scripted(UPID, *([{"status": "running"}] * 200)), Impatient())
-    assert (result.verdict, result.handle) == (Verdict.UNKNOWN, UPID)
+    assert (result.verdict, result.handle) == (Verdict.INDETERMINATE, UPID)
 
 
 def test_an_api_that_is_away_while_a_task_runs_is_asked_again() -> None:
@@ -302,7 +302,7 @@ def test_an_api_that_is_away_while_a_task_runs_is_asked_again() -> None:
 def test_a_task_that_may_no_longer_be_looked_at_is_unknown_and_not_failed() -> None:
     refused = Permanent(Diagnostic("API_AUTH_FAILED", "the token is gone"))
     result = run(Scripted(UPID, refused), Impatient())
-    assert (result.verdict, result.handle) == (Verdict.UNKNOWN, UPID)
+    assert (result.verdict, result.handle) == (Verdict.INDETERMINATE, UPID)
 
 
 def test_locks_are_waited_for() -> None:

@@ -110,7 +110,7 @@ VM_STEP = StepPlan(
             (
                 Change(Op.REPLACE, "machine", "pc", "q35"),
                 Change(Op.UPDATE, "memory", 2048, 4096),
-                Change(Op.ATTENTION, "cpu", None, "cannot tell: the API did not answer"),
+                Change(Op.ATTENTION, "cpu", None, "unknown: the API did not answer"),
             ),
             risks=(Effect(common_effects.REPLACE, "vm-gpu"),),
         ),

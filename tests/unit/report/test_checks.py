@@ -25,10 +25,10 @@ def test_the_table_shows_what_did_not_pass() -> None:
         "               3.9 GiB of 8 GiB",
         r"               <&\x00 more",
         "vm-gpu  0 of 1 check passed",
-        "  cannot tell (no fault)  the card is there",
+        "  unknown (no fault)  the card is there",
         "               off by hand",
         "",
-        "Verified in 4.2 s: 2 passed, 1 failed, 1 cannot tell",
+        "Verified in 4.2 s: 2 passed, 1 failed, 1 unknown",
     ]
 
 
@@ -84,4 +84,4 @@ def test_junit_counts_and_explains() -> None:
     assert failure.get("message") == "3.9 GiB of 8 GiB"
     assert failure.text == "3.9 GiB of 8 GiB\n<&\\x00 more"
     assert skipped is not None
-    assert skipped.get("message") == "cannot tell: off by hand"
+    assert skipped.get("message") == "unknown: off by hand"

@@ -42,7 +42,7 @@ def test_a_value_is_one_line(value: object, text: str) -> None:
         (Change(Op.DELETE, "net0", "virtio", None), "net0: virtio"),
         (Change(Op.DELETE, "net0"), "net0"),
         (Change(Op.UPDATE, "x", "a", None), "x: a -> (none)"),
-        (Change(Op.ATTENTION, "x", None, "cannot tell: no answer"), "x: cannot tell: no answer"),
+        (Change(Op.ATTENTION, "x", None, "unknown: no answer"), "x: unknown: no answer"),
         (Change(Op.UPDATE, "l", ("a", "b"), ("b", "c")), "l: +c, -a"),
         (Change(Op.UPDATE, "l", ("a", "b"), ("b", "a")), "l: a, b -> b, a"),
         (Change(Op.UPDATE, "key", "hunter2", "hunter3", secret=True), "key: (secret) -> (secret), differs"),

@@ -94,7 +94,7 @@ def test_a_secret_is_not_explained() -> None:
     assert "hunter" not in text
     assert "abc123" not in text
     assert "answered (secret)" in text
-    assert "cannot tell: no answer" in text
+    assert "unknown: no answer" in text
 
 
 def test_an_exact_key_is_one_resource_and_a_part_is_all_that_have_it() -> None:

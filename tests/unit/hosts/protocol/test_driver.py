@@ -243,7 +243,7 @@ def test_the_first_failure_ends_the_execution() -> None:
 def test_a_cut_leaves_the_open_action_unknown_with_its_process_group() -> None:
     driver, _ = host(Answer({3: Said(b"half", rc=None)}, rc=None))
     results = act(driver, [action("first"), action("second"), action("third")])
-    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.UNKNOWN, Verdict.NOT_BEGUN]
+    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
     assert results[1].handle == "4242"
     assert results[1].output == ("half",)
 
@@ -251,20 +251,20 @@ def test_a_cut_leaves_the_open_action_unknown_with_its_process_group() -> None:
 def test_a_cut_before_the_greeting_leaves_the_first_action_unknown() -> None:
     driver, _ = host(Answer(hello=None, rc=None))
     assert [each.verdict for each in act(driver, [action("first"), action("second")])] == [
-        Verdict.UNKNOWN,
+        Verdict.INDETERMINATE,
         Verdict.NOT_BEGUN,
     ]
 
 
 def test_a_cut_at_every_byte_never_claims_what_did_not_end() -> None:
-    rank = {Verdict.DONE: 0, Verdict.FAILED: 1, Verdict.UNKNOWN: 1, Verdict.NOT_BEGUN: 2}
+    rank = {Verdict.DONE: 0, Verdict.FAILED: 1, Verdict.INDETERMINATE: 1, Verdict.NOT_BEGUN: 2}
     done = 0
     for cut in range(0, 1200, 3):
         driver, _ = host(Answer({2: Said(b"a" * 50), 3: Said(b"b" * 50)}, cut=cut))
         verdicts = [each.verdict for each in act(driver, [action("first"), action("second")], [RELOAD])]
         order = [rank[each] for each in verdicts]
         assert order == sorted(order)
-        assert verdicts.count(Verdict.UNKNOWN) <= 1
+        assert verdicts.count(Verdict.INDETERMINATE) <= 1
         assert verdicts.count(Verdict.DONE) >= done
         done = verdicts.count(Verdict.DONE)
     assert done == 3
@@ -320,7 +320,7 @@ def test_a_fix_that_cannot_be_ended_is_unknown(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(shell, "kill_group", fail)
     (result,) = act(driver, [action("slow", Fix("sleep 9", timeout=0.02))])
-    assert (result.verdict, result.handle) == (Verdict.UNKNOWN, "4242")
+    assert (result.verdict, result.handle) == (Verdict.INDETERMINATE, "4242")
     assert shell.closed
 
 
@@ -328,7 +328,7 @@ def test_leaving_ends_what_runs_on_the_host() -> None:
     cancel = Cancel()
     driver, shell = host(Answer({2: Said(b"working\n", rc=None)}, silence=5.0))
     (result,) = driver.act("r", [action("slow")], [], lambda _: cancel.leave(), cancel)
-    assert result.verdict == Verdict.UNKNOWN
+    assert result.verdict == Verdict.INDETERMINATE
     assert shell.killed == [4242]
 
 
@@ -474,6 +474,6 @@ def test_a_fix_that_was_sent_to_a_silent_host_is_unknown_and_not_sent_again(
 ) -> None:
     monkeypatch.setattr(module, "GREETING", Limit(0.02))
     driver, shell = host(Answer(hello=None, silence=5.0))
-    assert [each.verdict for each in act(driver, [action("first")])] == [Verdict.UNKNOWN]
+    assert [each.verdict for each in act(driver, [action("first")])] == [Verdict.INDETERMINATE]
     assert shell.closed
     assert driver.round_trips == 1

@@ -1,0 +1,248 @@
+"""After a step has acted: read back, wait for what takes time, and say how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from provision.contracts.change import Change, Key, Settles
+from provision.contracts.remedy import ByHand, Impossible
+from provision.contracts.resource import ask, changes_of
+from provision.engine.difference import settles_without_action
+from provision.engine.journal import shown
+from provision.engine.model import PlannedChange
+from provision.engine.run import Run
+from provision.engine.session import AwayError
+from provision.engine.step_state import StepResult, StepState, failed
+from provision.values.diagnostics import Diagnostic, Severity
+from provision.values.errors import ProvisionError
+from provision.values.outcomes import ExitCode, Outcome
+
+FIRST_POLL = 0.5
+LAST_POLL = 5.0
+LOOKED_UP = (
+    "run again: it asks what is there by then, waits for the lock of a task that still runs,"
+    " and repeats nothing blindly"
+)
+
+
+def unreached(error: ProvisionError) -> StepResult:
+    """Return the ending of a step whose system gives no answers."""
+    if isinstance(error, AwayError):
+        return StepResult(Outcome.UNREACHED, error.away.reason, stops=True, excused=error.away.excused)
+    return StepResult(
+        Outcome.UNREACHED,
+        error.diagnostics[0].summary,
+        error.diagnostics,
+        stops=True,
+        exit_code=error.exit_code,
+    )
+
+
+def queries_of(run: Run, states: Sequence[StepState], system: str) -> set[Any]:
+    """Return all questions of some steps to one system, with those that their endpoints follow from."""
+    found: set[Any] = set()
+    for state in states:
+        found.update(state.questions.get(system, ()))
+        for resource in state.resources:
+            if resource.key.system == system:
+                found.update(resource.queries())
+    for name in run.session.of_subject(states[0].step.subject.name):
+        found.update(run.session.systems[name].spec.questions.get(system, ()))
+    return found
+
+
+def read_back(run: Run, states: Sequence[StepState], systems: Sequence[str]) -> None:
+    """Ask again, once a system, what some steps and later ones of the first one's subject look at.
+
+    Args:
+        run: the run.
+        states: the steps.
+        systems: which systems.
+
+    Raises:
+        ProvisionError: a system gives no answers.
+    """
+    for system in systems:
+        wanted = queries_of(run, [*states, *run.later(states[0])], system)
+        if run.session.subject_of(system) == states[0].step.subject.name:
+            held = run.session.snapshot(system)
+            wanted |= set(held.answers) if held is not None else set()
+        run.session.ask(system, wanted, run.cancel, fresh=True)
+    run.session.follow(systems)
+
+
+def finish(run: Run, state: StepState) -> StepResult:
+    """Read back what a step did and return its ending."""
+    changed = state.changed
+    if (state.problem is not None or state.cut) and not state.indeterminate:
+        return _broken_off(state, changed)
+    try:
+        read_back(run, [state], list(state.acted_on))
+    except ProvisionError as error:
+        if not state.indeterminate:
+            raise
+        return failed(_cut(state, error.diagnostics[0].summary), changed)
+    wrong = _wrong(state, _left(run, state))
+    if wrong is not None:
+        return failed(wrong, changed)
+    if state.waits:
+        return _waits(state)
+    if state.withheld:
+        return _withheld(run, state, changed)
+    outcome = Outcome.CHANGED if changed else Outcome.UNCHANGED
+    return StepResult(outcome, changed=changed, deferred=state.reboots)
+
+
+def _broken_off(state: StepState, changed: tuple[PlannedChange, ...]) -> StepResult:
+    if state.problem is not None:
+        return failed(state.problem, changed)
+    summary = "interrupted: a part of it was not begun"
+    told = Diagnostic("INTERRUPTED", summary, state.step.subject.name, severity=Severity.WARNING)
+    return failed(told, changed, exit_code=ExitCode.INTERRUPTED)
+
+
+def _wrong(state: StepState, left: dict[Key, tuple[Change, ...]]) -> Diagnostic | None:
+    """Return why a step has failed after all, if it has."""
+    if any(key in left for key in state.indeterminate):
+        return _cut(state, "it was not done")
+    if state.problem is not None:
+        return state.problem
+    if left:
+        return _unsettled(state, left)
+    return _cut(state, "it was done; what comes after it was not begun") if state.cut else None
+
+
+def _left(run: Run, state: StepState) -> dict[Key, tuple[Change, ...]]:
+    """Return what still differs and no withheld or deferred effect explains; what takes time is polled."""
+    # What nobody acted on may be older than what other steps did: it is looked at once more at once.
+    pause = FIRST_POLL if state.acted_on else 0.0
+    began = time.monotonic()
+    while True:
+        left = _unexplained(run, state)
+        slow = {key: changes for key, changes in left.items() if settles_without_action(changes)}
+        deadline = max((each.deadline for changes in slow.values() for each in changes), default=0.0)
+        spent = time.monotonic() - began
+        if spent >= deadline:
+            return left
+        run.cancel.wait(min(pause, deadline - spent))
+        pause = min(max(pause * 1.5, FIRST_POLL), LAST_POLL)
+        for system in dict.fromkeys(key.system for key in slow):
+            resources = [state.differences[key].resource for key in slow if key.system == system]
+            run.session.ask(system, ask(resources), run.cancel, fresh=True)
+
+
+def _unexplained(run: Run, state: StepState) -> dict[Key, tuple[Change, ...]]:
+    held_back = {*state.withheld, *(effect for _, effect in state.deferred)}
+    left = {}
+    for key, found in state.differences.items():
+        seen = run.session.snapshot(key.system)
+        changes = changes_of(found.resource, seen) if seen is not None else ()
+        later = all(each.settles is not Settles.NOW for each in changes)
+        if changes and not (later and held_back.intersection(found.effects)):
+            left[key] = changes
+    return left
+
+
+def confirm_by_hand(run: Run, state: StepState) -> bool:
+    """Ask the person whether it is done; after a yes it is looked at once, and the step goes on either way.
+
+    Some things can only be proven later, by what does not exist yet: what a person says counts for this run,
+    and what is not so is in the next plan again.
+    """
+    key, found = next(iter(state.by_hand.items()))
+    lines = found.remedy.lines if isinstance(found.remedy, ByHand) else ()
+    for line in lines:
+        run.progress(state.step.id, line)
+    if run.question("\n".join((*lines, "Done?"))) is not True:
+        return False
+    seen = run.session.ask(key.system, found.resource.queries(), run.cancel, fresh=True)
+    if changes_of(found.resource, seen):
+        run.progress(state.step.id, f"{key}: not seen yet, taken on your word")
+    del state.by_hand[key]
+    state.confirmed[key] = found
+    state.waits = ""
+    return True
+
+
+def _waits(state: StepState) -> StepResult:
+    lines = tuple(
+        line
+        for each in state.by_hand.values()
+        if isinstance(each.remedy, ByHand)
+        for line in each.remedy.lines
+    )
+    diagnostic = Diagnostic(
+        "BY_HAND" if lines else "CONSENT_MISSING",
+        state.waits,
+        severity=Severity.WARNING,
+        evidence=lines,
+        remedy=_remedy(state),
+    )
+    return StepResult(
+        Outcome.WAITING, state.waits, (diagnostic,), state.changed, stops=True, deferred=state.reboots
+    )
+
+
+def _withheld(run: Run, state: StepState, changed: tuple[PlannedChange, ...]) -> StepResult:
+    home = run.planned.home
+    at_home = [home[hit] for effect, hit in state.withheld.items() if effect.cls.reboots and hit in home]
+    summary = f"waits for consent: {', '.join(map(str, state.withheld))}"
+    missing = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=_remedy(state))
+    told = next(iter(at_home), missing)
+    return StepResult(Outcome.WAITING, told.summary, (told,), changed, deferred=state.reboots)
+
+
+def _remedy(state: StepState) -> str:
+    if not state.withheld:
+        return "do it, and run again"
+    return "run again with " + " ".join(
+        f"--allow {cls}" for cls in dict.fromkeys(e.cls for e in state.withheld)
+    )
+
+
+def _cut(state: StepState, found: str) -> Diagnostic:
+    key, result = next(iter(state.indeterminate.items()))
+    handle = f" ({result.handle})" if result.handle else ""
+    return Diagnostic(
+        "OUTCOME_UNKNOWN",
+        f"{key}: no answer came{handle}; looked up: {found}",
+        subject=state.step.subject.name,
+        evidence=result.output[-20:],
+        remedy=LOOKED_UP,
+    )
+
+
+def left_behind(state: StepState) -> Diagnostic:
+    """Return what a run that leaves cannot look up any more, named by its UPID or process group."""
+    named = [
+        f"{key}{f' ({result.handle})' if result.handle else ''}"
+        for key, result in state.indeterminate.items()
+    ]
+    return Diagnostic(
+        "OUTCOME_UNKNOWN",
+        f"interrupted: may still go on: {', '.join(named)}",
+        subject=state.step.subject.name,
+        evidence=tuple(line for result in state.indeterminate.values() for line in result.output[-20:]),
+        remedy=LOOKED_UP,
+    )
+
+
+def _unsettled(state: StepState, wrong: dict[Key, tuple[Change, ...]]) -> Diagnostic:
+    for key in wrong:
+        remedy = state.differences[key].remedy
+        if isinstance(remedy, Impossible):
+            return remedy.diagnostic
+    lines = []
+    for key, changes in wrong.items():
+        for op, path, old, new in map(shown, changes):
+            lines.append(f"{op} {key} {path}: is {old or 'absent'}, should be {new or 'absent'}")
+    key = next(iter(wrong))
+    return Diagnostic(
+        "NOT_AS_DESIRED",
+        f"{key} was changed and is still not as desired",
+        subject=state.step.subject.name,
+        evidence=tuple(lines[:20]),
+        source=state.differences[key].resource.source,
+    )

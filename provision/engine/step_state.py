@@ -1,0 +1,146 @@
+"""One record a step: what it is, what it wants, what it has done, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from provision.contracts.change import Key
+from provision.contracts.driver import Result
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import Impossible
+from provision.contracts.resource import Resource
+from provision.contracts.role import Role
+from provision.engine.difference import Difference
+from provision.engine.model import PlannedChange, Step, StepPlan
+from provision.values.diagnostics import Diagnostic
+from provision.values.outcomes import ExitCode, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """How a step ended, as the scheduler needs it.
+
+    Args:
+        outcome: its outcome.
+        reason: in words.
+        diagnostics: problems.
+        changed: what was done.
+        stops: whether steps that need this one cannot go on.
+        deferred: subjects that have to reboot before the outcome is final.
+        excused: unreached without fault.
+        exit_code: what it adds to the run's exit code, if its outcome says too little.
+    """
+
+    outcome: Outcome
+    reason: str = ""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    changed: tuple[PlannedChange, ...] = ()
+    stops: bool = False
+    deferred: frozenset[str] = frozenset()
+    excused: bool = False
+    exit_code: ExitCode | None = None
+
+
+def failed(
+    diagnostic: Diagnostic, changed: tuple[PlannedChange, ...] = (), exit_code: ExitCode | None = None
+) -> StepResult:
+    """Return the result of a step that failed."""
+    return StepResult(
+        Outcome.FAILED, diagnostic.summary, (diagnostic,), changed, stops=True, exit_code=exit_code
+    )
+
+
+@dataclass(slots=True, eq=False)
+class StepState:
+    """One step on its way from plan to outcome. The planner fills it, then a worker, then the scheduler.
+
+    Args:
+        step: what it is.
+        role: its role; None for verify and for the removal of orphans.
+        questions: what its role asks, by system.
+        resources: desired states, once expanded.
+        plan: what it would do.
+        epochs: at which epochs of its systems it was expanded.
+        acts: how often something had been done on them then.
+        differences: resources that were acted on, or are waited for.
+        repaid: effects of earlier runs that it has carried out.
+        acted_on: systems that it acted on.
+        withheld: effects without consent, and the subjects that they affect.
+        deferred: reboots that come later, by system and effect, and the subjects that they affect.
+        indeterminate: results that must be looked up.
+        by_hand: what a person must do.
+        confirmed: what a person said is done.
+        voided: subjects of which older answers no longer hold.
+        waits: why it stopped before its end, or empty.
+        problem: why it failed, if it did.
+        cut: a part of it was not begun: the run was told to end, or the connection was cut.
+        result: how it ended; not final while `awaited_reboots` is not empty.
+        seconds: how long it ran.
+        awaited_reboots: subjects whose reboot its final result waits for.
+        interrupted: it was running when the run had to leave.
+        position: its place in the order of the plan.
+        followers: steps that come after it.
+        open_predecessors: how many steps must still end before it may begin.
+    """
+
+    step: Step
+    role: Role | None
+    questions: Mapping[str, tuple[Any, ...]]
+    resources: tuple[Resource, ...] = ()
+    plan: StepPlan = field(init=False)
+    epochs: dict[str, int] = field(default_factory=dict)
+    acts: int = 0
+
+    differences: dict[Key, Difference] = field(default_factory=dict)
+    repaid: list[PlannedChange] = field(default_factory=list)
+    acted_on: dict[str, None] = field(default_factory=dict)
+    withheld: dict[Effect, str] = field(default_factory=dict)
+    deferred: dict[tuple[str, Effect], str] = field(default_factory=dict)
+    indeterminate: dict[Key, Result] = field(default_factory=dict)
+    by_hand: dict[Key, Difference] = field(default_factory=dict)
+    confirmed: dict[Key, Difference] = field(default_factory=dict)
+    voided: dict[str, None] = field(default_factory=dict)
+    waits: str = ""
+    problem: Diagnostic | None = None
+    cut: bool = False
+
+    result: StepResult | None = None
+    seconds: float = 0.0
+    awaited_reboots: set[str] = field(default_factory=set)
+    interrupted: bool = False
+    position: int = 0
+    followers: list[StepState] = field(default_factory=list)
+    open_predecessors: int = 0
+
+    def __post_init__(self) -> None:
+        self.plan = StepPlan(self.step)
+
+    @property
+    def needs_new_boot(self) -> bool:
+        """Whether the answers that it reads are only true after pending reboots."""
+        return self.role is not None and self.role.needs_new_boot
+
+    @property
+    def systems(self) -> frozenset[str]:
+        """All systems that it reads or acts on."""
+        return frozenset(self.questions).union(resource.key.system for resource in self.resources)
+
+    @property
+    def reboots(self) -> frozenset[str]:
+        """Subjects that have to reboot before the outcome is final."""
+        return frozenset(self.deferred.values())
+
+    @property
+    def changed(self) -> tuple[PlannedChange, ...]:
+        """What was done, as data."""
+        acted = [
+            difference
+            for difference in self.differences.values()
+            if not isinstance(difference.remedy, Impossible)
+        ]
+        return (
+            *(difference.planned() for difference in (*acted, *self.confirmed.values())),
+            *self.repaid,
+        )

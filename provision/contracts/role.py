@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from provision.connections.contracts import KeyPair
 from provision.contracts.query import Unknown
@@ -63,6 +63,32 @@ def told(answer: T | Unknown, what: str, subject: str, source: Source | None = N
     return answer
 
 
+Count = Literal["all", "any"] | int
+"""How many of several steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Steps of another role that must have ended before a step begins, and how many of them well.
+
+    A number larger than the steps of this run (`--target`) means all of them; no steps are no need.
+
+    Args:
+        role: name of the other role.
+        count: how many must have ended well; with fewer, the step is blocked.
+        scope: `near` is the step's subject and its parents, `site` is every subject.
+    """
+
+    role: str
+    count: Count = "all"
+    scope: Literal["near", "site"] = "near"
+
+    def least(self, available: int) -> int:
+        """Return how many of the available steps must have ended well."""
+        wished = {"all": available, "any": 1}.get(str(self.count))
+        return min(available, int(self.count) if wished is None else wished)
+
+
 Questions = Mapping[str, tuple[Any, ...]]
 """Queries by system."""
 
@@ -76,9 +102,9 @@ class Role:
         declared: whether a subject declares anything for this role; without it there is no step.
         questions: the answers that `resources` and `retired` read.
         resources: desired states in the order in which they are brought about, absent ones among them.
-        needs: roles whose failure for the same subject (or one that it needs) blocks this one.
-        needs_all: roles whose failure for any subject blocks this one.
+        needs: other roles whose steps must have ended well; a bare name is `Need(name)`.
         needs_new_boot: its answers are true only after the pending reboots of its systems.
+        unreached_stops: where the playbook says `stop_on_failure`, an unreached subject counts as failed.
         retired: what destroy removes, as absent.
         orphan_owners: subjects that may hold what left the inventory, and what to ask them for it.
         orphans: what left the inventory, as absent; `context.subject` is an owner. It is called again once
@@ -89,9 +115,9 @@ class Role:
     declared: Callable[[Inventory, Subject], bool]
     questions: Callable[[Inventory, Subject], Questions]
     resources: Callable[[Context], Sequence[Resource]]
-    needs: tuple[str, ...] = ()
-    needs_all: tuple[str, ...] = ()
+    needs: tuple[str | Need, ...] = ()
     needs_new_boot: bool = False
+    unreached_stops: bool = False
     retired: Callable[[Context], Sequence[Resource]] | None = None
     orphan_owners: Callable[[Inventory], Mapping[Subject, Questions]] | None = None
     orphans: Callable[[Context], Sequence[Resource]] | None = None

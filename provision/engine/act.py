@@ -77,10 +77,7 @@ def _waiting(diagnostic: Diagnostic) -> StepResult:
 
 def _batches(run: Run, state: StepState) -> Iterator[tuple[str, list[Resource]]]:
     """Yield consecutive resources of one system, and systems on which only effects are owed."""
-    with run.lock:
-        desired = run.planned.desired  # later steps may have added to what this one wants
-        if state.role is not None:
-            state.resources = desired.states(each.key for each in state.resources)
+    state.resources = tuple(_current(run, state, state.resources))
     systems = set()
     for system, batch in groupby(state.resources, key=lambda resource: resource.key.system):
         systems.add(system)
@@ -92,8 +89,8 @@ def _batches(run: Run, state: StepState) -> Iterator[tuple[str, list[Resource]]]
 
 
 def _act(run: Run, state: StepState, system: str, batch: Sequence[Resource]) -> None:
-    handle = run.session.systems[system]
-    with handle.lock:
+    with run.session.systems[system].lock:
+        batch = _current(run, state, batch)
         queries = {query for resource in batch for query in resource.queries()}
         snapshot = run.session.ask(system, queries, run.cancel)
         if any(_is_final(resource, snapshot) for resource in batch):  # the plan may be hours old by now
@@ -117,6 +114,14 @@ def _act(run: Run, state: StepState, system: str, batch: Sequence[Resource]) -> 
     for subject in state.voided:
         run.session.void(subject)
     state.voided.clear()
+
+
+def _current(run: Run, state: StepState, batch: Sequence[Resource]) -> Sequence[Resource]:
+    """Return the desired states of some keys now: steps that share them may have added or given up theirs."""
+    if state.role is None:
+        return batch
+    with run.lock:
+        return run.planned.desired.states(resource.key for resource in batch)
 
 
 def _is_final(resource: Resource, snapshot: Snapshot) -> bool:
@@ -196,11 +201,9 @@ def _send(
     effects: Sequence[Effect],
 ) -> None:
     step = state.step.id
-    handle = run.session.systems[system]
     driver = run.session.driver(system, run.cancel)
     run.journal.intent(run.id, step, system, [*(each.label for each in actions), *map(str, effects)])
     state.acted_on[system] = None
-    handle.acted += 1
     try:
         # An error that a driver raises means that nothing began; what may have begun is a verdict.
         results = retrying(

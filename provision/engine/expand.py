@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from provision.contracts.change import Key
 from provision.contracts.resource import Mergeable, Resource
+from provision.contracts.role import Need, Role
 from provision.engine.graph import ordered
-from provision.engine.model import Step, StepId
+from provision.engine.model import Barrier, Step, StepId
 from provision.engine.world import Entry, Options, Playbook, World
 from provision.inventory import Subject
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
+from provision.values.outcomes import Outcome
 
 VERIFY = "verify"
-_KEYS = frozenset({"role", "verify", "on", "after", "serial", "gate"})
+STOPPING = frozenset({Outcome.FAILED, Outcome.WAITING})
+"""Outcomes that stop the rest of a group: what was not done for one is not done for the next either."""
+_KEYS = frozenset({"role", "verify", "on", "after", "serial", "stop_on_failure", "gate"})
 
 
 def parse_playbook(data: Any, file: str) -> Playbook:
@@ -39,13 +43,13 @@ def parse_playbook(data: Any, file: str) -> Playbook:
             problems.append(f"step {number}: {error}")
     known = {entry.role for entry in entries}
     problems += [
-        f"{entry.role}: `after` names {each!r}, which is no step of this playbook"
+        f"{entry.role}: `after` names {name!r}, which is not a step of this playbook"
         for entry in entries
-        for each in entry.after
-        if each not in known
+        for name in entry.after
+        if name not in known
     ]
     if problems:
-        raise UsageError([Diagnostic("PLAYBOOK_WRONG", f"{file}: {each}") for each in problems])
+        raise UsageError([Diagnostic("PLAYBOOK_WRONG", f"{file}: {problem}") for problem in problems])
     return Playbook(str(data.get("name", file)), tuple(entries), str(data.get("description", "")))
 
 
@@ -63,19 +67,30 @@ def _entry(line: Any) -> Entry:
     gate = line.get("gate", "")
     if not isinstance(gate, str):
         raise ValueError("`gate` is a question")  # noqa: TRY004 - all problems are collected as one kind
+    stop_on_failure = _flag(line, "stop_on_failure")
+    if stop_on_failure and not int(serial):
+        raise ValueError("`stop_on_failure` needs `serial`: steps that run at once cannot stop each other")
     if "verify" in line:
         return Entry(VERIFY, (), _names(line, "after"), 0, gate)
     if not isinstance(line["role"], str) or "on" not in line:
         raise ValueError("`role` is a name and `on` a selector or a list of them")
-    return Entry(str(line["role"]), _names(line, "on"), _names(line, "after"), int(serial), gate)
+    selectors, after = _names(line, "on"), _names(line, "after")
+    return Entry(str(line["role"]), selectors, after, int(serial), gate, stop_on_failure)
+
+
+def _flag(line: dict[str, Any], key: str) -> bool:
+    value = str(line.get(key, False)).lower()  # playbooks are read with every scalar as text
+    if value not in {"true", "false"}:
+        raise ValueError(f"`{key}` is true or false")
+    return value == "true"
 
 
 def _names(line: dict[str, Any], key: str) -> tuple[str, ...]:
     value = line.get(key, ())
     names = (value,) if isinstance(value, str) else tuple(value)
-    if not all(isinstance(each, str) for each in names):
+    if not all(isinstance(name, str) for name in names):
         raise ValueError(f"`{key}` is a name or a list of names")
-    return tuple(str(each) for each in names)
+    return tuple(str(name) for name in names)
 
 
 def expand(world: World, options: Options) -> tuple[Step, ...]:
@@ -87,8 +102,8 @@ def expand(world: World, options: Options) -> tuple[Step, ...]:
     subjects = {
         subject.name: subject
         for entry in world.playbook.entries
-        for on in entry.on
-        for subject in world.select(on)
+        for selector in entry.on
+        for subject in world.select(selector)
     }
     _check(options, subjects, world.playbook)
     builder = _Builder(world, options)
@@ -101,17 +116,17 @@ def _check(options: Options, subjects: dict[str, Subject], playbook: Playbook) -
     roles = {entry.role for entry in playbook.entries}
     problems = [
         Diagnostic(
-            "TARGET_UNKNOWN", f"there is no subject {each!r}", remedy=f"there are {', '.join(subjects)}"
+            "TARGET_UNKNOWN", f"there is no subject {name!r}", remedy=f"there are {', '.join(subjects)}"
         )
-        for each in options.targets
-        if each not in subjects
+        for name in options.targets
+        if name not in subjects
     ]
     problems += [
         Diagnostic(
-            "STEP_UNKNOWN", f"there is no step {each!r}", remedy=f"there are {', '.join(sorted(roles))}"
+            "STEP_UNKNOWN", f"there is no step {name!r}", remedy=f"there are {', '.join(sorted(roles))}"
         )
-        for each in options.steps
-        if each not in roles
+        for name in options.steps
+        if name not in roles
     ]
     if problems:
         raise UsageError(problems)
@@ -122,8 +137,10 @@ class _Builder:
     world: World
     options: Options
     steps: dict[StepId, Step] = field(default_factory=dict)
+    entries: dict[StepId, Entry] = field(default_factory=dict)
     chains: dict[str, list[StepId]] = field(default_factory=dict)
     by_role: dict[str, list[StepId]] = field(default_factory=dict)
+    barriers: dict[tuple[str, int], Barrier] = field(default_factory=dict)
     verify: Entry | None = None
 
     def add(self, entry: Entry) -> None:
@@ -135,81 +152,93 @@ class _Builder:
         role = self.world.roles.get(entry.role)
         if role is None:
             return
-        chosen: dict[str, Subject] = {}
+        subjects: dict[str, Subject] = {}
         for selector in entry.on:
             for subject in self.world.select(selector):
                 if self.options.targets and subject.name not in self.options.targets:
                     continue
                 if role.declared(self.world.inventory, subject):
-                    chosen[subject.name] = subject
-        before: list[StepId] = []
-        group: list[StepId] = []
-        for subject in chosen.values():
-            if entry.serial and len(group) == entry.serial:
-                before, group = group, []
-            step = self._step(entry, subject, frozenset(before))
-            group.append(step)
+                    subjects[subject.name] = subject
+        members = list(subjects.values())
+        batch = entry.serial or max(len(members), 1)
+        before: tuple[Barrier, ...] = ()
+        for start in range(0, len(members), batch):
+            ids = [self._step(entry, subject, before) for subject in members[start : start + batch]]
+            before = (Barrier(tuple(ids)),)
 
-    def _step(self, entry: Entry, subject: Subject, before: frozenset[StepId]) -> StepId:
+    def _step(self, entry: Entry, subject: Subject, before: tuple[Barrier, ...]) -> StepId:
         chain = self.chains.setdefault(subject.name, [])
-        after = set(before)
-        for role in entry.after:
-            after.update(self.by_role.get(role, ()))
+        stopping: frozenset[Outcome] = frozenset()
+        if entry.stop_on_failure:
+            unreached_stops = self.world.roles[entry.role].unreached_stops
+            stopping = STOPPING | ({Outcome.UNREACHED} if unreached_stops else set())
         step = Step(
             StepId(entry.role, subject.name),
             subject,
-            after=frozenset(after),
             needs=frozenset(chain[-1:]),
+            barriers=before,
             gate=entry.gate,
+            group=entry.role if entry.stop_on_failure else "",
+            stopping=stopping,
         )
         self.steps[step.id] = step
+        self.entries[step.id] = entry
         chain.append(step.id)
         self.by_role.setdefault(entry.role, []).append(step.id)
         return step.id
 
     def finished(self) -> list[Step]:
         """Return the steps with the edges that need all of them to be known."""
-        found = [self._with_parents(step) for step in self.steps.values()]
+        steps = [self._with_parents(step) for step in self.steps.values()]
         if self.verify is not None:
-            everything = frozenset(self.steps)
-            found.append(
-                Step(
-                    StepId(VERIFY, "all"), Subject("cluster", "all"), after=everything, gate=self.verify.gate
-                )
-            )
-        return found
+            all_steps = (Barrier(tuple(self.steps)),) if self.steps else ()
+            verify = StepId(VERIFY, "all")
+            steps.append(Step(verify, Subject("cluster", "all"), barriers=all_steps, gate=self.verify.gate))
+        return steps
 
     def _with_parents(self, step: Step) -> Step:
         after, needs = set(step.after), set(step.needs)
-        first = self.chains[step.subject.name][0] == step.id
+        barriers = [*step.barriers, *self._order(self.entries[step.id])]
         parents = self.world.parents(step.subject)
-        if first:  # the rest of the chain follows by itself
+        if self.chains[step.subject.name][0] == step.id:  # the rest of the chain follows by itself
+            alternatives: dict[str, list[StepId]] = {}
             for parent in parents:
-                (needs if parent.needed else after).update(self.chains.get(parent.name, ())[-1:])
-        role = self.world.roles[step.id.role]
-        near = {step.subject.name, *(parent.name for parent in parents)}
-        for name in role.needs:
-            needs.update(each for each in self.by_role.get(name, ()) if each.subject in near)
-        for name in role.needs_all:
-            needs.update(self.by_role.get(name, ()))
-        needs.discard(step.id)
-        return replace(step, after=frozenset(after - needs), needs=frozenset(needs))
+                last = self.chains.get(parent.name, ())[-1:]
+                if parent.any_of:
+                    alternatives.setdefault(parent.any_of, []).extend(last)
+                else:
+                    (needs if parent.needed else after).update(last)
+            barriers += [Barrier(tuple(steps), 1) for steps in alternatives.values() if steps]
+        near = dict.fromkeys((step.subject.name, *(parent.name for parent in parents)))
+        for need in _needs(self.world.roles[step.id.role]):
+            if need.scope == "site":
+                barriers += self._site_need(need)
+                continue
+            ids = [
+                each for name in near if (each := StepId(need.role, name)) in self.steps and each != step.id
+            ]
+            if need.count == "all":
+                needs.update(ids)
+            elif ids:
+                barriers.append(Barrier(tuple(ids), need.least(len(ids))))
+        return replace(step, after=frozenset(after - needs), needs=frozenset(needs), barriers=tuple(barriers))
+
+    def _order(self, entry: Entry) -> list[Barrier]:
+        return [self._barrier(role, 0) for role in entry.after if role in self.by_role]
+
+    def _site_need(self, need: Need) -> list[Barrier]:
+        ids = self.by_role.get(need.role, ())
+        return [self._barrier(need.role, need.least(len(ids)))] if ids else []
+
+    def _barrier(self, role: str, needed: int) -> Barrier:
+        if (role, needed) not in self.barriers:
+            self.barriers[role, needed] = Barrier(tuple(self.by_role[role]), needed)
+        return self.barriers[role, needed]
 
 
-def reversed_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Return the steps with all edges turned round: what came last goes first."""
-    needs: dict[StepId, set[StepId]] = {step.id: set() for step in steps}
-    after: dict[StepId, set[StepId]] = {step.id: set() for step in steps}
-    for step in steps:
-        for each in step.needs:
-            needs[each].add(step.id)
-        for each in step.after:
-            after[each].add(step.id)
-    turned = [
-        replace(step, after=frozenset(after[step.id]), needs=frozenset(needs[step.id]), gate="")
-        for step in reversed(steps)
-    ]
-    return ordered(turned)
+def _needs(role: Role) -> Iterator[Need]:
+    for need in role.needs:
+        yield Need(need) if isinstance(need, str) else need
 
 
 class ConflictError(UsageError):
@@ -239,6 +268,18 @@ class Desired:
             if len(wanted) > 1:
                 self.state(key)
         return tuple(found)
+
+    def release(self, step: StepId, keys: Iterable[Key]) -> tuple[Key, ...]:
+        """Drop keys that a step no longer wants, and return those among them that other steps want."""
+        shared = []
+        for key in keys:
+            wants = self.by_key.get(key, {})
+            wants.pop(step, None)
+            if wants:
+                shared.append(key)
+            else:
+                self.by_key.pop(key, None)
+        return tuple(shared)
 
     def state(self, key: Key) -> Resource:
         """Return the desired state of a key, united from all steps that want it.

@@ -1,18 +1,25 @@
-"""Order among steps: cycles, topological order, ancestors."""
+"""Order among steps: topological order, circles, and what must still end before a step begins."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from provision.engine.model import Step, StepId
+from provision.engine.model import Barrier, Step, StepId
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
 
 def predecessors(step: Step) -> frozenset[StepId]:
-    """Return the steps that must have ended before this one begins."""
-    return step.after | step.needs
+    """Return all steps that must have ended before this one begins; as large as its barriers."""
+    return (step.after | step.needs).union(*(barrier.steps for barrier in step.barriers))
+
+
+def barriers_of(steps: Iterable[Step]) -> tuple[Barrier, ...]:
+    """Return all barriers, each once."""
+    return tuple(dict.fromkeys(barrier for step in steps for barrier in step.barriers))
 
 
 def ordered(steps: Sequence[Step]) -> tuple[Step, ...]:
@@ -22,48 +29,228 @@ def ordered(steps: Sequence[Step]) -> tuple[Step, ...]:
         UsageError: the steps wait for each other in a circle.
     """
     position = {step.id: index for index, step in enumerate(steps)}
-    open_edges = {step.id: sum(each in position for each in predecessors(step)) for step in steps}
-    followers: dict[StepId, list[StepId]] = {step.id: [] for step in steps}
-    for step in steps:
-        for each in predecessors(step):
-            if each in position:
-                followers[each].append(step.id)
-    ready = [position[each] for each, count in open_edges.items() if count == 0]
+    countdown = Countdown(steps)
+    ready = [position[step] for step in countdown.ready()]
     heapq.heapify(ready)
-    found: list[Step] = []
+    in_order: list[Step] = []
     while ready:
         step = steps[heapq.heappop(ready)]
-        found.append(step)
-        for each in followers[step.id]:
-            open_edges[each] -= 1
-            if open_edges[each] == 0:
-                heapq.heappush(ready, position[each])
-    if len(found) != len(steps):
-        circle = _circle({step.id: step for step in steps}, {each for each, n in open_edges.items() if n > 0})
+        in_order.append(step)
+        for follower in (*countdown.end(step.id), *countdown.settle(step.id)):
+            heapq.heappush(ready, position[follower])
+    if len(in_order) != len(steps):
+        done = {step.id for step in in_order}
+        circle = _circle({step.id: step for step in steps if step.id not in done})
         raise UsageError(
             Diagnostic(
                 "STEPS_CIRCULAR",
-                f"steps wait for each other: {' -> '.join(str(each) for each in circle)}",
+                f"steps wait for each other: {' -> '.join(map(str, circle))}",
                 remedy="look at the `after:` keys of the playbook",
             )
         )
-    return tuple(found)
+    return tuple(in_order)
 
 
-def _circle(steps: Mapping[StepId, Step], among: set[StepId]) -> list[StepId]:
-    """Return one circle, its first step repeated at the end."""
-    path = [min(among)]
+def _circle(steps: Mapping[StepId, Step]) -> list[StepId]:
+    """Return one circle among steps that all wait, its first step repeated at the end."""
+    path = [min(steps)]
     while True:
-        before = min(each for each in predecessors(steps[path[-1]]) if each in among)
+        before = min(step for step in predecessors(steps[path[-1]]) if step in steps)
         if before in path:
             return [*path[path.index(before) :], before][::-1]
         path.append(before)
 
 
-def ancestors(steps: Sequence[Step]) -> dict[StepId, frozenset[StepId]]:
-    """Return all direct and indirect predecessors of each step; `steps` must be in order."""
-    found: dict[StepId, frozenset[StepId]] = {}
+class Countdown:
+    """What must still end before each step may begin, kept up to date as steps end.
+
+    A step ends in two moments: when it has acted (`end`), and when its outcome is certain, after the reboot
+    that it owes (`settle`). The first is enough for later steps of its own subject, which may share that
+    reboot; steps of other subjects wait for the second.
+
+    Args:
+        steps: all steps of the run; edges to others do not count.
+    """
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self._open: Counter[StepId] = Counter()  # direct predecessors and barriers
+        self._near: dict[StepId, list[StepId]] = {}  # direct followers of the same subject
+        self._far: dict[StepId, list[StepId]] = {}
+        self._gates: dict[StepId, list[_Gate]] = {}
+        by_id = {step.id: step for step in steps}
+        gates = {barrier: _Gate(barrier, by_id) for barrier in barriers_of(by_id.values())}
+        for gate in gates.values():
+            for member in gate.members:
+                self._gates.setdefault(member, []).append(gate)
+        for step in by_id.values():
+            for before in step.after | step.needs:
+                if before in by_id:
+                    self._open[step.id] += 1
+                    followers = self._near if before.subject == step.id.subject else self._far
+                    followers.setdefault(before, []).append(step.id)
+            for barrier in step.barriers:
+                if gates[barrier].wait(step.id):
+                    self._open[step.id] += 1
+        self._steps = tuple(by_id)
+
+    def ready(self) -> list[StepId]:
+        """Return the steps that wait for nothing."""
+        return [step for step in self._steps if not self._open[step]]
+
+    def end(self, step: StepId) -> list[StepId]:
+        """Note that a step has acted, and return those that may begin now."""
+        released = [follower for gate in self._gates.get(step, ()) for follower in gate.end(step)]
+        return self._released((*self._near.pop(step, ()), *released))
+
+    def settle(self, step: StepId) -> list[StepId]:
+        """Note that the outcome of a step is certain, and return the steps that may begin now."""
+        released = [follower for gate in self._gates.get(step, ()) for follower in gate.settle(step)]
+        return self._released((*self._far.pop(step, ()), *released))
+
+    def _released(self, steps: Iterable[StepId]) -> list[StepId]:
+        ready = []
+        for step in steps:
+            self._open[step] -= 1
+            if not self._open[step]:
+                ready.append(step)
+        return ready
+
+
+class _Gate:
+    """A barrier of which steps end: who waits is let through once, each subject as soon as it may."""
+
+    def __init__(self, barrier: Barrier, known: Collection[StepId]) -> None:
+        self.members = frozenset(step for step in barrier.steps if step in known)
+        self._waiting: dict[str, list[StepId]] = {}  # by subject
+        self._acting: set[StepId] = set(self.members)
+        self._unsettled: set[StepId] = set(self.members)
+        self._subjects = Counter(step.subject for step in self.members)  # of what is unsettled
+
+    def wait(self, step: StepId) -> bool:
+        """Let a step wait; False when there is nothing to wait for."""
+        if not self.members:
+            return False
+        self._waiting.setdefault(step.subject, []).append(step)
+        return True
+
+    def end(self, step: StepId) -> list[StepId]:
+        self._acting.discard(step)
+        return self._released()
+
+    def settle(self, step: StepId) -> list[StepId]:
+        self._acting.discard(step)
+        if step in self._unsettled:
+            self._unsettled.discard(step)
+            self._subjects[step.subject] -= 1
+            if not self._subjects[step.subject]:
+                del self._subjects[step.subject]
+        return self._released()
+
+    def _released(self) -> list[StepId]:
+        if not self._unsettled:
+            waiting, self._waiting = self._waiting, {}
+            return [step for steps in waiting.values() for step in steps]
+        if len(self._subjects) > 1:
+            return []
+        (subject,) = self._subjects  # all the others' outcomes are certain
+        return [] if self._acting else self._waiting.pop(subject, [])
+
+
+class Behind:
+    """Tells which steps come after marked ones, directly or not; to be asked in order.
+
+    Args:
+        steps: all steps.
+    """
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self._marked: set[StepId | Barrier] = set()
+        self._barriers: dict[StepId, list[Barrier]] = {}
+        for barrier in barriers_of(steps):
+            for step in barrier.steps:
+                self._barriers.setdefault(step, []).append(barrier)
+
+    def mark(self, step: StepId) -> None:
+        """Mark a step."""
+        self._marked.add(step)
+        self._marked.update(self._barriers.get(step, ()))
+
+    def __contains__(self, step: Step) -> bool:
+        return not (
+            self._marked.isdisjoint(step.after)
+            and self._marked.isdisjoint(step.needs)
+            and self._marked.isdisjoint(step.barriers)
+        )
+
+
+def narrowed(steps: Sequence[Step], kept: Collection[StepId]) -> tuple[Step, ...]:
+    """Return the steps that are kept, whose edges lead through those left out; every edge is a need then.
+
+    Args:
+        steps: in order.
+        kept: which of them.
+    """
+    # By step that is left out: what is reached through it.
+    through: dict[StepId, tuple[frozenset[StepId], tuple[Barrier, ...]]] = {}
+    barriers: dict[Barrier, tuple[Barrier, ...]] = {}
+
+    def reached(direct: Iterable[StepId]) -> tuple[frozenset[StepId], tuple[Barrier, ...]]:
+        found: set[StepId] = set()
+        behind: dict[Barrier, None] = {}
+        for step in direct:
+            if step in kept:
+                found.add(step)
+            elif step in through:
+                found |= through[step][0]
+                behind.update(dict.fromkeys(through[step][1]))
+        return frozenset(found), tuple(behind)
+
+    def narrowed_barrier(barrier: Barrier) -> tuple[Barrier, ...]:
+        if barrier not in barriers:
+            members, behind = reached(barrier.steps)
+            own = (Barrier(tuple(sorted(members)), len(members)),) if members else ()
+            barriers[barrier] = (*own, *behind)
+        return barriers[barrier]
+
+    narrow = []
     for step in steps:
-        direct = [each for each in predecessors(step) if each in found]
-        found[step.id] = frozenset(direct).union(*(found[each] for each in direct))
-    return found
+        needs, behind = reached(step.after | step.needs)
+        behind += tuple(new for old in step.barriers for new in narrowed_barrier(old))
+        mine = tuple(dict.fromkeys(behind))
+        if step.id in kept:
+            narrow.append(replace(step, after=frozenset(), needs=needs, barriers=mine))
+        else:
+            through[step.id] = needs, mine
+    return tuple(narrow)
+
+
+def reversed_steps(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Return the steps with all edges turned round: what came last goes first."""
+    needs: dict[StepId, set[StepId]] = {step.id: set() for step in steps}
+    after: dict[StepId, set[StepId]] = {step.id: set() for step in steps}
+    behind: dict[Barrier, list[StepId]] = {}
+    for step in steps:
+        for before in step.needs & needs.keys():
+            needs[before].add(step.id)
+        for before in step.after & after.keys():
+            after[before].add(step.id)
+        for barrier in step.barriers:
+            behind.setdefault(barrier, []).append(step.id)
+    barriers: dict[StepId, list[Barrier]] = {}
+    for barrier, followers in behind.items():
+        turned = Barrier(tuple(followers), len(followers) if barrier.needed else 0)
+        for step_id in barrier.steps:
+            barriers.setdefault(step_id, []).append(turned)
+    return ordered(
+        [
+            replace(
+                step,
+                after=frozenset(after[step.id]),
+                needs=frozenset(needs[step.id]),
+                barriers=tuple(barriers.get(step.id, ())),
+                gate="",
+                group="",
+            )
+            for step in reversed(steps)
+        ]
+    )

@@ -24,6 +24,22 @@ class StepId:
         return f"{self.subject}: {self.role}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Barrier:
+    """Steps that must all have ended before others begin.
+
+    Steps that wait for the same steps share one barrier, so n steps behind n cost 2 n edges and not n * n.
+
+    Args:
+        steps: the steps that must have ended.
+        needed: how many of them must have ended well; with fewer, the steps behind the barrier are blocked.
+            0: only the order counts.
+    """
+
+    steps: tuple[StepId, ...]
+    needed: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A unit of scheduling and reporting.
@@ -33,14 +49,20 @@ class Step:
         subject: the inventory item.
         after: steps that must have ended, whatever their outcome.
         needs: steps whose failure blocks this one.
+        barriers: further steps to wait for, shared with other steps.
         gate: a question to a person, or empty.
+        group: name of a group whose steps stop when one of them fails (`stop_on_failure`), or empty.
+        stopping: outcomes of this step that stop the rest of its group.
     """
 
     id: StepId
     subject: Subject
     after: frozenset[StepId] = frozenset()
     needs: frozenset[StepId] = frozenset()
+    barriers: tuple[Barrier, ...] = ()
     gate: str = ""
+    group: str = ""
+    stopping: frozenset[Outcome] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

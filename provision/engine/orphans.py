@@ -189,7 +189,6 @@ def _removal(
     if not changes:
         return None
     removal.plan = StepPlan(step, tuple(changes), unchanged)
-    removal.epochs = session.epochs(removal.systems)
     return removal
 
 

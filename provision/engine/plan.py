@@ -16,9 +16,9 @@ from provision.engine.difference import (
     pending_effects,
     settles_without_action,
 )
-from provision.engine.expand import VERIFY, Desired, expand, reversed_steps
+from provision.engine.expand import VERIFY, Desired, expand
 from provision.engine.expander import Expander, unreached_plan
-from provision.engine.graph import ancestors, ordered, predecessors
+from provision.engine.graph import Behind, narrowed, ordered, reversed_steps
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepId, StepPlan
 from provision.engine.observe import Questions, observe
 from provision.engine.orphans import Orphans, asked_of
@@ -111,19 +111,20 @@ class Planner:
             draft = drafts[state.step.id]
             keys = () if state.step.id in late else dict.fromkeys(each.key for each in draft.resources)
             state.resources = self.desired.states(keys)
-            state.epochs = self.session.epochs(state.systems)
-            state.acts = self.session.acts(state.systems)
         self._ask_missing(each for state in states for each in state.resources)
+        for state in states:
+            state.basis = self.session.basis(state.systems)
 
     def _compare(self, states: Sequence[StepState], drafts: Mapping[StepId, _Draft]) -> None:
         self.dirty, self.renewed, self.told = {}, {}, []
         self.consents.born.clear()
-        moved: dict[StepId, bool] = {}
+        moved = Behind(state.step for state in states)
         pending_seen: set[str] = set()
         for state in states:
-            before = any(moved.get(each, False) for each in predecessors(state.step))
+            before = state.step in moved
             state.plan = self._step_plan(state, drafts[state.step.id], pending_seen, moved=before)
-            moved[state.step.id] = before or bool(state.plan.changes or state.plan.late)
+            if before or state.plan.changes or state.plan.late:
+                moved.mark(state.step.id)
             self._note_dirt(state)
 
     # ------------------------------------------------------------ asking
@@ -132,14 +133,7 @@ class Planner:
         """Return the steps that remove something, last ones first; edges lead through those left out."""
         roles = self.world.roles
         able = {step.id for step in steps if (role := roles.get(step.id.role)) and role.retired}
-        before = ancestors(steps)
-        return reversed_steps(
-            [
-                replace(step, needs=before[step.id] & able, after=frozenset())
-                for step in steps
-                if step.id in able
-            ]
-        )
+        return reversed_steps(narrowed(steps, able))
 
     def _state_of(self, step: Step) -> StepState:
         if step.id.role == VERIFY:

@@ -41,7 +41,6 @@ def reboot(run: Run, subject: str) -> Diagnostic | None:
     try:
         with handle.lock:
             driver = run.session.driver(system, run.cancel)
-            handle.acted += 1
             driver.reboot(effect, lambda line: run.progress(step, line), run.cancel)
     except ProvisionError as error:
         problem = error.diagnostics[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from provision.contracts.resource import Resource, changes_of
@@ -16,33 +16,58 @@ from provision.values.errors import ProvisionError
 
 
 def is_stale(run: Run, state: StepState) -> bool:
-    """Tell whether a step must be expanded again: it was late, or a system of it has booted or begun."""
+    """Whether a step was not expanded yet, or answers that its role read are gone or have other values."""
     if state.role is None:
         return False
-    return bool(state.plan.late or state.plan.unreached) or run.session.epochs(state.systems) != state.epochs
+    return bool(state.plan.late or state.plan.unreached) or has_moved(run, state, state.questions)
+
+
+def has_moved(run: Run, state: StepState, queries: Mapping[str, Iterable[Any]]) -> bool:
+    """Whether an answer to one of some questions is gone, or is another one than a step was expanded from.
+
+    What always moves (an uptime) is a field of the answer that takes no part in its comparison.
+    """
+    for system, asked in queries.items():
+        before, now = state.basis.get(system), run.session.snapshot(system)
+        if now is None or before is None:
+            return True
+        if now is not before and any(
+            query not in now or query not in before or now[query] != before[query] for query in asked
+        ):
+            return True
+    return False
 
 
 def refresh(run: Run, state: StepState) -> ProvisionError | None:
-    """Ask again what a step reads, expand it again, and report what it will do now.
+    """Ask for the answers that were dropped; expand the step again if they differ from those it came from.
 
     Returns:
         Why a system that its role reads gives no answers, or None.
 
     Raises:
-        ProvisionError: a system that it acts on gives no answers, the role lacks an answer, or a rule
-            refuses it.
+        AwayError: a system that it acts on is not there (yet).
+        ProvisionError: such a system gives no answers, the role lacks an answer, or a rule refuses it.
     """
     try:
-        _look_again(run, state)
+        _ask_again(run, state)
     except ProvisionError as error:
         return error
+    if not is_stale(run, state):
+        _ask_for_resources(run, state)
+        return None
+    unknown_before = bool(state.plan.late or state.plan.unreached)
+    former = state.resources
     _expand_again(run, state)
-    _show(run, state)
+    _ask_for_resources(run, state)
+    if unknown_before or state.resources != former:
+        _check_rules(run, state)
+        _report_planned(run, state)
+    state.basis = run.session.basis(state.systems)
     return None
 
 
-def _look_again(run: Run, state: StepState) -> None:
-    """Ask what a step's role looks at; a system that was just reached is asked ahead for later steps.
+def _ask_again(run: Run, state: StepState) -> None:
+    """Ask what a step's role reads; a system that was just reached is asked ahead for later steps.
 
     Raises:
         AwayError: a system is not there (yet).
@@ -60,32 +85,75 @@ def _look_again(run: Run, state: StepState) -> None:
 
 
 def _expand_again(run: Run, state: StepState) -> None:
-    """Expand a step from present answers, and let the rules look at it.
+    """Expand a step from present answers.
+
+    Keys that it gives up while other steps want them stay with it for this run: these steps may have ended,
+    and what they want alone is compared again.
 
     Raises:
-        AwayError: a system that it acts on is not there (yet).
-        ProvisionError: such a system does not answer, the role lacks an answer, or a rule refuses it.
+        ProvisionError: the role lacks an answer, or its wants contradict those of another step.
     """
     resources = run.expander.resources(state)
     with run.lock:
+        desired = run.planned.desired
         try:
-            desired = run.planned.desired
-            state.resources = desired.states(desired.unite(state.step.id, resources))
-        except ConflictError as error:  # found while acting, it is no wrong usage any more
+            keys = desired.unite(state.step.id, resources)
+            former = {resource.key for resource in state.resources}
+            shared = desired.release(state.step.id, sorted(former.difference(keys)))
+            state.resources = desired.states((*keys, *shared))
+        except ConflictError as error:  # while acting, it is not wrong usage any more
             raise ProvisionError(error.diagnostics) from error
+
+
+def _ask_for_resources(run: Run, state: StepState) -> None:
+    """Ask what a step's resources read, and ahead for later steps of the subject."""
     for system, batch in by_system(state.resources).items():
-        wanted = {query for each in batch for query in each.queries()}
+        wanted = {query for resource in batch for query in resource.queries()}
         held = run.session.snapshot(system)
         if is_own(run, state, system) and held is not None and held.missing(wanted):
-            wanted |= _ahead(run, state, system)
+            wanted |= _queries_ahead(run, state, system)
         run.session.claim(system, wanted)
         run.session.ask(system, wanted, run.cancel)
+
+
+def _check_rules(run: Run, state: StepState) -> None:
+    """Let the preflight rules look at a step that the plan did not show.
+
+    Raises:
+        ProvisionError: a rule refuses it.
+    """
     others = run.subjects - {state.step.subject.name, *map(run.session.subject_of, state.systems)}
-    rules, seen = run.world.rules, run.session.snapshots()
-    for found in rules(run.world.inventory, seen, state.resources, destroying=run.planned.destroying):
-        if found.severity is Severity.ERROR and found.subject not in others:
-            raise ProvisionError(found)
-    state.epochs = run.session.epochs(state.systems)
+    rules, snapshots = run.world.rules, run.session.snapshots()
+    for diagnostic in rules(
+        run.world.inventory, snapshots, state.resources, destroying=run.planned.destroying
+    ):
+        if diagnostic.severity is Severity.ERROR and diagnostic.subject not in others:
+            raise ProvisionError(diagnostic)
+
+
+def _queries_ahead(run: Run, state: StepState, system: str) -> set[Any]:
+    """Return what later steps of the subject will ask of a system, as far as their roles can say now."""
+    queries: set[Any] = set()
+    for later in run.later(state):
+        if later.role is None or any(run.session.snapshot(name) is None for name in later.questions):
+            continue
+        try:
+            resources = run.expander.resources(later)
+        except ProvisionError:
+            continue  # it reports this itself when it is reached
+        queries.update(
+            query for resource in resources if resource.key.system == system for query in resource.queries()
+        )
+    return queries
+
+
+def _report_planned(run: Run, state: StepState) -> None:
+    """Report what a step that could not be planned will do."""
+    for resource in state.resources:
+        snapshot = run.session.snapshot(resource.key.system)
+        for change in changes_of(resource, snapshot) if snapshot is not None else ():
+            op, path, _, _ = shown(change)
+            run.progress(state.step.id, f"planned: {op} {resource.key} {path}")
 
 
 def is_own(run: Run, state: StepState, system: str) -> bool:

@@ -14,10 +14,10 @@ from provision.engine import workers
 from provision.engine.act import execute
 from provision.engine.defect import defect
 from provision.engine.expand import VERIFY
-from provision.engine.graph import predecessors
-from provision.engine.model import ConsentNeed, StepId, StepReport
+from provision.engine.graph import Countdown
+from provision.engine.model import Barrier, ConsentNeed, StepId, StepReport
 from provision.engine.reboot import REBOOT, after_reboot, reboot
-from provision.engine.refresh import is_stale
+from provision.engine.refresh import has_moved, is_stale
 from provision.engine.run import Run
 from provision.engine.step_state import StepResult, StepState, failed
 from provision.values.cancel import Interrupted
@@ -35,6 +35,20 @@ _NOT_VERIFIED = {
     Outcome.WAITING: "waiting",
 }
 """Outcomes of steps after which the site is not verified; the first one that occurs is reported."""
+
+
+_HOPE = {Outcome.WAITING: 0, Outcome.UNREACHED: 1}
+"""How likely a step that did not end well does so in a later run; all others are last."""
+
+
+def _inherited(step: StepId, result: StepResult) -> StepResult:
+    """Return the result of a step that cannot go on because of another one."""
+    if result.outcome is Outcome.UNREACHED:
+        return StepResult(Outcome.UNREACHED, result.reason, stops=True, excused=result.excused)
+    if result.outcome is Outcome.WAITING:
+        return StepResult(Outcome.WAITING, f"waits for {step}", stops=True)
+    cause = result.reason if result.outcome is Outcome.BLOCKED else f"{step} failed"
+    return StepResult(Outcome.BLOCKED, cause, stops=True)
 
 
 @dataclass(slots=True)
@@ -76,11 +90,10 @@ class Scheduler:
         self.order = list(self.states.values())
         for position, state in enumerate(self.order):
             state.position = position
-            before = [self.states[step] for step in predecessors(state.step) if step in self.states]
-            state.open_predecessors = len(before)
-            for predecessor in before:
-                predecessor.followers.append(state)
-        self.ready = [state.position for state in self.order if not state.open_predecessors]  # a heap
+        self.countdown = Countdown(state.step for state in self.order)
+        self.ready = [self.states[step].position for step in self.countdown.ready()]  # a heap
+        self.unmet: dict[Barrier, StepResult | None] = {}  # the verdict on barriers whose results are final
+        self.stopped: dict[str, StepState] = {}  # by group: the step that stopped it
         self.open = Counter(step.subject for step in self.states)  # steps of a subject that have not ended
         self.busy: Counter[str] = Counter()  # how many running steps act on a system
         self.running: set[StepId] = set()
@@ -182,6 +195,10 @@ class Scheduler:
     def _queue(self, state: StepState) -> None:
         heapq.heappush(self.ready, state.position)
 
+    def _queue_steps(self, steps: Iterable[StepId]) -> None:
+        for step in steps:
+            self._queue(self.states[step])
+
     def _wake(self, systems: Iterable[str]) -> None:
         """Take up one step that waits for each of some systems, where it is free by now."""
         for name in systems:
@@ -208,7 +225,7 @@ class Scheduler:
             )
         if plan.problem is not None:
             return failed(plan.problem) if not state.resources else None
-        fresh = not is_stale(self.run, state) and self.run.session.acts(state.systems) == state.acts
+        fresh = not is_stale(self.run, state) and not has_moved(self.run, state, state.queries())
         return StepResult(Outcome.UNCHANGED) if fresh and not plan.changes else None
 
     def _withheld_reboot(self, state: StepState) -> ConsentNeed | None:
@@ -220,16 +237,33 @@ class Scheduler:
     def _blocked(self, state: StepState) -> StepResult | None:
         for step in sorted(state.step.needs):
             needed = self.states.get(step)
-            result = needed.result if needed is not None else None
-            if result is None or not result.stops:
-                continue
-            if result.outcome is Outcome.UNREACHED:
-                return StepResult(Outcome.UNREACHED, result.reason, stops=True, excused=result.excused)
-            if result.outcome is Outcome.WAITING:
-                return StepResult(Outcome.WAITING, f"waits for {step}", stops=True)
-            cause = result.reason if result.outcome is Outcome.BLOCKED else f"{step} failed"
-            return StepResult(Outcome.BLOCKED, cause, stops=True)
-        return None
+            if needed is not None and needed.result is not None and needed.result.stops:
+                return _inherited(step, needed.result)
+        stopping = self.stopped.get(state.step.group)
+        if stopping is not None and stopping.result is not None:
+            return _inherited(stopping.step.id, stopping.result)
+        results = (self._unmet(barrier) for barrier in state.step.barriers)
+        return next((result for result in results if result is not None), None)
+
+    def _unmet(self, barrier: Barrier) -> StepResult | None:
+        """Return the result of a step behind a barrier of which too few steps ended well, or None."""
+        if not barrier.needed:
+            return None
+        if barrier in self.unmet:
+            return self.unmet[barrier]
+        members = (self.states[step] for step in barrier.steps if step in self.states)
+        results = {state.step.id: state.result for state in members if state.result is not None}
+        stopped = {step: result for step, result in results.items() if result.stops}
+        missing = min(barrier.needed, len(results)) - (len(results) - len(stopped))
+        unmet: StepResult | None = None
+        if missing > 0:
+            # As many as are missing may still end well later: the least hopeful one of these decides.
+            hopeful = sorted(stopped, key=lambda step: (_HOPE.get(stopped[step].outcome, 2), step))
+            cause = hopeful[missing - 1]
+            unmet = _inherited(cause, stopped[cause])
+        if self.provisional.keys().isdisjoint(results):
+            self.unmet[barrier] = unmet
+        return unmet
 
     def _not_verified(self) -> StepResult | None:
         """Return why the site is not verified: failed checks would only repeat what steps said before."""
@@ -394,7 +428,7 @@ class Scheduler:
         state.seconds = seconds
         subject = state.step.subject.name
         self.open[subject] -= 1
-        self._release(follower for follower in state.followers if follower.step.subject.name == subject)
+        self._queue_steps(self.countdown.end(state.step.id))
         state.awaited_reboots = {name for name in result.deferred if name in self.run.owed}
         if state.awaited_reboots:
             self.provisional[state.step.id] = state
@@ -420,14 +454,9 @@ class Scheduler:
         for diagnostic in result.diagnostics:
             self.run.problem(state.step.id, diagnostic)
         self.run.step_ended(state.step.id, result.outcome, state.seconds, result.reason)
-        subject = state.step.subject.name
-        self._release(follower for follower in state.followers if follower.step.subject.name != subject)
-
-    def _release(self, states: Iterable[StepState]) -> None:
-        for state in states:
-            state.open_predecessors -= 1
-            if not state.open_predecessors:
-                self._queue(state)
+        if state.step.group and result.outcome in state.step.stopping:
+            self.stopped.setdefault(state.step.group, state)
+        self._queue_steps(self.countdown.settle(state.step.id))
 
     def _leave(self) -> None:
         """Give every step without a final result one: the run ends here."""

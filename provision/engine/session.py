@@ -40,8 +40,6 @@ class System:
         driver: once it was opened.
         endpoint: where it was opened.
         snapshot: its latest answers.
-        epoch: grows when older answers no longer count.
-        acted: how often something was done on it in this session.
         error: why it gave no answers the last time.
         claimed: questions of roles and resources; others (those of verification) are dropped after changes.
         trips: round trips of drivers that were closed.
@@ -53,8 +51,6 @@ class System:
     driver: Driver | None = None
     endpoint: Endpoint | None = None
     snapshot: Snapshot | None = None
-    epoch: int = 0
-    acted: int = 0
     error: ProvisionError | None = None
     claimed: set[Any] = field(default_factory=set)
     trips: int = 0
@@ -91,13 +87,9 @@ class Session:
         system = self.systems.get(name)
         return system.snapshot if system else None
 
-    def epochs(self, names: Iterable[str]) -> dict[str, int]:
-        """Return how often each system's answers were voided."""
-        return {name: self.systems[name].epoch for name in names if name in self.systems}
-
-    def acts(self, names: Iterable[str]) -> int:
-        """Return how often something was done on some systems."""
-        return sum(self.systems[name].acted for name in names if name in self.systems)
+    def basis(self, names: Iterable[str]) -> dict[str, Snapshot]:
+        """Return the answers of some systems at hand; those without answers are left out."""
+        return {name: held for name in names if (held := self.snapshot(name)) is not None}
 
     def subject_of(self, name: str) -> str:
         """Return whose system it is."""
@@ -145,12 +137,7 @@ class Session:
 
     def _taken(self, system: System, newer: Snapshot) -> Snapshot:
         held = system.snapshot
-        if held is None:
-            system.snapshot = newer
-        else:
-            if held.boot_id != newer.boot_id:
-                system.epoch += 1
-            system.snapshot = held.updated(newer)
+        system.snapshot = newer if held is None else held.updated(newer)
         system.error = None
         return system.snapshot
 
@@ -286,7 +273,6 @@ class Session:
         with system.lock:
             system.snapshot = None
             system.error = None
-            system.epoch += 1
             if close:
                 self._shut(system)
 

@@ -12,6 +12,7 @@ from provision.contracts.effect import Effect
 from provision.contracts.remedy import Impossible
 from provision.contracts.resource import Resource
 from provision.contracts.role import Role
+from provision.contracts.snapshot import Snapshot
 from provision.engine.difference import Difference
 from provision.engine.model import PlannedChange, Step, StepPlan
 from provision.values.diagnostics import Diagnostic
@@ -62,8 +63,7 @@ class StepState:
         questions: what its role asks, by system.
         resources: desired states, once expanded.
         plan: what it would do.
-        epochs: at which epochs of its systems it was expanded.
-        acts: how often something had been done on them then.
+        basis: the answers that it was expanded and compared from, by system.
         differences: resources that were acted on, or are waited for.
         repaid: effects of earlier runs that it has carried out.
         acted_on: systems that it acted on.
@@ -81,8 +81,6 @@ class StepState:
         awaited_reboots: subjects whose reboot its final result waits for.
         interrupted: it was running when the run had to leave.
         position: its place in the order of the plan.
-        followers: steps that come after it.
-        open_predecessors: how many steps must still end before it may begin.
     """
 
     step: Step
@@ -90,8 +88,7 @@ class StepState:
     questions: Mapping[str, tuple[Any, ...]]
     resources: tuple[Resource, ...] = ()
     plan: StepPlan = field(init=False)
-    epochs: dict[str, int] = field(default_factory=dict)
-    acts: int = 0
+    basis: Mapping[str, Snapshot] = field(default_factory=dict)
 
     differences: dict[Key, Difference] = field(default_factory=dict)
     repaid: list[PlannedChange] = field(default_factory=list)
@@ -111,8 +108,6 @@ class StepState:
     awaited_reboots: set[str] = field(default_factory=set)
     interrupted: bool = False
     position: int = 0
-    followers: list[StepState] = field(default_factory=list)
-    open_predecessors: int = 0
 
     def __post_init__(self) -> None:
         self.plan = StepPlan(self.step)
@@ -126,6 +121,13 @@ class StepState:
     def systems(self) -> frozenset[str]:
         """All systems that it reads or acts on."""
         return frozenset(self.questions).union(resource.key.system for resource in self.resources)
+
+    def queries(self) -> dict[str, set[Any]]:
+        """Return all questions of its role and its resources, by system."""
+        queries: dict[str, set[Any]] = {system: set(asked) for system, asked in self.questions.items()}
+        for resource in self.resources:
+            queries.setdefault(resource.key.system, set()).update(resource.queries())
+        return queries
 
     @property
     def reboots(self) -> frozenset[str]:

@@ -30,6 +30,7 @@ class Entry:
         after: roles whose steps must have ended before.
         serial: how many subjects at a time, 0 for all.
         gate: a question to a person, or empty.
+        stop_on_failure: whether the remaining subjects are blocked when one of them failed.
     """
 
     role: str
@@ -37,6 +38,7 @@ class Entry:
     after: tuple[str, ...] = ()
     serial: int = 0
     gate: str = ""
+    stop_on_failure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,12 @@ class Parent:
     Args:
         name: the subject.
         needed: whether its failure blocks; otherwise only the order counts.
+        any_of: a word that several parents share of which one that ended well is enough, or empty.
     """
 
     name: str
     needed: bool = True
+    any_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

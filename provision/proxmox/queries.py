@@ -98,7 +98,7 @@ class VmEntry:
     status: str
     tags: tuple[str, ...] = ()
     memory: int = 0
-    uptime: int = field(default=0, repr=False)  # no part of a saved plan
+    uptime: int = field(default=0, repr=False, compare=False)  # it always moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class VmState:
     config: Mapping[str, str]
     pending: Mapping[str, str | None] = field(default_factory=dict)
     digest: str = ""
-    uptime: int = field(default=0, repr=False)  # no part of a saved plan
+    uptime: int = field(default=0, repr=False, compare=False)  # it always moves
 
     @property
     def running(self) -> bool:

@@ -14,7 +14,7 @@ from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.remedy import ByHand, Fix, Impossible, Remedy
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Role
+from provision.contracts.role import Context, Need, Role
 from provision.contracts.snapshot import Pending, Snapshot
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import asked
@@ -297,8 +297,9 @@ class FakeRole:
     name: str
     make: Callable[[Context], Sequence[Item]]
     asks: Callable[[str], Mapping[str, tuple[Any, ...]]]
-    needs: tuple[str, ...] = ()
+    needs: tuple[str | Need, ...] = ()
     needs_new_boot: bool = False
+    unreached_stops: bool = False
     subjects: frozenset[str] | None = None
     gone: Callable[[Context], Sequence[Item]] | None = None
     left: Callable[[Context], Sequence[Item]] | None = None
@@ -326,6 +327,7 @@ class FakeRole:
             resources=self.resources,
             needs=self.needs,
             needs_new_boot=self.needs_new_boot,
+            unreached_stops=self.unreached_stops,
             retired=None if gone is None else lambda context: tuple(gone(context)),
             orphan_owners=None if left is None else lambda _: {Subject("node", "n1"): {"n1/ssh": ()}},
             orphans=None if left is None else lambda context: tuple(left(context)),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.contracts.effect import Consent
+from provision.values.consent import Consent
 from provision.contracts.role import Context, Count, Need
 from provision.engine.expand import expand
 from provision.engine.graph import Behind, Countdown, narrowed, ordered, predecessors, reversed_steps

@@ -27,7 +27,7 @@ from provision.proxmox.privileges import DOWNLOAD, USER, paths, role
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
-from provision.values.redaction import opened
+from provision.values.redaction import Redactor
 from provision.values.whole_file import write_whole
 
 ROLE = "Provision"
@@ -240,7 +240,9 @@ def run(
         )
 
 
-def run_grant(connection: ShellConnection, script: str, host: str, cancel: Cancel, kept: Path) -> None:
+def run_grant(
+    connection: ShellConnection, script: str, host: str, cancel: Cancel, kept: Path, redactor: Redactor
+) -> None:
     """Run the script of `grant`, and write the token's secret if it prints one, even where it fails later.
 
     Nothing tells the secret a second time: without it, the same command could not go on.
@@ -251,6 +253,7 @@ def run_grant(connection: ShellConnection, script: str, host: str, cancel: Cance
         host: for messages.
         cancel: ends it early.
         kept: the secret's file.
+        redactor: learns the secret.
 
     Raises:
         Permanent: it failed.
@@ -261,16 +264,17 @@ def run_grant(connection: ShellConnection, script: str, host: str, cancel: Cance
     finally:
         secret = _secret_of(bytes(printed))
         if secret is not None:
+            redactor.add(secret)
             _write_secret(kept, secret)
 
 
 def _secret_of(answer: bytes) -> SecretStr | None:
-    """Return the token's secret from what `pveum user token add` printed, or None; redactors know it now."""
+    """Return the token's secret from what `pveum user token add` printed, or None."""
     try:
         value = json.loads(answer)["value"]
     except (ValueError, KeyError, TypeError):
         return None
-    return opened(SecretStr(str(value)))
+    return SecretStr(str(value))
 
 
 def _write_secret(path: Path, secret: SecretStr) -> None:

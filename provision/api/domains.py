@@ -21,6 +21,7 @@ from provision.kube.domain import DOMAIN as KUBE
 from provision.proxmox.domain import DOMAIN as PROXMOX
 from provision.rdma.domain import DOMAIN as RDMA
 from provision.sharing.domain import DOMAIN as SHARING
+from provision.values.redaction import Redactor
 
 GROUP = "provision.domains"
 """Entry point group by which an installed package adds a domain of its own."""
@@ -44,13 +45,22 @@ def role_references() -> dict[str, str]:
     return {name: reference for domain in domains() for name, reference in domain.roles.items()}
 
 
+def planned_role_names() -> tuple[str, ...]:
+    """Return the names of roles that are known and not supported yet."""
+    return tuple(name for domain in domains() for name in domain.planned_roles)
+
+
 def vocabulary() -> Vocabulary:
     """Return the names that domains bring and that an inventory may use."""
     return Vocabulary(effect_classes=tuple(effect_classes()))
 
 
 def load_inventory(
-    path: Path, *, overlays: Sequence[Path] = (), environ: Mapping[str, str] | None = None
+    path: Path,
+    *,
+    overlays: Sequence[Path] = (),
+    environ: Mapping[str, str] | None = None,
+    redactor: Redactor | None = None,
 ) -> Inventory:
     """Return the inventory of a file, resolved and validated against what the domains know.
 
@@ -58,11 +68,12 @@ def load_inventory(
         path: the file, as the user typed it.
         overlays: further files that change it, in order.
         environ: values for `${NAME}`; unset, the process's own.
+        redactor: learns every secret that is opened; unset, one of the inventory's own.
 
     Raises:
         UsageError: with every problem that was found, each with its position.
     """
-    return load(path, vocabulary=vocabulary(), overlays=overlays, environ=environ)
+    return load(path, vocabulary=vocabulary(), overlays=overlays, environ=environ, redactor=redactor)
 
 
 def check_folders() -> tuple[Path, ...]:

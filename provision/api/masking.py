@@ -1,6 +1,6 @@
 """Takes secrets out of all that leaves the library: events, plans, explanations, checks, run reports.
 
-Errors are masked by who shows them: any Redactor that lives while secrets are opened knows them.
+Errors are masked by who shows them, with the redactor that the inventory was loaded with.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,14 @@ from provision.api.events import check_event, guarded, is_worth_asking, plan_cod
 from provision.api.masking import checks_masked, explained_masked, plan_masked, run_masked
 from provision.api.memory import Memory
 from provision.api.refusals import check_destroy, check_plan, check_verify
-from provision.api.wiring import open_system, read_playbook, roles_of, state_folder
+from provision.api.wiring import (
+    is_shipped,
+    open_system,
+    planned_roles,
+    read_playbook,
+    roles_of,
+    state_folder,
+)
 from provision.connections.contracts import (
     Endpoint,
     KeyPair,
@@ -51,7 +58,7 @@ from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Refused, UsageError
 from provision.values.events import Emitter, Problem, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode
-from provision.values.redaction import Redactor, opened
+from provision.values.redaction import Redactor
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
 
 OpenDriver = Callable[[SystemSpec, Endpoint], Driver]
@@ -83,13 +90,17 @@ class Site:
     state: Path | None = None
     open_driver: OpenDriver | None = None
     verifier: Verifier | None = None
-    redactor: Redactor = field(default_factory=Redactor)
     _planned: Planned | None = None
     _shown: Plan | None = None
     """The last plan as callers got it: secrets masked."""
     _session: Session | None = None
 
     # ------------------------------------------------------------ parts
+
+    @property
+    def redactor(self) -> Redactor:
+        """Masks all secrets of the inventory and of its systems."""
+        return self.inventory.redactor
 
     @property
     def folder(self) -> Path:
@@ -170,7 +181,7 @@ class Site:
         from provision.connections.keys import new_host_key  # noqa: PLC0415 - slow
 
         def made(pair: KeyPair) -> None:
-            opened(pair.private)
+            self.redactor.add(pair.private)
 
         return GeneratedValues(lambda _purpose: new_host_key(), made)
 
@@ -180,7 +191,11 @@ class Site:
     def _parents(self, subject: Subject) -> tuple[Parent, ...]:
         if subject.kind == "cluster":
             nodes = self.inventory.nodes.items()
-            return tuple(Parent(name, needed=node.k3s == "server") for name, node in nodes if node.k3s)
+            return tuple(
+                Parent(name, any_of="" if node.k3s == "server" else "agents")
+                for name, node in nodes
+                if node.k3s
+            )
         node = self.inventory.nodes.get(subject.name) if subject.kind == "node" else None
         return (Parent(node.hypervisor),) if node is not None and node.hypervisor else ()
 
@@ -241,6 +256,9 @@ class Site:
         remembered = self._memory.recall(verify=verifying)
         planner = Planner(world, self.session, options, remembered, cancel, destroying=destroying)
         self._planned, self._shown = planner.plan(), None
+        notes = planned_roles(world.playbook, options, shipped=is_shipped(self.playbook))
+        plan = self._planned.plan
+        self._planned.plan = replace(plan, warnings=(*plan.warnings, *notes))
         if cancel.draining:  # it may have come after the last answer
             raise Interrupted
         if not destroying:

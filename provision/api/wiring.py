@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from provision.api.domains import effect_classes, role_references
+from provision.api.domains import effect_classes, planned_role_names, role_references
 from provision.connections.contracts import (
     Endpoint,
     HttpsEndpoint,
@@ -19,9 +19,10 @@ from provision.contracts.role import Role
 from provision.contracts.system import SystemSpec
 from provision.engine.expand import VERIFY, parse_playbook
 from provision.engine.run_identity import who
-from provision.engine.world import Playbook
+from provision.engine.world import Options, Playbook
 from provision.inventory import Inventory
-from provision.values.diagnostics import Diagnostic
+from provision.inventory.scalars import near
+from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import UsageError
 from provision.values.redaction import Redactor
 from provision.values.shipped import shipped_folder
@@ -88,7 +89,43 @@ def read_playbook(name: str) -> Playbook:
 
 
 def roles_of(playbook: Playbook) -> dict[str, Role]:
-    """Return the roles that a playbook names; those that do not exist yet are left out."""
+    """Return the roles that a playbook names; those that are planned and do not exist yet are left out.
+
+    Raises:
+        UsageError: it names roles that nobody knows.
+    """
+    references, planned = role_references(), planned_role_names()
     names = dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY)
-    references = role_references()
+    known = [*planned, *references]
+    unknown = [
+        Diagnostic(
+            "ROLE_UNKNOWN",
+            f"there is no role {name!r}{near(name, known)}",
+            remedy=f"the roles are {', '.join(sorted(known))}",
+        )
+        for name in names
+        if name not in known
+    ]
+    if unknown:
+        raise UsageError(unknown)
     return {name: load_object(references[name]) for name in names if name in references}
+
+
+def planned_roles(playbook: Playbook, options: Options, *, shipped: bool) -> tuple[Diagnostic, ...]:
+    """Return one note on the roles that a user asks for by name and that are not supported yet, if any.
+
+    An inventory that declares something for them is refused elsewhere. The shipped playbooks name all roles;
+    with these, only what `--step` names was asked for.
+    """
+    planned = planned_role_names()
+    asked = options.steps if shipped or options.steps else [entry.role for entry in playbook.entries]
+    names = [name for name in dict.fromkeys(asked) if name in planned]
+    if not names:
+        return ()
+    summary = f"not supported yet, and nothing is declared for it: {', '.join(names)}"
+    return (Diagnostic("ROLE_UNSUPPORTED", summary, severity=Severity.NOTE),)
+
+
+def is_shipped(playbook: str) -> bool:
+    """Tell whether a playbook is one of ours, by its name."""
+    return (shipped_folder("playbooks") / f"{playbook}.yaml").is_file()

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from provision.cli.files import write_file
-from provision.cli.state import Debug, on_terminal, out, usage
+from provision.cli.state import Debug, on_terminal, out, state, usage
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Refused
-from provision.values.redaction import opened
+from provision.values.redaction import Redactor
 
 if TYPE_CHECKING:
     from provision.api.bootstrap import Choice, Found
@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
 
 
 def bootstrap(
+    context: typer.Context,
     target: Annotated[
         str, typer.Argument(metavar="root@HOST", help="The host, with :PORT for SSH if it is not 22.")
     ],
@@ -91,15 +92,15 @@ def bootstrap(
     address = _address(SshEndpoint(host, "root", port))
     shown = _fingerprints(SshEndpoint(host, "root", port), address, host_key, certificate)
     endpoint = SshEndpoint(host, "root", port, key.expanduser(), fingerprints=(shown[0],))
-    cancel = Cancel()
-    connection = _let_in(endpoint, public)
+    cancel, redactor = Cancel(), state(context).redactor
+    connection = _let_in(endpoint, public, redactor)
     found = library.look(connection, host, cancel)
     choice = library.choose(found)
     kept = secret_file.expanduser()
     _secret_has_its_place(kept, f"{USER}!{name}", host, there=name in found.tokens, renew=renew)
     _enable(found, choice, connection, host, unasked=enable_content)
     script = library.grant(found, choice, name, renew=renew)
-    library.run_grant(connection, script, host, cancel, kept)
+    library.run_grant(connection, script, host, cancel, kept, redactor)
     trusted = Trusted(address, port, *shown, key, name, secret_file)
     write_file(file, first_inventory(name, found, choice, trusted))
     out().print(f"{found.node} ({found.version}) trusts this machine's token {USER}!{name}", soft_wrap=True)
@@ -214,7 +215,7 @@ def _fingerprints(
     return shown
 
 
-def _let_in(endpoint: SshEndpoint, public: str) -> ShellConnection:
+def _let_in(endpoint: SshEndpoint, public: str, redactor: Redactor) -> ShellConnection:
     """Return a connection by our key: it is there, or an agent's key or the password installs it."""
     from provision.api.bootstrap import run  # noqa: PLC0415 - keep --help fast
     from provision.connections.first_login import install_key, key_script  # noqa: PLC0415 - keep --help fast
@@ -235,7 +236,8 @@ def _let_in(endpoint: SshEndpoint, public: str) -> ShellConnection:
         )
     from pydantic import SecretStr  # noqa: PLC0415 - slow
 
-    password = opened(SecretStr(getpass.getpass(f"Password of root@{endpoint.address}: ")))
+    password = SecretStr(getpass.getpass(f"Password of root@{endpoint.address}: "))
+    redactor.add(password)
     install_key(endpoint, password, public)
     return connect(endpoint)
 

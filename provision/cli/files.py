@@ -16,7 +16,7 @@ import typer
 
 from provision.cli.names import complete_inventory
 from provision.cli.sites import read
-from provision.cli.state import Debug, err, out, usage
+from provision.cli.state import Debug, err, out, state, usage
 from provision.values.diagnostics import Severity
 
 InventoryName = Annotated[
@@ -36,9 +36,9 @@ def register(app: typer.Typer) -> None:
     app.command()(schema)
 
 
-def validate(inventory: InventoryName, debug: Debug = False) -> int:  # noqa: ARG001 - its callback does the work
+def validate(context: typer.Context, inventory: InventoryName, debug: Debug = False) -> int:  # noqa: ARG001 - its callback does the work
     """Check an inventory: schema, references, formats. Opens no secret, key or network connection."""
-    found = read(inventory)
+    found = read(inventory, state(context).redactor)
     hypervisors, nodes = len(found.hypervisors), len(found.nodes)
     from provision.inventory import unproven, unserved  # noqa: PLC0415 - keep --help fast
     from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast

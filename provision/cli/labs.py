@@ -39,12 +39,16 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="lab")
 
 
-def up(inventory: LabInventory = DEFAULT, debug: Debug = False) -> int:  # noqa: ARG001 - its callback does the work
+def up(
+    context: typer.Context,
+    inventory: LabInventory = DEFAULT,
+    debug: Debug = False,  # noqa: ARG001 - its callback does the work
+) -> int:
     """Start the lab: network, router, hypervisor, API. What runs is left as it is.
 
     The first time, images are made, which takes minutes.
     """
-    declared = read(inventory)
+    declared = read(inventory, state(context).redactor)
     name = lab_settings(declared).name
     with lab_errors(name, inventory):
         start(declared)
@@ -111,14 +115,14 @@ def console(
     """Print the end of a machine's serial console."""
     from provision.inventory import open_at_hand  # noqa: PLC0415 - keep --help fast
 
-    declared = read(inventory)
+    declared = read(inventory, state(context).redactor)
     name = lab_settings(declared).name
     with lab_errors(name, inventory):
         from provision.lab import site  # noqa: PLC0415 - keep --help fast
 
         file = site.console(name, node)
     open_at_hand(declared)
-    redactor = state(context).redactor
+    redactor = declared.redactor
     place = _print_tail(file, lines, redactor)
     while follow:
         time.sleep(0.5)

@@ -13,14 +13,19 @@ import typer
 from provision.cli.lab_network import INSIDE, enter, lab_errors, lab_settings
 from provision.cli.names import find_inventory, saved_plan
 from provision.cli.state import state, usage
+from provision.values.redaction import Redactor
 
 if TYPE_CHECKING:
     from provision.api import Site
     from provision.inventory import Inventory
 
 
-def read(name: str) -> Inventory:
+def read(name: str, redactor: Redactor | None = None) -> Inventory:
     """Return the inventory that a name means, as the user wrote it.
+
+    Args:
+        name: what the user typed.
+        redactor: learns every secret that is opened.
 
     Raises:
         UsageError: it is not there, or it is wrong, or it is a saved plan.
@@ -34,7 +39,7 @@ def read(name: str) -> Inventory:
             f"{name} is no inventory: this is a saved plan of {inventory}",
             f"give {inventory} here; provision apply {name} applies the plan",
         )
-    return load(find_inventory(name))
+    return load(find_inventory(name), redactor=redactor)
 
 
 def settle(context: typer.Context, name: str, *, start_lab: bool = False) -> Inventory:
@@ -54,14 +59,15 @@ def settle(context: typer.Context, name: str, *, start_lab: bool = False) -> Inv
     """
     from provision.api.domains import load_inventory as load  # noqa: PLC0415 - keep --help fast
 
-    inventory = read(name)
+    redactor = state(context).redactor
+    inventory = read(name, redactor)
     if inventory.lab is None:
         return inventory
     settings = lab_settings(inventory)
     if os.environ.get(INSIDE) != str(settings.folder):
         with lab_errors(settings.name, name):
             enter(inventory, name, state(context).argv, may_start=start_lab)
-    return load(find_inventory(name), overlays=[settings.overlay])
+    return load(find_inventory(name), overlays=[settings.overlay], redactor=redactor)
 
 
 def read_with_lab(name: str) -> Inventory:

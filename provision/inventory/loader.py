@@ -22,6 +22,7 @@ from provision.inventory.tree import Tree
 from provision.inventory.vocabulary import Vocabulary
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
+from provision.values.redaction import Redactor
 
 _ROUNDS = 6
 _OWNER = re.compile(r"\b(?:nodes|profiles)\.[^.:\[ ]+")
@@ -33,6 +34,7 @@ def load(
     vocabulary: Vocabulary,
     overlays: Sequence[Path] = (),
     environ: Mapping[str, str] | None = None,
+    redactor: Redactor | None = None,
 ) -> Inventory:
     """Return the inventory of a file, resolved and validated.
 
@@ -41,6 +43,7 @@ def load(
         vocabulary: names that domains bring.
         overlays: further files that change it, in order.
         environ: values for `${NAME}`; unset, the process's own.
+        redactor: learns every secret that is opened; unset, one of the inventory's own.
 
     Raises:
         UsageError: with every problem that was found, each with its position.
@@ -56,7 +59,8 @@ def load(
         problems += check(inventory, tree, vocabulary)
     if problems or inventory is None:
         raise UsageError(_unique(problems))
-    inventory.settle(tree, str(path), hashlib.sha256(_canonical(tree)).hexdigest(), lock)
+    digest = hashlib.sha256(_canonical(tree)).hexdigest()
+    inventory.settle(tree, str(path), digest, lock, redactor or Redactor())
     return inventory
 
 

@@ -15,6 +15,7 @@ from provision.inventory.secrets import Secret
 from provision.inventory.tree import KeyPath
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
+from provision.values.redaction import Redactor
 
 _LATER = frozenset({"known_hosts"})
 """Files that may be missing."""
@@ -38,8 +39,10 @@ def unopenable(inventory: Inventory, parts: Iterable[tuple[KeyPath, Any]]) -> li
             if same in known:
                 continue
             known.add(same)
-            found = _secret(value) if isinstance(value, Secret) else _file(inventory, where, value)
-            problems += found
+            if isinstance(value, Secret):
+                problems += _secret(value, inventory.redactor)
+            else:
+                problems += _file(inventory, where, value)
     return problems
 
 
@@ -56,12 +59,12 @@ def open_at_hand(inventory: Inventory) -> None:
             with suppress(UsageError, OSError):
                 # A pipe would be waited for.
                 if value.kind == "env" or (value.kind == "file" and Path(value.reference[0]).is_file()):
-                    value.open()
+                    value.open(inventory.redactor)
 
 
-def _secret(secret: Secret) -> tuple[Diagnostic, ...]:
+def _secret(secret: Secret, redactor: Redactor) -> tuple[Diagnostic, ...]:
     try:
-        secret.open()
+        secret.open(redactor)
     except UsageError as error:
         return error.diagnostics
     return ()

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from provision.inventory.scalars import shape_of, wrong
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import UsageError
-from provision.values.redaction import opened
+from provision.values.redaction import Redactor
 
 _LIMIT = 1024 * 1024
 _COMMAND_SECONDS = 60
@@ -41,8 +41,8 @@ class Secret:
 
     __str__ = __repr__
 
-    def open(self) -> SecretStr:
-        """Return the secret, without the newline that ends a file or an output; redactors know it now.
+    def open(self, redactor: Redactor) -> SecretStr:
+        """Return the secret, without the newline that ends a file or an output; the redactor masks it now.
 
         Raises:
             UsageError: it cannot be had; carries the position of the reference.
@@ -61,7 +61,8 @@ class Secret:
             raise self._error("it is empty", f"write it {self._place()}")
         if self.kind == "command":
             self._printed[:] = [value]
-        return opened(SecretStr(value))
+        redactor.add(value)
+        return SecretStr(value)
 
     def _place(self) -> str:
         if self.kind == "env":

@@ -37,9 +37,8 @@ def _api(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
                     remedy=bootstrap_remedy(hypervisor.name, hypervisor),
                 )
             )
-        return HttpsEndpoint(
-            hypervisor.api_url, declared.token_id, declared.token.open(), declared.fingerprint
-        )
+        token = declared.token.open(inventory.redactor)
+        return HttpsEndpoint(hypervisor.api_url, declared.token_id, token, declared.fingerprint)
 
     login = inventory.login(hypervisor.name)
     can_lock = hypervisor.connection == "local" or login.user == "root" or login.sudo

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 import shlex
+import struct
 import threading
-import weakref
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 if TYPE_CHECKING:
     from pydantic import SecretStr  # slow, and the command line has a redactor from its first moment
@@ -22,12 +24,43 @@ SHORTEST = 4
 _SHORTEST_FORM = 8
 """Shortest encoded form or single line of a secret that is masked."""
 
+_WORD = 4
+"""Bytes that are compared at once when data is searched for all forms together."""
+
+_FEW = 24
+"""Forms that are looked for one by one: faster than all together."""
+
+_CONTEXT = 62
+"""Bytes before a place that decide what is invisible there."""
+
+_HELD = 64 * 1024
+"""Bytes that a stream holds back before it drops the invisible ones among them."""
+
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
     r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # OSC, DCS and the like: titles, links
     r"|\x1b[ -/]*[0-~]?"
 )
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+_INVISIBLE = re.compile(
+    rb"[\x00-\x08\x0b-\x1f\x7f\xc2\xd8\xe2\xef](?:"  # a set of first bytes: re looks for these alone
+    rb"(?<=\x1b)(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]{0,255}(?:\x07|\x1b\\)|[ -/]*[0-~]?)"
+    # In UTF-8: C1 controls, soft hyphen, zero-width characters, marks of direction, byte order mark
+    rb"|(?<=\xc2)[\x80-\x9f\xad]|(?<=\xd8)\x9c|(?<=\xe2)(?:\x80[\x8b-\x8f\xaa-\xae]|\x81[\xa0-\xaf])"
+    rb"|(?<=\xef)\xbb\xbf|(?<![\x1b\xc2\xd8\xe2\xef]))"
+)
+_WRAPPED = re.compile(
+    # base64(1), openssl(1) and PEM files break lines after 76, 64 or 70 columns
+    rb"\n(?:(?<=[A-Za-z0-9+/_-]{60}\n)|(?<=[A-Za-z0-9+/_-]{60}\r\n))[ \t]*(?=[A-Za-z0-9+/_=-])"
+)
+_INCOMPLETE = re.compile(
+    rb"(?:\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[\]PX^_][^\x07\x1b\n]{0,255}\x1b?|[ -/]{0,8})?"
+    rb"|[\xc2\xd8\xe2\xef]|\xe2[\x80\x81]|\xef\xbb|(?<=[A-Za-z0-9+/_-]{60})\r?\n[ \t]*)\Z"
+)
+"""What may become invisible by the bytes that follow it."""
+
+Span = tuple[int, int]
 
 
 def printable(text: str) -> str:
@@ -46,87 +79,216 @@ def _base64_forms(secret: bytes) -> Iterator[bytes]:
 
 
 def _forms(secret: str) -> set[bytes]:
+    """Return a secret as shells, JSON, Python, URLs, HTML, hex and base64 write it, and its lines."""
     raw = secret.encode("utf-8", "surrogateescape")
-    forms = {raw, json.dumps(secret)[1:-1].encode(), quote(raw, safe="").encode()}
-    forms |= {repr(secret)[1:-1].encode("utf-8", "surrogateescape"), repr(raw)[2:-1].encode()}
-    forms.add(shlex.quote(secret)[1:-1].encode("utf-8", "surrogateescape") if "'" in secret else raw)
-    forms.update(line for line in raw.splitlines() if len(line) >= _SHORTEST_FORM)
-    forms.update(form for form in _base64_forms(raw) if len(form) >= _SHORTEST_FORM)
-    return forms
+    in_json = json.dumps(secret)[1:-1]
+    in_url = quote(raw, safe="")
+    texts = {
+        in_json,
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        in_json.replace("/", "\\/"),
+        json.dumps(in_json)[1:-1],
+        in_url,
+        re.sub("%..", lambda match: match[0].lower(), in_url),
+        quote(raw),
+        quote_plus(raw),
+        html.escape(secret),
+        html.escape(secret).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
+        html.escape(secret, quote=False),
+        repr(secret)[1:-1],
+        repr(raw)[2:-1],
+        shlex.quote(secret)[1:-1] if "'" in secret else secret,
+    }
+    forms = {raw, _INVISIBLE.sub(b"", raw), *(text.encode("utf-8", "surrogateescape") for text in texts)}
+    encoded = {*_base64_forms(raw), raw.hex().encode(), raw.hex().upper().encode(), *raw.splitlines()}
+    return {form for form in forms if len(form) >= SHORTEST} | {
+        form for form in encoded if len(form) >= _SHORTEST_FORM
+    }
 
 
 class Redactor:
-    """Masks secrets in text and in streams; secrets may be added at any time from any thread."""
+    """Masks secrets in text and in streams; secrets may be added at any time from any thread.
+
+    Data is searched for all forms of all secrets at once, in time that does not grow with their number: every
+    form that lies in it covers a whole word of four bytes at an even place, and a set knows these words.
+    """
 
     def __init__(self, *secrets: SecretStr | str) -> None:
         self._lock = threading.Lock()
-        self._values: frozenset[str] = frozenset()
-        self._forms: frozenset[bytes] = frozenset()
-        self._pattern: re.Pattern[bytes] | None = None
+        self._values: set[str] = set()
+        self._forms: set[bytes] = set()
+        self._words: set[int] = set()
+        self._by_head: dict[bytes, tuple[bytes, ...]] = {}
+        """Forms by their first word, the longest first."""
+        self._beginnings: set[bytes] = set()
+        """What forms begin with, up to the length at which their words are found."""
+        self._few: tuple[bytes, ...] = ()
+        self._longest = 0
+        self._steps = range(1)
+        """Where words begin: one of four places in a row is enough unless a form is shorter than 7 bytes."""
         self.add(*secrets)
-        with _LIVING:
-            _living.add(self)
 
     def add(self, *secrets: SecretStr | str) -> None:
-        """Mask these too: as they are, line by line, quoted (shell, JSON, Python, URLs), and in base64."""
-        found: set[bytes] = set()
-        for each in secrets:
-            value = each if isinstance(each, str) else each.get_secret_value()
+        """Mask these too: as they are, line by line, quoted, and in hex and base64."""
+        for secret in secrets:
+            value = secret if isinstance(secret, str) else secret.get_secret_value()
             if value in self._values:
                 continue
-            self._values |= {value}
-            for one in {value, value.strip()}:
-                if len(one) >= SHORTEST:
-                    found |= _forms(one)
-        with self._lock:
-            if found <= self._forms:
-                return
-            self._forms |= found
-            self._pattern = None  # made when something is found to mask: most runs add secrets and meet none
+            with self._lock:
+                for text in {value, value.strip()}:
+                    if len(text) >= SHORTEST:
+                        for form in _forms(text) - self._forms:
+                            self._index(form)
+                self._values.add(value)
+
+    def _index(self, form: bytes) -> None:
+        words = (struct.unpack_from("=I", form, offset)[0] for offset in range(min(4, len(form) - 3)))
+        self._words.update(words)
+        self._beginnings.update(form[:length] for length in range(1, min(2 * _WORD - 1, len(form))))
+        if len(form) < 2 * _WORD - 1:
+            self._steps = range(_WORD)
+        self._longest = max(self._longest, len(form))
+        head = form[:_WORD]
+        self._by_head[head] = tuple(sorted((*self._by_head.get(head, ()), form), key=len, reverse=True))
+        self._forms.add(form)
+        self._few = tuple(self._forms) if len(self._forms) <= _FEW else ()
 
     @property
-    def pattern(self) -> re.Pattern[bytes]:
-        """What is masked, as one regular expression."""
-        with self._lock:
-            if self._pattern is None:
-                longest_first = sorted(self._forms, key=lambda form: (-len(form), form))
-                self._pattern = re.compile(b"|".join(map(re.escape, longest_first)) or rb"(?!)")
-            return self._pattern
-
-    @property
-    def forms(self) -> frozenset[bytes]:
-        """Every form of every secret."""
-        return self._forms
+    def is_empty(self) -> bool:
+        """Whether there is nothing to mask."""
+        return not self._forms
 
     def data(self, data: bytes) -> bytes:
         """Return the bytes with every secret masked."""
-        # looking for plain strings is far faster than one regular expression, and most data holds none
-        if not any(form in data for form in self._forms):
-            return data
-        return self.pattern.sub(MASK.encode(), data)
+        return _masked(data, self.spans(data))
 
     def text(self, text: str) -> str:
         """Return the text with every secret masked."""
-        if not self._forms:
+        if self.is_empty:
             return text
-        return self.data(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
+        data = text.encode("utf-8", "surrogateescape")
+        masked = self.data(data)
+        return text if masked is data else masked.decode("utf-8", "surrogateescape")
 
     def stream(self) -> RedactedStream:
         """Return a filter for one stream."""
         return RedactedStream(self)
 
+    def spans(self, data: bytes) -> list[Span]:
+        """Return where secrets are, in order: also those that invisible bytes or wrapped lines interrupt."""
+        return self._spans(data, _View.of(data))
 
-_LIVING = threading.Lock()
-_living: weakref.WeakSet[Redactor] = weakref.WeakSet()
+    def spans_and_rest(self, data: bytes) -> tuple[list[Span], int]:
+        """Return `spans` and `first_unfinished`."""
+        view = _View.of(data)
+        return self._spans(data, view), self._first_unfinished(data, view)
+
+    def first_unfinished(self, data: bytes) -> int:
+        """Return where the first secret may begin that these bytes do not end (their length if none may)."""
+        return self._first_unfinished(data, _View.of(data))
+
+    def _spans(self, data: bytes, view: _View | None) -> list[Span]:
+        spans = list(self._search(data))
+        if view is not None:
+            spans += map(view.original, self._search(view.data))
+        return _merged(spans) if spans else spans
+
+    def _first_unfinished(self, data: bytes, view: _View | None) -> int:
+        first = self._unfinished(data)
+        if view is not None:
+            start = self._unfinished(view.data)
+            if start < len(view.data):
+                first = min(first, view.original((start, start + 1))[0])
+        return first
+
+    def _search(self, data: bytes) -> Iterator[Span]:
+        """Yield where forms are: the longest at each place."""
+        few = self._few
+        if few and not any(form in data for form in few):
+            return
+        for start in self._candidates(data):
+            for form in self._by_head.get(data[start : start + _WORD], ()):
+                if data.startswith(form, start):
+                    yield start, start + len(form)
+                    break
+
+    def _unfinished(self, data: bytes) -> int:
+        """Return where the first form may begin that is longer than what is left of the bytes."""
+        skipped = max(0, len(data) - self._longest)
+        tail = data[skipped:]
+        starts = [len(tail)]
+        for start in self._candidates(tail):
+            rest = tail[start:]
+            forms = self._by_head.get(rest[:_WORD], ())
+            if any(len(form) > len(rest) and form.startswith(rest) for form in forms):
+                starts.append(start)
+        ends = range(max(0, len(tail) - 2 * _WORD + 2), len(tail))
+        starts += [start for start in ends if tail[start:] in self._beginnings]
+        return skipped + min(starts)
+
+    def _candidates(self, data: bytes) -> Iterator[int]:
+        """Yield places at which a form may begin."""
+        known = self._words
+        for step in self._steps:
+            count = (len(data) - step) // _WORD
+            words = struct.unpack_from(f"={count}I", data, step) if count > 0 else ()
+            if known.isdisjoint(words):
+                continue
+            for index, word in enumerate(words):
+                if word in known:
+                    last = step + index * _WORD
+                    yield from range(max(0, last - _WORD + 1), last + 1)
 
 
-def opened(secret: SecretStr) -> SecretStr:
-    """Make a secret known to every redactor of this process, and return it: it may be met anywhere now."""
-    with _LIVING:
-        redactors = list(_living)
-    for each in redactors:
-        each.add(secret)
-    return secret
+class _View:
+    """Bytes without what is invisible in them, and where each of them was."""
+
+    def __init__(self, data: bytes, gaps: Sequence[Span]) -> None:
+        pieces, index, kept = [], 0, 0
+        self._places = [0]
+        self._shifts = [0]
+        for start, end in gaps:
+            pieces.append(data[index:start])
+            kept += start - index
+            index = end
+            self._places.append(kept)
+            self._shifts.append(end - kept)
+        self.data = b"".join((*pieces, data[index:]))
+
+    @classmethod
+    def of(cls, data: bytes) -> _View | None:
+        """Return the view of some bytes, None if it would be the bytes themselves."""
+        gaps = [match.span() for pattern in (_INVISIBLE, _WRAPPED) for match in pattern.finditer(data)]
+        return cls(data, sorted(gaps)) if gaps else None
+
+    def original(self, span: Span) -> Span:
+        """Return where a stretch of the view is in the bytes."""
+        first, last = self._place(span[0]), self._place(span[1] - 1)
+        return first, last + 1
+
+    def _place(self, index: int) -> int:
+        return index + self._shifts[bisect_right(self._places, index) - 1]
+
+
+def _merged(spans: Sequence[Span]) -> list[Span]:
+    """Return stretches in order, those that overlap as one."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _masked(data: bytes, spans: Sequence[Span]) -> bytes:
+    if not spans:
+        return data
+    pieces, index = [], 0
+    for start, end in spans:
+        pieces.append(data[index:start])
+        index = end
+    return MASK.encode().join((*pieces, data[index:]))
 
 
 class RedactedStream:
@@ -134,42 +296,41 @@ class RedactedStream:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
+        self._passed = b""
+        """The end of what has passed: by it a line is known to be wrapped."""
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
         """Return what may pass."""
-        if not self._redactor.forms:
+        if self._redactor.is_empty:
             return data
-        buffer = self._held + data
-        cut = self._cut(buffer)
-        if cut < len(buffer):
-            # a whole secret that reaches over the cut stays in one piece
-            for match in self._redactor.pattern.finditer(buffer):
-                if match.start() < cut < match.end():
-                    cut = match.start()
-        self._held = buffer[cut:]
-        return self._redactor.data(buffer[:cut])
+        buffer, start = self._passed + self._held + data, len(self._passed)
+        spans, cut = self._redactor.spans_and_rest(buffer)
+        cut = max(start, self._without_incomplete(buffer, cut))
+        # a whole secret that reaches over the cut stays in one piece
+        cut = next((first for first, end in spans if start <= first < cut < end), cut)
+        self._passed, self._held = buffer[max(0, cut - _CONTEXT) : cut], buffer[cut:]
+        if len(self._held) > _HELD:  # a flood of invisible bytes inside of what may be a secret
+            self._held = _INVISIBLE.sub(b"", self._held)
+        return _masked(
+            buffer[start:cut], [(a - start, b - start) for a, b in spans if start <= a and b <= cut]
+        )
 
     def ahead(self, data: bytes) -> bytes:
         """Return what would pass if this came next; nothing is taken."""
-        looking = RedactedStream(self._redactor)
-        looking._held = self._held
-        return looking.feed(data)
+        preview = RedactedStream(self._redactor)
+        preview._passed, preview._held = self._passed, self._held
+        return preview.feed(data)
 
     def flush(self) -> bytes:
         """Return what was held back."""
-        held, self._held = self._held, b""
+        held, self._held, self._passed = self._held, b"", b""
         return self._redactor.data(held)
 
-    def _cut(self, buffer: bytes) -> int:
-        """Return where the first unfinished secret may begin (the end if none may)."""
-        cut = len(buffer)
-        for form in self._redactor.forms:
-            first = form[:1]
-            at = buffer.find(first, max(0, len(buffer) - len(form) + 1), cut)
-            while at >= 0:
-                if form.startswith(buffer[at:]):
-                    cut = at
-                    break
-                at = buffer.find(first, at + 1, cut)
+    def _without_incomplete(self, buffer: bytes, cut: int) -> int:
+        """Return where the first unfinished secret may begin if what may become invisible does."""
+        incomplete = _INCOMPLETE.search(buffer, max(0, len(buffer) - 512))
+        if incomplete is not None:
+            before = self._redactor.first_unfinished(buffer[: incomplete.start()])
+            cut = min(cut, before) if before < incomplete.start() else cut
         return cut

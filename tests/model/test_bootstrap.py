@@ -24,6 +24,7 @@ from provision.proxmox.preflight import access
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, UsageError
+from provision.values.redaction import Redactor
 from tests.model.model_site import ModelSite
 from tests.unit.proxmox.roles.world import World
 
@@ -266,7 +267,7 @@ def test_bootstrap_makes_role_user_token_secret_and_inventory(
     token = load(tmp_path / "site.yaml").hypervisors
     (host,) = token.values()
     assert host.api.token is not None
-    assert host.api.token.open().get_secret_value() == SECRET
+    assert host.api.token.open(Redactor()).get_secret_value() == SECRET
     captured = capsys.readouterr()
     assert SECRET not in captured.out + captured.err
     assert SECRET not in "".join(fake.log) + (tmp_path / "site.yaml").read_text()
@@ -365,7 +366,7 @@ def test_the_command_of_a_remedy_writes_what_the_inventory_lacks(
     (host,) = load(tmp_path / command[2]).hypervisors.values()
     assert (host.api.fingerprint, host.ssh.host_key) == (CERTIFICATE, KEY)
     assert host.api.token is not None
-    assert host.api.token.open().get_secret_value()
+    assert host.api.token.open(Redactor()).get_secret_value()
     assert (tmp_path / "site.yaml").read_text() == before
     assert any("acl modify" in each and "--tokens" in each for each in fake.log)
 
@@ -434,7 +435,7 @@ def test_a_token_that_was_made_keeps_its_secret_when_its_rights_fail(
     assert fake.run(*GIVEN, *argv) == 0
     (host,) = load(tmp_path / "site.yaml").hypervisors.values()
     assert host.api.token is not None
-    assert host.api.token.open().get_secret_value() == SECRET
+    assert host.api.token.open(Redactor()).get_secret_value() == SECRET
 
 
 def test_a_host_without_proxmox_is_left(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:

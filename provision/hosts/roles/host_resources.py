@@ -36,6 +36,7 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import UsageError
+from provision.values.redaction import Redactor
 
 HOSTS = "/etc/hosts"
 HOSTS_TEMPLATE = "/etc/cloud/templates/hosts.debian.tmpl"
@@ -71,6 +72,7 @@ class _Site:
     system: str
     values: Mapping[str, object]
     reboot: Effect
+    redactor: Redactor
 
     def text(self, text: str, what: str, source: Source | None, more: Mapping[str, object]) -> str:
         return render(text, {**self.values, **more} if more else self.values, what, source)
@@ -95,7 +97,8 @@ def _each(
     item = _item(inventory, subject)
     if item is None:
         return
-    site = _Site(names.ssh(subject.name), values_of(inventory, subject), reboot_of(inventory, subject))
+    values, reboot = values_of(inventory, subject), reboot_of(inventory, subject)
+    site = _Site(names.ssh(subject.name), values, reboot, inventory.redactor)
     section = "hypervisors" if subject.kind == "hypervisor" else "nodes"
     for index, declared_one in enumerate(item.host_resources):
         source = inventory.source((section, subject.name, "host_resources", index))
@@ -227,7 +230,7 @@ def _file(site: _Site, declared_one: FileResource, source: Source | None) -> Ite
 
 def _content(site: _Site, declared_one: FileResource, path: str, source: Source | None) -> bytes:
     if declared_one.secret is not None:
-        return declared_one.secret.open().get_secret_value().encode()
+        return declared_one.secret.open(site.redactor).get_secret_value().encode()
     if declared_one.template is not None:
         text, what = read_template(declared_one.template, source), f"template {declared_one.template}"
     else:

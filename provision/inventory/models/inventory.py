@@ -25,6 +25,7 @@ from provision.inventory.scalars import Label, LocalPath, SchemaVersion, Text, V
 from provision.inventory.tree import KeyPath, Tree
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Source
+from provision.values.redaction import Redactor
 
 
 class Inventory(Model):
@@ -79,10 +80,11 @@ class Inventory(Model):
     _file: str = PrivateAttr(default="")
     _digest: str = PrivateAttr(default="")
     _lock: Lock = PrivateAttr(default_factory=Lock)
+    _redactor: Redactor = PrivateAttr(default_factory=Redactor)
 
-    def settle(self, tree: Tree, file: str, digest: str, lock: Lock) -> None:
+    def settle(self, tree: Tree, file: str, digest: str, lock: Lock, redactor: Redactor) -> None:
         """Take what the loader knows and no field says."""
-        self._tree, self._file, self._digest, self._lock = tree, file, digest, lock
+        self._tree, self._file, self._digest, self._lock, self._redactor = tree, file, digest, lock, redactor
 
     @property
     def file(self) -> str:
@@ -103,6 +105,11 @@ class Inventory(Model):
     def lock(self) -> Lock:
         """Digests from `provision.lock.yaml` beside the inventory."""
         return self._lock
+
+    @property
+    def redactor(self) -> Redactor:
+        """Masks every secret of this inventory that was opened."""
+        return self._redactor
 
     @property
     def dhcp(self) -> Dhcp | None:

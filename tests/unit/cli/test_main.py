@@ -5,14 +5,13 @@ import subprocess
 import sys
 
 import pytest
-from pydantic import SecretStr
 
 from provision.cli import files, main, state
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError, Refused, UsageError
 from provision.values.outcomes import ExitCode
-from provision.values.redaction import opened
+from provision.values.redaction import Redactor
 
 PROBLEM = Diagnostic("SOME_CODE", "something is wrong", remedy="mend it")
 
@@ -71,7 +70,7 @@ def test_errors_end_with_their_code_and_no_traceback(
 
 
 def fail_with(problem: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(_name: str) -> None:
+    def read(_name: str, _redactor: Redactor) -> None:
         raise problem
 
     monkeypatch.setattr(files, "read", read)
@@ -81,8 +80,9 @@ def fail_with(problem: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_error_tells_no_secret_that_the_call_has_opened(
     argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def read(_name: str) -> None:
-        secret = opened(SecretStr("hunter2-and-more")).get_secret_value()
+    def read(_name: str, redactor: Redactor) -> None:
+        secret = "hunter2-and-more"
+        redactor.add(secret)
         raise Permanent(Diagnostic("SOME_CODE", f"it said {secret}", evidence=(f"twice: {secret}",)))
 
     monkeypatch.setattr(files, "read", read)

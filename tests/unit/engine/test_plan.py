@@ -66,6 +66,8 @@ def test_steps_that_wait_for_each_other_are_refused_with_the_circle() -> None:
         ({"steps": [{"role": "r", "on": "nodes", "when": "x"}]}, "when"),
         ({"steps": [{"on": "nodes"}]}, "either"),
         ({"steps": [{"role": "r", "on": "nodes", "serial": "two"}]}, "serial"),
+        ({"steps": [{"role": "r", "on": "nodes", "stop_on_failure": "true"}]}, "needs `serial`"),
+        ({"steps": [{"role": "r", "on": "nodes", "serial": "1", "stop_on_failure": "yes"}]}, "true or false"),
         ({"steps": [{"role": "r", "on": "nodes", "after": "q"}]}, "after"),
         ({"steps": [], "vars": {}}, "vars"),
     ],
@@ -81,11 +83,16 @@ def test_a_playbook_is_read() -> None:
         "name": "x",
         "steps": [
             {"role": "r", "on": ["a", "b"], "serial": "2", "gate": "Sure?"},
+            {"role": "s", "on": "a", "serial": "1", "stop_on_failure": "true"},
             {"verify": "all", "after": "r"},
         ],
     }
     found = parse_playbook(data, "p.yaml")
-    assert found.entries == (Entry("r", ("a", "b"), (), 2, "Sure?"), Entry("verify", (), ("r",)))
+    assert found.entries == (
+        Entry("r", ("a", "b"), (), 2, "Sure?"),
+        Entry("s", ("a",), serial=1, stop_on_failure=True),
+        Entry("verify", (), ("r",)),
+    )
 
 
 def test_risks_are_listed_highest_first_with_their_consent(tmp_path: Path) -> None:

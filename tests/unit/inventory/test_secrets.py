@@ -7,6 +7,7 @@ import pytest
 
 from provision.inventory import Inventory, Secret, unopenable
 from provision.values.errors import UsageError
+from provision.values.redaction import Redactor
 
 from .conftest import SITE, Loads, marked
 
@@ -24,8 +25,8 @@ def with_secret(loads: Loads, reference: str) -> Secret:
 def test_an_environment_secret_is_read_when_opened(loads: Loads, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = with_secret(loads, "env: PROVISION_TEST_TOKEN")
     monkeypatch.setenv("PROVISION_TEST_TOKEN", "planted-value")
-    assert secret.open().get_secret_value() == "planted-value"
-    assert "planted-value" not in repr(secret) + str(secret) + repr(secret.open())
+    assert secret.open(Redactor()).get_secret_value() == "planted-value"
+    assert "planted-value" not in repr(secret) + str(secret) + repr(secret.open(Redactor()))
 
 
 def test_a_file_secret_starts_at_the_inventorys_folder_and_loses_its_newline(
@@ -33,12 +34,12 @@ def test_a_file_secret_starts_at_the_inventorys_folder_and_loses_its_newline(
 ) -> None:
     secret = with_secret(loads, "file: ./token")
     (tmp_path / "token").write_text("planted-value\n")
-    assert secret.open().get_secret_value() == "planted-value"
+    assert secret.open(Redactor()).get_secret_value() == "planted-value"
 
 
 def test_a_command_secret_is_what_it_prints(loads: Loads) -> None:
     secret = with_secret(loads, f"command: [{sys.executable}, -c, \"print('planted-value')\"]")
-    assert secret.open().get_secret_value() == "planted-value"
+    assert secret.open(Redactor()).get_secret_value() == "planted-value"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_a_secret_that_cannot_be_had_names_its_reference_and_place(
     loads: Loads, reference: str, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words) as caught:
-        with_secret(loads, reference).open()
+        with_secret(loads, reference).open(Redactor())
     (problem,) = caught.value.diagnostics
     assert problem.source is not None
     assert problem.source.line == 13
@@ -91,7 +92,7 @@ def test_every_secret_of_a_part_is_opened_and_all_problems_come_at_once(loads: L
 def test_a_command_that_gives_a_secret_runs_once(loads: Loads, tmp_path: Path) -> None:
     command = f"command: [sh, -c, 'echo ran >> {tmp_path}/log; echo planted-value']"
     secret = with_secret(loads, command)
-    assert {secret.open().get_secret_value() for _ in range(3)} == {"planted-value"}
+    assert {secret.open(Redactor()).get_secret_value() for _ in range(3)} == {"planted-value"}
     assert (tmp_path / "log").read_text() == "ran\n"
     assert "planted-value'" not in repr(secret)
 

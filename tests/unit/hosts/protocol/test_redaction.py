@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import shlex
+import textwrap
 import threading
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -36,6 +38,13 @@ def streamed(redactor: Redactor, data: bytes, sizes: list[int]) -> bytes:
         base64.b64encode(b"a" + SECRET.encode()).decode(),
         base64.b64encode(b"user:" + SECRET.encode() + b"\n").decode(),
         base64.urlsafe_b64encode(b"ab" + SECRET.encode()).decode(),
+        f"https://x/?p={quote_plus(SECRET)}",
+        quote(SECRET, safe="").replace("%2", "%2".lower()),
+        html.escape(SECRET),
+        html.escape(SECRET, quote=False),
+        json.dumps(json.dumps({"password": SECRET})),
+        SECRET.encode().hex(),
+        SECRET.encode().hex().upper(),
     ],
 )
 def test_every_form_of_a_secret_is_masked(shown: str) -> None:
@@ -46,6 +55,34 @@ def test_every_form_of_a_secret_is_masked(shown: str) -> None:
     assert "unter2" not in masked
     # what base64 leaves unmasked are single characters that it shares with its neighbours
     assert len(masked) < len("before  after") + 40
+
+
+LONG = "a token of some length, which base64 writes on more than one line, as openssl does"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "hunter2-\x1b[1mIt's\x1b[0m $ecret!",
+        "\x1b]0;title\x07hunter2-It\x1b(B's $ecret!",
+        "h\x00unter2-It's\r $ecret\x7f!",
+        "hun\u200bter2\u00ad-It's\u202e $ecret\ufeff!",
+        "\n".join(textwrap.wrap(base64.b64encode(LONG.encode()).decode(), 64)),
+        "\r\n    ".join(textwrap.wrap(base64.b64encode(b"user:" + LONG.encode()).decode(), 76)),
+    ],
+)
+def test_a_secret_is_masked_though_something_interrupts_it(shown: str) -> None:
+    redactor = Redactor(SECRET, LONG)
+    masked = redactor.text(f"before {shown} after")
+    assert masked.count(MASK) == 1
+    assert masked.startswith("before ")
+    assert masked.endswith(" after")
+    data = f"before {shown} after".encode()
+    assert streamed(redactor, data, [1] * len(data)).decode() == masked
+
+
+def test_secrets_that_overlap_are_masked_as_one() -> None:
+    assert Redactor("sesame", "mean").text("sesamean") == MASK
 
 
 def test_each_line_of_a_long_secret_is_masked() -> None:
@@ -63,9 +100,15 @@ def test_secrets_too_short_to_tell_from_words_are_not_masked() -> None:
     assert Redactor("abc").text("abc") == "abc"
 
 
+PIECES = [
+    *(b"x", b"\n", b"s", b"se", b"sesam", b"sesame", b"sesesame", b"openopen"),
+    *(b"\x1b[31m", b"\x1b", b"[3", b"1m", b"\xe2\x80", b"\x8b", b"\0", b"\x1b]0;", b"\x07"),
+]
+
+
 @given(
     st.lists(
-        st.sampled_from([b"x", b"\n", b"s", b"se", b"sesam", b"sesame", b"sesesame", b"openopen"]),
+        st.sampled_from(PIECES),
         max_size=12,
     ),
     st.lists(st.integers(1, 5), max_size=20),
@@ -98,6 +141,15 @@ def test_a_secret_added_later_is_masked_in_open_streams() -> None:
     assert stream.feed(b"sesame ") == b"sesame "
     redactor.add("sesame")
     assert stream.feed(b"sesame ") == f"{MASK} ".encode()
+
+
+def test_what_a_stream_holds_back_is_bounded() -> None:
+    stream = Redactor("sesame").stream()
+    assert stream.feed(b"ses") == b""
+    for _ in range(2):
+        stream.feed(b"\0" * 40_000)
+        assert len(stream._held) < 100_000
+    assert stream.feed(b"ame!") == b"***!"
 
 
 def test_secrets_can_be_added_from_many_threads() -> None:

@@ -40,7 +40,10 @@ class QueryKind(Protocol):
     `parse` is total: garbage becomes Unknown, for each question on its own.
     """
 
-    query: type[Any]
+    @property
+    def query(self) -> type[Any]:
+        """The class of the queries."""
+        ...
 
     def script(self, queries: Sequence[Any]) -> str:
         """Return one POSIX fragment that answers all questions; it writes nothing."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from provision.contracts.change import Change, Key, Op
 from provision.contracts.query import Unknown
@@ -43,6 +43,35 @@ class Resource(Protocol):
     def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Return how to correct what `changes` names; only called when it names something."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedResource:
+    """A base for resources: their key is made of system, kind and what tells one from others of its kind.
+
+    Args:
+        system: `vm-1/ssh`.
+        source: inventory line.
+    """
+
+    kind: ClassVar[str]
+
+    system: str
+    source: Source | None = field(default=None, compare=False, kw_only=True)
+
+    @property
+    def key(self) -> Key:
+        """Identity."""
+        return Key(self.system, self.kind, self._key_name())
+
+    def _key_name(self) -> str:
+        """Return what tells it from others of its kind on its system; the kind where there is only one."""
+        return self.kind
+
+    def _refused(self, code: str, summary: str, **more: Any) -> Impossible:
+        """Return the remedy of a difference that nothing may be done about."""
+        more = {"subject": self.system, "source": self.source, **more}
+        return Impossible(Diagnostic(code, summary, **more))
 
 
 @runtime_checkable
@@ -109,4 +138,4 @@ def remedy_of(resource: Resource, snapshot: Snapshot) -> Remedy:
 
 def ask(resources: Iterable[Resource]) -> frozenset[Any]:
     """Return all questions of some resources."""
-    return frozenset(query for each in resources for query in each.queries())
+    return frozenset(query for resource in resources for query in resource.queries())

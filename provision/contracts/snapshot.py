@@ -67,7 +67,7 @@ class Snapshot:
 
     def missing(self, queries: Iterable[Any]) -> frozenset[Any]:
         """Return those of the questions that this snapshot does not answer."""
-        return frozenset(each for each in queries if each not in self.answers)
+        return frozenset(query for query in queries if query not in self.answers)
 
     def updated(self, newer: Snapshot) -> Snapshot:
         """Return this snapshot with the answers of a newer one; a new boot id voids the older answers."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from provision.contracts.query import QueryKind
 from provision.hosts.queries.file import FileStateKind, FileTextKind, LinkTargetKind
-from provision.hosts.queries.kernel import BootLoaderKind, ModuleStateKind
+from provision.hosts.queries.kernel import BOOT_LOADER_KIND, ModuleStateKind
 from provision.hosts.queries.shell import ShellKind
-from provision.hosts.queries.system import BridgesKind, ClockStateKind, HostKeysKind
-from provision.hosts.resources.filesystem import RootChainKind
+from provision.hosts.queries.system import BRIDGES_KIND, CLOCK_STATE_KIND, HOST_KEYS_KIND
+from provision.hosts.resources.filesystem import ROOT_CHAIN_KIND
 from provision.hosts.resources.package import PackageStateKind
-from provision.hosts.resources.pci import IommuStateKind, ModuleCandidatesKind, PciFunctionsKind
+from provision.hosts.resources.pci import IOMMU_STATE_KIND, PCI_FUNCTIONS_KIND, ModuleCandidatesKind
 from provision.hosts.resources.service import UnitStateKind
 from provision.hosts.resources.sysctl import SysctlValueKind
 
@@ -23,16 +23,16 @@ _KINDS: tuple[QueryKind, ...] = (
     UnitStateKind(),
     SysctlValueKind(),
     ModuleStateKind(),
-    BootLoaderKind(),
-    RootChainKind(),
-    ClockStateKind(),
-    HostKeysKind(),
-    BridgesKind(),
-    PciFunctionsKind(),
+    BOOT_LOADER_KIND,
+    ROOT_CHAIN_KIND,
+    CLOCK_STATE_KIND,
+    HOST_KEYS_KIND,
+    BRIDGES_KIND,
+    PCI_FUNCTIONS_KIND,
     ModuleCandidatesKind(),
-    IommuStateKind(),
+    IOMMU_STATE_KIND,
     ShellKind(),
 )
 
-HOST_KINDS: Mapping[str, QueryKind] = {each.query.kind: each for each in _KINDS}
+HOST_KINDS: Mapping[str, QueryKind] = {kind.query.kind: kind for kind in _KINDS}
 """How each kind of question is asked and its answer read, by `Query.kind`."""

@@ -11,7 +11,6 @@ from provision.contracts.remedy import Impossible, Remedy
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Reservation, Router, conflict, held_by_other
-from provision.hosts.resources.base import cannot_tell
 from provision.values.diagnostics import Source
 
 
@@ -67,9 +66,7 @@ class RouterReservation:
         """Make our entry, or take it away."""
         if not self.absent:
             holder = self._holder(seen)
-            if isinstance(holder, Unknown):
-                return cannot_tell(self.key, holder.reason, self.source)
-            if holder:
+            if isinstance(holder, str) and holder:
                 return Impossible(held_by_other(self.wanted, holder, self.wanted.name, self.source))
         return self._entry.fix(seen)
 

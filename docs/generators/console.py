@@ -23,8 +23,9 @@ from typing import Any
 from unittest import mock
 
 import provision.api
+from provision.api.domains import load_inventory
 from provision.cli import main
-from provision.inventory import Inventory, load
+from provision.inventory import Inventory
 from tests.model.model_site import ModelSite
 
 FOLDERS = (Path(__file__).parents[2] / "inventories", Path(__file__).parent)
@@ -103,8 +104,8 @@ def prepare(name: str, state: str, folder: Path) -> Rehearsal:
     if name == "mistakes":
         return Rehearsal(folder, None)
     with mock.patch.dict(os.environ, {"HOME": str(folder)}):
-        _pin(load(folder / f"{name}.yaml"), folder)
-        models = ModelSite(load(folder / f"{name}.yaml"), folder / ".state")
+        _pin(load_inventory(folder / f"{name}.yaml"), folder)
+        models = ModelSite(load_inventory(folder / f"{name}.yaml"), folder / ".state")
     rehearsal = Rehearsal(folder, models)
     if state != "fresh":
         rehearsal.run(f"provision apply {name}.yaml --yes")

@@ -18,7 +18,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from provision.inventory import Unserved, load, unserved
+from provision.api.domains import load_inventory
+from provision.inventory import Unserved, unserved
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Node, Profile
 from provision.inventory.schema import members
@@ -85,7 +86,7 @@ def _example(section: str, text: str) -> Example:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as overlay:
         overlay.write(text)
         overlay.flush()
-        inventory = load(BASE, overlays=[Path(overlay.name)], environ={})
+        inventory = load_inventory(BASE, overlays=[Path(overlay.name)], environ={})
     return Example(section, text, unserved(inventory), inventory)
 
 

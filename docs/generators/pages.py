@@ -1,21 +1,24 @@
-"""All generated pages."""
+"""All pages of the documentation, and those that are generated."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from docs.generators import cli_reference as commands
-from docs.generators import inventory_reference as inventory
-from docs.generators import preflight_reference as preflight
-from docs.generators import verify_reference as checks
-from provision.report import schema as events
+from docs.generators import (
+    cli_reference,
+    events_reference,
+    inventory_reference,
+    preflight_reference,
+    verify_reference,
+)
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-GENERATED = {
-    "cli.md": commands.reference,
-    "inventory.md": inventory.reference_markdown,
-    "preflight.md": preflight.reference,
-    "events.md": events.reference,
-    "verify.md": checks.reference,
+GENERATED: Mapping[str, Callable[[], str]] = {
+    "cli.md": cli_reference.reference,
+    "inventory.md": inventory_reference.reference_markdown,
+    "preflight.md": preflight_reference.reference,
+    "events.md": events_reference.reference,
+    "verify.md": verify_reference.reference,
 }

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 from provision.api.preflight import rules
 
 HEAD = """# Preflight codes
@@ -31,15 +28,3 @@ def reference() -> str:
         for rule in rules()
     ]
     return HEAD + "\n".join(rows) + "\n"
-
-
-def main() -> None:
-    """Write the page to the file that is named, or to standard output."""
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(reference())
-    else:
-        sys.stdout.write(reference())
-
-
-if __name__ == "__main__":
-    main()

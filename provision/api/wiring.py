@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
-import pkgutil
 from pathlib import Path
 
-import provision.roles
+from provision.api.domains import effect_classes, planned_role_names, role_references
 from provision.connections.contracts import (
     Endpoint,
     HttpsEndpoint,
@@ -16,13 +13,14 @@ from provision.connections.contracts import (
     ShellConnection,
     SshEndpoint,
 )
+from provision.contracts.domain import load_object
 from provision.contracts.driver import Driver
 from provision.contracts.role import Role
 from provision.contracts.system import SystemSpec
 from provision.engine.expand import VERIFY, parse_playbook
 from provision.engine.run_identity import who
 from provision.engine.world import Options, Playbook
-from provision.inventory import PLANNED_ROLES, Inventory
+from provision.inventory import Inventory
 from provision.inventory.scalars import near
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import UsageError
@@ -63,7 +61,9 @@ def open_system(inventory: Inventory, redactor: Redactor, spec: SystemSpec, endp
         from provision.connections.local import LocalConnection  # noqa: PLC0415 - slow, late
 
         connection = LocalConnection()
-    return HostDriver(spec.name, connection, HOST_KINDS, who=who(), redactor=redactor)
+    return HostDriver(
+        spec.name, connection, HOST_KINDS, who=who(), redactor=redactor, effects=effect_classes().values()
+    )
 
 
 def read_playbook(name: str) -> Playbook:
@@ -94,37 +94,21 @@ def roles_of(playbook: Playbook) -> dict[str, Role]:
     Raises:
         UsageError: it names roles that nobody knows.
     """
-    roles: dict[str, Role] = {}
-    unknown: list[str] = []
-    for name in dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY):
-        role = _role(name)
-        if role is not None:
-            roles[name] = role
-        elif name not in PLANNED_ROLES:
-            unknown.append(name)
-    if unknown:
-        known = [*PLANNED_ROLES, *_all_roles()]
-        remedy = f"the roles are {', '.join(sorted(known))}"
-        raise UsageError(
-            [
-                Diagnostic("ROLE_UNKNOWN", f"there is no role {name!r}{near(name, known)}", remedy=remedy)
-                for name in unknown
-            ]
+    references, planned = role_references(), planned_role_names()
+    names = dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY)
+    known = [*planned, *references]
+    unknown = [
+        Diagnostic(
+            "ROLE_UNKNOWN",
+            f"there is no role {name!r}{near(name, known)}",
+            remedy=f"the roles are {', '.join(sorted(known))}",
         )
-    return roles
-
-
-def _role(name: str) -> Role | None:
-    module = f"provision.roles.{name}"
-    if not name.isidentifier() or importlib.util.find_spec(module) is None:
-        return None
-    role: Role | None = getattr(importlib.import_module(module), "ROLE", None)
-    return role
-
-
-def _all_roles() -> list[str]:
-    names = (module.name for module in pkgutil.iter_modules(provision.roles.__path__))
-    return [name for name in names if _role(name) is not None]
+        for name in names
+        if name not in known
+    ]
+    if unknown:
+        raise UsageError(unknown)
+    return {name: load_object(references[name]) for name in names if name in references}
 
 
 def planned_roles(playbook: Playbook, options: Options, *, shipped: bool) -> tuple[Diagnostic, ...]:
@@ -133,8 +117,9 @@ def planned_roles(playbook: Playbook, options: Options, *, shipped: bool) -> tup
     An inventory that declares something for them is refused elsewhere. The shipped playbooks name all roles;
     with these, only what `--step` names was asked for.
     """
+    planned = planned_role_names()
     asked = options.steps if shipped or options.steps else [entry.role for entry in playbook.entries]
-    names = [name for name in dict.fromkeys(asked) if name in PLANNED_ROLES and _role(name) is None]
+    names = [name for name in dict.fromkeys(asked) if name in planned]
     if not names:
         return ()
     summary = f"not supported yet, and nothing is declared for it: {', '.join(names)}"

@@ -268,7 +268,7 @@ class Planner:
             for effect in (*planned.effects, *planned.risks):
                 subject = self.consents.hit(planned.key.system, effect)
                 if effect.cls.aftermath:
-                    late = self.renewed if effect.cls.makes_anew else self.dirty
+                    late = self.renewed if effect.cls.replaces_target else self.dirty
                     late.setdefault(subject, f"after {subject} {effect.cls.aftermath}")
             # What may not be replaced is still what it was.
             if planned.births and not self.consents.missing(planned.key.system, planned.risks):

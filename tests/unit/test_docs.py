@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
-import pkgutil
 import re
 import shlex
 from collections.abc import Iterator
@@ -17,23 +15,19 @@ import yaml
 
 from docs.generators.console import without_outputs
 from docs.generators.pages import GENERATED
-from docs.generators.verify_reference import claims, files
-from provision import roles
 from provision.api import read_playbook
+from provision.api.domains import check_folders, effect_classes, role_references
+from provision.api.domains import load_inventory as load
 from provision.cli.main import app
-from provision.contracts.effect import EffectClass
-from provision.inventory import load, unserved
+from provision.inventory import unserved
 from provision.inventory.selectors import SELECTORS
+from provision.verify.claims import check_files, claims
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SITE = sorted(DOCS.rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *SITE]
-ROLES = [
-    each.name
-    for each in pkgutil.iter_modules(roles.__path__)
-    if hasattr(importlib.import_module(f"provision.roles.{each.name}"), "ROLE")
-]
+ROLES = sorted(role_references())
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 HEADINGS = (
@@ -275,7 +269,7 @@ def test_pages_of_roles_name_the_kinds_of_resources_that_exist() -> None:
 def test_the_page_of_consent_has_all_effect_classes_in_their_order() -> None:
     text = (DOCS / "consent.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| (\w+) \|", text, re.MULTILINE)
-    assert rows == [(each, each.default_consent) for each in EffectClass]
+    assert rows == [(cls.name, cls.default_consent) for cls in effect_classes().values()]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "playbooks").glob("*.yaml")), ids=lambda path: path.stem)
@@ -298,7 +292,11 @@ def test_a_generated_page_is_current(name: str) -> None:
 
 
 def test_every_check_claims_something_about_somebody() -> None:
-    found = [each for path in files() for each in claims(ast.parse(path.read_text(encoding="utf-8")))]
+    found = [
+        claim
+        for path in check_files(check_folders())
+        for claim in claims(ast.parse(path.read_text(encoding="utf-8")))
+    ]
     assert len(found) > 20
     for name, claim, subject in found:
         assert claim.endswith(".")

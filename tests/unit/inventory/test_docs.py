@@ -6,7 +6,8 @@ import re
 import pytest
 
 from docs.generators.inventory_examples import Example, examples, keys_of, unsupported_fields
-from provision.inventory import json_schema, reference_markdown
+from docs.generators.inventory_reference import reference_markdown
+from provision.inventory import json_schema
 from provision.inventory.docstrings import field_docs
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Profile

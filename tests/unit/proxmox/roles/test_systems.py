@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provision.api.domains import load_inventory as load
 from provision.api.systems import systems
 from provision.connections.contracts import HttpsEndpoint, SshEndpoint
 from provision.contracts.driver import Keeper
@@ -15,7 +16,7 @@ from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere
 from provision.hosts.driver import HostDriver
-from provision.inventory import Inventory, load
+from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Api
 from provision.proxmox import macs
 from provision.proxmox.driver import ProxmoxDriver

@@ -7,13 +7,15 @@ from difflib import get_close_matches
 from typing import Any
 
 from provision.api.checks import verified
+from provision.api.domains import check_folders
 from provision.engine.expand import VERIFY
 from provision.engine.model import Step
 from provision.engine.world import Options, World
+from provision.hosts import names as host_names
+from provision.hosts.public_keys import public_key_file
 from provision.inventory import Inventory, unopenable, unserved
 from provision.inventory.tree import KeyPath
-from provision.roles import names
-from provision.roles.public_keys import public_key_file
+from provision.proxmox import names
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
@@ -81,9 +83,9 @@ def _skips(inventory: Inventory) -> list[Diagnostic]:
     """Return a problem for each name in `verify.skip` that no check has: it would skip nothing."""
     if not inventory.verify.skip:
         return []
-    from provision.verify.reference import check_names  # noqa: PLC0415 - reads the checks' files
+    from provision.verify.claims import check_names  # noqa: PLC0415 - reads the checks' files
 
-    known = sorted(check_names())
+    known = sorted(check_names(check_folders()))
     return [
         Diagnostic(
             "CHECK_UNKNOWN",
@@ -129,7 +131,7 @@ def _connections(world: World, systems: Iterable[str]) -> Iterator[Part]:
         done.add(spec.name)
         todo += sorted(spec.questions)
         hypervisor = inventory.hypervisors.get(spec.subject)
-        if spec.name == names.ROUTER:
+        if spec.name == host_names.ROUTER:
             yield from _router(inventory)
         elif hypervisor is not None and spec.name == names.api(spec.subject):
             yield ("hypervisors", spec.subject, "api"), hypervisor.api

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 from pathlib import Path
 
+from provision.api.domains import effect_classes, planned_role_names, role_references
 from provision.connections.contracts import (
     Endpoint,
     HttpsEndpoint,
@@ -14,13 +13,16 @@ from provision.connections.contracts import (
     ShellConnection,
     SshEndpoint,
 )
+from provision.contracts.domain import load_object
+from provision.contracts.driver import Driver
+from provision.contracts.role import Role
+from provision.contracts.system import SystemSpec
 from provision.engine.expand import VERIFY, parse_playbook
 from provision.engine.run_identity import who
-from provision.engine.world import Playbook
+from provision.engine.world import Options, Playbook
 from provision.inventory import Inventory
-from provision.resources.contracts import Driver
-from provision.roles.contracts import Role, SystemSpec
-from provision.values.diagnostics import Diagnostic
+from provision.inventory.scalars import near
+from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import UsageError
 from provision.values.redaction import Redactor
 from provision.values.shipped import shipped_folder
@@ -40,15 +42,15 @@ def open_system(inventory: Inventory, redactor: Redactor, spec: SystemSpec, endp
     # Transports are slow to import, and only some of them are needed: hence the late imports.
     if isinstance(endpoint, HttpsEndpoint):
         from provision.connections.https import PveConnection  # noqa: PLC0415 - slow, late
-        from provision.resources.proxmox.driver import ProxmoxDriver  # noqa: PLC0415 - slow, late
-        from provision.roles import names  # noqa: PLC0415 - slow, late
+        from provision.proxmox import names  # noqa: PLC0415 - slow, late
+        from provision.proxmox.driver import ProxmoxDriver  # noqa: PLC0415 - slow, late
 
         node = inventory.hypervisors[spec.subject].node_name
         vms = names.nodes_of(inventory, spec.subject)
         vmids = {each.name: each.vmid for each in vms if each.vmid is not None}
         return ProxmoxDriver(spec.name, PveConnection(endpoint, spec.subject), node, vmids=vmids)
-    from provision.resources.host.driver import HostDriver  # noqa: PLC0415 - slow, late
-    from provision.resources.host.kinds import HOST_KINDS  # noqa: PLC0415 - slow, late
+    from provision.hosts.driver import HostDriver  # noqa: PLC0415 - slow, late
+    from provision.hosts.query_kinds import HOST_KINDS  # noqa: PLC0415 - slow, late
 
     connection: ShellConnection
     if isinstance(endpoint, SshEndpoint):
@@ -59,7 +61,9 @@ def open_system(inventory: Inventory, redactor: Redactor, spec: SystemSpec, endp
         from provision.connections.local import LocalConnection  # noqa: PLC0415 - slow, late
 
         connection = LocalConnection()
-    return HostDriver(spec.name, connection, HOST_KINDS, who=who(), redactor=redactor)
+    return HostDriver(
+        spec.name, connection, HOST_KINDS, who=who(), redactor=redactor, effects=effect_classes().values()
+    )
 
 
 def read_playbook(name: str) -> Playbook:
@@ -85,11 +89,43 @@ def read_playbook(name: str) -> Playbook:
 
 
 def roles_of(playbook: Playbook) -> dict[str, Role]:
-    """Return the roles that a playbook names; those that do not exist yet are left out."""
+    """Return the roles that a playbook names; those that are planned and do not exist yet are left out.
+
+    Raises:
+        UsageError: it names roles that nobody knows.
+    """
+    references, planned = role_references(), planned_role_names()
     names = dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY)
-    modules = {
-        name: importlib.import_module(f"provision.roles.{name}")
+    known = [*planned, *references]
+    unknown = [
+        Diagnostic(
+            "ROLE_UNKNOWN",
+            f"there is no role {name!r}{near(name, known)}",
+            remedy=f"the roles are {', '.join(sorted(known))}",
+        )
         for name in names
-        if name.isidentifier() and importlib.util.find_spec(f"provision.roles.{name}") is not None
-    }
-    return {name: module.ROLE for name, module in modules.items() if hasattr(module, "ROLE")}
+        if name not in known
+    ]
+    if unknown:
+        raise UsageError(unknown)
+    return {name: load_object(references[name]) for name in names if name in references}
+
+
+def planned_roles(playbook: Playbook, options: Options, *, shipped: bool) -> tuple[Diagnostic, ...]:
+    """Return one note on the roles that a user asks for by name and that are not supported yet, if any.
+
+    An inventory that declares something for them is refused elsewhere. The shipped playbooks name all roles;
+    with these, only what `--step` names was asked for.
+    """
+    planned = planned_role_names()
+    asked = options.steps if shipped or options.steps else [entry.role for entry in playbook.entries]
+    names = [name for name in dict.fromkeys(asked) if name in planned]
+    if not names:
+        return ()
+    summary = f"not supported yet, and nothing is declared for it: {', '.join(names)}"
+    return (Diagnostic("ROLE_UNSUPPORTED", summary, severity=Severity.NOTE),)
+
+
+def is_shipped(playbook: str) -> bool:
+    """Tell whether a playbook is one of ours, by its name."""
+    return (shipped_folder("playbooks") / f"{playbook}.yaml").is_file()

@@ -6,6 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from provision.contracts.driver import Action, Result, Verdict
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import ApiCall, ByHand, Fix, Impossible
+from provision.contracts.resource import Resource
+from provision.contracts.snapshot import Snapshot
 from provision.engine.difference import (
     Difference,
     difference,
@@ -20,20 +25,8 @@ from provision.engine.retry import retrying
 from provision.engine.run import Run
 from provision.engine.session import AwayError
 from provision.engine.step_state import StepResult, StepState, failed
-from provision.resources.contracts import (
-    Action,
-    ApiCall,
-    ByHand,
-    Fix,
-    Impossible,
-    Resource,
-    Result,
-    Snapshot,
-    Verdict,
-)
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
 from provision.values.events import ChangeMade, EffectDone
 from provision.values.outcomes import ExitCode, Outcome
@@ -187,7 +180,7 @@ def _effects(
         if not run.consent(system, effect):
             state.withheld[effect] = consents.hit(system, effect)
             run.held_back.add((system, effect))
-        elif effect.cls.is_reboot:
+        elif effect.cls.reboots:
             state.deferred[system, effect] = consents.hit(system, effect)
             run.held_back.add((system, effect))
             with run.lock:

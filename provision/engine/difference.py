@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from provision.contracts.change import Change, Key, Settles
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import ByHand, Impossible, Remedy
+from provision.contracts.resource import Resource, changes_of, remedy_of
+from provision.contracts.snapshot import Snapshot
 from provision.engine.model import PlannedChange
-from provision.resources.contracts import (
-    ByHand,
-    Change,
-    Impossible,
-    Key,
-    Remedy,
-    Resource,
-    Settles,
-    Snapshot,
-    changes_of,
-    remedy_of,
-)
-from provision.values.effects import Effect
 
 
 def pending_effects(snapshot: Snapshot, *, destroying: bool) -> tuple[Effect, ...]:
@@ -27,7 +19,7 @@ def pending_effects(snapshot: Snapshot, *, destroying: bool) -> tuple[Effect, ..
     A removal needs no reboot that an apply left open: nobody who destroys has asked for it.
     """
     effects = (pending.effect for pending in snapshot.pending)
-    return tuple(dict.fromkeys(effect for effect in effects if not (destroying and effect.cls.is_reboot)))
+    return tuple(dict.fromkeys(effect for effect in effects if not (destroying and effect.cls.reboots)))
 
 
 def pending_change(system: str, effect: Effect) -> PlannedChange:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from provision.contracts.remedy import Impossible
+from provision.contracts.resource import Resource
 from provision.engine.consent import Consents, ranked
 from provision.engine.difference import (
     difference,
@@ -24,7 +26,6 @@ from provision.engine.planned import Planned
 from provision.engine.session import AwayError, Session
 from provision.engine.step_state import StepState
 from provision.engine.world import Options, World
-from provision.resources.contracts import Impossible, Resource
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError, Refused, UsageError
@@ -267,7 +268,7 @@ class Planner:
             for effect in (*planned.effects, *planned.risks):
                 subject = self.consents.hit(planned.key.system, effect)
                 if effect.cls.aftermath:
-                    late = self.renewed if effect.cls.makes_anew else self.dirty
+                    late = self.renewed if effect.cls.replaces_target else self.dirty
                     late.setdefault(subject, f"after {subject} {effect.cls.aftermath}")
             # What may not be replaced is still what it was.
             if planned.births and not self.consents.missing(planned.key.system, planned.risks):

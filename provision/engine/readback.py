@@ -6,21 +6,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from provision.contracts.change import Change, Key, Settles
+from provision.contracts.remedy import ByHand, Impossible
+from provision.contracts.resource import ask, changes_of
 from provision.engine.difference import settles_without_action
 from provision.engine.journal import shown
 from provision.engine.model import PlannedChange
 from provision.engine.run import Run
 from provision.engine.session import AwayError
 from provision.engine.step_state import StepResult, StepState, failed
-from provision.resources.contracts import (
-    ByHand,
-    Change,
-    Impossible,
-    Key,
-    Settles,
-    ask,
-    changes_of,
-)
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
 from provision.values.outcomes import ExitCode, Outcome
@@ -193,7 +187,7 @@ def _waits(state: StepState) -> StepResult:
 
 def _withheld(run: Run, state: StepState, changed: tuple[PlannedChange, ...]) -> StepResult:
     home = run.planned.home
-    at_home = [home[hit] for effect, hit in state.withheld.items() if effect.cls.is_reboot and hit in home]
+    at_home = [home[hit] for effect, hit in state.withheld.items() if effect.cls.reboots and hit in home]
     summary = f"waits for consent: {', '.join(map(str, state.withheld))}"
     missing = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=_remedy(state))
     told = next(iter(at_home), missing)

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from provision.connections.contracts import Endpoint
+from provision.contracts.driver import Driver
+from provision.contracts.effect import EffectClass
+from provision.contracts.resource import Resource
+from provision.contracts.role import Generated, Role
+from provision.contracts.snapshot import Snapshot
+from provision.contracts.system import SystemSpec
 from provision.inventory import Inventory, Subject
-from provision.resources.contracts import Driver, Resource, Snapshot
-from provision.roles.contracts import Generated, Role, SystemSpec
 from provision.values.cancel import Cancel
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Consent, EffectClass
 from provision.values.outcomes import ExitCode
 
 
@@ -68,7 +72,7 @@ class Options:
     Args:
         targets: names of subjects; empty for all.
         steps: names of roles; empty for all.
-        allow: effect classes whose `ask` is lifted for this run; never lifts `never`.
+        allow: names of effect classes whose `ask` is lifted for this run; never lifts `never`.
         prune: also remove what left the inventory.
         host: destroy also removes what it would leave on machines that stay.
         strict: verify: an unknown check is exit 7.
@@ -77,7 +81,7 @@ class Options:
 
     targets: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
-    allow: frozenset[EffectClass] = frozenset()
+    allow: frozenset[str] = frozenset()
     prune: bool = False
     host: bool = False
     strict: bool = False

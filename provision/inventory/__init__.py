@@ -7,11 +7,12 @@ from typing import Any
 from provision.inventory.loader import load
 from provision.inventory.login import Login
 from provision.inventory.models.inventory import Inventory
-from provision.inventory.openable import open_at_hand, unopenable
+from provision.inventory.secret_files import open_at_hand, unopenable
 from provision.inventory.secrets import Secret
 from provision.inventory.selectors import SELECTORS, Subject, select
-from provision.inventory.unproven import unproven
-from provision.inventory.unserved import Unserved, unserved
+from provision.inventory.unsupported import Unserved, unserved
+from provision.inventory.untested import unproven
+from provision.inventory.vocabulary import Vocabulary
 
 __all__ = [
     "SELECTORS",
@@ -20,10 +21,10 @@ __all__ = [
     "Secret",
     "Subject",
     "Unserved",
+    "Vocabulary",
     "json_schema",
     "load",
     "open_at_hand",
-    "reference_markdown",
     "select",
     "unopenable",
     "unproven",
@@ -34,12 +35,5 @@ __all__ = [
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of an inventory file."""
     from provision.inventory.schema import json_schema as made  # noqa: PLC0415 - only `provision schema` needs it
-
-    return made()
-
-
-def reference_markdown() -> str:
-    """Return docs/inventory.md."""
-    from provision.inventory.reference import reference_markdown as made  # noqa: PLC0415 - only the docs need it
 
     return made()

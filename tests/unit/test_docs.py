@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import ast
-import importlib
-import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from provision import roles
-from provision.inventory import load, unserved
+from docs.generators.verify_reference import reference
+from provision.api.domains import check_folders, effect_classes, role_references
+from provision.api.domains import load_inventory as load
+from provision.inventory import unserved
 from provision.inventory.selectors import SELECTORS
-from provision.values.effects import EffectClass
-from provision.verify.reference import claims, files, reference
+from provision.verify.claims import check_files, claims
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-ROLES = [
-    each.name
-    for each in pkgutil.iter_modules(roles.__path__)
-    if hasattr(importlib.import_module(f"provision.roles.{each.name}"), "ROLE")
-]
+ROLES = sorted(role_references())
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADINGS = ("Declared by", "Resources", "Effects", "Facts it needs", "What it never touches", "Unproven")
 
@@ -88,21 +83,37 @@ def test_a_role_s_page_tells_all_parts(role: str) -> None:
     assert all(part.strip() for part in re.split(r"^##? .+$", text, flags=re.MULTILINE)[1:])
 
 
+def resource_kinds() -> set[str]:
+    """Kinds of all resources in the source: named in a Key, or by a subclass of KeyedResource."""
+    kinds: set[str] = set()
+    bases: dict[str, set[str]] = {}
+    named: dict[str, str] = {}
+    for path in (ROOT / "provision").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        kinds |= set(re.findall(r'Key\(self(?:\.\w+)?\.system, "([a-z-]+)"', text))
+        classes = re.findall(r"^class (\w+)\((.*)\):$((?:\n(?! {0,3}\S).*)*)", text, re.MULTILINE)
+        for name, above, body in classes:
+            bases[name] = set(above.split(", "))
+            for kind in re.findall(r'^    kind: ClassVar\[str\] = "(.*)"$', body, re.MULTILINE):
+                named[name] = kind
+    resources = {"KeyedResource"}
+    while more := {name for name, above in bases.items() if above & resources} - resources:
+        resources |= more
+    return kinds | {kind for name, kind in named.items() if name in resources}
+
+
 def test_pages_of_roles_name_the_kinds_of_resources_that_exist() -> None:
-    key = re.compile(r'Key\(self(?:\.\w+)?\.system, "([a-z-]+)"')
-    folder = ROOT / "provision" / "resources"
-    real = {kind for path in folder.rglob("*.py") for kind in key.findall(path.read_text(encoding="utf-8"))}
-    told: set[str] = set()
+    documented: set[str] = set()
     for role in ROLES:
         part = (DOCS / "roles" / f"{role}.md").read_text(encoding="utf-8").partition("## Resources")[2]
-        told |= set(re.findall(r"^\| `([a-z-]+)` \|", part.partition("## ")[0], re.MULTILINE))
-    assert told == real
+        documented |= set(re.findall(r"^\| `([a-z-]+)` \|", part.partition("## ")[0], re.MULTILINE))
+    assert documented == resource_kinds()
 
 
 def test_the_page_of_consent_has_all_effect_classes_in_their_order() -> None:
     text = (DOCS / "consent.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| (\w+) \|", text, re.MULTILINE)
-    assert rows == [(each, each.default_consent) for each in EffectClass]
+    assert rows == [(cls.name, cls.default_consent) for cls in effect_classes().values()]
 
 
 def test_the_page_of_playbooks_has_all_of_them_with_their_roles() -> None:
@@ -117,12 +128,16 @@ def test_the_page_of_playbooks_has_all_of_them_with_their_roles() -> None:
 
 
 def test_the_page_of_checks_is_the_generated_one() -> None:
-    command = "python -m provision.verify.reference > docs/verify.md"
+    command = "python -m docs.generators.verify_reference > docs/verify.md"
     assert (DOCS / "verify.md").read_text(encoding="utf-8") == reference(), f"run: {command}"
 
 
 def test_every_check_claims_something_about_somebody() -> None:
-    found = [each for path in files() for each in claims(ast.parse(path.read_text(encoding="utf-8")))]
+    found = [
+        each
+        for path in check_files(check_folders())
+        for each in claims(ast.parse(path.read_text(encoding="utf-8")))
+    ]
     assert len(found) > 20
     for name, claim, subject in found:
         assert claim.endswith(".")

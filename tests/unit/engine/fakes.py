@@ -9,6 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from provision.connections.contracts import Endpoint, LocalEndpoint
+from provision.contracts.change import Change, Key, Op, Settles
+from provision.contracts.driver import Action, Emit, Result, Verdict
+from provision.contracts.effect import Effect, EffectClass
+from provision.contracts.remedy import ByHand, Fix, Impossible, Remedy
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context, Need, Role
+from provision.contracts.snapshot import Pending, Snapshot
+from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import asked
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal, _Entry
@@ -28,30 +36,12 @@ from provision.engine.world import (
     default_policy,
     no_rules,
 )
+from provision.hosts import host_effects
+from provision.hosts.protocol.script import is_satisfied
 from provision.inventory import Inventory, Subject
-from provision.resources.contracts import (
-    Action,
-    ByHand,
-    Change,
-    Emit,
-    Fix,
-    Impossible,
-    Key,
-    Op,
-    Pending,
-    Remedy,
-    Resource,
-    Result,
-    Settles,
-    Snapshot,
-    Verdict,
-)
-from provision.resources.host.effects import REBUILDS_BOOT
-from provision.resources.host.script import is_satisfied
-from provision.roles.contracts import Context, Need, NotThere, Role, SystemSpec
 from provision.values.cancel import Cancel, Interrupted
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Source
-from provision.values.effects import Consent, Effect, EffectClass
 from provision.values.errors import ProvisionError, Transient
 from provision.values.events import Event
 from provision.values.outcomes import ExitCode
@@ -129,7 +119,7 @@ class Item:
         if self.boots:
             effects.append(Effect(self.boots))
         if self.restarts:
-            effects.append(Effect(EffectClass.RESTART, self.restarts))
+            effects.append(Effect(host_effects.RESTART, self.restarts))
         return Fix(f"{self.name}={self.want}", tuple(effects), self.risks, births=self.makes)
 
     def merge(self, other: Item) -> Item | None:
@@ -167,7 +157,7 @@ class Host:
         self.reboots += 1
         running = {f"running {name}": value for name, value in self.values.items() if " " not in name}
         self.values.update(running)
-        self.pending = {each: boot for each, boot in self.pending.items() if not each.cls.is_reboot}
+        self.pending = {each: boot for each, boot in self.pending.items() if not each.cls.reboots}
 
     def dump(self) -> tuple[Any, ...]:
         return (tuple(sorted(self.values.items())), tuple(map(str, self.pending)))
@@ -212,7 +202,7 @@ class FakeDriver:
             if left <= 1:
                 self.host.values[name] = value
         found = {each: self.host.values.get(each.name) for each in queries}
-        rebuild = any(each.cls in REBUILDS_BOOT for each in self.host.pending)
+        rebuild = any(each.cls.needs_boot for each in self.host.pending)
         pending = tuple(
             Pending(each, boot, "earlier")
             for each, boot in self.host.pending.items()

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from provision.contracts.change import Key
+from provision.contracts.effect import Effect
 from provision.engine import asked
 from provision.engine.expand import expand, parse_playbook
 from provision.engine.model import StepId
 from provision.engine.world import Entry, Options, Parent
-from provision.resources.contracts import Key
+from provision.hosts import host_effects
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Severity
-from provision.values.effects import Consent, Effect, EffectClass
 from provision.values.errors import UsageError
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, on_own, own
 
@@ -64,6 +66,8 @@ def test_steps_that_wait_for_each_other_are_refused_with_the_circle() -> None:
         ({"steps": [{"role": "r", "on": "nodes", "when": "x"}]}, "when"),
         ({"steps": [{"on": "nodes"}]}, "either"),
         ({"steps": [{"role": "r", "on": "nodes", "serial": "two"}]}, "serial"),
+        ({"steps": [{"role": "r", "on": "nodes", "stop_on_failure": "true"}]}, "needs `serial`"),
+        ({"steps": [{"role": "r", "on": "nodes", "serial": "1", "stop_on_failure": "yes"}]}, "true or false"),
         ({"steps": [{"role": "r", "on": "nodes", "after": "q"}]}, "after"),
         ({"steps": [], "vars": {}}, "vars"),
     ],
@@ -79,18 +83,23 @@ def test_a_playbook_is_read() -> None:
         "name": "x",
         "steps": [
             {"role": "r", "on": ["a", "b"], "serial": "2", "gate": "Sure?"},
+            {"role": "s", "on": "a", "serial": "1", "stop_on_failure": "true"},
             {"verify": "all", "after": "r"},
         ],
     }
     found = parse_playbook(data, "p.yaml")
-    assert found.entries == (Entry("r", ("a", "b"), (), 2, "Sure?"), Entry("verify", (), ("r",)))
+    assert found.entries == (
+        Entry("r", ("a", "b"), (), 2, "Sure?"),
+        Entry("s", ("a",), serial=1, stop_on_failure=True),
+        Entry("verify", (), ("r",)),
+    )
 
 
 def test_risks_are_listed_highest_first_with_their_consent(tmp_path: Path) -> None:
     def wants(_: object) -> list[Item]:
         return [
             Item("n1/ssh", "a", "1", restarts="a.service"),
-            Item("n1/ssh", "b", "1", boots=EffectClass.REBOOT_NODE),
+            Item("n1/ssh", "b", "1", boots=host_effects.REBOOT_NODE),
         ]
 
     site = FakeSite([FakeRole("r", wants, on_own())], state=tmp_path)
@@ -162,7 +171,7 @@ def test_a_question_with_a_nested_tuple_comes_back_equal() -> None:
 
 
 def test_an_owed_effect_belongs_to_the_hosts_own_first_step(tmp_path: Path) -> None:
-    restart = Effect(EffectClass.RESTART, "x.service")
+    restart = Effect(host_effects.RESTART, "x.service")
     hosts = {"n1/ssh": Host({"a": "1", "b": "1"}, pending={restart: "boot-1"})}
     site = FakeSite(
         [FakeRole("r1", own(a="1"), on_own()), FakeRole("r2", own(b="1"), on_own())],

@@ -1,0 +1,88 @@
+"""The marker line in a VM's description: whose it is, and which host key it has.
+
+`provision: inventory=lab node=vm-1 host-key=SHA256:... first-key=SHA256:... replace=TOKEN owes=start`,
+one line;
+whatever else stands in the description belongs to the user and is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+TAG = "provision"
+START = "start"
+"""What a VM owes from before the shutdown of a power cycle until its start is done."""
+_LINE = re.compile(r"^[ \t]*provision:[ \t]+(?=.*\binventory=)(.*?)[ \t\r]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Ownership of a VM.
+
+    Args:
+        inventory: name of the inventory that made it.
+        node: name of the node.
+        host_key: fingerprint of the SSH host key that it has or will have, or several joined by commas.
+        first_key: fingerprint of the key it was born with, until the final one is installed.
+        replace: token of `provision rebuild`, empty if it was never asked for.
+        owes: `start` while a power cycle is under way, or was cut off; else empty.
+    """
+
+    inventory: str
+    node: str
+    host_key: str = ""
+    first_key: str = ""
+    replace: str = ""
+    owes: str = ""
+
+    def __str__(self) -> str:
+        fields = {
+            "inventory": self.inventory,
+            "node": self.node,
+            "host-key": self.host_key,
+            "first-key": self.first_key,
+            "replace": self.replace,
+            "owes": self.owes,
+        }
+        return "provision: " + " ".join(f"{key}={value}" for key, value in fields.items() if value)
+
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """Host keys that the VM may show now; while one replaces another, `host_key` names both."""
+        return tuple(word for word in f"{self.host_key},{self.first_key}".split(",") if word)
+
+    def settled(self) -> Marker:
+        """Return the marker of a VM whose first key is dead."""
+        return replace(self, first_key="")
+
+
+def read(description: str) -> Marker | None:
+    """Return the marker in a description, or None; unknown and damaged fields are passed over."""
+    match = _LINE.search(description)
+    if match is None:
+        return None
+    found: dict[str, str] = {}
+    for part in match[1].split():
+        key, equals, value = part.partition("=")
+        if equals:
+            found.setdefault(key, value)
+    if not found.get("inventory") or not found.get("node"):
+        return None
+    return Marker(
+        found["inventory"],
+        found["node"],
+        found.get("host-key", ""),
+        found.get("first-key", ""),
+        found.get("replace", ""),
+        found.get("owes", ""),
+    )
+
+
+def write(description: str, marker: Marker) -> str:
+    """Return the description with this marker; all other lines stay as they are."""
+    line = str(marker)
+    match = _LINE.search(description)
+    if match is None:
+        return f"{description.rstrip()}\n{line}".lstrip() if description.strip() else line
+    return description[: match.start()] + line + description[match.end() :]

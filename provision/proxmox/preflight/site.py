@@ -1,0 +1,45 @@
+"""What the rules about hypervisors and VMs look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from provision.contracts.rule import Evidence
+from provision.hosts import names as host_names
+from provision.inventory import Inventory
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node
+from provision.proxmox import names
+from provision.proxmox.host_facts import HypervisorFacts
+
+if TYPE_CHECKING:
+    from provision.proxmox.api_facts import ApiFacts
+    from provision.proxmox.queries import VmState
+
+
+def managed_vms(inventory: Inventory) -> Iterator[tuple[Hypervisor, tuple[Node, ...]]]:
+    """Yield each hypervisor with its managed VMs."""
+    for hypervisor in inventory.hypervisors.values():
+        nodes = names.nodes_of(inventory, hypervisor.name)
+        yield hypervisor, tuple(node for node in nodes if node.manage)
+
+
+def host_facts(evidence: Evidence, hypervisor: Hypervisor) -> HypervisorFacts:
+    """Return what a hypervisor's host said."""
+    return HypervisorFacts(evidence.snapshot(host_names.ssh(hypervisor.name)))
+
+
+def api_facts(evidence: Evidence, hypervisor: Hypervisor) -> ApiFacts:
+    """Return what a hypervisor's API said."""
+    from provision.proxmox.api_facts import ApiFacts  # noqa: PLC0415 - slow, see the table of domains
+
+    return ApiFacts(evidence.snapshot(names.api(hypervisor.name)))
+
+
+def own_vm(evidence: Evidence, hypervisor: Hypervisor, node: Node) -> VmState | None:
+    """Return a node's own VM, if it is there."""
+    state = api_facts(evidence, hypervisor).vm(node.vmid) if node.vmid is not None else None
+    if state is None or state.marker_of(evidence.inventory.name, node.name) is None:
+        return None
+    return state

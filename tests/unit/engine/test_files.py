@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from provision.values.effects import Consent, EffectClass
 
 from provision.contracts.change import Change, Op
 from provision.engine import journal, savedplan
@@ -15,7 +16,6 @@ from provision.engine.model import StepId
 from provision.engine.run_lock import run_lock
 from provision.report.history import record
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Consent, EffectClass
 from provision.values.errors import ProvisionError, Refused, UsageError
 from provision.values.outcomes import ExitCode
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, on_own, own

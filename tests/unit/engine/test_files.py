@@ -8,13 +8,14 @@ import stat
 from pathlib import Path
 
 import pytest
-from provision.values.effects import Consent, EffectClass
 
 from provision.contracts.change import Change, Op
 from provision.engine import journal, savedplan
 from provision.engine.model import StepId
 from provision.engine.run_lock import run_lock
+from provision.hosts import effects as host_effects
 from provision.report.history import record
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError, Refused, UsageError
 from provision.values.outcomes import ExitCode
@@ -145,8 +146,8 @@ def test_an_action_that_is_not_in_the_journal_does_not_begin(how: str, tmp_path:
 
 def test_a_reboot_that_is_not_in_the_journal_does_not_begin(tmp_path: Path) -> None:
     book = BrokenJournal(tmp_path / "journal.sqlite")
-    role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", boots=EffectClass.REBOOT_NODE)], on_own("a"))
-    site = FakeSite([role], journal=book, policy={EffectClass.REBOOT_NODE: Consent.ALLOW})
+    role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", boots=host_effects.REBOOT_NODE)], on_own("a"))
+    site = FakeSite([role], journal=book, policy={host_effects.REBOOT_NODE: Consent.ALLOW})
 
     def break_it(_system: str, _name: str, _value: str) -> None:
         book.broken = "fails"

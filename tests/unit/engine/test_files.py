@@ -13,7 +13,7 @@ from provision.contracts.change import Change, Op
 from provision.engine import journal, savedplan
 from provision.engine.model import StepId
 from provision.engine.run_lock import run_lock
-from provision.hosts import effects as host_effects
+from provision.hosts import host_effects
 from provision.report.history import record
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic

@@ -35,10 +35,10 @@ def reboot(run: Run, subject: str) -> Diagnostic | None:
     step = StepId(REBOOT, subject)
     began = time.monotonic()
     run.step_started(step)
-    run.journal.intent(run.id, step, system, [str(effect)])
     problem: Diagnostic | None = None
     handle = run.session.systems[system]
     try:
+        run.journal.intent(run.id, step, system, [str(effect)])
         run.session.move_away(subject, run.cancel)
         with handle.lock.held(run.cancel):
             driver = run.session.driver(system, run.cancel)

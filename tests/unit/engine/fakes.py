@@ -14,12 +14,12 @@ from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.remedy import ByHand, Fix, Impossible, Remedy
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Need, Role
+from provision.contracts.role import Context, Need, Parent, Role
 from provision.contracts.snapshot import Pending, Snapshot
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import asked
 from provision.engine.generated import GeneratedValues
-from provision.engine.journal import Journal
+from provision.engine.journal import Journal, _Entry
 from provision.engine.model import RunReport
 from provision.engine.plan import Planner
 from provision.engine.planned import Planned
@@ -29,7 +29,6 @@ from provision.engine.session import Session
 from provision.engine.world import (
     Entry,
     Options,
-    Parent,
     Playbook,
     Verify,
     World,
@@ -346,6 +345,15 @@ def own(**values: str) -> Callable[[Context], Sequence[Item]]:
     ]
 
 
+class NoJournal(Journal):
+    """Takes every entry and keeps none."""
+
+    def _put(self, sql: str, *values: Any) -> _Entry:
+        entry = _Entry(sql, values)
+        entry.written.set()
+        return entry
+
+
 @dataclass
 class FakeSite:
     """Hosts, roles and a playbook; sessions come and go, hosts stay."""
@@ -360,6 +368,8 @@ class FakeSite:
     rules: Any = no_rules
     home: dict[str, Diagnostic] = field(default_factory=dict)
     state: Path | None = None
+    journal: Journal | None = None
+    runs: int = 0
     verify: Verify | None = None
     on_set: Callable[[str, str, str], None] | None = None
     kill_at: int = 0
@@ -432,9 +442,12 @@ class FakeSite:
         """Plan in a new session and apply."""
         planned = planned or self.plan(options, destroying=destroying)
         assert self.session is not None
-        journal = Journal((self.state or Path("/nonexistent")) / "journal.sqlite")
+        self.runs += 1
+        journal = self.journal
+        if journal is None:
+            journal = Journal(self.state / "journal.sqlite") if self.state else NoJournal(Path("journal"))
         run = Run(
-            id="run-1",
+            id=f"run-{self.runs}",
             world=self.world(),
             session=self.session,
             planned=planned,

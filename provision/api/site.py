@@ -16,9 +16,9 @@ from provision.api.events import check_event, guarded, is_worth_asking, plan_cod
 from provision.api.masking import checks_masked, explained_masked, plan_masked, run_masked
 from provision.api.refusals import check_destroy, check_plan, check_verify
 from provision.api.remembered_queries import RememberedQueries
+from provision.api.systems import open_system, parents, systems
 from provision.api.wiring import (
     is_shipped,
-    open_system,
     planned_roles,
     read_playbook,
     roles_of,
@@ -48,8 +48,8 @@ from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
-from provision.engine.world import Options, Parent, Verification, World
-from provision.inventory import Inventory, Subject, open_at_hand, select
+from provision.engine.world import Options, Verification, World
+from provision.inventory import Inventory, open_at_hand, select
 from provision.inventory.host_keys import key_place
 from provision.report.junit import junit_xml
 from provision.values.cancel import Cancel, Interrupted
@@ -121,7 +121,6 @@ class Site:
         """
         # Only when something is asked: not for --help.
         from provision.api.preflight import check, evidence  # noqa: PLC0415 - slow, late
-        from provision.api.systems import systems  # noqa: PLC0415 - slow, late
         from provision.hosts.preflight import home  # noqa: PLC0415 - slow, late
 
         found = read_playbook(self.playbook)
@@ -135,7 +134,7 @@ class Site:
             open_driver=self._open,
             generated=self._generated,
             policy=self._consent,
-            parents=self._parents,
+            parents=lambda subject: parents(self.inventory, subject),
             rules=check,
             home=home,
             evidence=evidence(self.inventory),
@@ -188,17 +187,6 @@ class Site:
     def _consent(self, cls: EffectClass) -> Consent:
         return self.inventory.consent(cls.name) or cls.default_consent
 
-    def _parents(self, subject: Subject) -> tuple[Parent, ...]:
-        if subject.kind == "cluster":
-            nodes = self.inventory.nodes.items()
-            return tuple(
-                Parent(name, any_of="" if node.k3s == "server" else "agents")
-                for name, node in nodes
-                if node.k3s
-            )
-        node = self.inventory.nodes.get(subject.name) if subject.kind == "node" else None
-        return (Parent(node.hypervisor),) if node is not None and node.hypervisor else ()
-
     @cached_property
     def _queries(self) -> RememberedQueries:
         return RememberedQueries(self.folder / "query_cache.json")
@@ -243,7 +231,7 @@ class Site:
     ) -> Planned:
         if self._session is not None:
             for name in self._session.systems:
-                self._session.reset(name, close=False)
+                self._session.reset(name, cancel, close=False)
         world = self.world
         if destroying and not options.host:
             kept_roles = roles_kept_by_destroy()

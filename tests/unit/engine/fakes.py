@@ -14,7 +14,7 @@ from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.remedy import ByHand, Fix, Impossible, Remedy
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Need, Role
+from provision.contracts.role import Context, Need, Parent, Role
 from provision.contracts.snapshot import Pending, Snapshot
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import query_cache
@@ -29,7 +29,6 @@ from provision.engine.session import Session
 from provision.engine.world import (
     Entry,
     Options,
-    Parent,
     Playbook,
     Verify,
     World,

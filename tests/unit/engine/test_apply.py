@@ -7,9 +7,10 @@ import pytest
 
 from provision.contracts.change import Key
 from provision.contracts.effect import Effect
+from provision.contracts.role import Parent
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import readback
-from provision.engine.world import Entry, Options, Parent
+from provision.engine.world import Entry, Options
 from provision.hosts import host_effects
 from provision.proxmox import vm_effects
 from provision.values.consent import Consent

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from provision.contracts.role import Context, Count, Need
+from provision.contracts.role import Context, Count, Need, Parent
 from provision.engine.expand import expand
 from provision.engine.graph import Behind, Countdown, narrowed, ordered, predecessors, reversed_steps
 from provision.engine.model import Barrier, RunReport, Step, StepId
-from provision.engine.world import Entry, Options, Parent
+from provision.engine.world import Entry, Options
 from provision.hosts import host_effects
 from provision.inventory import Subject
 from provision.values.consent import Consent

@@ -7,10 +7,11 @@ import pytest
 
 from provision.contracts.change import Key
 from provision.contracts.effect import Effect
+from provision.contracts.role import Parent
 from provision.engine import query_cache
 from provision.engine.expand import expand, parse_playbook
 from provision.engine.model import StepId
-from provision.engine.world import Entry, Options, Parent
+from provision.engine.world import Entry, Options
 from provision.hosts import host_effects
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Severity

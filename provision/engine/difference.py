@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from provision.engine.model import PlannedChange
 from provision.resources.contracts import (
+    AnswerId,
     ByHand,
     Change,
     Impossible,
@@ -15,6 +16,7 @@ from provision.resources.contracts import (
     Resource,
     Settles,
     Snapshot,
+    affected_answers,
     changes_of,
     remedy_of,
 )
@@ -63,11 +65,22 @@ class Difference:
         """The subject that the remedy creates, as it declares itself; names alone prove nothing."""
         return "" if isinstance(self.remedy, ByHand | Impossible) else self.remedy.births
 
+    @property
+    def affects(self) -> frozenset[AnswerId]:
+        """Answers that the remedy alters for other steps."""
+        return affected_answers(self.resource, self.changes)
+
     def planned(self) -> PlannedChange:
         """Return it as data."""
         by_hand = self.remedy if isinstance(self.remedy, ByHand) else None
         return PlannedChange(
-            self.resource.key, self.changes, self.effects, self.risks, by_hand, births=self.births
+            self.resource.key,
+            self.changes,
+            self.effects,
+            self.risks,
+            by_hand,
+            births=self.births,
+            affects=self.affects,
         )
 
 

@@ -11,6 +11,7 @@ from provision.engine.readback import queries_of
 from provision.engine.run import Run
 from provision.engine.step_state import StepState
 from provision.resources.contracts import Resource, changes_of
+from provision.roles.contracts import NotYet
 from provision.values.diagnostics import Severity
 from provision.values.errors import ProvisionError
 
@@ -91,9 +92,14 @@ def _expand_again(run: Run, state: StepState) -> None:
     and what they want alone is compared again.
 
     Raises:
-        ProvisionError: the role lacks an answer, or its wants contradict those of another step.
+        NotYet: a system still has no answer that the role needs.
+        ProvisionError: its wants contradict those of another step, or the role has another problem.
     """
-    resources = run.expander.resources(state)
+    try:
+        resources = run.expander.resources(state)
+    except NotYet as missing:  # the answer at hand may be older than what brings it
+        run.session.ask(missing.system, [missing.query], run.cancel, fresh=True)
+        resources = run.expander.resources(state)
     with run.lock:
         desired = run.planned.desired
         try:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from provision.engine.difference import Difference
-from provision.engine.model import PlannedChange, Step, StepPlan
-from provision.resources.contracts import Impossible, Key, Resource, Result, Snapshot
+from provision.engine.model import PlannedChange, Step, StepId, StepPlan
+from provision.resources.contracts import AnswerId, Impossible, Key, Resource, Result, Snapshot
 from provision.roles.contracts import Role
 from provision.values.diagnostics import Diagnostic
 from provision.values.effects import Effect
@@ -47,6 +47,16 @@ def failed(
     return StepResult(
         Outcome.FAILED, diagnostic.summary, (diagnostic,), changed, stops=True, exit_code=exit_code
     )
+
+
+def inherited_result(step: StepId, result: StepResult) -> StepResult:
+    """Return the result of a step that cannot go on because of another one."""
+    if result.outcome is Outcome.UNREACHED:
+        return StepResult(Outcome.UNREACHED, result.reason, stops=True, excused=result.excused)
+    if result.outcome is Outcome.WAITING:
+        return StepResult(Outcome.WAITING, f"waits for {step}", stops=True)
+    cause = result.reason if result.outcome is Outcome.BLOCKED else f"{step} failed"
+    return StepResult(Outcome.BLOCKED, cause, stops=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -124,6 +134,12 @@ class StepState:
         for resource in self.resources:
             queries.setdefault(resource.key.system, set()).update(resource.queries())
         return queries
+
+    @property
+    def affects(self) -> frozenset[AnswerId]:
+        """Answers that what it has done alters for other steps."""
+        differences = (*self.differences.values(), *self.confirmed.values())
+        return frozenset().union(*(difference.affects for difference in differences))
 
     @property
     def reboots(self) -> frozenset[str]:

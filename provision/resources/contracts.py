@@ -314,6 +314,33 @@ class Mergeable(Protocol):
         ...
 
 
+AnswerId = tuple[str, Any]
+"""The answer of a system to a query."""
+
+
+@runtime_checkable
+class AffectsAnswers(Protocol):
+    """A resource whose changes alter answers beyond those to its own queries."""
+
+    def affects(self, changes: Sequence[Change], /) -> frozenset[AnswerId]:
+        """Return the answers that other steps may read and that these changes alter."""
+        ...
+
+
+def affected_answers(resource: Resource, changes: Sequence[Change]) -> frozenset[AnswerId]:
+    """Return the answers that changes of a resource alter for other steps; none for most kinds."""
+    return resource.affects(changes) if isinstance(resource, AffectsAnswers) else frozenset()
+
+
+@runtime_checkable
+class Creatable(Protocol):
+    """A resource that can say what it brings to a system that does not exist yet."""
+
+    def creation(self) -> tuple[Change, ...]:
+        """Return the changes that make it where nothing of it is there."""
+        ...
+
+
 def meaning(query: Any) -> str:
     """Return what a query asks about, for people: its kind and its first field (`package nvtop`)."""
     first = next((str(getattr(query, member.name)) for member in fields(query)), "")

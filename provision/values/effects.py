@@ -77,13 +77,9 @@ class EffectClass(StrEnum):
         return self in (EffectClass.CONSOLE_LOSS, EffectClass.REPLACE)
 
     @property
-    def aftermath(self) -> str:
-        """What has become of its target, as in `after NAME has rebooted`; empty if its facts stay true."""
-        if self.is_reboot:
-            return "has rebooted"
-        if self is EffectClass.POWER_CYCLE:
-            return "was power-cycled"
-        return "was replaced" if self.makes_anew else ""
+    def brings_new_boot(self) -> bool:
+        """Whether its target boots: what only the new boot shows is not known before."""
+        return self.is_reboot or self is EffectClass.POWER_CYCLE
 
 
 RELOAD = "reload:"

@@ -44,6 +44,7 @@ from provision.resources.contracts import (
     Result,
     Settles,
     Snapshot,
+    Unknown,
     Verdict,
 )
 from provision.resources.host.effects import REBUILDS_BOOT
@@ -79,6 +80,8 @@ class Item:
         risks: what its fix needs consent for.
         replaces: mending it makes something anew.
         makes: the subject that mending it makes.
+        reads: further names that it asks for.
+        alters: system and name of answers that mending it alters for others.
         by_hand: a person must do it.
         impossible: nothing may be done.
         within: seconds in which it comes true by itself.
@@ -96,6 +99,8 @@ class Item:
     within: float = 0.0
     merges: bool = False
     makes: str = ""
+    reads: tuple[str, ...] = ()
+    alters: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> Key:
@@ -106,7 +111,15 @@ class Item:
         return None
 
     def queries(self) -> tuple[Any, ...]:
-        return (Value(self.name), Value(f"running {self.name}")) if self.boots else (Value(self.name),)
+        names = (self.name, f"running {self.name}") if self.boots else (self.name,)
+        return tuple(Value(name) for name in (*names, *self.reads))
+
+    def affects(self, changes: Sequence[Change]) -> frozenset[tuple[str, Any]]:
+        del changes
+        return frozenset((system, Value(name)) for system, name in self.alters)
+
+    def creation(self) -> tuple[Change, ...]:
+        return (Change(Op.CREATE, "value", None, self.want),)
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         now = seen[Value(self.name)]
@@ -144,6 +157,7 @@ class Host:
     """A machine, or an API: what it holds, which boot it is in, and what it owes."""
 
     values: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, Unknown] = field(default_factory=dict)
     boot: int = 1
     is_api: bool = False
     pending: dict[Effect, str] = field(default_factory=dict)
@@ -211,7 +225,7 @@ class FakeDriver:
             self.host.by_itself[name] = (left - 1, value)
             if left <= 1:
                 self.host.values[name] = value
-        found = {each: self.host.values.get(each.name) for each in queries}
+        found = {each: self.host.unknown.get(each.name, self.host.values.get(each.name)) for each in queries}
         rebuild = any(each.cls in REBUILDS_BOOT for each in self.host.pending)
         pending = tuple(
             Pending(each, boot, "earlier")

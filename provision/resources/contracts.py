@@ -53,7 +53,10 @@ class QueryKind(Protocol):
     `parse` is total: garbage becomes Unknown, for each question on its own.
     """
 
-    query: type[Any]
+    @property
+    def query(self) -> type[Any]:
+        """The class of the queries."""
+        ...
 
     def script(self, queries: Sequence[Any]) -> str:
         """Return one POSIX fragment that answers all questions; it writes nothing."""
@@ -121,7 +124,7 @@ class Snapshot:
 
     def missing(self, queries: Iterable[Any]) -> frozenset[Any]:
         """Return those of the questions that this snapshot does not answer."""
-        return frozenset(each for each in queries if each not in self.answers)
+        return frozenset(query for query in queries if query not in self.answers)
 
     def updated(self, newer: Snapshot) -> Snapshot:
         """Return this snapshot with the answers of a newer one; a new boot id voids the older answers."""
@@ -294,6 +297,35 @@ class Resource(Protocol):
     def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Return how to correct what `changes` names; only called when it names something."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedResource:
+    """A base for resources: their key is made of system, kind and what tells one from others of its kind.
+
+    Args:
+        system: `vm-1/ssh`.
+        source: inventory line.
+    """
+
+    kind: ClassVar[str]
+
+    system: str
+    source: Source | None = field(default=None, compare=False, kw_only=True)
+
+    @property
+    def key(self) -> Key:
+        """Identity."""
+        return Key(self.system, self.kind, self._key_name())
+
+    def _key_name(self) -> str:
+        """Return what tells it from others of its kind on its system; the kind where there is only one."""
+        return self.kind
+
+    def _refused(self, code: str, summary: str, **more: Any) -> Impossible:
+        """Return the remedy of a difference that nothing may be done about."""
+        more = {"subject": self.system, "source": self.source, **more}
+        return Impossible(Diagnostic(code, summary, **more))
 
 
 @runtime_checkable
@@ -511,4 +543,4 @@ class Keeper(Protocol):
 
 def ask(resources: Iterable[Resource]) -> frozenset[Any]:
     """Return all questions of some resources."""
-    return frozenset(query for each in resources for query in each.queries())
+    return frozenset(query for resource in resources for query in resource.queries())

@@ -198,7 +198,7 @@ def sysctl(each: Any) -> Iterator[Mutation]:
     value, wanted = shlex.quote(each.name), each.value.split()
     other = " ".join((str(int(wanted[0]) + 1 if int(wanted[0]) != 1 else 0), *wanted[1:]))
     yield _shell("live value", "value", f"sysctl -qw {value}='{other}'", f"sysctl -qw {value}='{each.value}'")
-    yield from _whole(each.file.path, "at boot: content", "at boot")
+    yield from _whole(each.file.path, "at boot", "at boot")
 
 
 def kernel_module(each: Any) -> Iterator[Mutation]:

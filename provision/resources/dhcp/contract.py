@@ -104,14 +104,16 @@ def conflict(
         leases: current leases; expired ones do not count when the router's clock is known.
         now: the router's clock in epoch seconds, 0 = unknown.
     """
-    for each in reservations:
-        where = f" in {each.place}" if each.place else ""
-        if each.address == wanted.address and each.mac != wanted.mac:
-            return f"{wanted.address} is reserved for {each.mac} ({each.name or 'no name'}){where}"
-        if each.mac == wanted.mac and each.address != wanted.address:
-            return f"{wanted.mac} has the reservation {each.address}{where}"
-        if each.name and each.name == wanted.name and each.mac != wanted.mac:
-            return f"the name {wanted.name} is reserved for {each.mac}{where}"
+    for reservation in reservations:
+        where = f" in {reservation.place}" if reservation.place else ""
+        if reservation.address == wanted.address and reservation.mac != wanted.mac:
+            return (
+                f"{wanted.address} is reserved for {reservation.mac} ({reservation.name or 'no name'}){where}"
+            )
+        if reservation.mac == wanted.mac and reservation.address != wanted.address:
+            return f"{wanted.mac} has the reservation {reservation.address}{where}"
+        if reservation.name and reservation.name == wanted.name and reservation.mac != wanted.mac:
+            return f"the name {wanted.name} is reserved for {reservation.mac}{where}"
     for lease in leases:
         over = bool(lease.expires) and bool(now) and lease.expires < now
         if lease.address == wanted.address and lease.mac != wanted.mac and not over:

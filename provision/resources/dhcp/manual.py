@@ -18,7 +18,7 @@ from provision.values.diagnostics import Source
 def table(reservations: Iterable[Reservation]) -> tuple[str, ...]:
     """Return the lines that a person types into the router."""
     rows = [("MAC address", "IP address", "Name")]
-    rows += [(each.mac, each.address, each.name) for each in reservations]
+    rows += [(reservation.mac, reservation.address, reservation.name) for reservation in reservations]
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
     return tuple("  ".join(cell.ljust(widths[at]) for at, cell in enumerate(row)).rstrip() for row in rows)
 

@@ -133,7 +133,7 @@ class LeaseHeld:
         leases = self.router.leases(seen)
         if isinstance(leases, Unknown):
             return (Change(Op.ATTENTION, "lease", f"unknown: {leases.reason}", self.address),)
-        holders = [each.mac for each in leases if each.address == self.address]
+        holders = [lease.mac for lease in leases if lease.address == self.address]
         if fold_mac(self.mac) in holders:
             return ()
         return (

@@ -7,7 +7,6 @@ from typing import Any
 
 from provision.resources.contracts import Change, Impossible, Key, Op, Remedy, Resource, Snapshot, Unknown
 from provision.resources.dhcp.contract import Reservation, Router, conflict, held_by_other
-from provision.resources.host.base import cannot_tell
 from provision.values.diagnostics import Source
 
 
@@ -63,9 +62,7 @@ class RouterReservation:
         """Make our entry, or take it away."""
         if not self.absent:
             holder = self._holder(seen)
-            if isinstance(holder, Unknown):
-                return cannot_tell(self.key, holder.reason, self.source)
-            if holder:
+            if isinstance(holder, str) and holder:
                 return Impossible(held_by_other(self.wanted, holder, self.wanted.name, self.source))
         return self._entry.fix(seen)
 

@@ -93,7 +93,7 @@ def whole(frame: Frame | None) -> str:
     parts = [each.decode("utf-8", "replace") for each in (frame.stdout, frame.stderr) if each]
     if frame.dropped:
         parts.append(f"({frame.dropped} bytes in the middle were not kept)")
-    return "\n".join(each.rstrip("\n") for each in parts)
+    return "\n".join(part.rstrip("\n") for part in parts)
 
 
 _INSTEAD: Sequence[tuple[str, type[Transient | Permanent], str, str, str]] = (

@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from provision.resources.contracts import Change, Key, Op, Remedy, Snapshot, Unknown
+from provision.resources.contracts import Change, Op, Snapshot
 from provision.resources.host import ops
-from provision.resources.host.base import cannot_tell, checked_path, unknown
+from provision.resources.host.base import HostResource, Operations, checked_path
 from provision.resources.host.query_file import FileState
 from provision.resources.host.shell import Shell
-from provision.values.diagnostics import Source
-from provision.values.effects import Effect
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class Command(HostResource):
     """A command that runs while its guard says that it is needed.
 
     Args:
-        system: `vm-1/ssh`.
         name: how it is called in plans.
         run: POSIX shell text.
         creates: needed while this path is missing.
         unless: needed while this read-only shell text ends with a status other than 0.
-        effects: what must happen after it.
         timeout: seconds it may take.
-        source: inventory line.
     """
 
-    system: str
+    kind: ClassVar[str] = "command"
+
     name: str
     run: str
     creates: str = ""
     unless: str = ""
-    effects: tuple[Effect, ...] = ()
     timeout: float = 600.0
-    source: Source | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not (self.creates or self.unless):
@@ -44,42 +38,26 @@ class Command:
         if self.creates:
             checked_path(self.creates)
 
-    @property
-    def key(self) -> Key:
-        """Identity."""
-        return Key(self.system, "command", self.name)
+    def _key_name(self) -> str:
+        return self.name
+
+    def _seconds(self) -> float:
+        return self.timeout
 
     def queries(self) -> tuple[Any, ...]:
-        """Return the questions of its guards."""
-        found: list[Any] = []
-        if self.creates:
-            found.append(FileState(self.creates))
-        if self.unless:
-            found.append(Shell(self.unless))
-        return tuple(found)
+        """Return the queries of its guards."""
+        creates = (FileState(self.creates),) if self.creates else ()
+        return (*creates, Shell(self.unless)) if self.unless else creates
 
-    def _unreadable(self, seen: Snapshot) -> Unknown | None:
-        for query in self.queries():
-            answer = seen[query]
-            if isinstance(answer, Unknown):
-                return answer
-        return None
-
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return the guard that says that it must run."""
-        unreadable = self._unreadable(seen)
-        if unreadable is not None:
-            return (unknown("guard", unreadable, "done"),)
         if self.creates:
-            made = seen[FileState(self.creates)].exists
+            made = snapshot[FileState(self.creates)].exists
             return () if made else (Change(Op.CREATE, self.creates, None, "made by the command"),)
-        code = seen[Shell(self.unless)].rc
+        code = snapshot[Shell(self.unless)].rc
         return (Change(Op.UPDATE, "unless", f"status {code}", "status 0"),) if code else ()
 
-    def fix(self, seen: Snapshot) -> Remedy:
+    def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return how it is run."""
-        unreadable = self._unreadable(seen)
-        if unreadable is not None:
-            return cannot_tell(self.key, unreadable.reason, self.source)
-        run = ops.RunCommand(self.run, self.creates, self.unless)
-        return ops.fix([run], self.effects, timeout=self.timeout)
+        del snapshot
+        return [ops.RunCommand(self.run, self.creates, self.unless)]

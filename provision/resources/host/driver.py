@@ -461,7 +461,7 @@ class HostDriver:
             except Refused:
                 raise
             except Transient as error:
-                last = tuple(each.summary for each in error.diagnostics)
+                last = tuple(diagnostic.summary for diagnostic in error.diagnostics)
             else:
                 if now != before:
                     return now

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import ClassVar
 
 from pydantic import SecretStr
 
-from provision.resources.contracts import Change, Fix, Impossible, Key, Op, Remedy, Snapshot, Unknown
+from provision.resources.contracts import Change, Impossible, Op, Snapshot
 from provision.resources.host import ops
-from provision.resources.host.base import cannot_tell, checked_path, unknown
+from provision.resources.host.base import HostResource, Operations, checked_path
 from provision.resources.host.query_file import FileState, FileStatus, FileText, digest_of, salt_of
-from provision.values.diagnostics import Diagnostic, Source
-from provision.values.effects import Effect
+from provision.values.diagnostics import Source
 
 _SHOWN = 4000
 """Characters of content that a change shows at most."""
@@ -39,58 +39,40 @@ def same_mode(one: str, other: str) -> bool:
     return one == other or int(one, 8) == int(other, 8)
 
 
-def _attributes(status: FileStatus, mode: str, owner: str, group: str) -> Iterator[tuple[str, str, str]]:
-    if mode and not same_mode(status.mode, mode):
-        yield "mode", status.mode, mode
-    if owner and owner not in (status.owner, status.uid):
-        yield "owner", status.owner, owner
-    if group and group not in (status.group, status.gid):
-        yield "group", status.group, group
+@dataclass(frozen=True, slots=True)
+class _Entry(HostResource):
+    """Something at a path."""
 
+    path: str
 
-def _repairs(path: str, found: list[str], mode: str, owner: str, group: str) -> list[ops.Operation]:
-    """Return how attributes are mended; the mode comes last, because chown clears setuid."""
-    done: list[ops.Operation] = []
-    if "owner" in found or "group" in found:
-        done.append(ops.SetOwner(path, owner if "owner" in found else "", group if "group" in found else ""))
-    if mode and found:
-        done.append(ops.SetMode(path, mode))
-    return done
+    def __post_init__(self) -> None:
+        checked_path(self.path)
 
+    def _key_name(self) -> str:
+        return self.path
 
-def link_refused(key: Key, path: str, source: Source | None) -> Impossible:
-    """Return the diagnostic of a symbolic link where a file is wanted."""
-    return Impossible(
-        Diagnostic(
+    def _link_refused(self) -> Impossible:
+        return self._refused(
             "FILE_IS_LINK",
-            f"{path} is a symbolic link, and links are never written through",
-            subject=key.system,
-            source=source,
-            untouched=f"{path} and its target were left as they are",
+            f"{self.path} is a symbolic link, and provision does not write through links",
+            untouched=f"{self.path} and its target were not changed",
             remedy="remove the link, or declare the file that it points to",
         )
-    )
 
-
-def _wrong_type(key: Key, path: str, found: str, source: Source | None) -> Impossible:
-    return Impossible(
-        Diagnostic(
+    def _type_refused(self, found: str) -> Impossible:
+        return self._refused(
             "FILE_TYPE_WRONG",
-            f"{path} is a {found} and is never replaced",
-            subject=key.system,
-            source=source,
-            untouched=f"{path} was left as it is",
-            remedy="move it away by hand, then run again",
+            f"{self.path} is a {found}, and provision does not replace it",
+            untouched=f"{self.path} was not changed",
+            remedy="move it away, then run the command again",
         )
-    )
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class File(_Entry):
     """A whole file, or that there is none.
 
     Args:
-        system: `pve/ssh`.
         path: absolute path on the host.
         content: its bytes; None leaves the content of an existing file alone and makes a missing one empty.
         mode: octal as typed (`0644`); empty is unmanaged.
@@ -98,32 +80,26 @@ class File:
         group: likewise.
         absent: the file must not be there.
         secret: the content is compared by a salted hash, and never shown or fetched.
-        effects: what must happen after a change.
-        source: inventory line.
     """
 
-    system: str
-    path: str
+    kind: ClassVar[str] = "file"
+
     content: bytes | None = field(default=None, repr=False)
     mode: str = "0644"
     owner: str = ""
     group: str = ""
     absent: bool = False
     secret: bool = False
-    effects: tuple[Effect, ...] = ()
-    source: Source | None = field(default=None, compare=False)
 
-    def __post_init__(self) -> None:
-        checked_path(self.path)
-
-    @property
-    def key(self) -> Key:
-        """Identity."""
-        return Key(self.system, "file", self.path)
+    @classmethod
+    def of_text(cls, system: str, path: str, text: str | None, source: Source | None) -> File:
+        """Return the file with a text; None means that there must be no file."""
+        content = None if text is None else text.encode()
+        return cls(system, path, content, absent=text is None, source=source)
 
     @property
     def query(self) -> FileState:
-        """The question about it."""
+        """The query about it."""
         if self.absent or self.content is None:
             return FileState(self.path)
         if self.secret:
@@ -131,38 +107,25 @@ class File:
         return FileState(self.path, want=_cached_digest(self.content))
 
     def queries(self) -> tuple[FileState, ...]:
-        """Return the one question."""
+        """Return the one query."""
         return (self.query,)
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what differs in existence, content, mode, owner and group."""
-        status = seen[self.query]
-        if isinstance(status, Unknown):
-            return (unknown("content", status, "absent" if self.absent else self._new()),)
+        status: FileStatus = snapshot[self.query]
         if self.absent:
             return (Change(Op.DELETE, "file", status.type, None),) if status.exists else ()
-        return self._differences(status)
-
-    def _differences(self, status: FileStatus) -> tuple[Change, ...]:
+        new = "" if self.secret else shown(self.content)
         if not status.exists:
-            return (Change(Op.CREATE, "content", None, self._new(), secret=self.secret),)
+            return (Change(Op.CREATE, "content", None, new, secret=self.secret),)
         if status.type != "file":
             return (Change(Op.ATTENTION, "type", status.type, "file"),)
-        found = [
-            Change(Op.UPDATE, path, old, new)
-            for path, old, new in _attributes(status, self.mode, self.owner, self.group)
-        ]
-        if self._content_differs(status):
-            old = (
-                ""
-                if self.secret
-                else shown(status.content, f"{status.size} bytes, sha256 {status.digest[:12]}")
-            )
-            found.insert(0, Change(Op.UPDATE, "content", old, self._new(), secret=self.secret))
-        return tuple(found)
-
-    def _new(self) -> str:
-        return "" if self.secret else shown(self.content)
+        changes = _permission_changes(self, status)
+        if not self._content_differs(status):
+            return changes
+        size_and_hash = f"{status.size} bytes, sha256 {status.digest[:12]}"
+        old = "" if self.secret else shown(status.content, size_and_hash)
+        return (Change(Op.UPDATE, "content", old, new, secret=self.secret), *changes)
 
     def _content_differs(self, status: FileStatus) -> bool:
         if self.content is None:
@@ -172,22 +135,18 @@ class File:
             return status.digest != digest_of(salted)
         return status.digest != self.query.want
 
-    def fix(self, seen: Snapshot) -> Remedy:
+    def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return how it is written, removed or given its permissions."""
-        status = seen[self.query]
-        if isinstance(status, Unknown):
-            return cannot_tell(self.key, status.reason, self.source)
+        status: FileStatus = snapshot[self.query]
         if status.type == "link" and not self.absent:
-            return link_refused(self.key, self.path, self.source)
+            return self._link_refused()
         if status.type in ("directory", "other"):
-            return _wrong_type(self.key, self.path, status.type, self.source)
+            return self._type_refused(status.type)
         if self.absent:
-            return ops.fix([ops.RemoveFile(self.path)], self.effects)
+            return [ops.RemoveFile(self.path)]
         if not status.exists or self._content_differs(status):
-            write = ops.WriteFile(self.path, self.content or b"", self.mode, self.owner, self.group)
-            return ops.fix([write], self.effects, secrets=self._secrets())
-        found = [path for path, _, _ in _attributes(status, self.mode, self.owner, self.group)]
-        return ops.fix(_repairs(self.path, found, self.mode, self.owner, self.group), self.effects)
+            return [ops.WriteFile(self.path, self.content or b"", self.mode, self.owner, self.group)]
+        return _permission_operations(self, {change.path for change in _permission_changes(self, status)})
 
     def _secrets(self) -> tuple[SecretStr, ...]:
         if not self.secret or not self.content:
@@ -196,43 +155,33 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class FileLine:
+class FileLine(_Entry):
     """One line that a small file must have; the rest of it is left alone.
 
     Args:
-        system: `vm-1/ssh`.
         path: absolute path; a missing file is made.
         line: the line, without its newline.
-        effects: what must happen after a change.
-        source: inventory line.
     """
 
-    system: str
-    path: str
+    kind: ClassVar[str] = "file-line"
+
     line: str
-    effects: tuple[Effect, ...] = ()
-    source: Source | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         checked_path(self.path)
         if "\n" in self.line:
             raise ValueError(f"{self.path}: a line holds no newline")
 
-    @property
-    def key(self) -> Key:
-        """Identity: the path and the line."""
-        return Key(self.system, "file-line", f"{self.path}: {self.line}")
+    def _key_name(self) -> str:
+        return f"{self.path}: {self.line}"
 
     def queries(self) -> tuple[FileText, FileState]:
-        """Return the questions: its text, and whether it is a file."""
+        """Return the queries: its text, and whether it is a file."""
         return FileText(self.path), FileState(self.path)
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return the line as missing."""
-        content, status = seen[FileText(self.path)], seen[FileState(self.path)]
-        for answer in (content, status):
-            if isinstance(answer, Unknown):
-                return (unknown("line", answer, self.line),)
+        content, status = snapshot[FileText(self.path)], snapshot[FileState(self.path)]
         if status.type not in ("file", "absent"):
             return (Change(Op.ATTENTION, "type", status.type, "file"),)
         if content is not None and len(content) >= ops.INLINE_LIMIT:
@@ -241,83 +190,76 @@ class FileLine:
             return ()
         return (Change(Op.CREATE, "line", None, self.line),)
 
-    def fix(self, seen: Snapshot) -> Remedy:
+    def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return how the file is written with the line; mode and owner stay."""
-        content, status = seen[FileText(self.path)], seen[FileState(self.path)]
-        for answer in (content, status):
-            if isinstance(answer, Unknown):
-                return cannot_tell(self.key, answer.reason, self.source)
+        content, status = snapshot[FileText(self.path)], snapshot[FileState(self.path)]
         if status.type == "link":
-            return link_refused(self.key, self.path, self.source)
+            return self._link_refused()
         if status.type not in ("file", "absent") or (content and len(content) >= ops.INLINE_LIMIT):
-            return _wrong_type(self.key, self.path, "large or special file", self.source)
-        return ops.fix([ops.SetLine(self.path, self.line)], self.effects)
+            return self._type_refused("large or special file")
+        return [ops.SetLine(self.path, self.line)]
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class Directory(_Entry):
     """A folder with its permissions.
 
     Args:
-        system: `vm-1/ssh`.
         path: absolute path.
         mode: octal as typed; empty is unmanaged (0755 for a new one).
         owner: user name or number; empty is unmanaged.
         group: likewise.
-        effects: what must happen after a change.
-        source: inventory line.
     """
 
-    system: str
-    path: str
+    kind: ClassVar[str] = "directory"
+
     mode: str = "0755"
     owner: str = ""
     group: str = ""
-    effects: tuple[Effect, ...] = ()
-    source: Source | None = field(default=None, compare=False)
-
-    def __post_init__(self) -> None:
-        checked_path(self.path)
-
-    @property
-    def key(self) -> Key:
-        """Identity."""
-        return Key(self.system, "directory", self.path)
 
     def queries(self) -> tuple[FileState, ...]:
-        """Return the one question."""
+        """Return the one query."""
         return (FileState(self.path),)
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what differs in existence, mode, owner and group."""
-        status = seen[FileState(self.path)]
-        if isinstance(status, Unknown):
-            return (unknown("directory", status, self.mode or "0755"),)
+        status: FileStatus = snapshot[FileState(self.path)]
         if not status.exists:
             return (Change(Op.CREATE, "directory", None, self.mode or "0755"),)
         if status.type != "directory":
             return (Change(Op.ATTENTION, "type", status.type, "directory"),)
-        found = _attributes(status, self.mode, self.owner, self.group)
-        return tuple(Change(Op.UPDATE, path, old, new) for path, old, new in found)
+        return _permission_changes(self, status)
 
-    def fix(self, seen: Snapshot) -> Fix | Impossible:
+    def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return how it is made or given its permissions."""
-        status = seen[FileState(self.path)]
-        if isinstance(status, Unknown):
-            return cannot_tell(self.key, status.reason, self.source)
+        status: FileStatus = snapshot[FileState(self.path)]
         if status.exists and status.type != "directory":
-            return _wrong_type(self.key, self.path, status.type, self.source)
-        done: list[ops.Operation] = []
-        if not status.exists:
-            done.append(ops.MakeDirectory(self.path))
-            found = ["owner"] * bool(self.owner) + ["group"] * bool(self.group)
-            done += _repairs(self.path, found, "", self.owner, self.group)
-            if self.mode:
-                done.append(ops.SetMode(self.path, self.mode))
-        else:
-            found = [path for path, _, _ in _attributes(status, self.mode, self.owner, self.group)]
-            done += _repairs(self.path, found, self.mode, self.owner, self.group)
-        return ops.fix(done, self.effects)
+            return self._type_refused(status.type)
+        if status.exists:
+            return _permission_operations(self, {change.path for change in _permission_changes(self, status)})
+        return [ops.MakeDirectory(self.path), *_permission_operations(self, {"mode", "owner", "group"})]
+
+
+def _permission_changes(entry: File | Directory, status: FileStatus) -> tuple[Change, ...]:
+    changes = []
+    if entry.mode and not same_mode(status.mode, entry.mode):
+        changes.append(Change(Op.UPDATE, "mode", status.mode, entry.mode))
+    if entry.owner and entry.owner not in (status.owner, status.uid):
+        changes.append(Change(Op.UPDATE, "owner", status.owner, entry.owner))
+    if entry.group and entry.group not in (status.group, status.gid):
+        changes.append(Change(Op.UPDATE, "group", status.group, entry.group))
+    return tuple(changes)
+
+
+def _permission_operations(entry: File | Directory, fields: Collection[str]) -> list[ops.Operation]:
+    """Return what sets the declared ones of some fields; the mode comes last: chown(2) clears setuid."""
+    operations: list[ops.Operation] = []
+    owner, group = (entry.owner if "owner" in fields else ""), (entry.group if "group" in fields else "")
+    if owner or group:
+        operations.append(ops.SetOwner(entry.path, owner, group))
+    if entry.mode and fields:
+        operations.append(ops.SetMode(entry.path, entry.mode))
+    return operations
 
 
 def authorized_keys(

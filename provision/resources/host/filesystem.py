@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.resources.contracts import Change, Frame, Key, Op, Remedy, Snapshot, Unknown
+from provision.resources.contracts import Change, Op, Snapshot, Unknown
 from provision.resources.host import ops, ops_grow
-from provision.resources.host.base import cannot_tell, unknown, why
-from provision.values.diagnostics import Source
-from provision.values.effects import Effect
+from provision.resources.host.base import HostFactKind, HostResource, Operations, Rows
 
 _SECTOR = 512
 _MIB = 1024 * 1024
@@ -66,7 +63,7 @@ class RootStatus:
     def free(self) -> int:
         """Bytes by which the filesystem could grow; tolerances are already taken off at each level."""
         levels = (self.behind_partition, self.in_partition, self.in_group, self.in_device)
-        return sum(each for each in levels if each > _TOLERANCE)
+        return sum(level for level in levels if level > _TOLERANCE)
 
 
 _SCRIPT = r"""full= fst=
@@ -110,77 +107,50 @@ fi
 echo 'done|'"""
 
 
-class RootChainKind:
-    """One fragment: findmnt, lsblk, sysfs, LVM's reports and the filesystem's own superblock."""
-
-    query = RootChain
-
-    def script(self, queries: Sequence[RootChain]) -> str:
-        """Return the fragment."""
-        del queries
-        return _SCRIPT
-
-    def parse(self, frame: Frame, queries: Sequence[RootChain]) -> Mapping[RootChain, object]:
-        """Return a RootStatus."""
-        try:
-            answer: object = _status(frame)
-        except (ValueError, IndexError, KeyError):
-            answer = Unknown("the root filesystem's devices could not be understood")
-        return dict.fromkeys(queries, answer)
-
-
-def _status(frame: Frame) -> object:
-    fields: dict[str, list[list[str]]] = {}
-    for line in frame.stdout.decode("utf-8", "replace").split("\n"):
-        tag, found, rest = line.partition("|")
-        if found:
-            fields.setdefault(tag, []).append([each.strip() for each in rest.split("|")])
-    if "done" not in fields or not fields["source"][0][0]:
-        return why(frame, "the root filesystem")
-    source, fstype = fields["source"][0][0], fields["fstype"][0][0]
-    if "device" not in fields or fstype not in GROWABLE:
+def _read_root(rows: Rows) -> object:
+    source, fstype = rows["source"][0][0], rows["fstype"][0][0]
+    if not source:
+        return Unknown("findmnt knows no root filesystem")
+    if "device" not in rows or fstype not in GROWABLE:
         return RootStatus(source, fstype)
-    device = fields["device"][0][0]
-    blocks = [each[0].split() for each in fields["block"]]
-    if "blocks" not in fields or "bsize" not in fields:
+    device = rows["device"][0][0]
+    if "blocks" not in rows or "bsize" not in rows:
         return Unknown(f"the size of {device}'s filesystem could not be read")
-    size = int(fields["blocks"][0][0]) * int(fields["bsize"][0][0])
-    disk, partition, behind = _partition(fields)
-    volume, in_partition, in_group = _volume(fields)
+    size = int(rows["blocks"][0][0]) * int(rows["bsize"][0][0])
+    device_size = int(rows["block"][0][0].split()[2])
+    disk, partition, behind = _partition(rows)
+    volume, in_partition, in_group = _volume(rows)
+    in_device = max(0, device_size - size)
     return RootStatus(
-        source,
-        fstype,
-        device,
-        disk,
-        partition,
-        volume,
-        size,
-        behind,
-        in_partition,
-        in_group,
-        max(0, int(blocks[0][2]) - size),
+        source, fstype, device, disk, partition, volume, size, behind, in_partition, in_group, in_device
     )
 
 
-def _partition(fields: Mapping[str, list[list[str]]]) -> tuple[str, int, int]:
+def _partition(rows: Rows) -> tuple[str, int, int]:
     """Return disk, number and the bytes free behind the partition that the root lies on."""
-    if len(fields.get("partition", ())) != 1:
+    if len(rows.get("partition", ())) != 1:
         return "", 0, 0  # no partition, or several physical volumes: which one to grow is not ours to guess
-    name, number, start, size, disk, whole = fields["partition"][0]
+    name, number, start, size, disk, whole = rows["partition"][0]
     end = int(start) + int(size)
-    later = [int(each[1]) for each in fields.get("start", ()) if each[0] == name and int(each[1]) >= end]
-    return disk, int(number), max(0, min([*later, int(whole)]) - end) * _SECTOR
+    starts = [int(start) for partition, start in rows.get("start", ()) if partition == name]
+    limit = min([*(start for start in starts if start >= end), int(whole)])
+    return disk, int(number), max(0, limit - end) * _SECTOR
 
 
-def _volume(fields: Mapping[str, list[list[str]]]) -> tuple[str, int, int]:
+def _volume(rows: Rows) -> tuple[str, int, int]:
     """Return physical volume, its unused bytes and the group's free bytes."""
-    if "group" not in fields:
+    if "group" not in rows:
         return "", 0, 0
-    group, free = fields["group"][0]
-    volumes = [each for each in fields.get("volume", ()) if each[1] == group]
+    group, free = rows["group"][0]
+    volumes = [volume for volume in rows.get("volume", ()) if volume[1] == group]
     if len(volumes) != 1:
         return (volumes[0][0] if volumes else ""), 0, int(free)
-    return volumes[0][0], max(0, int(volumes[0][3]) - int(volumes[0][2])), int(free)
+    path, _, size, device_size = volumes[0]
+    return path, max(0, int(device_size) - int(size)), int(free)
+
+
+ROOT_CHAIN_KIND = HostFactKind(RootChain, "the root filesystem", _SCRIPT, _read_root)
+"""By findmnt, lsblk, sysfs, LVM's reports and the filesystem's own superblock."""
 
 
 def _gib(size: int) -> str:
@@ -188,48 +158,33 @@ def _gib(size: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RootFilesystem:
-    """The root filesystem fills its disk. What cannot be grown (ZFS, overlay) has nothing to do.
+class RootFilesystem(HostResource):
+    """The root filesystem fills its disk. What cannot be grown (ZFS, overlay) has nothing to do."""
 
-    Args:
-        system: `vm-1/ssh`.
-        effects: what must happen after it grew.
-        source: inventory line.
-    """
+    kind: ClassVar[str] = "root-filesystem"
 
-    system: str
-    effects: tuple[Effect, ...] = ()
-    source: Source | None = field(default=None, compare=False)
-
-    @property
-    def key(self) -> Key:
-        """Identity."""
-        return Key(self.system, "root-filesystem", "/")
+    def _key_name(self) -> str:
+        return "/"
 
     def queries(self) -> tuple[RootChain, ...]:
-        """Return the one question."""
+        """Return the one query."""
         return (RootChain(),)
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return the size before and after."""
-        status = seen[RootChain()]
-        if isinstance(status, Unknown):
-            return (unknown("size", status, "the whole disk"),)
+        status: RootStatus = snapshot[RootChain()]
         if not status.supported or not status.free:
             return ()
         grown = status.size + status.free
         return (Change(Op.UPDATE, "size", _gib(status.size), f"{_gib(grown)} (the whole disk)"),)
 
-    def fix(self, seen: Snapshot) -> Remedy:
+    def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return how partition, volume and filesystem grow, from the disk up."""
-        status = seen[RootChain()]
-        if isinstance(status, Unknown):
-            return cannot_tell(self.key, status.reason, self.source)
-        done: list[ops.Operation] = []
+        status: RootStatus = snapshot[RootChain()]
+        operations: list[ops.Operation] = []
         grows = status.behind_partition > _TOLERANCE
         if grows:
-            done.append(ops_grow.GrowPartition(status.disk, status.partition))
+            operations.append(ops_grow.GrowPartition(status.disk, status.partition))
         if status.volume and (grows or status.in_partition > _TOLERANCE or status.in_group > _TOLERANCE):
-            done.append(ops_grow.GrowVolume(status.volume, status.device))
-        done.append(ops_grow.GrowFilesystem(status.fstype, status.device))
-        return ops.fix(done, self.effects)
+            operations.append(ops_grow.GrowVolume(status.volume, status.device))
+        return [*operations, ops_grow.GrowFilesystem(status.fstype, status.device)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from provision.resources.contracts import QueryKind
-from provision.resources.host.filesystem import RootChainKind
+from provision.resources.host.filesystem import ROOT_CHAIN_KIND
 from provision.resources.host.package import PackageStateKind
-from provision.resources.host.pci import IommuStateKind, ModuleCandidatesKind, PciFunctionsKind
+from provision.resources.host.pci import IOMMU_STATE_KIND, PCI_FUNCTIONS_KIND, ModuleCandidatesKind
 from provision.resources.host.query_file import FileStateKind, FileTextKind, LinkTargetKind
-from provision.resources.host.query_kernel import BootLoaderKind, ModuleStateKind
-from provision.resources.host.query_system import BridgesKind, ClockStateKind, HostKeysKind
+from provision.resources.host.query_kernel import BOOT_LOADER_KIND, ModuleStateKind
+from provision.resources.host.query_system import BRIDGES_KIND, CLOCK_STATE_KIND, HOST_KEYS_KIND
 from provision.resources.host.service import UnitStateKind
 from provision.resources.host.shell import ShellKind
 from provision.resources.host.sysctl import SysctlValueKind
@@ -23,16 +23,16 @@ _KINDS: tuple[QueryKind, ...] = (
     UnitStateKind(),
     SysctlValueKind(),
     ModuleStateKind(),
-    BootLoaderKind(),
-    RootChainKind(),
-    ClockStateKind(),
-    HostKeysKind(),
-    BridgesKind(),
-    PciFunctionsKind(),
+    BOOT_LOADER_KIND,
+    ROOT_CHAIN_KIND,
+    CLOCK_STATE_KIND,
+    HOST_KEYS_KIND,
+    BRIDGES_KIND,
+    PCI_FUNCTIONS_KIND,
     ModuleCandidatesKind(),
-    IommuStateKind(),
+    IOMMU_STATE_KIND,
     ShellKind(),
 )
 
-HOST_KINDS: Mapping[str, QueryKind] = {each.query.kind: each for each in _KINDS}
+HOST_KINDS: Mapping[str, QueryKind] = {kind.query.kind: kind for kind in _KINDS}
 """How each kind of question is asked and its answer read, by `Query.kind`."""

@@ -37,7 +37,7 @@ def quote(text: str) -> str:
 
 def words(items: Iterable[str]) -> str:
     """Return shell literals separated by spaces."""
-    return " ".join(shlex.quote(each) for each in items)
+    return " ".join(shlex.quote(item) for item in items)
 
 
 def temporary_prefix(path: str) -> str:
@@ -451,7 +451,7 @@ def fix(
     return Fix(
         script="\n".join(each.shell() for each in done) or ":",
         effects=tuple(dict.fromkeys(effects)),
-        blobs=tuple(each for each in blobs if each is not None),
+        blobs=tuple(blob for blob in blobs if blob is not None),
         secrets=tuple(secrets),
         timeout=timeout,
         ops=done,

@@ -37,7 +37,7 @@ def without_swap(content: bytes) -> bytes:
     lines = content.removesuffix(b"\n").split(b"\n")
     if not any(map(is_swap, lines)):
         return content
-    return b"".join((OFF.encode() if is_swap(each) else b"") + each + b"\n" for each in lines)
+    return b"".join((OFF.encode() if is_swap(line) else b"") + line + b"\n" for line in lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.resources.contracts import Change, Fix, Frame, Impossible, Key, Op, Snapshot, Unknown
+from provision.resources.contracts import Change, Frame, Op, Snapshot
 from provision.resources.host import ops
-from provision.resources.host.base import cannot_tell, checked_name, unknown, why
-from provision.resources.host.ops import words
-from provision.values.diagnostics import Source
-from provision.values.effects import Effect
+from provision.resources.host.base import HostResource, Operations, checked_name, no_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class PackageStateKind:
 
     def script(self, queries: Sequence[PackageState]) -> str:
         """Return the fragment."""
-        names = words(dict.fromkeys(each.name for each in queries))
+        names = ops.words(dict.fromkeys(query.name for query in queries))
         return (
             "if command -v dpkg-query >/dev/null 2>&1; then\n"
             "  dpkg-query -W -f='p|${Package}|${Architecture}|${db:Status-Abbrev}|${Version}\\n' -- "
@@ -58,10 +55,10 @@ class PackageStateKind:
 
     def parse(self, frame: Frame, queries: Sequence[PackageState]) -> Mapping[PackageState, object]:
         """Return a PackageStatus for each name."""
-        found: dict[str, PackageStatus] = {}
+        statuses: dict[str, PackageStatus] = {}
         lines = frame.stdout.decode("utf-8", "replace").split("\n")
         if "done" not in lines[-3:] or frame.dropped:
-            return dict.fromkeys(queries, why(frame, "packages"))
+            return dict.fromkeys(queries, no_answer(frame, "packages"))
         for line in lines:
             fields = line.split("|")
             if len(fields) != 5 or fields[0] != "p" or len(fields[3]) < 2:  # noqa: PLR2004 - the format's fields
@@ -70,77 +67,66 @@ class PackageStateKind:
             # Second letter: i = installed, t = triggers pending, W = triggers awaited; all three are usable.
             usable = status[1] in "itW"
             answer = PackageStatus(version if usable else "", held=status[0] == "h")
-            for each in (name, f"{name}:{architecture}"):
-                if not found.get(each, PackageStatus()).installed:
-                    found[each] = answer
-        return {each: found.get(each.name, PackageStatus()) for each in queries}
+            for full_name in (name, f"{name}:{architecture}"):
+                if not statuses.get(full_name, PackageStatus()).installed:
+                    statuses[full_name] = answer
+        return {query: statuses.get(query.name, PackageStatus()) for query in queries}
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
+class Package(HostResource):
     """Packages that are installed together, or that must not be installed.
 
     Args:
-        system: `vm-1/ssh`.
         names: package names.
         absent: none of them may be installed.
         hold: keep from upgrades; None is unmanaged.
-        effects: what must happen after a change.
-        source: inventory line.
     """
 
-    system: str
+    kind: ClassVar[str] = "package"
+
     names: tuple[str, ...]
     absent: bool = False
     hold: bool | None = None
-    effects: tuple[Effect, ...] = ()
-    source: Source | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name in self.names:
             checked_name(name)
 
-    @property
-    def key(self) -> Key:
-        """Identity."""
-        return Key(self.system, "package", " ".join(self.names))
+    def _key_name(self) -> str:
+        return " ".join(self.names)
 
     def queries(self) -> tuple[PackageState, ...]:
-        """Return one question a name."""
+        """Return one query a name."""
         return tuple(PackageState(name) for name in self.names)
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what is missing, has another hold, or must go; the path is the package's name."""
-        found: list[Change] = []
-        for name in self.names:
-            status = seen[PackageState(name)]
-            if isinstance(status, Unknown):
-                found.append(unknown(name, status, "absent" if self.absent else "installed"))
-            elif self.absent:
-                if status.installed:
-                    found.append(Change(Op.DELETE, name, status.version, None))
-            elif not status.installed:
-                found.append(Change(Op.CREATE, name, None, "installed"))
-            if not isinstance(status, Unknown) and not self.absent and self.hold not in (None, status.held):
-                found.append(Change(Op.UPDATE, f"{name}.hold", _held(status.held), _held(self.hold)))
-        return tuple(found)
+        changes: list[Change] = []
+        for query in self.queries():
+            name, status = query.name, snapshot[query]
+            if self.absent:
+                changes += [Change(Op.DELETE, name, status.version, None)] if status.installed else []
+                continue
+            if not status.installed:
+                changes.append(Change(Op.CREATE, name, None, "installed"))
+            if self.hold not in (None, status.held):
+                changes.append(Change(Op.UPDATE, f"{name}.hold", _held(status.held), _held(self.hold)))
+        return tuple(changes)
 
-    def fix(self, seen: Snapshot) -> Fix | Impossible:
+    def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return how all of them are installed or removed in one go."""
-        states = {name: seen[PackageState(name)] for name in self.names}
-        for answer in states.values():
-            if isinstance(answer, Unknown):
-                return cannot_tell(self.key, answer.reason, self.source)
+        there = {query.name: snapshot[query].installed for query in self.queries()}
         if self.absent:
-            names = tuple(name for name, status in states.items() if status.installed)
-            return ops.fix([ops.RemovePackages(names)], self.effects, timeout=1800)
-        done: list[ops.Operation] = []
-        wanted = tuple(name for name, status in states.items() if not status.installed)
-        if wanted:
-            done.append(ops.InstallPackages(wanted))
+            return [ops.RemovePackages(tuple(name for name, installed in there.items() if installed))]
+        missing = tuple(name for name, installed in there.items() if not installed)
+        operations: list[ops.Operation] = [ops.InstallPackages(missing)] if missing else []
         if self.hold is not None:
-            done.append(ops.HoldPackages(self.names, self.hold))
-        return ops.fix(done, self.effects, timeout=1800)
+            operations.append(ops.HoldPackages(self.names, self.hold))
+        return operations
+
+    def _seconds(self) -> float:
+        return 1800.0
 
 
 def _held(held: bool | None) -> str:

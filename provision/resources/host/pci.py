@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from provision.resources.contracts import (
-    Change,
-    Frame,
-    Impossible,
-    Key,
-    Op,
-    Remedy,
-    Settles,
-    Snapshot,
-    Unknown,
-)
-from provision.resources.host import ops
-from provision.resources.host.base import cannot_tell, unknown, why
+from provision.resources.contracts import Change, Frame, Impossible, Op, Settles, Snapshot, Unknown
+from provision.resources.host.base import HostFactKind, HostResource, Operations, Rows, no_answer, rows_of
 from provision.resources.host.query_kernel import CMDLINE, missing_arguments
-from provision.values.diagnostics import Diagnostic, Source
 from provision.values.effects import Effect
 
 _SLOT = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}")
@@ -79,45 +67,37 @@ class PciFunction:
         return self.cls[:2] == "06"
 
 
-class PciFunctionsKind:
-    """Reads /sys/bus/pci with shell builtins only."""
+_PCI_SCRIPT = """for d in /sys/bus/pci/devices/*; do
+  [ -r "$d/vendor" ] || continue
+  v= i= c= s= t= b=0 r= g=
+  read -r v <"$d/vendor" || :; read -r i <"$d/device" || :; read -r c <"$d/class" || :
+  if [ -r "$d/subsystem_vendor" ]; then
+    read -r s <"$d/subsystem_vendor" || :; read -r t <"$d/subsystem_device" || :
+  fi
+  if [ -r "$d/boot_vga" ]; then read -r b <"$d/boot_vga" || :; fi
+  if [ -d "$d/driver" ]; then cd -P "$d/driver" && r=${PWD##*/}; fi
+  if [ -d "$d/iommu_group" ]; then cd -P "$d/iommu_group" && g=${PWD##*/}; fi
+  printf 'f|%s|%s|%s|%s|%s|%s|%s|%s|%s\\n' "${d##*/}" "$v" "$i" "$c" "$r" "$g" "$b" "$s" "$t"
+done
+echo 'done|'"""
 
-    query = PciFunctions
 
-    def script(self, queries: Sequence[PciFunctions]) -> str:
-        """Return the fragment."""
-        del queries
-        return (
-            "for d in /sys/bus/pci/devices/*; do\n"
-            '  [ -r "$d/vendor" ] || continue\n'
-            "  v= i= c= s= t= b=0 r= g=\n"
-            '  read -r v <"$d/vendor" || :; read -r i <"$d/device" || :; read -r c <"$d/class" || :\n'
-            '  if [ -r "$d/subsystem_vendor" ]; then '
-            'read -r s <"$d/subsystem_vendor" || :; read -r t <"$d/subsystem_device" || :; fi\n'
-            '  if [ -r "$d/boot_vga" ]; then read -r b <"$d/boot_vga" || :; fi\n'
-            '  if [ -d "$d/driver" ]; then cd -P "$d/driver" && r=${PWD##*/}; fi\n'
-            '  if [ -d "$d/iommu_group" ]; then cd -P "$d/iommu_group" && g=${PWD##*/}; fi\n'
-            "  printf 'f|%s|%s|%s|%s|%s|%s|%s|%s|%s\\n' "
-            '"${d##*/}" "$v" "$i" "$c" "$r" "$g" "$b" "$s" "$t"\n'
-            "done\n"
-            "echo 'done|'"
-        )
+def _without_0x(rows: Sequence[Sequence[str]]) -> Iterator[list[str]]:
+    for row in rows:
+        yield [field.removeprefix("0x") for field in row]
 
-    def parse(self, frame: Frame, queries: Sequence[PciFunctions]) -> Mapping[PciFunctions, object]:
-        """Return a tuple of PciFunction by address."""
-        lines = frame.stdout.decode("utf-8", "replace").split("\n")
-        if "done|" not in lines or frame.dropped:
-            return dict.fromkeys(queries, why(frame, "PCI functions"))
-        found: list[PciFunction] = []
-        for line in lines:
-            row = line.split("|")
-            if len(row) == 10 and row[0] == "f":  # noqa: PLR2004 - the format's fields
-                vendor, device, cls, *maker = (each.removeprefix("0x") for each in (*row[2:5], *row[8:]))
-                subsystem = ":".join(maker) if all(maker) else ""
-                found.append(
-                    PciFunction(row[1], vendor, device, cls, row[5], row[6], row[7] == "1", subsystem)
-                )
-        return dict.fromkeys(queries, tuple(sorted(found, key=lambda each: each.address)))
+
+def _read_functions(rows: Rows) -> tuple[PciFunction, ...]:
+    """Read what sysfs says of each function, by address."""
+    functions = []
+    for address, vendor, device, cls, driver, group, boot_vga, *maker in _without_0x(rows.get("f", ())):
+        subsystem = ":".join(maker) if all(maker) else ""
+        functions.append(PciFunction(address, vendor, device, cls, driver, group, boot_vga == "1", subsystem))
+    return tuple(sorted(functions, key=lambda function: function.address))
+
+
+PCI_FUNCTIONS_KIND = HostFactKind(PciFunctions, "PCI functions", _PCI_SCRIPT, _read_functions)
+"""From /sys/bus/pci, with shell builtins only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +115,7 @@ class ModuleCandidatesKind:
 
     def script(self, queries: Sequence[ModuleCandidates]) -> str:
         """Return the fragment."""
-        slots = [each.slot for each in queries if _SLOT.fullmatch(each.slot)]
+        slots = [query.slot for query in queries if _SLOT.fullmatch(query.slot)]
         patterns = " ".join(f"/sys/bus/pci/devices/{slot}.*" for slot in dict.fromkeys(slots))
         return (
             "command -v modprobe >/dev/null || { echo 'there is no modprobe' >&2; exit 1; }\n"
@@ -154,22 +134,21 @@ class ModuleCandidatesKind:
 
     def parse(self, frame: Frame, queries: Sequence[ModuleCandidates]) -> Mapping[ModuleCandidates, object]:
         """Return for each card a frozenset of (class code, module); Unknown when there is no card."""
-        lines = frame.stdout.decode("utf-8", "replace").split("\n")
-        if "done|" not in lines or frame.dropped:
-            return dict.fromkeys(queries, why(frame, "modules of PCI cards"))
-        seen = {_slot(line.partition("|")[2]) for line in lines if line.startswith("f|")}
-        rows = [line.split("|") for line in lines if line.startswith("m|")]
-        found: dict[ModuleCandidates, object] = {}
-        for each in queries:
-            if each.slot not in seen:
-                found[each] = Unknown(f"there is no PCI function {each.slot}")
-                continue
-            found[each] = frozenset(
-                (row[2].removeprefix("0x"), row[4].replace("-", "_"))
-                for row in rows
-                if len(row) == 5 and _slot(row[1]) == each.slot  # noqa: PLR2004 - the format's fields
-            )
-        return found
+        rows = rows_of(frame)
+        if rows is None:
+            return dict.fromkeys(queries, no_answer(frame, "modules of PCI cards"))
+        cards: dict[str, set[tuple[str, str]]] = {_slot(row[0]): set() for row in rows.get("f", ()) if row}
+        for function, cls, _, module in (row for row in rows.get("m", ()) if len(row) == _MODULE_FIELDS):
+            cards.setdefault(_slot(function), set()).add((cls.removeprefix("0x"), module.replace("-", "_")))
+        return {
+            query: frozenset(cards[query.slot])
+            if query.slot in cards
+            else Unknown(f"there is no PCI function {query.slot}")
+            for query in queries
+        }
+
+
+_MODULE_FIELDS = 4
 
 
 def _slot(function: str) -> str:
@@ -205,110 +184,91 @@ class IommuStatus:
         return bool(self.units) and self.groups > 0
 
 
-class IommuStateKind:
-    """Reads sysfs and /proc."""
+_IOMMU_SCRIPT = """for u in /sys/class/iommu/*; do if [ -e "$u" ]; then printf 'u|%s\\n' "${u##*/}"; fi; done
+n=0; for g in /sys/kernel/iommu_groups/*; do if [ -e "$g" ]; then n=$((n + 1)); fi; done
+printf 'n|%s\\n' "$n"
+for t in DMAR IVRS; do if [ -e /sys/firmware/acpi/tables/$t ]; then echo "t|$t"; fi; done
+sed -n 's/^vendor_id[[:space:]]*: */c|/p;/^vendor_id/q' /proc/cpuinfo
+echo 'done|'"""
 
-    query = IommuState
 
-    def script(self, queries: Sequence[IommuState]) -> str:
-        """Return the fragment."""
-        del queries
-        return (
-            'for u in /sys/class/iommu/*; do if [ -e "$u" ]; then printf \'u|%s\\n\' "${u##*/}"; fi; done\n'
-            'n=0; for g in /sys/kernel/iommu_groups/*; do if [ -e "$g" ]; then n=$((n + 1)); fi; done\n'
-            "printf 'n|%s\\n' \"$n\"\n"
-            'for t in DMAR IVRS; do if [ -e /sys/firmware/acpi/tables/$t ]; then echo "t|$t"; fi; done\n'
-            "sed -n 's/^vendor_id[[:space:]]*: */c|/p;/^vendor_id/q' /proc/cpuinfo\n"
-            "echo 'done|'"
-        )
+def _read_iommu(rows: Rows) -> IommuStatus:
+    cpu, table = (rows.get(tag, [[""]])[0][0] for tag in "ct")
+    units = tuple(sorted(row[0] for row in rows.get("u", ())))
+    return IommuStatus(units, int(rows["n"][0][0]), cpu, table)
 
-    def parse(self, frame: Frame, queries: Sequence[IommuState]) -> Mapping[IommuState, object]:
-        """Return an IommuStatus."""
-        fields: dict[str, list[str]] = {}
-        for line in frame.stdout.decode("utf-8", "replace").split("\n"):
-            tag, mark, value = line.partition("|")
-            if mark:
-                fields.setdefault(tag, []).append(value)
-        count = fields.get("n", [""])[0]
-        if "done" not in fields or not count.isdigit():
-            return dict.fromkeys(queries, why(frame, "the IOMMU"))
-        cpu, table = fields.get("c", [""])[0], fields.get("t", [""])[0]
-        status = IommuStatus(tuple(sorted(fields.get("u", ()))), int(count), cpu, table)
-        return dict.fromkeys(queries, status)
+
+IOMMU_STATE_KIND = HostFactKind(IommuState, "the IOMMU", _IOMMU_SCRIPT, _read_iommu)
+"""From sysfs and /proc."""
 
 
 @dataclass(frozen=True, slots=True)
-class CardUnbound:
+class CardUnbound(HostResource):
     """No host driver has the display functions of a card; `vfio-pci` may, for a running VM.
 
     Args:
-        system: `pve/ssh`.
         slot: PCI address with domain, without function.
-        arguments: kernel arguments that keep its drivers off; once they are active, a driver that is bound
-            all the same is nothing that another reboot would mend.
+        arguments: kernel arguments that keep its drivers off; once they are active, another reboot would not
+            unbind a driver that is bound all the same.
         reboot: what unbinds it.
-        source: inventory line.
     """
 
-    system: str
+    kind: ClassVar[str] = "card-unbound"
+
     slot: str
     arguments: tuple[str, ...]
     reboot: Effect
-    source: Source | None = field(default=None, compare=False)
 
-    @property
-    def key(self) -> Key:
-        """Identity."""
-        return Key(self.system, "card-unbound", self.slot)
+    def _key_name(self) -> str:
+        return self.slot
 
     def queries(self) -> tuple[Any, ...]:
-        """Return the questions: PCI functions, the active command line."""
+        """Return the queries: PCI functions, the active command line."""
         return PciFunctions(), CMDLINE
 
     def _bound(self, functions: Sequence[PciFunction]) -> list[PciFunction]:
         return [
-            each
-            for each in functions
-            if each.slot == self.slot and each.is_display and each.driver not in ("", "vfio-pci")
+            function
+            for function in functions
+            if function.slot == self.slot and function.is_display and function.driver not in ("", "vfio-pci")
         ]
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return each display function that a host driver has."""
-        functions = seen[PciFunctions()]
-        if isinstance(functions, Unknown):
-            return (unknown("driver", functions, "none"),)
-        if not any(each.slot == self.slot for each in functions):
+        functions = snapshot[PciFunctions()]
+        if not any(function.slot == self.slot for function in functions):
             return (Change(Op.ATTENTION, "card", "not there", self.slot),)
         return tuple(
-            Change(Op.UPDATE, f"{each.address} driver", each.driver, "none", settles=Settles.AFTER_EFFECT)
-            for each in self._bound(functions)
+            Change(
+                Op.UPDATE,
+                f"{function.address} driver",
+                function.driver,
+                "none",
+                settles=Settles.AFTER_EFFECT,
+            )
+            for function in self._bound(functions)
         )
 
-    def fix(self, seen: Snapshot) -> Remedy:
-        """Return the reboot, or why it would not help."""
-        functions, line = seen[PciFunctions()], seen[CMDLINE]
-        for answer in (functions, line):
-            if isinstance(answer, Unknown):
-                return cannot_tell(self.key, answer.reason, self.source)
-        bound = self._bound(functions)
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        """Return nothing where the reboot does it, or why it would not."""
+        bound = self._bound(snapshot[PciFunctions()])
         if not bound:
-            return self._refused("CARD_MISSING", f"there is no PCI card at {self.slot}", ())
-        text = (line or b"").decode("utf-8", "replace")
-        if missing_arguments(text, self.arguments):
-            return ops.fix((), (self.reboot,))
-        evidence = tuple(f"{each.address} [{each.id}] driver {each.driver}" for each in bound)
-        summary = f"the card {self.slot} has a host driver although the kernel was told to keep it off"
-        return self._refused("HOST_DRIVER_BOUND", summary, evidence)
+            return self._left_alone("CARD_MISSING", f"there is no PCI card at {self.slot}")
+        if missing_arguments((snapshot[CMDLINE] or b"").decode("utf-8", "replace"), self.arguments):
+            return ()
+        evidence = (f"{function.address} [{function.id}] driver {function.driver}" for function in bound)
+        summary = f"a host driver has the card {self.slot} although kernel arguments keep its drivers off"
+        return self._left_alone("HOST_DRIVER_BOUND", summary, *evidence)
 
-    def _refused(self, code: str, summary: str, evidence: tuple[str, ...]) -> Impossible:
-        return Impossible(
-            Diagnostic(
-                code,
-                summary,
-                subject=self.system,
-                evidence=evidence,
-                source=self.source,
-                untouched="the card was left as it is",
-                remedy="see `lspci -nnk` on the host; correct the address or extend blacklist_extra",
-            )
+    def _due_effects(self, snapshot: Snapshot, /) -> tuple[Effect, ...]:
+        del snapshot
+        return (self.reboot,)
+
+    def _left_alone(self, code: str, summary: str, *evidence: str) -> Impossible:
+        return self._refused(
+            code,
+            summary,
+            evidence=evidence,
+            untouched="the card was not changed",
+            remedy="see `lspci -nnk` on the host; correct the address or extend blacklist_extra",
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from provision.resources.contracts import Frame, Unknown
-from provision.resources.host.base import why
+from provision.resources.host.base import lines_of, no_answer
 from provision.resources.host.ops import INLINE_LIMIT, quote, words
 
 CONTENT_BUDGET = 48 * 1024
@@ -104,12 +104,12 @@ class FileStateKind:
     def script(self, queries: Sequence[FileState]) -> str:
         """Return the fragment."""
         lines: list[str] = []
-        paths = words(dict.fromkeys(each.path for each in queries))
+        paths = words(dict.fromkeys(query.path for query in queries))
         lines.append(f'set -- {paths}\nstat -c {quote(_FORMAT)} -- "$@" 2>/dev/null || :\n{_MISSING}')
-        plain = sorted({each.path for each in queries if each.want and not each.salt})
+        plain = sorted({query.path for query in queries if query.want and not query.salt})
         if plain:
             lines.append(f"printf 'sums\\n'\nset -- {words(plain)}\n{_HASH}")
-        salted = dict.fromkeys((each.path, each.salt) for each in queries if each.salt)
+        salted = dict.fromkeys((query.path, query.salt) for query in queries if query.salt)
         for path, salt in salted:
             file = quote(path)
             lines.append(
@@ -117,9 +117,9 @@ class FileStateKind:
                 f'"$( {{ printf %s {salt}; cat -- {file}; }} | sha256sum | cut -c1-64)" {file}; fi'
             )
         sent: dict[str, set[str]] = {}
-        for each in queries:
-            if each.want and not each.salt:
-                sent.setdefault(each.path, set()).add(each.want)
+        for query in queries:
+            if query.want and not query.salt:
+                sent.setdefault(query.path, set()).add(query.want)
         if sent:
             lines.append(f"budget={CONTENT_BUDGET}\nnl='\n'\n{_SEND}")
             # Two wishes for one file: at least one differs from what is there.
@@ -131,14 +131,14 @@ class FileStateKind:
     def parse(self, frame: Frame, queries: Sequence[FileState]) -> Mapping[FileState, object]:
         """Return a FileStatus for each path that was seen or seen to be missing."""
         seen = _Parsed(b"" if frame.dropped else frame.stdout)
-        return {each: self._one(seen, frame, each) for each in queries}
+        return {query: self._one(seen, frame, query) for query in queries}
 
     @staticmethod
     def _one(seen: _Parsed, frame: Frame, query: FileState) -> FileStatus | Unknown:
         path = query.path.encode()
         status = seen.plain.get(path)
         if status is None:
-            return why(frame, query.path)
+            return no_answer(frame, query.path)
         if isinstance(status, Unknown) or status.type != "file":
             return status
         if not query.salt and not query.want:
@@ -192,7 +192,7 @@ class _Parsed:
         start, count = index, len(lines) - 1
         while index < count and lines[index].startswith(b":"):
             index += 1
-        marked = [each[1:] for each in lines[start:index]]
+        marked = [line[1:] for line in lines[start:index]]
         ended = index < count and lines[index] == b""
         if index + ended < count and lines[index + ended] == b".":
             self.contents[path] = b"\n".join(marked) + (b"\n" if marked and ended else b"")
@@ -231,7 +231,7 @@ class FileTextKind:
     def script(self, queries: Sequence[FileText]) -> str:
         """Return the fragment."""
         return (
-            f"set -- {words(dict.fromkeys(each.path for each in queries))}\n"
+            f"set -- {words(dict.fromkeys(query.path for query in queries))}\n"
             "for f do\n"
             '  if [ -f "$f" ] && [ -r "$f" ]; then\n'
             "    printf 'c|%s\\n' \"$f\"\n"
@@ -254,16 +254,16 @@ class FileTextKind:
         """Return bytes, None (absent) or Unknown for each path."""
         seen = _Parsed(b"" if frame.dropped else frame.stdout)
         found: dict[FileText, object] = {}
-        for each in queries:
-            path = each.path.encode()
+        for query in queries:
+            path = query.path.encode()
             if path in seen.contents:
-                found[each] = seen.contents[path]
+                found[query] = seen.contents[path]
             elif seen.plain.get(path) is ABSENT:
-                found[each] = None
+                found[query] = None
             elif path in seen.plain:
-                found[each] = Unknown(f"{each.path} may not be read")
+                found[query] = Unknown(f"{query.path} may not be read")
             else:
-                found[each] = why(frame, each.path)
+                found[query] = no_answer(frame, query.path)
         return found
 
 
@@ -283,19 +283,14 @@ class LinkTargetKind:
     def script(self, queries: Sequence[LinkTarget]) -> str:
         """Return the fragment."""
         return (
-            f"set -- {words(dict.fromkeys(each.path for each in queries))}\n"
+            f"set -- {words(dict.fromkeys(query.path for query in queries))}\n"
             'for f do t=; if [ -L "$f" ]; then t=$(readlink -- "$f"); fi; printf \'%s|%s\\n\' "$f" "$t"; done'
         )
 
     def parse(self, frame: Frame, queries: Sequence[LinkTarget]) -> Mapping[LinkTarget, object]:
         """Return the target for each path."""
-        seen: dict[str, str] = {}
-        lines = [] if frame.dropped else frame.stdout.decode("utf-8", "replace").split("\n")[:-1]
-        for line in lines:
-            path, found, target = line.partition("|")
-            if found:
-                seen[path] = target
-        return {each: seen.get(each.path, why(frame, each.path)) for each in queries}
+        targets = dict(line.split("|", 1) for line in lines_of(frame) if "|" in line)
+        return {query: targets.get(query.path, no_answer(frame, query.path)) for query in queries}
 
 
 def digest_of(content: bytes) -> str:

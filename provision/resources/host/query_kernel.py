@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from provision.resources.contracts import Frame
-from provision.resources.host.base import why
+from provision.resources.host.base import HostFactKind, Rows, lines_of, no_answer
 from provision.resources.host.ops import quote
 from provision.resources.host.query_file import FileText
 
@@ -43,7 +43,7 @@ class ModuleStateKind:
         """Return the fragment."""
         # systemd of a container writes this file; see systemd(1) on its container interface.
         lines = ["b=/lib/modules/$(uname -r)/modules.builtin", "c=; [ ! -f /run/systemd/container ] || c=1"]
-        for name in dict.fromkeys(each.name for each in queries):
+        for name in dict.fromkeys(query.name for query in queries):
             pattern = quote("/" + name.replace("_", "[-_]") + "\\.ko")
             lines.append(
                 f'if [ -n "$c" ]; then echo f {name}; '
@@ -55,13 +55,12 @@ class ModuleStateKind:
 
     def parse(self, frame: Frame, queries: Sequence[ModuleState]) -> Mapping[ModuleState, object]:
         """Return the state for each module."""
-        seen: dict[str, str] = {}
-        lines = [] if frame.dropped else frame.stdout.decode("utf-8", "replace").split("\n")[:-1]
-        for line in lines:
+        states: dict[str, object] = {}
+        for line in lines_of(frame):
             tag, _, name = line.partition(" ")
             if tag in _STATES:
-                seen[name] = _STATES[tag]
-        return {each: seen.get(each.name, why(frame, f"module {each.name}")) for each in queries}
+                states[name] = _STATES[tag]
+        return {query: states.get(query.name, no_answer(frame, f"module {query.name}")) for query in queries}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,59 +70,40 @@ class BootLoader:
     kind: ClassVar[str] = "boot-loader"
 
 
-class BootLoaderKind:
-    """Firmware's word first (efibootmgr), then proxmox-boot-tool's, then what is installed.
-
-    The order follows Proxmox VE's administration guide on host boot loaders: /etc/kernel/cmdline may exist on
-    hosts that boot by GRUB, and the other way round.
-    """
-
-    query = BootLoader
-
-    def script(self, queries: Sequence[BootLoader]) -> str:
-        """Return the fragment."""
-        del queries
-        return (
-            "if [ -d /sys/firmware/efi ]; then echo 'efi|yes'; fi\n"
-            "if command -v efibootmgr >/dev/null 2>&1; then\n"
-            "  e=$(efibootmgr -v 2>/dev/null) || e=\n"
-            "  c=$(printf '%s\\n' \"$e\" | sed -n 's/^BootCurrent: *//p')\n"
-            '  if [ -n "$c" ]; then printf \'%s\\n\' "$e" | sed -n "s/^Boot$c/efiboot|&/p"; fi\n'
-            "fi\n"
-            "if [ -s /etc/kernel/proxmox-boot-uuids ] && command -v proxmox-boot-tool >/dev/null 2>&1; then\n"
-            "  proxmox-boot-tool status 2>/dev/null | sed -n 's/.*is configured with: /pbt|/p' || :\n"
-            "fi\n"
-            "if command -v update-grub >/dev/null 2>&1 && [ -d /boot/grub ]; then echo 'grub|yes'; fi\n"
-            "if command -v bootctl >/dev/null && [ -e /etc/kernel/cmdline ]; then echo 'sdboot|yes'; fi\n"
-            "echo 'done|'"
-        )
-
-    def parse(self, frame: Frame, queries: Sequence[BootLoader]) -> Mapping[BootLoader, object]:
-        """Return the boot loader's name."""
-        fields: dict[str, list[str]] = {}
-        for line in frame.stdout.decode("utf-8", "replace").split("\n"):
-            tag, found, value = line.partition("|")
-            if found:
-                fields.setdefault(tag, []).append(value)
-        if "done" not in fields or frame.dropped:
-            return dict.fromkeys(queries, why(frame, "the boot loader"))
-        return dict.fromkeys(queries, _loader(fields))
+# Firmware's word first (efibootmgr), then proxmox-boot-tool's, then what is installed. The order follows
+# Proxmox VE's administration guide on host boot loaders: /etc/kernel/cmdline may exist on hosts that boot by
+# GRUB, and the other way round.
+_LOADER_SCRIPT = r"""if [ -d /sys/firmware/efi ]; then echo 'efi|yes'; fi
+if command -v efibootmgr >/dev/null 2>&1; then
+  e=$(efibootmgr -v 2>/dev/null) || e=
+  c=$(printf '%s\n' "$e" | sed -n 's/^BootCurrent: *//p')
+  if [ -n "$c" ]; then printf '%s\n' "$e" | sed -n "s/^Boot$c/efiboot|&/p"; fi
+fi
+if [ -s /etc/kernel/proxmox-boot-uuids ] && command -v proxmox-boot-tool >/dev/null 2>&1; then
+  proxmox-boot-tool status 2>/dev/null | sed -n 's/.*is configured with: /pbt|/p' || :
+fi
+if command -v update-grub >/dev/null 2>&1 && [ -d /boot/grub ]; then echo 'grub|yes'; fi
+if command -v bootctl >/dev/null && [ -e /etc/kernel/cmdline ]; then echo 'sdboot|yes'; fi
+echo 'done|'"""
 
 
-def _loader(fields: Mapping[str, list[str]]) -> str:
-    if "efi" in fields:
-        for line in fields.get("efiboot", ()):
-            low = line.lower()
-            if "systemd-boot" in low:
+def _read_loader(rows: Rows) -> str:
+    if "efi" in rows:
+        for row in rows.get("efiboot", ()):
+            entry = "|".join(row).lower()
+            if "systemd-boot" in entry:
                 return "systemd-boot"
-            if "grub" in low or "shim" in low:
+            if "grub" in entry or "shim" in entry:
                 return "grub"
-        for line in fields.get("pbt", ()):
+        if "pbt" in rows:
             # `uefi` means systemd-boot on the ESP, `grub` GRUB (Secure Boot).
-            return "systemd-boot" if line.startswith("uefi") else "grub"
-    if "grub" in fields:
+            return "systemd-boot" if rows["pbt"][0][0].startswith("uefi") else "grub"
+    if "grub" in rows:
         return "grub"
-    return "systemd-boot" if "sdboot" in fields else "none"
+    return "systemd-boot" if "sdboot" in rows else "none"
+
+
+BOOT_LOADER_KIND = HostFactKind(BootLoader, "the boot loader", _LOADER_SCRIPT, _read_loader)
 
 
 def unsafe_argument(argument: str) -> bool:
@@ -133,68 +113,62 @@ def unsafe_argument(argument: str) -> bool:
 
 def split_list(argument: str) -> tuple[str, frozenset[str]] | None:
     """Return key and members of an argument that is a comma list of modules, else None."""
-    name, found, value = argument.partition("=")
-    if found and name in ("modprobe.blacklist", "module_blacklist"):
+    name, equals, value = argument.partition("=")
+    if equals and name in ("modprobe.blacklist", "module_blacklist"):
         return name, frozenset(filter(None, value.split(",")))
     return None
 
 
-def missing_arguments(line: str, wanted: Sequence[str]) -> tuple[str, ...]:
+def _members(arguments: Iterable[str]) -> dict[str, set[str]]:
+    """Return the members of all comma lists by key, in the kernel's own spelling."""
+    members: dict[str, set[str]] = {}
+    for key, names in filter(None, map(split_list, arguments)):
+        members.setdefault(key, set()).update(map(module_name, names))
+    return members
+
+
+def _without(argument: str, members: Collection[str]) -> list[str]:
+    """Return a comma list without some members; nothing when none is left."""
+    key, _, value = argument.partition("=")
+    rest = [name for name in value.split(",") if name and module_name(name) not in members]
+    return [f"{key}={','.join(rest)}"] if rest else []
+
+
+def missing_arguments(line: str, desired: Sequence[str]) -> tuple[str, ...]:
     """Return what a kernel command line lacks; of comma lists only the missing members."""
     present = line.split()
-    members: dict[str, set[str]] = {}
-    for each in present:
-        pair = split_list(each)
-        if pair is not None:
-            members.setdefault(pair[0], set()).update(map(module_name, pair[1]))
+    members = _members(present)
     lacking: list[str] = []
-    for argument in wanted:
+    for argument in desired:
         pair = split_list(argument)
-        if pair is None:
-            if argument not in present:
-                lacking.append(argument)
-            continue
-        rest = [
-            each
-            for each in argument.partition("=")[2].split(",")
-            if module_name(each) not in members.get(pair[0], set())
-        ]
-        if rest:
-            lacking.append(f"{pair[0]}={','.join(rest)}")
+        if pair is not None:
+            lacking += _without(argument, members.get(pair[0], ()))
+        elif argument not in present:
+            lacking.append(argument)
     return tuple(lacking)
 
 
-def united_arguments(line: str, wanted: Sequence[str]) -> str:
+def united_arguments(line: str, desired: Sequence[str]) -> str:
     """Return a command line with what it lacked: comma lists are united in place, nothing comes twice."""
-    parts = line.split()
-    for argument in missing_arguments(line, wanted):
-        pair = split_list(argument)
-        index = -1
-        if pair is not None:
-            same = [at for at, each in enumerate(parts) if each.startswith(f"{pair[0]}=")]
-            index = same[-1] if same else -1
-        if index < 0:
-            parts.append(argument)
+    words = line.split()
+    for argument in missing_arguments(line, desired):
+        key, _, value = argument.partition("=")
+        lists = [index for index, word in enumerate(words) if word.startswith(f"{key}=")]
+        if split_list(argument) is not None and lists:
+            words[lists[-1]] += f",{value}"
         else:
-            parts[index] += "," + argument.partition("=")[2]
-    return " ".join(parts)
+            words.append(argument)
+    return " ".join(words)
 
 
 def without_arguments(line: str, unwanted: Sequence[str]) -> str:
     """Return a command line without some arguments; of comma lists only the members go."""
-    plain = {each for each in unwanted if split_list(each) is None}
-    members: dict[str, set[str]] = {}
-    for each in unwanted:
-        pair = split_list(each)
-        if pair is not None:
-            members.setdefault(pair[0], set()).update(map(module_name, pair[1]))
+    members = _members(unwanted)
     kept: list[str] = []
-    for each in line.split():
-        pair = split_list(each)
+    for word in line.split():
+        pair = split_list(word)
         if pair is not None and pair[0] in members:
-            names = each.partition("=")[2].split(",")
-            rest = [name for name in names if name and module_name(name) not in members[pair[0]]]
-            kept += [f"{pair[0]}={','.join(rest)}"] if rest else []
-        elif each not in plain:
-            kept.append(each)
+            kept += _without(word, members[pair[0]])
+        elif word not in unwanted or pair is not None:
+            kept.append(word)
     return " ".join(kept)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.resources.contracts import Frame
-from provision.resources.host.base import why
+from provision.resources.contracts import Unknown
+from provision.resources.host.base import HostFactKind, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,36 +29,30 @@ class ClockStatus:
     container: str = ""
 
 
-class ClockStateKind:
-    """The time daemon knows; timedatectl(1) reads the kernel's flag, whoever sets it."""
+# systemd leaves the container's name in /run/systemd/container. The time daemon knows first; timedatectl(1)
+# reads the kernel's flag, whoever sets it, and comes last: it starts a daemon over D-Bus, which takes seconds
+# on a slow machine.
+_CLOCK_SCRIPT = """v= s=
+if [ -r /run/systemd/container ]; then read -r v </run/systemd/container || :; fi
+if command -v chronyc >/dev/null 2>&1; then
+  case $(chronyc -c tracking 2>/dev/null) in
+    '') ;; *'Not synchronised') s=no;; *) s=yes;;
+  esac
+fi
+if [ -z "$s" ] && [ -e /run/systemd/timesync/synchronized ]; then s=yes; fi
+if [ -z "$s" ]; then s=$(timedatectl show -p NTPSynchronized --value 2>/dev/null) || s=; fi
+printf 'clock|%s|%s\\ndone|\\n' "$s" "$v"
+"""
 
-    query = ClockState
 
-    def script(self, queries: Sequence[ClockState]) -> str:
-        """Return the fragment."""
-        del queries
-        return (
-            # systemd leaves the container's name there; without systemd nothing would be there to ask
-            "v= s=\n"
-            "if [ -r /run/systemd/container ]; then read -r v </run/systemd/container || :; fi\n"
-            "if command -v chronyc >/dev/null 2>&1; then\n"
-            "  case $(chronyc -c tracking 2>/dev/null) in\n"
-            "    '') ;; *'Not synchronised') s=no;; *) s=yes;;\n  esac\n"
-            "fi\n"
-            'if [ -z "$s" ] && [ -e /run/systemd/timesync/synchronized ]; then s=yes; fi\n'
-            # last, since it starts a daemon over D-Bus for one flag: seconds on a slow machine
-            'if [ -z "$s" ]; then s=$(timedatectl show -p NTPSynchronized --value 2>/dev/null) || s=; fi\n'
-            'printf \'clock|%s|%s\\n\' "$s" "$v"'
-        )
+def _read_clock(rows: Rows) -> object:
+    synchronised, container = rows["clock"][0]
+    if synchronised not in ("yes", "no"):
+        return Unknown("no time daemon answered")
+    return ClockStatus(synchronised == "yes", container)
 
-    def parse(self, frame: Frame, queries: Sequence[ClockState]) -> Mapping[ClockState, object]:
-        """Return a ClockStatus."""
-        answer: object = why(frame, "the clock")
-        for line in frame.stdout.decode("utf-8", "replace").split("\n")[:-1]:
-            fields = line.split("|")
-            if fields[0] == "clock" and len(fields) == 3 and fields[1] in ("yes", "no"):  # noqa: PLR2004 - format
-                answer = ClockStatus(fields[1] == "yes", fields[2])
-        return dict.fromkeys(queries, answer)
+
+CLOCK_STATE_KIND = HostFactKind(ClockState, "the clock", _CLOCK_SCRIPT, _read_clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,33 +62,21 @@ class HostKeys:
     kind: ClassVar[str] = "host-keys"
 
 
-class HostKeysKind:
-    """Reads the public key files of /etc/ssh."""
+_KEYS_SCRIPT = """for f in /etc/ssh/ssh_host_*_key; do
+  if [ -e "$f" ]; then
+    k=; if [ -r "$f.pub" ]; then read -r k <"$f.pub" || :; fi
+    printf 'key|%s|%s\\n' "$f" "$k"
+  fi
+done
+echo 'done|'"""
 
-    query = HostKeys
 
-    def script(self, queries: Sequence[HostKeys]) -> str:
-        """Return the fragment."""
-        del queries
-        return (
-            "for f in /etc/ssh/ssh_host_*_key; do\n"
-            '  if [ -e "$f" ]; then k=; if [ -r "$f.pub" ]; then read -r k <"$f.pub" || :; fi\n'
-            '    printf \'%s|%s\\n\' "$f" "$k"; fi\n'
-            "done\n"
-            "echo 'done|'"
-        )
+def _read_keys(rows: Rows) -> tuple[tuple[str, str], ...]:
+    return tuple((path, " ".join(key.split()[:2])) for path, key in rows.get("key", ()))
 
-    def parse(self, frame: Frame, queries: Sequence[HostKeys]) -> Mapping[HostKeys, object]:
-        """Return the keys, without their comments."""
-        lines = frame.stdout.decode("utf-8", "replace").split("\n")
-        if "done|" not in lines or frame.dropped:
-            return dict.fromkeys(queries, why(frame, "host keys"))
-        found = tuple(
-            (path, " ".join(key.split()[:2]))
-            for path, mark, key in (line.partition("|") for line in lines)
-            if mark and path.startswith("/")
-        )
-        return dict.fromkeys(queries, found)
+
+HOST_KEYS_KIND = HostFactKind(HostKeys, "host keys", _KEYS_SCRIPT, _read_keys)
+"""The public key files of /etc/ssh, without their comments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,24 +86,14 @@ class Bridges:
     kind: ClassVar[str] = "bridges"
 
 
-class BridgesKind:
-    """Reads /sys/class/net."""
+_BRIDGES_SCRIPT = """for b in /sys/class/net/*; do
+  if [ -d "$b/bridge" ]; then printf 'bridge|%s\\n' "${b##*/}"; fi
+done
+echo 'done|'"""
 
-    query = Bridges
 
-    def script(self, queries: Sequence[Bridges]) -> str:
-        """Return the fragment."""
-        del queries
-        return (
-            'for b in /sys/class/net/*; do if [ -d "$b/bridge" ]; then '
-            "printf 'bridge|%s\\n' \"${b##*/}\"; fi; done\n"
-            "echo 'done|'"
-        )
+def _read_bridges(rows: Rows) -> tuple[str, ...]:
+    return tuple(row[0] for row in rows.get("bridge", ()))
 
-    def parse(self, frame: Frame, queries: Sequence[Bridges]) -> Mapping[Bridges, object]:
-        """Return a tuple of names."""
-        lines = frame.stdout.decode("utf-8", "replace").split("\n")
-        if "done|" not in lines or frame.dropped:
-            return dict.fromkeys(queries, why(frame, "bridges"))
-        found = tuple(line.partition("|")[2] for line in lines if line.startswith("bridge|"))
-        return dict.fromkeys(queries, found)
+
+BRIDGES_KIND = HostFactKind(Bridges, "bridges", _BRIDGES_SCRIPT, _read_bridges)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.resources.contracts import Change, Frame, Key, Op, Remedy, Snapshot, Unknown
+from provision.resources.contracts import Change, Frame, Op, Snapshot, Unknown
 from provision.resources.host import ops
-from provision.resources.host.base import cannot_tell, checked_unit, unknown, why
-from provision.resources.host.ops import words
-from provision.values.diagnostics import Source
-from provision.values.effects import Effect
+from provision.resources.host.base import HostResource, Operations, checked_unit, no_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +27,11 @@ class UnitStatus:
     active: str = "inactive"
     sub: str = "dead"
     file: str = ""
+
+    @property
+    def exists(self) -> bool:
+        """Whether systemd knows such a unit; one that does not exist neither runs nor starts at boot."""
+        return self.load != "not-found"
 
     @property
     def running(self) -> bool:
@@ -61,7 +63,7 @@ class UnitStatus:
         return self.file not in ("enabled", "enabled-runtime")
 
 
-_PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState"
+_PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState")
 
 
 class UnitStateKind:
@@ -71,50 +73,41 @@ class UnitStateKind:
 
     def script(self, queries: Sequence[UnitState]) -> str:
         """Return the fragment."""
-        names = words(dict.fromkeys(each.name for each in queries))
-        return f"systemctl show -p {_PROPERTIES} -- {names}\nprintf '\\ndone\\n'"
+        names = ops.words(dict.fromkeys(query.name for query in queries))
+        return f"systemctl show -p {','.join(_PROPERTIES)} -- {names}\nprintf '\\ndone\\n'"
 
     def parse(self, frame: Frame, queries: Sequence[UnitState]) -> Mapping[UnitState, object]:
         """Return a UnitStatus for each unit, by position."""
-        names = list(dict.fromkeys(each.name for each in queries))
+        names = list(dict.fromkeys(query.name for query in queries))
         text = frame.stdout.decode("utf-8", "replace")
         blocks = [block for block in text.split("\n\n") if block.strip()]
         if frame.dropped or not blocks or blocks[-1].strip() != "done" or len(blocks) - 1 != len(names):
-            return dict.fromkeys(queries, why(frame, "units"))
-        found: dict[str, object] = {}
+            return dict.fromkeys(queries, no_answer(frame, "units"))
+        answers: dict[str, object] = {}
         for name, block in zip(names, blocks, strict=False):
             fields = dict(line.partition("=")[::2] for line in block.strip().split("\n"))
-            if "LoadState" not in fields or "ActiveState" not in fields:
-                found[name] = Unknown(f"systemctl said nothing of {name}")
-                continue
-            found[name] = UnitStatus(
-                fields["LoadState"],
-                fields["ActiveState"],
-                fields.get("SubState", ""),
-                fields.get("UnitFileState", ""),
-            )
-        return {each: found[each.name] for each in queries}
+            load, active, sub, file = (fields.get(member, "") for member in _PROPERTIES)
+            answers[name] = Unknown(f"systemctl did not answer about {name}")
+            if "LoadState" in fields and "ActiveState" in fields:
+                answers[name] = UnitStatus(load, active, sub, file)
+        return {query: answers[query.name] for query in queries}
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class Service(HostResource):
     """A systemd unit that runs and starts at boot, or does not.
 
     Args:
-        system: `vm-1/ssh`.
         name: unit name; `.service` may be left out.
         running: whether it runs; None is unmanaged.
         enabled: whether it starts at boot; None is unmanaged.
-        effects: what must happen after a change.
-        source: inventory line.
     """
 
-    system: str
+    kind: ClassVar[str] = "service"
+
     name: str
     running: bool | None = None
     enabled: bool | None = None
-    effects: tuple[Effect, ...] = ()
-    source: Source | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         checked_unit(self.name)
@@ -124,55 +117,48 @@ class Service:
         """The unit's full name."""
         return checked_unit(self.name)
 
-    @property
-    def key(self) -> Key:
-        """Identity."""
-        return Key(self.system, "service", self.unit)
+    def _key_name(self) -> str:
+        return self.unit
 
     def queries(self) -> tuple[UnitState, ...]:
-        """Return the one question."""
+        """Return the one query."""
         return (UnitState(self.unit),)
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what differs in running and enabled."""
-        status = seen[UnitState(self.unit)]
-        if isinstance(status, Unknown):
-            return (unknown("unit", status, self._wanted()),)
-        if status.load == "not-found":
-            # A unit that does not exist neither runs nor starts at boot.
-            if not self.running and not self.enabled:
-                return ()
-            # A package or file of the same step may bring it: only the fix can tell.
-            return (Change(Op.CREATE, "unit", "not found", self._wanted()),)
-        found: list[Change] = []
-        if self.enabled is not None and not (status.enabled if self.enabled else status.disabled):
-            found.append(Change(Op.UPDATE, "enabled", status.file or "disabled", _enabled(self.enabled)))
-        if self.running is not None and not status.is_as(self.running):
+        status: UnitStatus = snapshot[UnitState(self.unit)]
+        if not status.exists:
+            # A package or file of the same step may bring the unit: only the operations know.
+            missing = self.running or self.enabled
+            return (Change(Op.CREATE, "unit", "not found", self._desired()),) if missing else ()
+        changes: list[Change] = []
+        if self._enabled_differs(status):
+            old, new = status.file or "disabled", "enabled" if self.enabled else "disabled"
+            changes.append(Change(Op.UPDATE, "enabled", old, new))
+        if self._running_differs(status):
             old = f"{status.active} ({status.sub})" if status.waiting else status.active
-            found.append(Change(Op.UPDATE, "running", old, "active" if self.running else "inactive"))
-        return tuple(found)
+            changes.append(Change(Op.UPDATE, "running", old, "active" if self.running else "inactive"))
+        return tuple(changes)
 
-    def _wanted(self) -> str:
-        words_ = [] if self.running is None else ["running" if self.running else "stopped"]
-        words_ += [] if self.enabled is None else [_enabled(self.enabled)]
-        return ", ".join(words_) or "present"
+    def _enabled_differs(self, status: UnitStatus) -> bool:
+        return self.enabled is not None and not (status.enabled if self.enabled else status.disabled)
 
-    def fix(self, seen: Snapshot) -> Remedy:
+    def _running_differs(self, status: UnitStatus) -> bool:
+        return self.running is not None and not status.is_as(self.running)
+
+    def _desired(self) -> str:
+        words = [] if self.running is None else ["running" if self.running else "stopped"]
+        words += [] if self.enabled is None else ["enabled" if self.enabled else "disabled"]
+        return ", ".join(words)
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return how it is unmasked, enabled or disabled, then started or stopped."""
-        status = seen[UnitState(self.unit)]
-        if isinstance(status, Unknown):
-            return cannot_tell(self.key, status.reason, self.source)
-        done: list[ops.Operation] = []
-        masked = status.file.startswith("masked")
-        if masked and (self.running or self.enabled):
-            done.append(ops.SetUnit(self.unit, "unmask"))
-        unborn = status.load == "not-found"
-        if self.enabled is not None and (unborn or not (status.enabled if self.enabled else status.disabled)):
-            done.append(ops.SetUnit(self.unit, "enable" if self.enabled else "disable"))
-        if self.running is not None and (unborn or not status.is_as(self.running)):
-            done.append(ops.SetUnit(self.unit, "start" if self.running else "stop"))
-        return ops.fix(done, self.effects)
-
-
-def _enabled(enabled: bool) -> str:
-    return "enabled" if enabled else "disabled"
+        status: UnitStatus = snapshot[UnitState(self.unit)]
+        verbs: list[str] = []
+        if status.file.startswith("masked") and (self.running or self.enabled):
+            verbs.append("unmask")
+        if self._enabled_differs(status) or (self.enabled is not None and not status.exists):
+            verbs.append("enable" if self.enabled else "disable")
+        if self._running_differs(status) or (self.running is not None and not status.exists):
+            verbs.append("start" if self.running else "stop")
+        return [ops.SetUnit(self.unit, verb) for verb in verbs]

@@ -42,11 +42,11 @@ class ShellKind:
     def script(self, queries: Sequence[Shell]) -> str:
         """Return the fragment; each command runs in a subshell of its own without `set -e`."""
         lines = ["set +eu"]
-        for each in queries:
-            mark = _mark(each).decode()
+        for query in queries:
+            mark = _mark(query).decode()
             lines += [
                 f"printf '\\n{mark}b\\n'; printf '\\n{mark}b\\n' >&2",
-                f"( {each.command}\n) </dev/null; provision_rc=$?",
+                f"( {query.command}\n) </dev/null; provision_rc=$?",
                 f"printf '\\n{mark}e %s\\n' \"$provision_rc\"; printf '\\n{mark}e\\n' >&2",
             ]
         lines.append("true")
@@ -54,7 +54,7 @@ class ShellKind:
 
     def parse(self, frame: Frame, queries: Sequence[Shell]) -> Mapping[Shell, object]:
         """Return a ShellResult for each command whose both marks came."""
-        return {each: self._one(frame, each) for each in queries}
+        return {query: self._one(frame, query) for query in queries}
 
     @staticmethod
     def _one(frame: Frame, query: Shell) -> object:

@@ -32,17 +32,17 @@ def vm_list(body: object) -> tuple[VmEntry, ...] | Unknown:
         return Unknown("the VM list has an unknown shape")
     return tuple(
         VmEntry(
-            vmid=int(text(each["vmid"])),
-            node=text(each.get("node")),
-            kind=text(each.get("type")),
-            name=text(each.get("name")),
-            status=text(each.get("status")),
-            tags=tags(text(each.get("tags"))),
-            memory=_bytes(each.get("maxmem")) // (1024 * 1024),
-            uptime=_bytes(each.get("uptime")),
+            vmid=int(text(mapping["vmid"])),
+            node=text(mapping.get("node")),
+            kind=text(mapping.get("type")),
+            name=text(mapping.get("name")),
+            status=text(mapping.get("status")),
+            tags=tags(text(mapping.get("tags"))),
+            memory=_bytes(mapping.get("maxmem")) // (1024 * 1024),
+            uptime=_bytes(mapping.get("uptime")),
         )
-        for each in _mappings(body)
-        if text(each.get("vmid")).isdecimal()
+        for mapping in _mappings(body)
+        if text(mapping.get("vmid")).isdecimal()
     )
 
 
@@ -52,14 +52,14 @@ def vm_state(entry: VmEntry, body: object) -> VmState | Unknown:
         return Unknown(f"the configuration of VM {entry.vmid} has an unknown shape")
     config: dict[str, str] = {}
     pending: dict[str, str | None] = {}
-    for each in _mappings(body):
-        key = text(each.get("key"))
-        if each.get("value") is not None:
-            config[key] = _value(key, each["value"])
-        if text(each.get("delete")) in {"1", "2"}:
+    for mapping in _mappings(body):
+        key = text(mapping.get("key"))
+        if mapping.get("value") is not None:
+            config[key] = _value(key, mapping["value"])
+        if text(mapping.get("delete")) in {"1", "2"}:
             pending[key] = None
-        elif each.get("pending") is not None:
-            pending[key] = _value(key, each["pending"])
+        elif mapping.get("pending") is not None:
+            pending[key] = _value(key, mapping["pending"])
     digest = config.pop("digest", "")
     return VmState(
         vmid=entry.vmid,
@@ -93,13 +93,13 @@ def mappings(body: object) -> tuple[PciMap, ...] | Unknown:
         return Unknown("the mappings have an unknown shape")
     return tuple(
         PciMap(
-            name=text(each.get("id")),
-            entries=_texts(each.get("map")),
-            problems=tuple(text(check.get("message")).strip() for check in _mappings(each.get("checks"))),
-            digest=text(each.get("digest")),
-            description=text(each.get("description")),
+            name=text(mapping.get("id")),
+            entries=_texts(mapping.get("map")),
+            problems=tuple(text(check.get("message")).strip() for check in _mappings(mapping.get("checks"))),
+            digest=text(mapping.get("digest")),
+            description=text(mapping.get("description")),
         )
-        for each in _mappings(body)
+        for mapping in _mappings(body)
     )
 
 
@@ -108,20 +108,20 @@ def volumes(body: object) -> tuple[Volume, ...] | Unknown:
     if not isinstance(body, list):
         return Unknown("the storage's content has an unknown shape")
     return tuple(
-        Volume(text(each.get("volid")), text(each.get("content")), _bytes(each.get("size")))
-        for each in _mappings(body)
+        Volume(text(mapping.get("volid")), text(mapping.get("content")), _bytes(mapping.get("size")))
+        for mapping in _mappings(body)
     )
 
 
 def log_lines(body: object) -> tuple[str, ...]:
     """Read a task's log: its lines without the closing verdict."""
-    lines = (text(each.get("t")).rstrip() for each in _mappings(body))
-    return tuple(each for each in lines if each and each != "TASK OK")
+    lines = (text(mapping.get("t")).rstrip() for mapping in _mappings(body))
+    return tuple(line for line in lines if line and line != "TASK OK")
 
 
 def tags(value: str) -> tuple[str, ...]:
     """Split tags; PVE joins them by semicolons and reads commas and blanks, too."""
-    return tuple(each for each in value.replace(",", ";").replace(" ", ";").split(";") if each)
+    return tuple(word for word in value.replace(",", ";").replace(" ", ";").split(";") if word)
 
 
 def text(value: object) -> str:

@@ -113,7 +113,9 @@ class ProxmoxDriver:
             Transient, Permanent, Refused: the API gives no answers at all.
         """
         found: dict[Any, object] = {}
-        vms = sorted((each for each in queries if isinstance(each, VmConfig)), key=lambda each: each.vmid)
+        vms = sorted(
+            (query for query in queries if isinstance(query, VmConfig)), key=lambda query: query.vmid
+        )
         rights: object = None
         if vms or Permissions() in queries:
             rights = self._ask("/access/permissions", answers.rights)
@@ -124,7 +126,7 @@ class ProxmoxDriver:
             found[Mappings()] = self._ask(
                 "/cluster/mapping/pci", answers.mappings, {"check-node": self._node}
             )
-        for storage in sorted(each.storage for each in queries if isinstance(each, StorageContent)):
+        for storage in sorted(query.storage for query in queries if isinstance(query, StorageContent)):
             path = f"/nodes/{self._node}/storage/{storage}/content"
             found[StorageContent(storage)] = self._ask(path, answers.volumes)
         for vm in vms:
@@ -147,10 +149,10 @@ class ProxmoxDriver:
             return entries
         now = self._clock()
         listed: list[VmEntry] = []
-        for each in entries if isinstance(entries, tuple) else ():
-            status, since = self._statuses.get(each.vmid, ("", 0.0))
+        for entry in entries if isinstance(entries, tuple) else ():
+            status, since = self._statuses.get(entry.vmid, ("", 0.0))
             recent = bool(status) and now - since < FRESH
-            listed.append(replace(each, status=status, uptime=0) if recent else each)
+            listed.append(replace(entry, status=status, uptime=0) if recent else entry)
         return tuple(listed)
 
     def _vm(self, vmid: int, entries: object, rights: object) -> object:
@@ -192,8 +194,8 @@ class ProxmoxDriver:
         results: list[Result] = []
         written: set[str] = set()
         todo: list[Callable[[], None]] = [
-            *(self._doing(each, written, emit, cancel) for each in actions),
-            *(self._effecting(each, emit, cancel) for each in effects),
+            *(self._doing(action, written, emit, cancel) for action in actions),
+            *(self._effecting(effect, emit, cancel) for effect in effects),
         ]
         for each in todo:
             broken = results and results[-1].verdict is not Verdict.DONE
@@ -246,10 +248,10 @@ class ProxmoxDriver:
         entries = self._vm_list()
         number = self._vmids.get(name)  # a name may have been changed by hand, and given to another VM
         own = [
-            each
-            for each in (entries if isinstance(entries, tuple) else ())
-            if each.kind == "qemu" and each.node == self._node and TAG in each.tags
-            if (each.name == name if number is None else each.vmid == number)
+            entry
+            for entry in (entries if isinstance(entries, tuple) else ())
+            if entry.kind == "qemu" and entry.node == self._node and TAG in entry.tags
+            if (entry.name == name if number is None else entry.vmid == number)
         ]
         if len(own) != 1:
             raise _Failure(self._failed(f"{len(own)} VMs of ours are called {name}", "VM_NOT_FOUND"))

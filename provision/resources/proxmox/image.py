@@ -21,7 +21,7 @@ def _there(seen: Snapshot, storage: str, volume: str) -> bool | Unknown:
     answer = seen[StorageContent(storage)]
     if isinstance(answer, Unknown):
         return answer
-    return any(isinstance(each, Volume) and each.volid == volume for each in answer)
+    return any(isinstance(item, Volume) and item.volid == volume for item in answer)
 
 
 @dataclass(frozen=True, slots=True)

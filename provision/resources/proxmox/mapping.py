@@ -33,7 +33,7 @@ def _seen(seen: Snapshot, name: str) -> PciMap | Unknown | None:
     answer = seen[Mappings()]
     if isinstance(answer, Unknown):
         return answer
-    return next((each for each in answer if isinstance(each, PciMap) and each.name == name), None)
+    return next((item for item in answer if isinstance(item, PciMap) and item.name == name), None)
 
 
 def _meaning(entry: str) -> dict[str, str]:
@@ -102,7 +102,7 @@ class PciMapping:
             return Impossible(Diagnostic("UNKNOWN", summary, self.node, source=self.source))
         path = f"/cluster/mapping/pci/{self.name}"
         others = [
-            each for each in (there.entries if there else ()) if _meaning(each).get("node") != self.node
+            entry for entry in (there.entries if there else ()) if _meaning(entry).get("node") != self.node
         ]
         if self.absent:
             if others:
@@ -115,8 +115,8 @@ class PciMapping:
         return ApiCall((self._put(path, entries, there),))
 
     def _own(self, there: PciMap | None) -> list[dict[str, str]]:
-        entries = [_meaning(each) for each in there.entries] if there is not None else []
-        return [each for each in entries if each.get("node") == self.node]
+        entries = [_meaning(entry) for entry in there.entries] if there is not None else []
+        return [entry for entry in entries if entry.get("node") == self.node]
 
     @staticmethod
     def _put(path: str, entries: list[str], there: PciMap | None) -> Request:

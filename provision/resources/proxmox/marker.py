@@ -50,7 +50,7 @@ class Marker:
     @property
     def fingerprints(self) -> tuple[str, ...]:
         """Host keys that the VM may show now; while one replaces another, `host_key` names both."""
-        return tuple(each for each in f"{self.host_key},{self.first_key}".split(",") if each)
+        return tuple(word for word in f"{self.host_key},{self.first_key}".split(",") if word)
 
     def settled(self) -> Marker:
         """Return the marker of a VM whose first key is dead."""

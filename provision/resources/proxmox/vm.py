@@ -119,10 +119,10 @@ class Vm:
         if not isinstance(state, VmState):
             return ()
         if rebuilds(state):
-            disks = "from its image" if any(each.image for each in self.drives) else "with empty disks"
+            disks = "from its image" if any(drive.image for drive in self.drives) else "with empty disks"
             anew = f"VM {self.vmid} made anew {disks}"
             return (Change(Op.REPLACE, "vm", f"VM {self.vmid} with its disks", anew),)
-        return tuple(each.change(state) for each in self._differences(state))
+        return tuple(difference.change(state) for difference in self._differences(state))
 
     def fix(self, seen: Snapshot) -> ApiCall | Impossible:
         """Return the requests that create or change it."""
@@ -288,26 +288,28 @@ class Vm:
 
     def _update(self, state: VmState) -> ApiCall | Impossible:
         differences = self._differences(state)
-        never = [each for each in differences if each.never]
+        never = [difference for difference in differences if difference.never]
         if never:
             return Impossible(self._never(never[0]))
         data: dict[str, object] = {}
         gone: list[str] = []
-        for each in differences:
-            if each.owed or each.grow is not None:
+        for difference in differences:
+            if difference.owed or difference.grow is not None:
                 continue
-            if each.write is None:
-                gone.append(each.key)
+            if difference.write is None:
+                gone.append(difference.key)
             else:
-                data[each.key] = each.write
+                data[difference.key] = difference.write
         requests: list[Request] = []
         if gone:
             data["delete"] = ",".join(sorted(set(gone)))
         if data:
             data["digest"] = state.digest
             requests.append(Request("PUT", f"{self.path}/config", data))
-        requests += [self._resize(each.grow) for each in differences if each.grow is not None]
-        cold = any(each.change(state).settles is Settles.AFTER_EFFECT for each in differences)
+        requests += [
+            self._resize(difference.grow) for difference in differences if difference.grow is not None
+        ]
+        cold = any(difference.change(state).settles is Settles.AFTER_EFFECT for difference in differences)
         effects = (Effect(EffectClass.POWER_CYCLE, self.name),) if cold else ()
         return ApiCall(tuple(requests), effects=effects)
 

@@ -199,10 +199,10 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
         b"source|overlay\nfstype|overlay\ndone|\n",
         {RootChain(): RootStatus("overlay", "overlay")},
     ),
-    ("clock", b"clock|yes|systemd-nspawn\n", {ClockState(): ClockStatus(True, "systemd-nspawn")}),
+    ("clock", b"clock|yes|systemd-nspawn\ndone|\n", {ClockState(): ClockStatus(True, "systemd-nspawn")}),
     (
         "host keys",
-        b"/etc/ssh/ssh_host_ed25519_key|ssh-ed25519 AAAA root@a\n/etc/ssh/ssh_host_rsa_key|\ndone|\n",
+        b"key|/etc/ssh/ssh_host_ed25519_key|ssh-ed25519 AAAA root@a\nkey|/etc/ssh/ssh_host_rsa_key|\ndone|\n",
         {
             HostKeys(): (
                 ("/etc/ssh/ssh_host_ed25519_key", "ssh-ed25519 AAAA"),

@@ -59,11 +59,11 @@ model: $(STAMP)
 	$(VENV)/bin/pytest tests/unit -m hypothesis --hypothesis-profile=deep -n 2
 
 docs: $(STAMP)
-	$(VENV)/bin/python -m provision.inventory.reference > docs/inventory.md
-	$(VENV)/bin/python -m provision.preflight.reference > docs/preflight.md
-	$(VENV)/bin/python -m provision.cli.reference > docs/cli.md
+	$(VENV)/bin/python -m docs.generators.inventory_reference > docs/inventory.md
+	$(VENV)/bin/python -m docs.generators.preflight_reference > docs/preflight.md
+	$(VENV)/bin/python -m docs.generators.cli_reference > docs/cli.md
 	$(VENV)/bin/python -m provision.report.schema > docs/events.md
-	$(VENV)/bin/python -m provision.verify.reference > docs/verify.md
+	$(VENV)/bin/python -m docs.generators.verify_reference > docs/verify.md
 
 # A re-run without changes beside its peers; says so and ends well where ../shared/bench is not there.
 bench: $(STAMP)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from provision.api import Options, Site, load
 from provision.connections.contracts import Endpoint
-from provision.resources.contracts import Driver
-from provision.roles.contracts import SystemSpec
+from provision.contracts.driver import Driver
+from provision.contracts.system import SystemSpec
 from provision.testing.model_host import HostState, ModelHost, ModelUnit, guest_state
 from provision.values.cancel import Cancel
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the models' site is in the tests
 
-from tests.unit.roles_vm.world import INVENTORY, World
+from tests.unit.proxmox.roles.world import INVENTORY, World
 
 
 def inventory(vms: int) -> str:

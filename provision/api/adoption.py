@@ -9,20 +9,23 @@ from provision.api.masking import changes_masked
 from provision.api.site import Site
 from provision.api.vm_marker import file_of, foreign, vm_node, vm_now, write_config
 from provision.connections.contracts import SshEndpoint
+from provision.contracts.change import Change
+from provision.contracts.resource import changes_of
+from provision.contracts.role import Context
 from provision.engine.observe import Questions, observe
 from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
+from provision.hosts import names as host_names
 from provision.inventory import Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import Change, changes_of
-from provision.resources.proxmox import marker as markers
-from provision.resources.proxmox.answers import tags as split_tags
-from provision.resources.proxmox.marker import TAG, Marker
-from provision.resources.proxmox.queries import VmConfig, VmState
-from provision.resources.proxmox.vm import Vm
-from provision.roles import names, virtual_machine
-from provision.roles.contracts import Context
+from provision.proxmox import marker as markers
+from provision.proxmox import names
+from provision.proxmox.answers import tags as split_tags
+from provision.proxmox.marker import TAG, Marker
+from provision.proxmox.queries import VmConfig, VmState
+from provision.proxmox.resources.vm import Vm
+from provision.proxmox.roles import virtual_machine
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError
@@ -93,7 +96,7 @@ def shown_host_key(site: Site, name: str) -> str:
         login.address, login.user, login.port, login.key, login.jump, known_hosts=login.known_hosts
     )
     with suppress(ProvisionError):
-        return shown_fingerprint(resolve(endpoint), names.ssh(name))
+        return shown_fingerprint(resolve(endpoint), host_names.ssh(name))
     return ""
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from provision.contracts.snapshot import Snapshot
 from provision.engine import workers
 from provision.engine.session import Session
-from provision.resources.contracts import Snapshot
 from provision.values.cancel import Cancel
 from provision.values.errors import ProvisionError
 

@@ -14,16 +14,16 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from provision.connections.contracts import ShellConnection
+from provision.contracts.query import Unknown
 from provision.engine.run_identity import who
-from provision.facts.host import MEMORY
-from provision.facts.hypervisor import HypervisorFacts
-from provision.preflight.privileges import DOWNLOAD, USER, paths, role
-from provision.resources.contracts import Unknown
-from provision.resources.host.driver import HostDriver
-from provision.resources.host.kinds import HOST_KINDS
-from provision.resources.host.pci import PciFunction, PciFunctions
-from provision.resources.host.query_system import Bridges
-from provision.resources.host.shell import Shell, ShellResult
+from provision.hosts.driver import HostDriver
+from provision.hosts.facts import MEMORY
+from provision.hosts.queries.shell import Shell, ShellResult
+from provision.hosts.queries.system import Bridges
+from provision.hosts.query_kinds import HOST_KINDS
+from provision.hosts.resources.pci import PciFunction, PciFunctions
+from provision.proxmox.host_facts import HypervisorFacts
+from provision.proxmox.privileges import DOWNLOAD, USER, paths, role
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent

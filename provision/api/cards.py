@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from provision.api.site import Site
+from provision.contracts.query import Unknown
 from provision.engine.observe import Questions, observe
 from provision.engine.session import AwayError
-from provision.facts.host import HostFacts
+from provision.hosts.facts import HostFacts
+from provision.hosts.queries.shell import Shell
+from provision.hosts.resources.pci import PciFunction, PciFunctions
 from provision.inventory import Inventory
-from provision.resources.contracts import Unknown
-from provision.resources.host.pci import PciFunction, PciFunctions
-from provision.resources.host.shell import Shell
 from provision.values.cancel import Cancel
 
 MODELS = Shell("lspci -D -mm")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from provision.api.bootstrap import Choice, Found
 from provision.api.cards import HostCard, cards_of
-from provision.preflight.privileges import USER
+from provision.proxmox.privileges import USER
 
 
 @dataclass(frozen=True, slots=True)

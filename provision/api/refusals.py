@@ -10,10 +10,11 @@ from provision.api.checks import verified
 from provision.engine.expand import VERIFY
 from provision.engine.model import Step
 from provision.engine.world import Options, World
+from provision.hosts import names as host_names
+from provision.hosts.public_keys import public_key_file
 from provision.inventory import Inventory, unopenable, unserved
 from provision.inventory.tree import KeyPath
-from provision.roles import names
-from provision.roles.public_keys import public_key_file
+from provision.proxmox import names
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
@@ -81,7 +82,7 @@ def _skips(inventory: Inventory) -> list[Diagnostic]:
     """Return a problem for each name in `verify.skip` that no check has: it would skip nothing."""
     if not inventory.verify.skip:
         return []
-    from provision.verify.reference import check_names  # noqa: PLC0415 - reads the checks' files
+    from docs.generators.verify_reference import check_names  # noqa: PLC0415 - reads the checks' files
 
     known = sorted(check_names())
     return [
@@ -129,7 +130,7 @@ def _connections(world: World, systems: Iterable[str]) -> Iterator[Part]:
         done.add(spec.name)
         todo += sorted(spec.questions)
         hypervisor = inventory.hypervisors.get(spec.subject)
-        if spec.name == names.ROUTER:
+        if spec.name == host_names.ROUTER:
             yield from _router(inventory)
         elif hypervisor is not None and spec.name == names.api(spec.subject):
             yield ("hypervisors", spec.subject, "api"), hypervisor.api

@@ -29,6 +29,10 @@ from provision.connections.contracts import (
     SshEndpoint,
 )
 from provision.connections.trust import TrustStore
+from provision.contracts.driver import Driver
+from provision.contracts.effect import Consent, Effect
+from provision.contracts.resource import Resource
+from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import savedplan
 from provision.engine.expand import VERIFY, expand
 from provision.engine.explain import Explained, explained
@@ -48,11 +52,8 @@ from provision.inventory import Inventory, Subject, open_at_hand, select
 from provision.inventory import load as load_inventory
 from provision.inventory.host_keys import key_place
 from provision.report.junit import junit_xml
-from provision.resources.contracts import Driver, Resource
-from provision.roles.contracts import NotThere, SystemSpec
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Consent, Effect
 from provision.values.errors import Refused, UsageError
 from provision.values.events import Emitter, Problem, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode
@@ -121,9 +122,9 @@ class Site:
             UsageError: the playbook is wrong.
         """
         # Only when something is asked: not for --help.
-        from provision.preflight import check, evidence  # noqa: PLC0415 - slow, late
-        from provision.preflight.controller import home  # noqa: PLC0415 - slow, late
-        from provision.roles.systems import systems  # noqa: PLC0415 - slow, late
+        from provision.api.preflight import check, evidence  # noqa: PLC0415 - slow, late
+        from provision.api.systems import systems  # noqa: PLC0415 - slow, late
+        from provision.hosts.preflight import home  # noqa: PLC0415 - slow, late
 
         found = read_playbook(self.playbook)
         return World(

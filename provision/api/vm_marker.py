@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from provision.api.site import Site
+from provision.contracts.change import Key
+from provision.contracts.driver import Action, Verdict
+from provision.contracts.query import Unknown
+from provision.contracts.remedy import ApiCall, Request
 from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.resources.contracts import Action, ApiCall, Key, Request, Unknown, Verdict
-from provision.resources.proxmox import marker as markers
-from provision.resources.proxmox.marker import Marker
-from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
-from provision.resources.proxmox.vm import taken
-from provision.roles import names
+from provision.proxmox import marker as markers
+from provision.proxmox import names
+from provision.proxmox.marker import Marker
+from provision.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
+from provision.proxmox.resources.vm import taken
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, UsageError

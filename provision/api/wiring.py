@@ -16,13 +16,14 @@ from provision.connections.contracts import (
     ShellConnection,
     SshEndpoint,
 )
+from provision.contracts.driver import Driver
+from provision.contracts.role import Role
+from provision.contracts.system import SystemSpec
 from provision.engine.expand import VERIFY, parse_playbook
 from provision.engine.run_identity import who
 from provision.engine.world import Options, Playbook
 from provision.inventory import PLANNED_ROLES, Inventory
 from provision.inventory.scalars import near
-from provision.resources.contracts import Driver
-from provision.roles.contracts import Role, SystemSpec
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import UsageError
 from provision.values.redaction import Redactor
@@ -43,15 +44,15 @@ def open_system(inventory: Inventory, redactor: Redactor, spec: SystemSpec, endp
     # Transports are slow to import, and only some of them are needed: hence the late imports.
     if isinstance(endpoint, HttpsEndpoint):
         from provision.connections.https import PveConnection  # noqa: PLC0415 - slow, late
-        from provision.resources.proxmox.driver import ProxmoxDriver  # noqa: PLC0415 - slow, late
-        from provision.roles import names  # noqa: PLC0415 - slow, late
+        from provision.proxmox import names  # noqa: PLC0415 - slow, late
+        from provision.proxmox.driver import ProxmoxDriver  # noqa: PLC0415 - slow, late
 
         node = inventory.hypervisors[spec.subject].node_name
         vms = names.nodes_of(inventory, spec.subject)
         vmids = {each.name: each.vmid for each in vms if each.vmid is not None}
         return ProxmoxDriver(spec.name, PveConnection(endpoint, spec.subject), node, vmids=vmids)
-    from provision.resources.host.driver import HostDriver  # noqa: PLC0415 - slow, late
-    from provision.resources.host.kinds import HOST_KINDS  # noqa: PLC0415 - slow, late
+    from provision.hosts.driver import HostDriver  # noqa: PLC0415 - slow, late
+    from provision.hosts.query_kinds import HOST_KINDS  # noqa: PLC0415 - slow, late
 
     connection: ShellConnection
     if isinstance(endpoint, SshEndpoint):

@@ -79,7 +79,7 @@ def bootstrap(
     from provision.api import bootstrap as library  # noqa: PLC0415 - keep --help fast
     from provision.api.first_inventory import Trusted, first_inventory  # noqa: PLC0415 - keep --help fast
     from provision.connections.contracts import SshEndpoint  # noqa: PLC0415 - keep --help fast
-    from provision.preflight.privileges import USER  # noqa: PLC0415 - keep --help fast
+    from provision.proxmox.privileges import USER  # noqa: PLC0415 - keep --help fast
 
     host, port = _target(target)
     if NAME.fullmatch(name) is None:

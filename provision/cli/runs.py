@@ -16,8 +16,9 @@ from provision.cli.interrupts import interrupts
 from provision.cli.names import complete_inventory, saved_plan
 from provision.cli.sites import open_site, read, settle
 from provision.cli.state import Debug, State, on_terminal, out, state, usage
+from provision.contracts import common_effects
+from provision.contracts.effect import Consent, EffectClass
 from provision.values.cancel import Cancel
-from provision.values.effects import Consent, EffectClass
 from provision.values.outcomes import ExitCode, Outcome
 
 if TYPE_CHECKING:
@@ -269,7 +270,9 @@ def destroy(
     """Remove what apply made, and nothing else. Asks for the inventory's name."""
     declared = read(inventory)
     asked = on_terminal() and not json
-    agreed = EffectClass.DELETE in (allow or []) or declared.consent(EffectClass.DELETE) is Consent.ALLOW
+    agreed = (
+        common_effects.DELETE in (allow or []) or declared.consent(common_effects.DELETE) is Consent.ALLOW
+    )
     if not (yes and agreed) and not asked:
         flags = "--yes" if agreed else "--yes --allow delete"
         raise usage(

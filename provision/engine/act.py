@@ -6,6 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from provision.contracts.driver import Action, Result, Verdict
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import ApiCall, ByHand, Fix, Impossible
+from provision.contracts.resource import Resource
+from provision.contracts.role import NotYet
+from provision.contracts.snapshot import Snapshot
 from provision.engine.difference import (
     Difference,
     difference,
@@ -21,21 +27,8 @@ from provision.engine.retry import retrying
 from provision.engine.run import Run
 from provision.engine.session import AwayError
 from provision.engine.step_state import StepResult, StepState, failed, inherited_result
-from provision.resources.contracts import (
-    Action,
-    ApiCall,
-    ByHand,
-    Fix,
-    Impossible,
-    Resource,
-    Result,
-    Snapshot,
-    Verdict,
-)
-from provision.roles.contracts import NotYet
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
 from provision.values.events import ChangeMade, EffectDone
 from provision.values.outcomes import ExitCode, Outcome

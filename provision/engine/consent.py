@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from provision.contracts.effect import Consent, Effect, EffectClass
 from provision.engine.model import ConsentNeed
-from provision.values.effects import Consent, Effect, EffectClass
 
 
 @dataclass(slots=True)

@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from provision.contracts.change import Change, Key, Settles
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import ByHand, Impossible, Remedy
+from provision.contracts.resource import AnswerId, Resource, affected_answers, changes_of, remedy_of
+from provision.contracts.snapshot import Snapshot
 from provision.engine.model import PlannedChange
-from provision.resources.contracts import (
-    AnswerId,
-    ByHand,
-    Change,
-    Impossible,
-    Key,
-    Remedy,
-    Resource,
-    Settles,
-    Snapshot,
-    affected_answers,
-    changes_of,
-    remedy_of,
-)
-from provision.values.effects import Effect
 
 
 def pending_effects(snapshot: Snapshot, *, destroying: bool) -> tuple[Effect, ...]:

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from provision.contracts.change import Key
+from provision.contracts.resource import Mergeable, Resource
+from provision.contracts.role import Need, Role
 from provision.engine.graph import ordered
 from provision.engine.model import Barrier, Step, StepId
 from provision.engine.world import Entry, Options, Playbook, World
 from provision.inventory import Subject
-from provision.resources.contracts import Key, Mergeable, Resource
-from provision.roles.contracts import Need, Role
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 from provision.values.outcomes import Outcome

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context, Generated
 from provision.engine.defect import defect
 from provision.engine.session import Session
 from provision.engine.step_state import StepState
 from provision.engine.world import World
-from provision.resources.contracts import Resource
-from provision.roles.contracts import Context, Generated
 from provision.values.errors import ProvisionError
 
 

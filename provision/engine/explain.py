@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from provision.contracts.change import Key
+from provision.contracts.query import Unknown
+from provision.contracts.resource import Resource
+from provision.contracts.snapshot import Snapshot
 from provision.engine.model import PlannedChange, StepId, StepPlan
-from provision.resources.contracts import Key, Resource, Snapshot, Unknown
 from provision.values.diagnostics import Source
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from provision.contracts.change import Change
 from provision.engine.model import StepId
-from provision.resources.contracts import Change
 from provision.values.diagnostics import Diagnostic
 
 SCHEMA = """

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from provision.contracts.resource import AnswerId, Resource
+from provision.contracts.role import NotYet
 from provision.engine.consent import Consents
 from provision.engine.expand import expand
 from provision.engine.graph import Ancestry
@@ -12,8 +14,6 @@ from provision.engine.model import StepId
 from provision.engine.session import Session
 from provision.engine.step_state import StepState
 from provision.engine.world import Options, World
-from provision.resources.contracts import AnswerId, Resource
-from provision.roles.contracts import NotYet
 from provision.values.diagnostics import Diagnostic
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from provision.contracts.resource import Resource, changes_of
 from provision.engine.difference import difference, pending_change, pending_effects
 from provision.engine.expand import Desired
 from provision.engine.expander import Expander
@@ -13,7 +14,6 @@ from provision.engine.session import AwayError, Session
 from provision.engine.step_state import StepState
 from provision.engine.world import Options, World
 from provision.inventory import Subject
-from provision.resources.contracts import Resource, changes_of
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
 

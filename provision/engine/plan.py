@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from provision.contracts.remedy import Impossible
+from provision.contracts.resource import Creatable, Resource
+from provision.contracts.role import NotYet
 from provision.engine.consent import Consents, ranked
 from provision.engine.difference import (
     difference,
@@ -25,8 +28,6 @@ from provision.engine.planned import Planned
 from provision.engine.session import AwayError, Session
 from provision.engine.step_state import StepState
 from provision.engine.world import Options, World
-from provision.resources.contracts import Creatable, Impossible, Resource
-from provision.roles.contracts import NotYet
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError, Refused, UsageError

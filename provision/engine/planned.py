@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from provision.contracts.role import Generated
 from provision.engine.consent import Consents
 from provision.engine.expand import Desired
 from provision.engine.model import Plan, StepId
 from provision.engine.step_state import StepState
 from provision.engine.world import Options
-from provision.roles.contracts import Generated
 from provision.values.diagnostics import Diagnostic
 
 

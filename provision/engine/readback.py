@@ -6,21 +6,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from provision.contracts.change import Change, Key, Settles
+from provision.contracts.remedy import ByHand, Impossible
+from provision.contracts.resource import ask, changes_of
 from provision.engine.difference import settles_without_action
 from provision.engine.journal import shown
 from provision.engine.model import PlannedChange
 from provision.engine.run import Run
 from provision.engine.session import AwayError
 from provision.engine.step_state import StepResult, StepState, failed
-from provision.resources.contracts import (
-    ByHand,
-    Change,
-    Impossible,
-    Key,
-    Settles,
-    ask,
-    changes_of,
-)
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
 from provision.values.outcomes import ExitCode, Outcome

@@ -6,14 +6,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from provision.contracts.effect import Effect
+from provision.contracts.resource import changes_of
 from provision.engine.journal import shown
 from provision.engine.model import StepId
 from provision.engine.readback import read_back, unreached
 from provision.engine.run import Run
 from provision.engine.step_state import StepResult, StepState, failed
-from provision.resources.contracts import changes_of
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Effect
 from provision.values.errors import ProvisionError
 from provision.values.events import EffectDone
 from provision.values.outcomes import Outcome

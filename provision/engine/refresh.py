@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from provision.contracts.resource import Resource, changes_of
+from provision.contracts.role import NotYet
 from provision.engine.expand import ConflictError
 from provision.engine.journal import shown
 from provision.engine.readback import queries_of
 from provision.engine.run import Run
 from provision.engine.step_state import StepState
-from provision.resources.contracts import Resource, changes_of
-from provision.roles.contracts import NotYet
 from provision.values.diagnostics import Severity
 from provision.values.errors import ProvisionError
 

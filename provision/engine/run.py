@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from provision.contracts.effect import Consent, Effect
 from provision.engine.expander import Expander
 from provision.engine.journal import Journal
 from provision.engine.model import ConsentNeed, StepId
@@ -15,7 +16,6 @@ from provision.engine.step_state import StepState
 from provision.engine.world import Verify, World
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Consent, Effect
 from provision.values.events import Emitter, Problem, StepEnded, StepProgress, StepStarted
 from provision.values.outcomes import Outcome
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from provision.contracts.effect import EffectClass
+from provision.contracts.snapshot import Snapshot
 from provision.engine.journal import shown
 from provision.engine.model import StepPlan
 from provision.engine.planned import Planned
 from provision.engine.world import Options
-from provision.resources.contracts import Snapshot
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import EffectClass
 from provision.values.errors import Refused, UsageError
 from provision.values.whole_file import write_whole
 

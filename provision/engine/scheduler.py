@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from provision.contracts.effect import Consent, Effect
 from provision.engine import workers
 from provision.engine.act import execute
 from provision.engine.defect import defect
@@ -20,7 +21,6 @@ from provision.engine.refresh import has_moved, is_stale
 from provision.engine.run import Run
 from provision.engine.step_state import StepResult, StepState, failed, inherited_result
 from provision.values.cancel import Interrupted
-from provision.values.effects import Consent, Effect
 from provision.values.outcomes import ExitCode, Outcome
 
 GRACE = 3.0

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from provision.connections.contracts import Endpoint
+from provision.contracts.driver import Driver, Hold, Keeper
+from provision.contracts.snapshot import Snapshot
+from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import workers
 from provision.engine.retry import retrying
-from provision.resources.contracts import Driver, Hold, Keeper, Snapshot
-from provision.roles.contracts import NotThere, SystemSpec
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from provision.contracts.change import Key
+from provision.contracts.driver import Result
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import Impossible
+from provision.contracts.resource import AnswerId, Resource
+from provision.contracts.role import Role
+from provision.contracts.snapshot import Snapshot
 from provision.engine.difference import Difference
 from provision.engine.model import PlannedChange, Step, StepId, StepPlan
-from provision.resources.contracts import AnswerId, Impossible, Key, Resource, Result, Snapshot
-from provision.roles.contracts import Role
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Effect
 from provision.values.outcomes import ExitCode, Outcome
 
 

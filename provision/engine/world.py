@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from provision.connections.contracts import Endpoint
+from provision.contracts.driver import Driver
+from provision.contracts.effect import Consent, EffectClass
+from provision.contracts.resource import Resource
+from provision.contracts.role import Generated, Role
+from provision.contracts.snapshot import Snapshot
+from provision.contracts.system import SystemSpec
 from provision.inventory import Inventory, Subject
-from provision.resources.contracts import Driver, Resource, Snapshot
-from provision.roles.contracts import Generated, Role, SystemSpec
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Consent, EffectClass
 from provision.values.outcomes import ExitCode
 
 

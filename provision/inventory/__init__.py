@@ -7,11 +7,11 @@ from typing import Any
 from provision.inventory.loader import load
 from provision.inventory.login import Login
 from provision.inventory.models.inventory import Inventory
-from provision.inventory.openable import open_at_hand, unopenable
+from provision.inventory.secret_files import open_at_hand, unopenable
 from provision.inventory.secrets import Secret
 from provision.inventory.selectors import SELECTORS, Subject, select
-from provision.inventory.unproven import unproven
-from provision.inventory.unserved import PLANNED_ROLES, Unserved, unserved
+from provision.inventory.unsupported import PLANNED_ROLES, Unserved, unserved
+from provision.inventory.untested import unproven
 
 __all__ = [
     "PLANNED_ROLES",
@@ -41,6 +41,6 @@ def json_schema() -> dict[str, Any]:
 
 def reference_markdown() -> str:
     """Return docs/inventory.md."""
-    from provision.inventory.reference import reference_markdown as made  # noqa: PLC0415 - only the docs need it
+    from docs.generators.inventory_reference import reference_markdown as made  # noqa: PLC0415 - only the docs need it
 
     return made()

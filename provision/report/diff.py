@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Mapping
 
+from provision.contracts.change import Change, Op
 from provision.report.style import Glyphs, count, printable, shorten
-from provision.resources.contracts import Change, Op
 
 CONTEXT_LINES = 3
 SHORT_DIFF_LINES = 20

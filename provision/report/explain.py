@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from provision.contracts.change import Change
 from provision.engine.explain import Explained
 from provision.report.diff import field_line, is_text, text_diff
 from provision.report.problems import mark
 from provision.report.style import glyphs, printable, shorten
-from provision.resources.contracts import Change
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from provision.contracts.change import Change, Op
 from provision.report.diff import field_line, is_text, text_diff
 from provision.report.problems import print_diagnostics
 from provision.report.progress import diagnostic_of
 from provision.report.style import count, duration, glyphs, printable
-from provision.resources.contracts import Change, Op
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode, Outcome
 

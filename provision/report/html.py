@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
+from provision.contracts.change import Change, Op
 from provision.report.diff import is_text, text_diff, value_text
 from provision.report.history import ChangeRecord, EffectRecord, RunRecord, StepRecord, moment
 from provision.report.style import count, duration, printable
-from provision.resources.contracts import Change, Op
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import Outcome
 

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from provision.contracts import common_effects
+from provision.contracts.change import Op
+from provision.contracts.effect import RELOAD, Consent, Effect, EffectClass
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, StepPlan
+from provision.gpu import gpu_effects
+from provision.hosts import host_effects
+from provision.k3s import k3s_effects
+from provision.kube import kube_effects
+from provision.proxmox import vm_effects
 from provision.report.diff import field_line, is_text, text_diff
 from provision.report.problems import print_diagnostics, wrap
 from provision.report.style import Glyphs, count, glyphs, printable
-from provision.resources.contracts import Op
-from provision.values.effects import RELOAD, Consent, Effect, EffectClass
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,20 +33,20 @@ OP_STYLES = {
 }
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "dim", " ": "dim"}
 MEANING = {
-    EffectClass.DAEMON_RELOAD: "systemd reads its units again",
-    EffectClass.INITRAMFS: "the initramfs of all kernels is built again",
-    EffectClass.BOOT_LOADER: "the boot loader's menu is written again",
-    EffectClass.RESTART: "a service restarts",
-    EffectClass.RESTART_K3S: "k3s restarts on the node",
-    EffectClass.DRAIN: "pods are evicted from the node",
-    EffectClass.GPU_PODS_LOSE_DEVICE: "running GPU pods lose their device",
-    EffectClass.CONSOLE_LOSS: "the local screen goes dark",
-    EffectClass.POWER_CYCLE: "the VM is switched off and on",
-    EffectClass.REBOOT_GUEST: "the VM reboots",
-    EffectClass.REBOOT_NODE: "the machine reboots",
-    EffectClass.REBOOT_HYPERVISOR: "the hypervisor reboots, and every VM on it stops",
-    EffectClass.REPLACE: "it is destroyed and made anew",
-    EffectClass.DELETE: "its data is lost",
+    host_effects.DAEMON_RELOAD: "systemd reads its units again",
+    host_effects.INITRAMFS: "the initramfs of all kernels is built again",
+    host_effects.BOOT_LOADER: "the boot loader's menu is written again",
+    host_effects.RESTART: "a service restarts",
+    k3s_effects.RESTART_K3S: "k3s restarts on the node",
+    kube_effects.DRAIN: "pods are evicted from the node",
+    gpu_effects.GPU_PODS_LOSE_DEVICE: "running GPU pods lose their device",
+    vm_effects.CONSOLE_LOSS: "the local screen goes dark",
+    vm_effects.POWER_CYCLE: "the VM is switched off and on",
+    host_effects.REBOOT_GUEST: "the VM reboots",
+    host_effects.REBOOT_NODE: "the machine reboots",
+    host_effects.REBOOT_HYPERVISOR: "the hypervisor reboots, and every VM on it stops",
+    common_effects.REPLACE: "it is destroyed and made anew",
+    common_effects.DELETE: "its data is lost",
 }
 
 
@@ -172,7 +178,7 @@ class _View:
         return text if len(text) <= room else ""
 
     def field(self, resource_op: Op, change: object) -> list[Text]:
-        from provision.resources.contracts import Change  # noqa: PLC0415 - only for the assertion
+        from provision.contracts.change import Change  # noqa: PLC0415 - only for the assertion
 
         assert isinstance(change, Change)  # noqa: S101 - narrows the type
         sign = "" if change.op is resource_op else f"{change.op} "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from provision.resources.contracts import Resource
-from provision.resources.host.command import Command
-from provision.resources.host.file import Directory, File, FileLine
+from provision.contracts.resource import Resource
+from provision.hosts.resources.command import Command
+from provision.hosts.resources.file import Directory, File, FileLine
 from provision.testing.model_state import ModelFile
 
 SYSTEM = "case/ssh"

@@ -7,22 +7,17 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
-from provision.resources.contracts import Unknown
-from provision.resources.host.filesystem import RootChain
-from provision.resources.host.ops import INLINE_LIMIT, sysctl_file
-from provision.resources.host.package import PackageState, PackageStatus
-from provision.resources.host.pci import IommuState, ModuleCandidates, PciFunction, PciFunctions
-from provision.resources.host.query_file import ABSENT, FileState, FileStatus, FileText, LinkTarget
-from provision.resources.host.query_kernel import (
-    BootLoader,
-    ModuleState,
-    module_name,
-    split_list,
-)
-from provision.resources.host.query_system import Bridges, ClockState, HostKeys
-from provision.resources.host.service import UnitState, UnitStatus
-from provision.resources.host.shell import Shell, ShellResult
-from provision.resources.host.sysctl import SysctlValue
+from provision.contracts.query import Unknown
+from provision.hosts.operations.basic import INLINE_LIMIT, sysctl_file
+from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
+from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name, split_list
+from provision.hosts.queries.shell import Shell, ShellResult
+from provision.hosts.queries.system import Bridges, ClockState, HostKeys
+from provision.hosts.resources.filesystem import RootChain
+from provision.hosts.resources.package import PackageState, PackageStatus
+from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunction, PciFunctions
+from provision.hosts.resources.service import UnitState, UnitStatus
+from provision.hosts.resources.sysctl import SysctlValue
 from provision.testing.model_state import HostState, ModelFile
 
 _UIDS = {"root": "0", "adm": "4", "nobody": "65534"}

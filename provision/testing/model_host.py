@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from provision.resources.contracts import (
-    Action,
-    Emit,
-    Fix,
-    Pending,
-    Result,
-    Snapshot,
-    Unknown,
-    Verdict,
-)
-from provision.resources.host.filesystem import RootStatus
-from provision.resources.host.ops import sysctl_file
-from provision.resources.host.pci import IommuStatus, PciFunction
+from provision.contracts.driver import Action, Emit, Result, Verdict
+from provision.contracts.effect import Effect
+from provision.contracts.query import Unknown
+from provision.contracts.remedy import Fix
+from provision.contracts.snapshot import Pending, Snapshot
+from provision.hosts import host_effects
+from provision.hosts.operations.basic import sysctl_file
+from provision.hosts.resources.filesystem import RootStatus
+from provision.hosts.resources.pci import IommuStatus, PciFunction
 from provision.testing.model_answers import ANSWERS
 from provision.testing.model_ops import OperationFailedError, boot, bring_about, next_line, perform
 from provision.testing.model_state import (
@@ -34,7 +30,6 @@ from provision.testing.model_state import (
 )
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Effect, EffectClass
 
 __all__ = [
     "HostState",
@@ -48,7 +43,7 @@ __all__ = [
     "hypervisor_state",
 ]
 
-_REBUILDS = (EffectClass.INITRAMFS, EffectClass.BOOT_LOADER)
+_REBUILDS = (host_effects.INITRAMFS, host_effects.BOOT_LOADER)
 
 
 class KilledError(Exception):

@@ -7,13 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from provision.resources.host import ops, ops_edit, ops_grow
-from provision.resources.host.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
-from provision.resources.host.query_file import digest_of
-from provision.resources.host.query_kernel import module_name
+from provision.contracts.effect import RELOAD, Effect
+from provision.hosts import host_effects
+from provision.hosts.operations import basic as ops
+from provision.hosts.operations import edit as ops_edit
+from provision.hosts.operations import grow as ops_grow
+from provision.hosts.queries.file import digest_of
+from provision.hosts.queries.kernel import module_name
+from provision.hosts.resources.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
+from provision.k3s import k3s_effects
 from provision.testing.model_answers import blacklist_of, resolved
 from provision.testing.model_state import HostState, ModelFile, ModelUnit
-from provision.values.effects import RELOAD, Effect, EffectClass
 
 _ARGUMENTS = re.compile(r"(?m)^for provision_argument in (.*); do$")
 
@@ -301,17 +305,17 @@ def bring_about(state: HostState, effect: Effect) -> None:
         OperationFailedError: as its shell would end.
         ValueError: no host does this by itself.
     """
-    if effect.cls == EffectClass.DAEMON_RELOAD:
+    if effect.cls == host_effects.DAEMON_RELOAD:
         for unit in state.units.values():
             unit.needs_reload = False
-    elif effect.cls == EffectClass.INITRAMFS:
+    elif effect.cls == host_effects.INITRAMFS:
         kept = state.blacklisted()
         state.initramfs = dict.fromkeys(state.kernels, kept)
-    elif effect.cls == EffectClass.BOOT_LOADER:
+    elif effect.cls == host_effects.BOOT_LOADER:
         state.boot_line = next_line(state)
-    elif effect.cls == EffectClass.RESTART:
+    elif effect.cls == host_effects.RESTART:
         _restart(state, effect.target)
-    elif effect.cls == EffectClass.RESTART_K3S:
+    elif effect.cls == k3s_effects.RESTART_K3S:
         for name in ("k3s.service", "k3s-agent.service"):
             if name in state.units:
                 _started(state, name)

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 
 from provision.connections.contracts import ApiError
 from provision.connections.https import plain
-from provision.resources.proxmox.driver import ProxmoxDriver
-from provision.resources.proxmox.formats import NIC_MODELS, join, parse
+from provision.proxmox.driver import ProxmoxDriver
+from provision.proxmox.formats import NIC_MODELS, join, parse
 
 ALL_RIGHTS = re.findall(
     r"\S+",

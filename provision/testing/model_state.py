@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 
-from provision.resources.contracts import Pending
-from provision.resources.host.filesystem import RootStatus
-from provision.resources.host.pci import IommuStatus, PciFunction
-from provision.resources.host.query_kernel import module_name
-from provision.resources.host.query_system import ClockStatus
-from provision.values.effects import Effect
+from provision.contracts.effect import Effect
+from provision.contracts.snapshot import Pending
+from provision.hosts.queries.kernel import module_name
+from provision.hosts.queries.system import ClockStatus
+from provision.hosts.resources.filesystem import RootStatus
+from provision.hosts.resources.pci import IommuStatus, PciFunction
 
 GIB = 1024**3
 _NO_IOMMU = IommuStatus((), 0, cpu="GenuineIntel")

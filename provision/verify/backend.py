@@ -10,8 +10,9 @@ import pytest
 from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
 
-from provision.resources.contracts import Snapshot, Unknown
-from provision.resources.host.shell import Shell, ShellResult
+from provision.contracts.query import Unknown
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.queries.shell import Shell, ShellResult
 
 _OVERDUE = (124, 137)
 """What timeout(1) ends with when it had to end the command: by SIGTERM, by SIGKILL."""

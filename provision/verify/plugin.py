@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.queries.shell import Shell
 from provision.inventory import Inventory
-from provision.resources.contracts import Snapshot
-from provision.resources.host.shell import Shell
 from provision.values.cancel import Interrupted
 from provision.values.errors import ProvisionError
 from provision.verify.backend import Answers, host_for, within

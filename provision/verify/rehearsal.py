@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from provision.resources.contracts import Snapshot
-from provision.resources.host.shell import Shell
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.queries.shell import Shell
 from provision.verify.backend import Answers
 
 PASSES = 6

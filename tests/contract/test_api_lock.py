@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from provision.connections.ssh import SshConnection
-from provision.resources.host.driver import HostDriver
+from provision.hosts.driver import HostDriver
 from provision.values.cancel import Cancel
 from provision.values.errors import ProvisionError
 from tests.contract.sshd import Server, missing, server
@@ -25,7 +25,7 @@ import sys, time
 from pathlib import Path
 from provision.connections.contracts import SshEndpoint
 from provision.connections.ssh import SshConnection
-from provision.resources.host.driver import HostDriver
+from provision.hosts.driver import HostDriver
 from provision.values.cancel import Cancel
 address, port, user, key, fingerprint, state = sys.argv[1:]
 endpoint = SshEndpoint(address, user, int(port), Path(key), fingerprints=(fingerprint,))

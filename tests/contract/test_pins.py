@@ -14,7 +14,7 @@ from provision.connections.download import digest_of
 from provision.inventory import load
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.errors import Permanent, Transient
-from tests.unit.roles_vm.world import INVENTORY
+from tests.unit.proxmox.roles.world import INVENTORY
 
 IMAGE = bytes(range(256)) * 9000
 SHA = hashlib.sha256(IMAGE).hexdigest()

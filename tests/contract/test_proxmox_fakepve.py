@@ -17,15 +17,19 @@ from pydantic import SecretStr
 
 from provision.connections.contracts import HttpsEndpoint
 from provision.connections.https import PveConnection
-from provision.resources.contracts import Action, ApiCall, Resource, Result, Snapshot, Verdict, ask
-from provision.resources.proxmox.driver import ProxmoxDriver
-from provision.resources.proxmox.marker import Marker
-from provision.resources.proxmox.queries import VmConfig, VmState, vm_state
-from provision.resources.proxmox.vm import Vm
-from provision.resources.proxmox.vm_life import VmAbsent, VmMarker, VmPower
-from provision.resources.proxmox.vm_parts import Drive, Efi, Nic
+from provision.contracts.driver import Action, Result, Verdict
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import ApiCall
+from provision.contracts.resource import Resource, ask
+from provision.contracts.snapshot import Snapshot
+from provision.proxmox import vm_effects
+from provision.proxmox.driver import ProxmoxDriver
+from provision.proxmox.marker import Marker
+from provision.proxmox.queries import VmConfig, VmState, vm_state
+from provision.proxmox.resources.vm import Vm
+from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmMarker, VmPower
+from provision.proxmox.resources.vm_parts import Drive, Efi, Nic
 from provision.values.cancel import Cancel
-from provision.values.effects import Effect, EffectClass
 
 MARK = Marker("lab", "vm-1", "SHA256:b", "SHA256:a")
 TOKEN = "root@pam!prov"
@@ -104,7 +108,7 @@ def test_drift_is_mended_and_what_needs_a_power_cycle_waits_for_it(loop: Loop, v
     other = replace(vm, settings=(("cores", "1"), ("memory", "1024"), ("onboot", "1")))
     loop.act(other)
     assert {each.path for each in vm.changes(loop.see(vm))} >= {"cores", "onboot"}
-    results = loop.act(vm, effects=(Effect(EffectClass.POWER_CYCLE, "vm-1"),))
+    results = loop.act(vm, effects=(Effect(vm_effects.POWER_CYCLE, "vm-1"),))
     assert {each.verdict for each in results} == {Verdict.DONE}
     assert vm.changes(loop.see(vm)) == ()
 

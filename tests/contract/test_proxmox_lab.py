@@ -11,17 +11,20 @@ from pydantic import SecretStr
 
 from provision.connections.contracts import HttpsEndpoint
 from provision.connections.https import PveConnection
-from provision.resources.contracts import Action, ApiCall, Result, Verdict, ask
-from provision.resources.proxmox.driver import ProxmoxDriver
-from provision.resources.proxmox.image import ImageFile
-from provision.resources.proxmox.mapping import PciMapping
-from provision.resources.proxmox.marker import Marker
-from provision.resources.proxmox.queries import Permissions, Rights
-from provision.resources.proxmox.vm import Vm
-from provision.resources.proxmox.vm_life import VmAbsent, VmMarker, VmPower
-from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Passed
+from provision.contracts.driver import Action, Result, Verdict
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import ApiCall
+from provision.contracts.resource import ask
+from provision.proxmox import vm_effects
+from provision.proxmox.driver import ProxmoxDriver
+from provision.proxmox.marker import Marker
+from provision.proxmox.queries import Permissions, Rights
+from provision.proxmox.resources.image import ImageFile
+from provision.proxmox.resources.mapping import PciMapping
+from provision.proxmox.resources.vm import Vm
+from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmMarker, VmPower
+from provision.proxmox.resources.vm_parts import CloudInit, Drive, Efi, Nic, Passed
 from provision.values.cancel import Cancel
-from provision.values.effects import Effect, EffectClass
 from tests.contract import test_lab_api_proxmoxer
 from tests.contract.test_lab_api_proxmoxer import KEY, Site
 from tests.contract.test_proxmox_fakepve import Loop
@@ -146,6 +149,6 @@ def power_cycled(loop: Loop, vm: Vm) -> list[Result]:
     seen = loop.see(vm)
     remedy = vm.fix(seen)
     assert isinstance(remedy, ApiCall)
-    effect = Effect(EffectClass.POWER_CYCLE, "vm-gpu")
+    effect = Effect(vm_effects.POWER_CYCLE, "vm-gpu")
     assert remedy.effects == (effect,)
     return loop.driver.act("run", [Action(vm.key, "vm", remedy)], (effect,), lambda _: None, Cancel())

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.roles_vm.world import INVENTORY, World
+from tests.unit.proxmox.roles.world import INVENTORY, World
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "pve-api"
 APIDATA, FORMATS = SHARED / "apidata.json.gz", SHARED / "formats.json.gz"

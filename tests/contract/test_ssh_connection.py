@@ -18,8 +18,9 @@ from provision.connections.contracts import SshEndpoint
 from provision.connections.keys import new_host_key
 from provision.connections.ssh import SshConnection
 from provision.connections.ssh_target import resolve
-from provision.resources.contracts import Action, Blob, Fix, Verdict
-from provision.resources.host.driver import HostDriver
+from provision.contracts.driver import Action, Verdict
+from provision.contracts.remedy import Blob, Fix
+from provision.hosts.driver import HostDriver
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.errors import Permanent, ProvisionError, Refused, Transient
 from tests.contract.sshd import Server, missing, server, write_key

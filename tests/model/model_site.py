@@ -10,12 +10,14 @@ from typing import Any, TypeVar
 
 from provision.api import Options, Site
 from provision.connections.contracts import Endpoint, HttpsEndpoint
+from provision.contracts.driver import Action, Driver, Emit, Result
+from provision.contracts.effect import Effect
+from provision.contracts.snapshot import Snapshot
+from provision.contracts.system import SystemSpec
 from provision.engine.model import Plan, RunReport
+from provision.hosts.queries.shell import Shell, ShellResult
 from provision.inventory import Inventory
-from provision.resources.contracts import Action, Driver, Emit, Result, Snapshot
-from provision.resources.host.shell import Shell, ShellResult
-from provision.resources.proxmox.driver import ProxmoxDriver
-from provision.roles.contracts import SystemSpec
+from provision.proxmox.driver import ProxmoxDriver
 from provision.testing.model_host import (
     HostState,
     ModelFile,
@@ -26,7 +28,6 @@ from provision.testing.model_host import (
 )
 from provision.testing.model_proxmox import ModelProxmox, ModelVm
 from provision.values.cancel import Cancel
-from provision.values.effects import Effect
 from provision.values.events import Event
 from provision.verify.model import VerifyReport
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from provision.resources.contracts import Frame, Resource, Snapshot, ask
-from provision.resources.host.kinds import HOST_KINDS
+from provision.contracts.query import Frame
+from provision.contracts.resource import Resource, ask
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.query_kinds import HOST_KINDS
 
 SHELLS = {"dash": ["dash"], "bash": ["bash", "--posix"], "busybox": ["busybox", "sh"]}
 LIMIT = 60

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from provision.connections.local import LocalConnection
-from provision.resources.host.driver import HostDriver
+from provision.hosts.driver import HostDriver
 from provision.values.cancel import Cancel
 from provision.values.errors import ProvisionError
 from provision.values.outcomes import ExitCode
@@ -24,7 +24,7 @@ pytestmark = [
 CONTROLLER = """
 import sys, time
 from provision.connections.local import LocalConnection
-from provision.resources.host.driver import HostDriver
+from provision.hosts.driver import HostDriver
 from provision.values.cancel import Cancel
 driver = HostDriver("pve/ssh", LocalConnection(), {}, who="you@there", state=sys.argv[1])
 driver.hold("run-0", "pve/api", Cancel())

@@ -12,20 +12,21 @@ import pytest
 
 from provision.api.bootstrap import Choice, Found, StorageFound, choose, enable, grant, look
 from provision.api.first_inventory import Trusted, first_inventory
+from provision.api.systems import systems
 from provision.cli import bootstrap, main
 from provision.connections.contracts import SshEndpoint
 from provision.connections.local import LocalConnection
+from provision.hosts.resources.pci import PciFunction
 from provision.inventory import load
 from provision.inventory.models.hypervisor import Api
-from provision.preflight import access, privileges
-from provision.resources.host.pci import PciFunction
-from provision.roles.systems import systems
+from provision.proxmox import privileges
+from provision.proxmox.preflight import access
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, UsageError
 from provision.values.redaction import Redactor
 from tests.model.model_site import ModelSite
-from tests.unit.roles_vm.world import World
+from tests.unit.proxmox.roles.world import World
 
 SECRET = "11111111-2222-3333-4444-555555555555"
 KEY = "SHA256:" + "k" * 43

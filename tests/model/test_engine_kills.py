@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from provision.contracts.effect import Consent
+from provision.contracts.system import SystemSpec
 from provision.engine.world import Parent
-from provision.roles.contracts import SystemSpec
-from provision.values.effects import Consent, EffectClass
+from provision.hosts import host_effects
 from tests.unit.engine.fakes import (
     FakeRole,
     FakeSite,
@@ -23,7 +24,7 @@ from tests.unit.engine.fakes import (
     on_own,
 )
 
-REBOOT = EffectClass.REBOOT_NODE
+REBOOT = host_effects.REBOOT_NODE
 
 
 def one_host(state: Path) -> FakeSite:
@@ -55,7 +56,7 @@ def hypervisor_and_guest(state: Path) -> FakeSite:
     roles = [
         FakeRole(
             "prepare",
-            lambda _: [Item("pve/ssh", "grub", "x", boots=EffectClass.REBOOT_HYPERVISOR)],
+            lambda _: [Item("pve/ssh", "grub", "x", boots=host_effects.REBOOT_HYPERVISOR)],
             on_own("cards"),
             subjects=frozenset({"pve"}),
         ),
@@ -77,7 +78,7 @@ def hypervisor_and_guest(state: Path) -> FakeSite:
         ),
         FakeRole(
             "base",
-            lambda _: [Item("vm/ssh", "k", "1", boots=EffectClass.REBOOT_GUEST)],
+            lambda _: [Item("vm/ssh", "k", "1", boots=host_effects.REBOOT_GUEST)],
             on_own("os"),
             subjects=frozenset({"vm"}),
         ),
@@ -94,7 +95,7 @@ def hypervisor_and_guest(state: Path) -> FakeSite:
             ),
         },
         parents={"vm": (Parent("pve"),)},
-        policy={EffectClass.REBOOT_HYPERVISOR: Consent.ALLOW, EffectClass.REBOOT_GUEST: Consent.ALLOW},
+        policy={host_effects.REBOOT_HYPERVISOR: Consent.ALLOW, host_effects.REBOOT_GUEST: Consent.ALLOW},
         state=state,
     )
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from provision.contracts.effect import Consent
+from provision.contracts.role import Context
 from provision.engine.world import Entry, Options, Parent
-from provision.roles.contracts import Context
-from provision.values.effects import Consent, EffectClass
+from provision.hosts import host_effects
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, on_own
 
-REBOOT = EffectClass.REBOOT_NODE
+REBOOT = host_effects.REBOOT_NODE
 SUBJECTS = ("n1", "n2", "n3")
 
 

@@ -11,11 +11,11 @@ import pytest
 from provision.api import Options, Site
 from provision.connections.contracts import Endpoint
 from provision.connections.local import LocalConnection
+from provision.contracts.driver import Driver
+from provision.contracts.system import SystemSpec
+from provision.hosts.driver import HostDriver
+from provision.hosts.query_kinds import HOST_KINDS
 from provision.inventory import load
-from provision.resources.contracts import Driver
-from provision.resources.host.driver import HostDriver
-from provision.resources.host.kinds import HOST_KINDS
-from provision.roles.contracts import SystemSpec
 from provision.values.cancel import Cancel
 from provision.verify.model import VerifyReport
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from provision.api import Options
+from provision.contracts.effect import EffectClass
 from provision.inventory import Inventory, load
-from provision.values.effects import EffectClass
 from provision.values.outcomes import ExitCode
 from tests.model.model_site import DeadError, ModelSite
 

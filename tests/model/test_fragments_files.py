@@ -9,18 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from provision.resources.contracts import Fix, Impossible, Unknown
-from provision.resources.host.file import File
-from provision.resources.host.kernel import KernelArguments
-from provision.resources.host.ops import SetLine, temporary_prefix, with_line
-from provision.resources.host.ops_edit import CommentOutSwap, ReplaceSeen, without_swap
-from provision.resources.host.query_file import FileState, FileText, LinkTarget, digest_of
+from provision.contracts.effect import Effect
+from provision.contracts.query import Unknown
+from provision.contracts.remedy import Fix, Impossible
+from provision.hosts import host_effects
+from provision.hosts.operations.basic import SetLine, temporary_prefix, with_line
+from provision.hosts.operations.edit import CommentOutSwap, ReplaceSeen, without_swap
+from provision.hosts.queries.file import FileState, FileText, LinkTarget, digest_of
+from provision.hosts.resources.file import File
+from provision.hosts.resources.kernel import KernelArguments
 from provision.testing.host_cases import FILE_CASES, FSTAB_CASES, GRUB_CASES, Case
 from provision.testing.model_host import HostState, ModelFile, ModelHost
 from provision.values.cancel import Cancel
-from provision.values.effects import Effect, EffectClass
 from tests.model.shells import SHELLS, answers, run, seen_by
-from tests.unit.host.converge import converge
+from tests.unit.hosts.converge import converge
 
 pytestmark = pytest.mark.parametrize("shell", SHELLS)
 
@@ -186,7 +188,7 @@ def test_what_may_not_be_searched_is_not_absent(shell: str, tmp_path: Path) -> N
     closed.mkdir(mode=0o700)
     (closed / "a").write_bytes(b"x")
     queries = [FileState(f"{closed}/a", want="0" * 64)]
-    from provision.resources.host.kinds import HOST_KINDS  # noqa: PLC0415 - only here
+    from provision.hosts.query_kinds import HOST_KINDS  # noqa: PLC0415 - only here
 
     fragment = HOST_KINDS["file"].script(queries)
     inner = " ".join(SHELLS[shell])
@@ -205,7 +207,7 @@ def test_what_may_not_be_searched_is_not_absent(shell: str, tmp_path: Path) -> N
 def test_grub_sources_the_drop_in(
     shell: str, grub: str, wanted: tuple[str, ...], expected: str, tmp_path: Path
 ) -> None:
-    reboot = Effect(EffectClass.REBOOT_HYPERVISOR)
+    reboot = Effect(host_effects.REBOOT_HYPERVISOR)
     content = KernelArguments("case/ssh", wanted, "grub", reboot).file.content
     assert content is not None
     (tmp_path / "drop-in.cfg").write_bytes(content)

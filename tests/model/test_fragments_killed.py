@@ -8,15 +8,15 @@ from types import ModuleType
 
 import pytest
 
+from provision.contracts.resource import Resource
 from provision.inventory import Subject
-from provision.resources.contracts import Resource
 from provision.testing.host_cases import FILE_CASES, Case
 from provision.testing.model_host import ModelHost
-from tests.unit.host import test_kinds_converge as kinds
-from tests.unit.host.converge import differing, killed_everywhere
-from tests.unit.host.test_file_cases import ROOT
-from tests.unit.host.test_file_cases import host_of as host_of_files
-from tests.unit.roles_host.test_shipped_inventories import CASES, host_of, load, name_of, resources_of
+from tests.unit.hosts import test_kinds_converge as kinds
+from tests.unit.hosts.converge import differing, killed_everywhere
+from tests.unit.hosts.roles.test_shipped_inventories import CASES, host_of, load, name_of, resources_of
+from tests.unit.hosts.test_file_cases import ROOT
+from tests.unit.hosts.test_file_cases import host_of as host_of_files
 
 
 @pytest.mark.parametrize(("path", "role", "kind", "name"), CASES, ids=name_of)

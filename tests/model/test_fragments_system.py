@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from provision.facts.hypervisor import VM_DEVICES, HypervisorFacts, VmDevice
-from provision.resources.contracts import Fix, Snapshot, Unknown
-from provision.resources.host.filesystem import RootChain
-from provision.resources.host.package import Package, PackageState
-from provision.resources.host.pci import IommuState, ModuleCandidates, PciFunctions
-from provision.resources.host.query_file import FileText
-from provision.resources.host.query_kernel import BootLoader, ModuleState
-from provision.resources.host.query_system import Bridges, ClockState, HostKeys
-from provision.resources.host.service import Service, UnitState
-from provision.resources.host.shell import Shell
-from provision.resources.host.sysctl import SysctlValue
+from provision.contracts.query import Unknown
+from provision.contracts.remedy import Fix
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.queries.file import FileText
+from provision.hosts.queries.kernel import BootLoader, ModuleState
+from provision.hosts.queries.shell import Shell
+from provision.hosts.queries.system import Bridges, ClockState, HostKeys
+from provision.hosts.resources.filesystem import RootChain
+from provision.hosts.resources.package import Package, PackageState
+from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunctions
+from provision.hosts.resources.service import Service, UnitState
+from provision.hosts.resources.sysctl import SysctlValue
+from provision.proxmox.host_facts import VM_DEVICES, HypervisorFacts, VmDevice
 from tests.model.shells import SHELLS, answers, run, seen_by
 
 pytestmark = pytest.mark.parametrize("shell", SHELLS)
@@ -262,7 +264,7 @@ def test_a_package_that_no_list_has_fails_with_apts_words(
 
 def test_without_dpkg_nobody_can_tell(shell: str, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
-    from provision.resources.host.kinds import HOST_KINDS  # noqa: PLC0415 - only here
+    from provision.hosts.query_kinds import HOST_KINDS  # noqa: PLC0415 - only here
 
     fragment = HOST_KINDS["package"].script([PackageState("a")])
     frame = run(shell, f"PATH={tmp_path}/bin\n{fragment}")

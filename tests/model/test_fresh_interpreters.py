@@ -79,7 +79,7 @@ def test_help_imports_nothing_slow() -> None:
 
 def test_plain_texts_do_not_load_the_template_library() -> None:
     code = (
-        "import sys; from provision.roles.templating import render; render('plain', {}, 'x'); "
+        "import sys; from provision.hosts.templating import render; render('plain', {}, 'x'); "
         "sys.exit('jinja2' in sys.modules)"
     )
     assert run([sys.executable, "-c", code]).returncode == 0

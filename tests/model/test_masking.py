@@ -15,20 +15,20 @@ from provision.api import Options, Site
 from provision.api.adoption import adoption
 from provision.api.cards import MODELS, cards
 from provision.engine.model import Plan
+from provision.hosts.queries.shell import Shell, ShellResult
 from provision.inventory import load
 from provision.report.checks import print_checks
 from provision.report.explain import print_explained
 from provision.report.junit import junit_xml
 from provision.report.plan import print_plan
-from provision.resources.host.shell import Shell, ShellResult
 from provision.testing.model_host import ModelFile
 from provision.testing.model_ops import OperationFailedError
 from provision.values.cancel import Cancel
 from provision.values.events import Event
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
 from tests.model.model_site import ModelSite
-from tests.unit.roles_vm.world import INVENTORY as VMS
-from tests.unit.roles_vm.world import World
+from tests.unit.proxmox.roles.world import INVENTORY as VMS
+from tests.unit.proxmox.roles.world import World
 
 SECRET = 'it\'s-"hunter2"-hunter2'
 INVENTORY = """

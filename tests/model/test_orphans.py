@@ -8,18 +8,21 @@ import pytest
 
 from provision.api import Options
 from provision.connections.contracts import ApiError, Endpoint
+from provision.contracts.driver import Driver
+from provision.contracts.effect import RELOAD, Effect
+from provision.contracts.query import Unknown
+from provision.contracts.snapshot import Pending
+from provision.contracts.system import SystemSpec
 from provision.engine.model import Plan
-from provision.resources.contracts import Driver, Pending, Unknown
-from provision.resources.host.shell import Shell
-from provision.roles.contracts import SystemSpec
+from provision.hosts import host_effects
+from provision.hosts.queries.shell import Shell
 from provision.testing.model_host import HostState, ModelFile
 from provision.testing.model_proxmox import ALL_RIGHTS, ModelVm
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import RELOAD, Effect, EffectClass
 from provision.values.errors import Permanent
 from tests.model.model_site import ModelSite
 from tests.model.test_engine_sites import lab
-from tests.unit.roles_vm.world import HOSTS, INVENTORY, World
+from tests.unit.proxmox.roles.world import HOSTS, INVENTORY, World
 
 NOTHING = INVENTORY.split("nodes:\n", maxsplit=1)[0] + "nodes: {}\n"
 BOTH = [
@@ -181,7 +184,7 @@ def test_a_protected_orphan_fails_and_holds_nothing_else_back(world: World) -> N
 def test_a_removal_that_died_before_its_reload_is_finished_by_the_next(world: World) -> None:
     world.write(NOTHING)
     assert world.destroy().exit_code == 0
-    reload = Effect(EffectClass.RESTART, f"{RELOAD}dnsmasq.service")
+    reload = Effect(host_effects.RESTART, f"{RELOAD}dnsmasq.service")
     world.router.pending[reload] = Pending(reload, world.router.boot_id, "run-0")
     assert world.destroy().exit_code == 0
     assert world.router.pending == {}

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from provision.resources.host.deadlines import Limit
-from provision.resources.host.execution import Execution
-from provision.resources.host.frames import KEEP
-from provision.resources.host.live import Live
+from provision.hosts.protocol.deadlines import Limit
+from provision.hosts.protocol.execution import Execution
+from provision.hosts.protocol.frames import KEEP
+from provision.hosts.protocol.live_output import Live
 from provision.values.cancel import Cancel
 from provision.values.redaction import Redactor
 

@@ -18,21 +18,24 @@ import pytest
 from pydantic import SecretStr
 
 from provision.connections.local import LocalConnection
-from provision.resources.contracts import Action, Blob, Fix, Frame, Result, Verdict
-from provision.resources.host import driver as module
-from provision.resources.host import effects as effect_table
-from provision.resources.host.deadlines import Limit
-from provision.resources.host.driver import HostDriver
-from provision.resources.host.frames import FrameParser
-from provision.resources.host.script import Step, act_script, new_nonce, observe_script
+from provision.contracts.driver import Action, Result, Verdict
+from provision.contracts.effect import Effect
+from provision.contracts.query import Frame
+from provision.contracts.remedy import Blob, Fix
+from provision.hosts import driver as module
+from provision.hosts import host_effects
+from provision.hosts.driver import HostDriver
+from provision.hosts.protocol import effects as effect_table
+from provision.hosts.protocol.deadlines import Limit
+from provision.hosts.protocol.frames import FrameParser
+from provision.hosts.protocol.script import Step, act_script, new_nonce, observe_script
 from provision.values.cancel import Cancel
-from provision.values.effects import Effect, EffectClass
 from provision.values.errors import ProvisionError
 
 SHELLS = {"dash": ("dash", "-s"), "bash": ("bash", "--posix", "-s"), "busybox": ("busybox", "sh", "-s")}
-RESTART = Effect(EffectClass.RESTART, "it's a unit")
-INITRAMFS = Effect(EffectClass.INITRAMFS)
-REBOOT = Effect(EffectClass.REBOOT_NODE)
+RESTART = Effect(host_effects.RESTART, "it's a unit")
+INITRAMFS = Effect(host_effects.INITRAMFS)
+REBOOT = Effect(host_effects.REBOOT_NODE)
 OLD_BOOT = "00000000-0000-4000-8000-00000000000f"
 
 
@@ -259,7 +262,7 @@ def age(state: Path) -> None:
 
 
 def test_what_another_boot_brought_about_is_cleaned_up(host: HostDriver, state: Path) -> None:
-    act(host, fix(":", RESTART, REBOOT, Effect(EffectClass.DAEMON_RELOAD)))
+    act(host, fix(":", RESTART, REBOOT, Effect(host_effects.DAEMON_RELOAD)))
     age(state)
     act(host, fix(":"))
     assert list((state / "pending").iterdir()) == []

@@ -6,7 +6,7 @@ import pytest
 
 from provision.api.vm_marker import mark_for_rebuild
 from provision.values.cancel import Cancel
-from tests.unit.roles_vm.world import INVENTORY, World
+from tests.unit.proxmox.roles.world import INVENTORY, World
 
 WRITES = 12
 """The most requests that change something, in a run that makes the site from nothing."""

@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 
 from provision.connections.contracts import Endpoint
-from provision.resources.contracts import Driver
-from provision.roles.contracts import SystemSpec
+from provision.contracts.driver import Driver
+from provision.contracts.effect import Consent
+from provision.contracts.system import SystemSpec
+from provision.proxmox import vm_effects
 from provision.testing.model_host import ModelFile
 from provision.testing.model_proxmox import ModelVm
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Consent, EffectClass
 from provision.values.errors import Permanent, Refused
-from tests.unit.roles_vm.world import HOSTS, INVENTORY, LEASES, World
+from tests.unit.proxmox.roles.world import HOSTS, INVENTORY, LEASES, World
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_a_lost_reservation_of_a_silent_vm_lifts_no_never(
 
     monkeypatch.setattr(world, "_open", silent)
     risks = {str(each.effect): each.consent for each in world.plan().risks}
-    assert risks[f"{EffectClass.POWER_CYCLE} vm-1"] is Consent.NEVER
+    assert risks[f"{vm_effects.POWER_CYCLE} vm-1"] is Consent.NEVER
     world.pve.log.clear()
     world.apply()
     assert not [path for method, path, _ in world.pve.log if method == "POST" and "/101/" in path]

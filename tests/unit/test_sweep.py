@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from provision.resources.contracts import Resource
-from provision.resources.host.file import File, FileLine
-from provision.resources.host.service import Service
-from provision.resources.host.sysctl import Sysctl
-from provision.resources.host.system import Hostname, Timezone
+from provision.contracts.resource import Resource
+from provision.hosts.resources.file import File, FileLine
+from provision.hosts.resources.service import Service
+from provision.hosts.resources.sysctl import Sysctl
+from provision.hosts.resources.system import Hostname, Timezone
 from provision.testing.model_host import HostState, ModelFile, ModelHost, ModelUnit
 from provision.values.cancel import Cancel
 from tests.e2e.sweep import Seen, Target, judged, together, waves

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import Field, PrivateAttr
 
+from provision.contracts.effect import Consent, EffectClass
 from provision.inventory.lock import Lock, Pin
 from provision.inventory.login import Login
 from provision.inventory.models.base import Model
@@ -24,7 +25,6 @@ from provision.inventory.placeholders import find_placeholders, is_placeholder
 from provision.inventory.scalars import Label, LocalPath, SchemaVersion, Text, Vars
 from provision.inventory.tree import KeyPath, Tree
 from provision.values.diagnostics import Diagnostic, Source
-from provision.values.effects import Consent, EffectClass
 from provision.values.redaction import Redactor
 
 

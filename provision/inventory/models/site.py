@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from provision.contracts.effect import Consent, EffectClass
 from provision.inventory.dhcp_backends import BackendName, Order
 from provision.inventory.models.base import Model, SecretRef, Ssh
 from provision.inventory.scalars import (
@@ -21,7 +22,6 @@ from provision.inventory.scalars import (
     Url,
     Word,
 )
-from provision.values.effects import Consent, EffectClass
 
 
 class Policy(Model):

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from provision.contracts.query import Unknown
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.queries.shell import Shell, ShellResult
 from provision.inventory import Inventory, load
-from provision.resources.contracts import Snapshot, Unknown
-from provision.resources.host.shell import Shell, ShellResult
-from provision.resources.proxmox.queries import VmConfig, VmState
+from provision.proxmox.queries import VmConfig, VmState
 from provision.verify.model import CheckOutcome, CheckResult
 from provision.verify.runner import run_checks
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from docs.generators.verify_reference import check_names
+from provision.contracts.query import Unknown
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.queries.shell import Shell, ShellResult
 from provision.inventory import Inventory, load
-from provision.resources.contracts import Snapshot, Unknown
-from provision.resources.host.shell import Shell, ShellResult
-from provision.resources.proxmox.queries import VmConfig, VmState
+from provision.proxmox.queries import VmConfig, VmState
 from provision.values.outcomes import ExitCode
 from provision.verify.model import CheckOutcome, CheckResult
-from provision.verify.reference import check_names
 from provision.verify.runner import run_checks, subjects
 from tests.model.verify.test_cards import INVENTORY as CARDS
 from tests.model.verify.test_cards import Machines, check, sysfs

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from provision.contracts.query import Unknown
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.queries.shell import Shell, ShellResult
 from provision.inventory import Inventory, load
-from provision.resources.contracts import Snapshot, Unknown
-from provision.resources.host.shell import Shell, ShellResult
 from provision.values.outcomes import ExitCode
 from provision.verify import plugin
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport

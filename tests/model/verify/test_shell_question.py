@@ -1,7 +1,7 @@
 import subprocess
 
-from provision.resources.contracts import Frame, Unknown
-from provision.resources.host.shell import Shell, ShellKind, ShellResult
+from provision.contracts.query import Frame, Unknown
+from provision.hosts.queries.shell import Shell, ShellKind, ShellResult
 
 KIND = ShellKind()
 QUESTIONS = (

@@ -8,17 +8,17 @@ import pytest
 
 from provision.api import Options, Site
 from provision.connections.contracts import Endpoint
+from provision.contracts.driver import Driver
+from provision.contracts.system import SystemSpec
 from provision.inventory import load
-from provision.resources.contracts import Driver
-from provision.roles.contracts import SystemSpec
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError, Refused
 from provision.values.outcomes import ExitCode
 from provision.verify.model import VerifyReport
 from tests.model.model_site import ModelSite
-from tests.unit.roles_vm.world import INVENTORY as HYPERVISOR
-from tests.unit.roles_vm.world import World
+from tests.unit.proxmox.roles.world import INVENTORY as HYPERVISOR
+from tests.unit.proxmox.roles.world import World
 
 INVENTORY = """
 version: 1

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
+from provision.contracts.query import Unknown
+from provision.contracts.snapshot import Snapshot
+from provision.dhcp.contract import Lease, Reservation
+from provision.dhcp.routers import ROUTERS
+from provision.hosts.queries.file import FileText
+from provision.hosts.resources.file import File
 from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.site import Dhcp
-from provision.resources.contracts import Snapshot, Unknown
-from provision.resources.dhcp.contract import Lease, Reservation
-from provision.resources.dhcp.routers import ROUTERS
-from provision.resources.host.file import File
-from provision.resources.host.query_file import FileText
 from provision.testing.model_host import ModelFile
 from provision.values.diagnostics import Source
 from provision.values.outcomes import ExitCode
-from tests.unit.roles_vm.world import INVENTORY, LEASES, World
+from tests.unit.proxmox.roles.world import INVENTORY, LEASES, World
 
 OURS = "/etc/ethers.d/"
 OTHERS = FileText("/etc/ethers")

@@ -7,7 +7,7 @@ from provision.api import Answers, Options
 from provision.values import events
 from provision.values.cancel import Cancel
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
-from tests.unit.roles_vm.world import OPTIONS, World
+from tests.unit.proxmox.roles.world import OPTIONS, World
 
 RESULTS = (
     CheckResult("it is so", "vm-1", CheckOutcome.PASSED, seconds=0.5),

@@ -9,11 +9,11 @@ import pytest
 from provision.api import Site
 from provision.api.adoption import adopt, adoption
 from provision.cli import main, vms
-from provision.resources.proxmox import marker
+from provision.proxmox import marker
 from provision.testing.model_host import ModelFile
 from provision.values.cancel import Cancel
 from provision.values.errors import Permanent, Refused
-from tests.unit.roles_vm.world import INVENTORY, World
+from tests.unit.proxmox.roles.world import INVENTORY, World
 
 T = TypeVar("T")
 KEY = "SHA256:" + "k" * 43

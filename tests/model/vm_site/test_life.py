@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from provision.connections.contracts import Endpoint
-from provision.resources.contracts import Driver
-from provision.resources.proxmox import marker
-from provision.roles.contracts import SystemSpec
+from provision.contracts.driver import Driver
+from provision.contracts.system import SystemSpec
+from provision.proxmox import marker
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 from provision.values.outcomes import Outcome
-from tests.unit.roles_vm.world import World
+from tests.unit.proxmox.roles.world import World
 
 
 @pytest.fixture

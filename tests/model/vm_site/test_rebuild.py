@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from provision.api.vm_marker import mark_for_rebuild
-from provision.resources.contracts import Op
-from provision.resources.proxmox import marker
+from provision.contracts.change import Op
+from provision.proxmox import marker
 from provision.values.cancel import Cancel
 from provision.values.errors import Permanent, UsageError
 from provision.values.outcomes import Outcome
-from tests.unit.roles_vm.world import INVENTORY, World
+from tests.unit.proxmox.roles.world import INVENTORY, World
 
 ALLOWED = INVENTORY.replace("console-loss, delete]", "console-loss, delete, replace]")
 

@@ -6,12 +6,12 @@ import pytest
 
 from provision.api.cards import aliases, cards, cards_of, models_of, uuids_of
 from provision.cli import main
+from provision.hosts.resources.pci import PciFunction
 from provision.inventory import load
 from provision.report.cards import print_cards
-from provision.resources.host.pci import PciFunction
 from provision.values.cancel import Cancel
+from tests.unit.proxmox.roles.world import INVENTORY, World
 from tests.unit.report.samples import shown
-from tests.unit.roles_vm.world import INVENTORY, World
 
 GPU = PciFunction("0000:02:00.0", "10de", "2204", "030000", "vfio-pci", "14", boot_vga=True)
 AUDIO = PciFunction("0000:02:00.1", "10de", "1aef", "040300", "", "14")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.cli.reference import PLANNED, reference
+from docs.generators.cli_reference import PLANNED, reference
 from provision.values.outcomes import PRECEDENCE, ExitCode
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -8,7 +8,7 @@ import pytest
 from provision.cli import main
 from provision.engine.run_lock import clear_run_lock, run_lock
 from provision.values.errors import UsageError
-from tests.unit.roles_vm.world import INVENTORY
+from tests.unit.proxmox.roles.world import INVENTORY
 
 
 @pytest.fixture

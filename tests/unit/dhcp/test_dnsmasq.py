@@ -4,15 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provision.resources.contracts import ByHand, Fix, Impossible, Op, Snapshot, Unknown
-from provision.resources.dhcp.contract import Lease, Reservation, conflict, fold_mac
-from provision.resources.dhcp.dnsmasq import LEASES, Dnsmasq, parse_leases, parse_reservations
-from provision.resources.dhcp.manual import ManualReservation, neighbour, table
-from provision.resources.dhcp.proof import AddressUsed, LeaseHeld, addresses_of
-from provision.resources.dhcp.reservation import RouterReservation
-from provision.resources.host.query_file import ABSENT, FileState, FileStatus
-from provision.resources.host.shell import ShellResult
-from provision.values.effects import Effect, EffectClass
+from provision.contracts.change import Op
+from provision.contracts.effect import Effect
+from provision.contracts.query import Unknown
+from provision.contracts.remedy import ByHand, Fix, Impossible
+from provision.contracts.snapshot import Snapshot
+from provision.dhcp.backends.dnsmasq import LEASES, Dnsmasq, parse_leases, parse_reservations
+from provision.dhcp.backends.manual import ManualReservation, neighbour, table
+from provision.dhcp.contract import Lease, Reservation, conflict, fold_mac
+from provision.dhcp.resources.lease_proof import AddressUsed, LeaseHeld, addresses_of
+from provision.dhcp.resources.reservation import RouterReservation
+from provision.hosts import host_effects
+from provision.hosts.queries.file import ABSENT, FileState, FileStatus
+from provision.hosts.queries.shell import ShellResult
 
 MAC = "bc:24:11:00:00:01"
 WANTED = Reservation(MAC, "10.0.0.11", "vm-1")
@@ -99,7 +103,7 @@ def test_removal_needs_a_reload() -> None:
     assert resource.changes(Snapshot("router", answers={query: ABSENT})) == ()
     fix = resource.fix(Snapshot("router", answers={query: FileStatus("file", "0644")}))
     assert isinstance(fix, Fix)
-    assert fix.effects == (Effect(EffectClass.RESTART, "reload:dnsmasq.service"),)
+    assert fix.effects == (Effect(host_effects.RESTART, "reload:dnsmasq.service"),)
 
 
 @given(st.text(max_size=200))

@@ -4,10 +4,10 @@ import typing
 
 import pytest
 
+from provision.dhcp.contract import SshRouter
+from provision.dhcp.routers import ROUTERS
 from provision.inventory.dhcp_backends import DHCP_BACKENDS, BackendName
 from provision.inventory.models.site import Dhcp
-from provision.resources.dhcp.contract import SshRouter
-from provision.resources.dhcp.routers import ROUTERS
 
 
 def test_every_name_of_a_back_end_is_known() -> None:

@@ -9,6 +9,15 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from provision.connections.contracts import Endpoint, LocalEndpoint
+from provision.contracts.change import Change, Key, Op, Settles
+from provision.contracts.driver import Action, Emit, Result, Verdict
+from provision.contracts.effect import Consent, Effect, EffectClass
+from provision.contracts.query import Unknown
+from provision.contracts.remedy import ByHand, Fix, Impossible, Remedy
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context, Need, Role
+from provision.contracts.snapshot import Pending, Snapshot
+from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import asked
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal
@@ -28,31 +37,12 @@ from provision.engine.world import (
     default_policy,
     no_rules,
 )
+from provision.hosts import host_effects
+from provision.hosts.protocol.effects import REBUILDS_BOOT
+from provision.hosts.protocol.script import is_satisfied
 from provision.inventory import Inventory, Subject
-from provision.resources.contracts import (
-    Action,
-    ByHand,
-    Change,
-    Emit,
-    Fix,
-    Impossible,
-    Key,
-    Op,
-    Pending,
-    Remedy,
-    Resource,
-    Result,
-    Settles,
-    Snapshot,
-    Unknown,
-    Verdict,
-)
-from provision.resources.host.effects import REBUILDS_BOOT
-from provision.resources.host.script import is_satisfied
-from provision.roles.contracts import Context, Need, NotThere, Role, SystemSpec
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic, Source
-from provision.values.effects import Consent, Effect, EffectClass
 from provision.values.errors import ProvisionError, Transient
 from provision.values.events import Event
 from provision.values.outcomes import ExitCode
@@ -142,7 +132,7 @@ class Item:
         if self.boots:
             effects.append(Effect(self.boots))
         if self.restarts:
-            effects.append(Effect(EffectClass.RESTART, self.restarts))
+            effects.append(Effect(host_effects.RESTART, self.restarts))
         return Fix(f"{self.name}={self.want}", tuple(effects), self.risks, births=self.makes)
 
     def merge(self, other: Item) -> Item | None:

@@ -5,17 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from provision.contracts.change import Key
+from provision.contracts.effect import Consent, Effect
+from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import readback
 from provision.engine.world import Entry, Options, Parent
-from provision.resources.contracts import Key
-from provision.roles.contracts import NotThere, SystemSpec
+from provision.hosts import host_effects
+from provision.proxmox import vm_effects
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Consent, Effect, EffectClass
 from provision.values.errors import UsageError
 from provision.values.events import ChangeMade, StepEnded
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, born_on, here, on_own, own
 
-REBOOT = EffectClass.REBOOT_NODE
+REBOOT = host_effects.REBOOT_NODE
 
 
 def test_a_change_is_made_and_the_next_plan_is_empty(tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_never_is_not_lifted_by_allow(tmp_path: Path) -> None:
 
 
 def test_what_lacks_consent_before_its_fix_is_not_begun_and_its_dependents_wait(tmp_path: Path) -> None:
-    loss = Effect(EffectClass.CONSOLE_LOSS, "n1")
+    loss = Effect(vm_effects.CONSOLE_LOSS, "n1")
     start = FakeRole("start", lambda _: [Item("n1/ssh", "power", "on", risks=(loss,))], on_own())
     site = FakeSite([start, FakeRole("after", own(b="1"), on_own())], state=tmp_path)
     report = site.apply()
@@ -199,7 +201,7 @@ def test_what_lacks_consent_before_its_fix_is_not_begun_and_its_dependents_wait(
 
 
 def test_an_effect_that_an_earlier_run_owes_is_planned_and_done(tmp_path: Path) -> None:
-    restart = Effect(EffectClass.RESTART, "chrony.service")
+    restart = Effect(host_effects.RESTART, "chrony.service")
     host = Host({"a": "1"}, pending={restart: "boot-1"})
     site = FakeSite([FakeRole("r", own(a="1"), on_own())], hosts={"n1/ssh": host}, state=tmp_path)
     planned = site.plan()
@@ -217,7 +219,7 @@ def test_a_pending_reboot_of_an_earlier_boot_is_satisfied(tmp_path: Path) -> Non
 
 
 def test_a_reboot_before_the_rebuild_that_it_needs_stays_in_the_plan(tmp_path: Path) -> None:
-    initramfs = Effect(EffectClass.INITRAMFS)
+    initramfs = Effect(host_effects.INITRAMFS)
     host = Host({"a": "1"}, boot=2, pending={initramfs: "boot-1", Effect(REBOOT): "boot-1"})
     site = FakeSite([FakeRole("r", own(a="1"), on_own())], hosts={"n1/ssh": host}, state=tmp_path)
     planned = site.plan().plan.steps[0].changes
@@ -293,7 +295,7 @@ def guests(tmp_path: Path) -> FakeSite:
     base = FakeRole("base", own(a="1"), on_own("os"), subjects=frozenset({"vm"}))
     more = FakeRole(
         "more",
-        lambda _: [Item("vm/ssh", "k", "1", boots=EffectClass.REBOOT_GUEST)],
+        lambda _: [Item("vm/ssh", "k", "1", boots=host_effects.REBOOT_GUEST)],
         on_own("more"),
         subjects=frozenset({"vm"}),
     )

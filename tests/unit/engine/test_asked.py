@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from provision.engine import asked
-from provision.resources.host.query_file import FileText
+from provision.hosts.queries.file import FileText
 
 FIRST, SECOND = FileText("/etc/hostname"), FileText("/etc/hosts")
 

@@ -6,9 +6,9 @@ import time
 import pytest
 
 from provision.connections.contracts import LocalEndpoint
+from provision.contracts.system import SystemSpec
 from provision.engine import session as sessions
 from provision.engine.session import Session
-from provision.roles.contracts import SystemSpec
 
 
 class Stuck:

@@ -6,21 +6,24 @@ from pathlib import Path
 
 import pytest
 
+from provision.contracts import common_effects
+from provision.contracts.effect import Consent, Effect, EffectClass
+from provision.contracts.snapshot import Snapshot
+from provision.contracts.system import SystemSpec
 from provision.engine import savedplan
 from provision.engine.consent import Consents
 from provision.engine.world import Entry, Options, Parent, Verification, default_policy
-from provision.resources.contracts import Snapshot
-from provision.roles.contracts import SystemSpec
+from provision.hosts import host_effects
+from provision.proxmox import vm_effects
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Consent, Effect, EffectClass
 from provision.values.outcomes import ExitCode
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, born_on, here, on_own, own
 
-REPLACE, CYCLE = Effect(EffectClass.REPLACE, "vm"), Effect(EffectClass.POWER_CYCLE, "vm")
+REPLACE, CYCLE = Effect(common_effects.REPLACE, "vm"), Effect(vm_effects.POWER_CYCLE, "vm")
 HARMLESS = {"daemon-reload", "initramfs", "boot-loader", "restart"}
 """What a policy without a word allows."""
-LOSS = Effect(EffectClass.DELETE, "n1")
+LOSS = Effect(common_effects.DELETE, "n1")
 
 
 def consents(
@@ -90,7 +93,7 @@ def test_what_may_not_be_replaced_is_protected_like_all_that_was_there(tmp_path:
 
 def test_what_may_be_replaced_needs_no_further_consent(tmp_path: Path) -> None:
     site = replacing(tmp_path)
-    risks = site.plan(Options(allow=frozenset({EffectClass.REPLACE}))).plan.risks
+    risks = site.plan(Options(allow=frozenset({common_effects.REPLACE}))).plan.risks
     assert {each.effect: each.consent for each in risks} == {REPLACE: Consent.ALLOW, CYCLE: Consent.ALLOW}
 
 
@@ -114,11 +117,11 @@ def test_what_is_called_like_a_silent_guest_is_not_its_birth(tmp_path: Path) -> 
             "router": SystemSpec("router", "host", "router", {}, here),
             "vm/ssh": SystemSpec("vm/ssh", "host", "vm", {}, here),
         },
-        policy={EffectClass.POWER_CYCLE: Consent.NEVER},
+        policy={vm_effects.POWER_CYCLE: Consent.NEVER},
         state=tmp_path,
     )
     assert [each.consent for each in site.plan().plan.risks] == [Consent.NEVER]
-    report = site.apply(Options(allow=frozenset({EffectClass.POWER_CYCLE})))
+    report = site.apply(Options(allow=frozenset({vm_effects.POWER_CYCLE})))
     assert report.exit_code == ExitCode.WAITING
     assert site.hosts["router"].values == {"vm": "reserved"}
     assert "cores" not in site.hosts["pve/api"].values
@@ -127,7 +130,7 @@ def test_what_is_called_like_a_silent_guest_is_not_its_birth(tmp_path: Path) -> 
 def test_what_is_final_is_looked_at_once_more_right_before(tmp_path: Path) -> None:
     role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "gone", risks=(LOSS,))], on_own())
     site = FakeSite([role], hosts={"n1/ssh": Host({"a": "mine"})}, state=tmp_path)
-    allowed = Options(allow=frozenset({EffectClass.DELETE}))
+    allowed = Options(allow=frozenset({common_effects.DELETE}))
     planned = site.plan(allowed)
     site.hosts["n1/ssh"].values["a"] = "gone"  # while a person read the plan
     report = site.apply(allowed, planned=planned)
@@ -137,7 +140,7 @@ def test_what_is_final_is_looked_at_once_more_right_before(tmp_path: Path) -> No
 
 def test_destroy_pays_no_reboot_that_an_apply_left_owing(tmp_path: Path) -> None:
     role = FakeRole("r", own(a="1"), on_own(), gone=lambda _: [Item("n1/ssh", "a", "gone")])
-    owing = {Effect(EffectClass.REBOOT_NODE): "boot-1", Effect(EffectClass.RESTART, "x.service"): "boot-1"}
+    owing = {Effect(host_effects.REBOOT_NODE): "boot-1", Effect(host_effects.RESTART, "x.service"): "boot-1"}
     site = FakeSite([role], hosts={"n1/ssh": Host({"a": "1"}, pending=owing)}, state=tmp_path)
     report = site.apply(destroying=True)
     assert report.exit_code == ExitCode.DONE
@@ -154,7 +157,7 @@ def test_a_promise_is_the_same_with_a_consent_that_comes_later(tmp_path: Path) -
         assert site.session is not None
         return savedplan.content(planned, "digest", site.session.snapshots())
 
-    savedplan.check(content(Options()), content(Options(allow=frozenset({EffectClass.DELETE}))))
+    savedplan.check(content(Options()), content(Options(allow=frozenset({common_effects.DELETE}))))
 
 
 # ---------------------------------------------------------------- what is claimed at the end
@@ -190,7 +193,7 @@ def test_a_site_with_a_failed_step_is_not_verified(tmp_path: Path) -> None:
 
 def test_a_site_that_waits_for_consent_is_not_verified(tmp_path: Path) -> None:
     checks = Checks(ExitCode.VERIFY_FAILED)
-    boots = FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", boots=EffectClass.REBOOT_NODE)], on_own())
+    boots = FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", boots=host_effects.REBOOT_NODE)], on_own())
     report = verified(boots, tmp_path, checks).apply()
     assert (report.exit_code, checks.runs) == (ExitCode.WAITING, 0)
     assert report.steps[-1].reason.startswith("not verified: 1 step waiting")
@@ -246,7 +249,7 @@ def test_a_late_step_is_refused_by_what_is_found_about_it_and_not_about_others(
     subject: str, outcome: str, tmp_path: Path
 ) -> None:
     first = FakeRole(
-        "first", lambda _: [Item("n1/ssh", "a", "1", boots=EffectClass.REBOOT_NODE)], on_own(),
+        "first", lambda _: [Item("n1/ssh", "a", "1", boots=host_effects.REBOOT_NODE)], on_own(),
         subjects=frozenset({"n1"}),
     )  # fmt: skip
     later = FakeRole("later", own(b="1"), on_own(), subjects=frozenset({"n1"}), needs_new_boot=True)
@@ -254,7 +257,7 @@ def test_a_late_step_is_refused_by_what_is_found_about_it_and_not_about_others(
     site = FakeSite(
         [first, later, there],
         subjects=("n1", "n2"),
-        policy={EffectClass.REBOOT_NODE: Consent.ALLOW},
+        policy={host_effects.REBOOT_NODE: Consent.ALLOW},
         state=tmp_path,
     )
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from provision.contracts.change import Change, Op
 from provision.engine import journal, savedplan
 from provision.engine.model import StepId
 from provision.engine.run_lock import run_lock
 from provision.report.history import record
-from provision.resources.contracts import Change, Op
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError, Refused, UsageError
 from provision.values.outcomes import ExitCode

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from provision.contracts.effect import Consent
+from provision.contracts.role import Context, Count, Need
 from provision.engine.expand import expand
 from provision.engine.graph import Ancestry, Countdown, narrowed, ordered, predecessors, reversed_steps
 from provision.engine.model import Barrier, RunReport, Step, StepId
 from provision.engine.world import Entry, Options, Parent
+from provision.hosts import host_effects
 from provision.inventory import Subject
-from provision.roles.contracts import Context, Count, Need
-from provision.values.effects import Consent, EffectClass
 from provision.values.errors import UsageError
 from tests.unit.engine.fakes import FakeRole, FakeSite, Item, on_own, own
 
@@ -255,7 +256,7 @@ def rolled(tmp_path: Path, *, stop: bool, unreached_stops: bool = False, **endin
     def make(context: Context) -> list[Item]:
         name = context.subject.name
         ending = endings.get(name)
-        reboots = EffectClass.REBOOT_NODE if ending == "boots" else None
+        reboots = host_effects.REBOOT_NODE if ending == "boots" else None
         return [
             Item(f"{name}/ssh", "a", "1", reboots, by_hand=ending == "waits", impossible=ending == "fails")
         ]
@@ -265,7 +266,7 @@ def rolled(tmp_path: Path, *, stop: bool, unreached_stops: bool = False, **endin
         [role],
         subjects=("n1", "n2", "n3"),
         entries=(Entry("r", ("all",), serial=1, stop_on_failure=stop),),
-        policy={EffectClass.REBOOT_NODE: Consent.ASK},
+        policy={host_effects.REBOOT_NODE: Consent.ASK},
         state=tmp_path,
     )
     for name, ending in endings.items():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.roles.contracts import SystemSpec
+from provision.contracts.system import SystemSpec
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, KilledError, Value, here
 
 

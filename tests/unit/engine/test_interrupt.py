@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from provision.contracts.effect import Consent
+from provision.contracts.system import SystemSpec
 from provision.engine import journal, workers
 from provision.engine.observe import observe
 from provision.engine.session import Session
-from provision.roles.contracts import SystemSpec
+from provision.hosts import host_effects
 from provision.values.cancel import Cancel, Interrupted
-from provision.values.effects import Consent, EffectClass
 from provision.values.events import ChangeMade, Problem
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, here, on_own, own
 
@@ -77,10 +78,10 @@ def test_a_drained_run_ends_what_runs_and_begins_nothing_new(tmp_path: Path) -> 
 
 
 def test_a_run_that_is_interrupted_before_its_last_reboot_says_so(tmp_path: Path) -> None:
-    item = Item("n1/ssh", "a", "1", boots=EffectClass.REBOOT_NODE)
+    item = Item("n1/ssh", "a", "1", boots=host_effects.REBOOT_NODE)
     site = FakeSite(
         [FakeRole("r", lambda _: [item], on_own())],
-        policy={EffectClass.REBOOT_NODE: Consent.ALLOW},
+        policy={host_effects.REBOOT_NODE: Consent.ALLOW},
         state=tmp_path,
     )
     cancel = Cancel()

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from provision.contracts.effect import Effect
+from provision.contracts.query import Unknown
+from provision.contracts.role import Context, Need
+from provision.contracts.system import SystemSpec
 from provision.engine.world import Entry, Options
-from provision.resources.contracts import Unknown
-from provision.roles.contracts import Context, Need, SystemSpec
-from provision.values.effects import Effect, EffectClass
+from provision.proxmox import vm_effects
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, here, on_own, own
 
 SERVER = "server/ssh"
@@ -86,7 +88,7 @@ def test_an_answer_that_never_comes_fails_the_step_with_its_reason(tmp_path: Pat
 
 
 def wait_for_consent(_: Context) -> list[Item]:
-    return [Item(SERVER, "service", "up", risks=(Effect(EffectClass.CONSOLE_LOSS, "server"),))]
+    return [Item(SERVER, "service", "up", risks=(Effect(vm_effects.CONSOLE_LOSS, "server"),))]
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from provision.contracts.change import Key
+from provision.contracts.effect import Consent, Effect
 from provision.engine import asked
 from provision.engine.expand import expand, parse_playbook
 from provision.engine.model import StepId
 from provision.engine.world import Entry, Options, Parent
-from provision.resources.contracts import Key
+from provision.hosts import host_effects
 from provision.values.diagnostics import Diagnostic, Severity
-from provision.values.effects import Consent, Effect, EffectClass
 from provision.values.errors import UsageError
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, on_own, own
 
@@ -97,7 +98,7 @@ def test_risks_are_listed_highest_first_with_their_consent(tmp_path: Path) -> No
     def wants(_: object) -> list[Item]:
         return [
             Item("n1/ssh", "a", "1", restarts="a.service"),
-            Item("n1/ssh", "b", "1", boots=EffectClass.REBOOT_NODE),
+            Item("n1/ssh", "b", "1", boots=host_effects.REBOOT_NODE),
         ]
 
     site = FakeSite([FakeRole("r", wants, on_own())], state=tmp_path)
@@ -169,7 +170,7 @@ def test_a_question_with_a_nested_tuple_comes_back_equal() -> None:
 
 
 def test_an_owed_effect_belongs_to_the_hosts_own_first_step(tmp_path: Path) -> None:
-    restart = Effect(EffectClass.RESTART, "x.service")
+    restart = Effect(host_effects.RESTART, "x.service")
     hosts = {"n1/ssh": Host({"a": "1", "b": "1"}, pending={restart: "boot-1"})}
     site = FakeSite(
         [FakeRole("r1", own(a="1"), on_own()), FakeRole("r2", own(b="1"), on_own())],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.roles.contracts import Context
+from provision.contracts.role import Context
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, on_own, own
 
 

@@ -7,20 +7,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+from provision.contracts.change import Change, Key, Op
+from provision.contracts.query import Unknown
+from provision.contracts.remedy import Fix, Impossible
+from provision.contracts.resource import ToleratesUnknown, changes_of, meaning, remedy_of
+from provision.contracts.snapshot import Snapshot
 from provision.engine.difference import difference
-from provision.resources.contracts import (
-    Change,
-    Fix,
-    Impossible,
-    Key,
-    Op,
-    Snapshot,
-    ToleratesUnknown,
-    Unknown,
-    changes_of,
-    meaning,
-    remedy_of,
-)
 from provision.values.diagnostics import Source
 
 SYSTEM = "n1/ssh"

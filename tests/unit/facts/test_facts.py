@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 import provision
-from provision.facts.api import ApiFacts
-from provision.facts.host import MACHINE_ID, MEMORY, PROCESSORS, HostFacts
-from provision.facts.hypervisor import STORAGES, VM_DEVICES, HypervisorFacts, VmDevice
-from provision.resources.contracts import Snapshot, Unknown
-from provision.resources.host.package import PackageState, PackageStatus
-from provision.resources.host.query_kernel import CMDLINE, BootLoader
-from provision.resources.host.query_system import Bridges, ClockState, ClockStatus
-from provision.resources.host.shell import Shell, ShellResult
-from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState
+from provision.contracts.query import Unknown
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.facts import MACHINE_ID, MEMORY, PROCESSORS, HostFacts
+from provision.hosts.queries.kernel import CMDLINE, BootLoader
+from provision.hosts.queries.shell import Shell, ShellResult
+from provision.hosts.queries.system import Bridges, ClockState, ClockStatus
+from provision.hosts.resources.package import PackageState, PackageStatus
+from provision.proxmox.api_facts import ApiFacts
+from provision.proxmox.host_facts import STORAGES, VM_DEVICES, HypervisorFacts, VmDevice
+from provision.proxmox.queries import Elsewhere, VmConfig, VmState
 
 REASON = Unknown("the host does not say")
 PRODUCT = Path(provision.__file__).parent

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_reference_is_current() -> None:
-    command = "python -m provision.inventory.reference > docs/inventory.md"
+    command = "python -m docs.generators.inventory_reference > docs/inventory.md"
     assert (ROOT / "docs" / "inventory.md").read_text() == reference_markdown(), f"run: {command}"
 
 

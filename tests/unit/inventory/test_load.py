@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from provision.contracts.effect import Consent, EffectClass
 from provision.inventory import Inventory, Login, load, select
-from provision.values.effects import Consent, EffectClass
 from provision.values.errors import UsageError
 from provision.values.outcomes import ExitCode
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from provision.api import read_playbook, roles_of
+from provision.contracts.effect import Consent, EffectClass
 from provision.inventory import load, select, unproven, unserved
-from provision.values.effects import Consent, EffectClass
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = ["lab", "homelab", "h100-pair", "h100-kai", "h100-kai-fractions"]

@@ -1,6 +1,6 @@
-from provision.facts.hypervisor import STORAGES, HypervisorFacts
+from provision.contracts.snapshot import Snapshot
 from provision.lab.hypervisor_machine import storage_cfg
-from provision.resources.contracts import Snapshot
+from provision.proxmox.host_facts import STORAGES, HypervisorFacts
 
 
 def test_the_hypervisor_tells_the_storages_that_the_api_serves() -> None:

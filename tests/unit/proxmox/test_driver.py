@@ -5,10 +5,15 @@ from collections.abc import Mapping
 import pytest
 
 from provision.connections.contracts import ApiError
-from provision.resources.contracts import Action, ApiCall, Key, Request, Result, Unknown, Verdict
-from provision.resources.proxmox import marker as markers
-from provision.resources.proxmox.driver import ProxmoxDriver
-from provision.resources.proxmox.queries import (
+from provision.contracts.change import Key
+from provision.contracts.driver import Action, Result, Verdict
+from provision.contracts.effect import Effect
+from provision.contracts.query import Unknown
+from provision.contracts.remedy import ApiCall, Request
+from provision.proxmox import marker as markers
+from provision.proxmox import vm_effects
+from provision.proxmox.driver import ProxmoxDriver
+from provision.proxmox.queries import (
     Elsewhere,
     Mappings,
     Permissions,
@@ -18,12 +23,11 @@ from provision.resources.proxmox.queries import (
     VmList,
     VmState,
 )
-from provision.resources.proxmox.tasks import is_success, start_timeout, upid_of
-from provision.resources.proxmox.vm_life import VmPower
+from provision.proxmox.resources.vm_lifecycle import VmPower
+from provision.proxmox.tasks import is_success, start_timeout, upid_of
 from provision.testing.model_proxmox import ModelProxmox, ModelVm
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Effect, EffectClass
 from provision.values.errors import Permanent, Transient, UnknownOutcome
 
 VM = {"name": "vm-1", "tags": "provision", "memory": "1024", "cores": "2"}
@@ -168,7 +172,7 @@ def test_two_writes_to_one_configuration_follow_each_other() -> None:
 
 def test_a_power_cycle_applies_what_is_pending() -> None:
     pve = model(101, running=True)
-    effect = Effect(EffectClass.POWER_CYCLE, "vm-1")
+    effect = Effect(vm_effects.POWER_CYCLE, "vm-1")
     results = act(pve, Request("PUT", "/nodes/pve/qemu/101/config", {"cores": 4}), effects=(effect,))
     assert [each.verdict for each in results] == [Verdict.DONE, Verdict.DONE]
     vm = pve.vms[101]
@@ -184,7 +188,7 @@ def owing(pve: ModelProxmox) -> str:
 def test_a_power_cycle_leaves_the_notes_as_they_were_and_owes_nothing() -> None:
     pve = model(101, running=True)
     pve.vms[101].config["description"] = notes = "mine\nprovision: inventory=lab node=vm-1 replace=tok\ntoo"
-    act(pve, effects=(Effect(EffectClass.POWER_CYCLE, "vm-1"),))
+    act(pve, effects=(Effect(vm_effects.POWER_CYCLE, "vm-1"),))
     assert pve.vms[101].config["description"] == notes
 
 
@@ -193,7 +197,7 @@ def test_a_power_cycle_that_is_cut_off_is_owed_until_the_vm_is_started(end: str)
     pve = model(101, running=True)
     pve.vms[101].config["description"] = notes = "mine\nprovision: inventory=lab node=vm-1"
     pve.faults["POST", f"/nodes/pve/qemu/101/status/{end}"] = ApiError(500, "no")
-    (result,) = act(pve, effects=(Effect(EffectClass.POWER_CYCLE, "vm-1"),))
+    (result,) = act(pve, effects=(Effect(vm_effects.POWER_CYCLE, "vm-1"),))
     assert (result.verdict, owing(pve)) == (Verdict.FAILED, "start")
     driver = pve.driver()
     query = VmConfig(101)
@@ -226,7 +230,7 @@ def test_a_vm_that_is_off_as_declared_owes_no_start() -> None:
 def test_only_a_vm_of_ours_is_power_cycled() -> None:
     pve = model(101, running=True)
     pve.vms[101].config["tags"] = "theirs"
-    (result,) = act(pve, effects=(Effect(EffectClass.POWER_CYCLE, "vm-1"),))
+    (result,) = act(pve, effects=(Effect(vm_effects.POWER_CYCLE, "vm-1"),))
     assert result.diagnostic is not None
     assert result.diagnostic.code == "VM_NOT_FOUND"
 
@@ -340,6 +344,6 @@ def test_a_vm_that_was_renamed_is_power_cycled_by_its_number() -> None:
     for vm in pve.vms.values():
         vm.running = True
     driver = ProxmoxDriver("pve/api", pve, "pve", vmids={"vm-1": 101})
-    driver.act("run", (), (Effect(EffectClass.POWER_CYCLE, "vm-1"),), lambda _: None, Cancel())
+    driver.act("run", (), (Effect(vm_effects.POWER_CYCLE, "vm-1"),), lambda _: None, Cancel())
     touched = {path for method, path, _ in pve.log if method == "POST"}
     assert touched == {"/nodes/pve/qemu/101/status/shutdown", "/nodes/pve/qemu/101/status/start"}

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provision.resources.proxmox import formats
-from provision.resources.proxmox.formats import Format, explicit, join, normal, parse, size_gib
+from provision.proxmox import formats
+from provision.proxmox.formats import Format, explicit, join, normal, parse, size_gib
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=12)
 VALUES = st.text("abcdefgh0123456789:/.;+-_", min_size=1, max_size=20)

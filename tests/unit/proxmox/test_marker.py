@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provision.resources.proxmox.marker import Marker, read, write
+from provision.proxmox.marker import Marker, read, write
 
 FULL = Marker("lab", "vm-1", "SHA256:aa", "SHA256:bb", "tok", "start")
 WORD = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789:+/-", min_size=1, max_size=20)

@@ -4,13 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from provision.resources.contracts import ApiCall, Impossible, Op, Settles, Snapshot, Unknown
-from provision.resources.proxmox.marker import Marker
-from provision.resources.proxmox.queries import Elsewhere, VmConfig, VmState
-from provision.resources.proxmox.vm import Vm
-from provision.resources.proxmox.vm_life import VmAbsent, VmMarker, VmPower
-from provision.resources.proxmox.vm_parts import CloudInit, Drive, Efi, Nic, Passed
-from provision.values.effects import Effect, EffectClass
+from provision.contracts import common_effects
+from provision.contracts.change import Op, Settles
+from provision.contracts.effect import Effect
+from provision.contracts.query import Unknown
+from provision.contracts.remedy import ApiCall, Impossible
+from provision.contracts.snapshot import Snapshot
+from provision.proxmox import vm_effects
+from provision.proxmox.marker import Marker
+from provision.proxmox.queries import Elsewhere, VmConfig, VmState
+from provision.proxmox.resources.vm import Vm
+from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmMarker, VmPower
+from provision.proxmox.resources.vm_parts import CloudInit, Drive, Efi, Nic, Passed
 
 MARK = Marker("lab", "vm-gpu", "SHA256:b")
 MAC = "BC:24:11:7E:FC:1C"
@@ -146,7 +151,7 @@ def test_one_field_that_differs_is_one_change(
     assert change.settles is (Settles.AFTER_EFFECT if cold else Settles.NOW)
     call = calls(VM, at)
     assert dict(call.requests[0].data) == {**sent, "digest": "d1"}
-    assert call.effects == ((Effect(EffectClass.POWER_CYCLE, "vm-gpu"),) if cold else ())
+    assert call.effects == ((Effect(vm_effects.POWER_CYCLE, "vm-gpu"),) if cold else ())
     assert calls(VM, seen("stopped", **config)).effects == ()
 
 
@@ -160,7 +165,7 @@ def test_what_waits_for_a_power_cycle_is_owed_and_not_sent_again() -> None:
     assert (change.old, change.new, change.settles) == ("4", "8", Settles.AFTER_EFFECT)
     call = calls(VM, at)
     assert call.requests == ()
-    assert call.effects == (Effect(EffectClass.POWER_CYCLE, "vm-gpu"),)
+    assert call.effects == (Effect(vm_effects.POWER_CYCLE, "vm-gpu"),)
 
 
 def test_a_foreign_pending_value_is_replaced() -> None:
@@ -250,7 +255,7 @@ def test_the_start_of_the_console_vm_risks_the_console_unless_it_runs() -> None:
     power = VmPower("pve/api", "pve", 102, "vm-gpu", "running", 16384, passthrough=True, console=True)
     assert power.changes(seen("running")) == ()
     call = calls(power, seen("stopped"))
-    assert call.risks == (Effect(EffectClass.CONSOLE_LOSS, "vm-gpu"),)
+    assert call.risks == (Effect(vm_effects.CONSOLE_LOSS, "vm-gpu"),)
     assert call.requests[0].path.endswith("/102/status/start")
     assert call.requests[0].task == 30 * 4 + 5 + 60
     assert calls(replace(power, console=False), seen("stopped")).risks == ()
@@ -287,5 +292,5 @@ def test_the_end_of_a_vm_pulls_the_plug_first_and_takes_its_disks() -> None:
         ("DELETE", "102"),
     ]
     assert call.requests[-1].data == {"purge": 1}
-    assert call.risks == (Effect(EffectClass.DELETE, "vm-gpu"),)
+    assert call.risks == (Effect(common_effects.DELETE, "vm-gpu"),)
     assert [each.method for each in calls(gone, seen("stopped")).requests] == ["DELETE"]

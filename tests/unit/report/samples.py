@@ -4,14 +4,18 @@ import io
 from collections.abc import Callable
 from typing import TextIO
 
+from provision.kube import kube_effects
 from rich.console import Console
 
+from provision.contracts import common_effects
+from provision.contracts.change import Change, Key, Op
+from provision.contracts.effect import Consent, Effect
+from provision.contracts.remedy import ByHand
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepId, StepPlan
+from provision.hosts import host_effects
 from provision.inventory import Subject
 from provision.report.style import make_console
-from provision.resources.contracts import ByHand, Change, Key, Op
 from provision.values.diagnostics import Diagnostic, Severity, Source
-from provision.values.effects import Consent, Effect, EffectClass
 
 
 class Encoded(io.StringIO):
@@ -44,9 +48,9 @@ def content(old: str | None, new: str | None) -> Change:
     return Change(op, "content", old, new)
 
 
-DRAIN = Effect(EffectClass.DRAIN)
-REBOOT = Effect(EffectClass.REBOOT_HYPERVISOR)
-RESTART = Effect(EffectClass.RESTART, "chrony.service")
+DRAIN = Effect(kube_effects.DRAIN)
+REBOOT = Effect(host_effects.REBOOT_HYPERVISOR)
+RESTART = Effect(host_effects.RESTART, "chrony.service")
 
 HOST_STEP = StepPlan(
     step("pve", "hypervisor_host"),
@@ -54,12 +58,12 @@ HOST_STEP = StepPlan(
         PlannedChange(
             Key("pve/ssh", "file", "/etc/modprobe.d/provision-vfio.conf"),
             (content(None, "blacklist bochs\nblacklist nouveau\n"), Change(Op.CREATE, "mode", None, "0644")),
-            effects=(Effect(EffectClass.INITRAMFS), REBOOT),
+            effects=(Effect(host_effects.INITRAMFS), REBOOT),
         ),
         PlannedChange(
             Key("pve/ssh", "kernel_arguments", "grub"),
             (Change(Op.UPDATE, "arguments", ("quiet",), ("quiet", "intel_iommu=on", "iommu=pt")),),
-            effects=(Effect(EffectClass.BOOT_LOADER), REBOOT),
+            effects=(Effect(host_effects.BOOT_LOADER), REBOOT),
         ),
     ),
     unchanged=7,
@@ -107,7 +111,7 @@ VM_STEP = StepPlan(
                 Change(Op.UPDATE, "memory", 2048, 4096),
                 Change(Op.ATTENTION, "cpu", None, "unknown: the API did not answer"),
             ),
-            risks=(Effect(EffectClass.REPLACE, "vm-gpu"),),
+            risks=(Effect(common_effects.REPLACE, "vm-gpu"),),
         ),
     ),
     unchanged=1,
@@ -126,10 +130,10 @@ PLAN = Plan(
         StepPlan(step("vm-3", "base_os"), unreached="off by hand", excused=True),
     ),
     risks=(
-        ConsentNeed("pve/api", Effect(EffectClass.REPLACE, "vm-gpu"), Consent.NEVER),
+        ConsentNeed("pve/api", Effect(common_effects.REPLACE, "vm-gpu"), Consent.NEVER),
         ConsentNeed("pve/ssh", REBOOT, Consent.ASK),
-        ConsentNeed("vm-1/ssh", Effect(EffectClass.REBOOT_GUEST), Consent.ALLOW),
-        ConsentNeed("vm-2/ssh", Effect(EffectClass.REBOOT_GUEST), Consent.ALLOW),
+        ConsentNeed("vm-1/ssh", Effect(host_effects.REBOOT_GUEST), Consent.ALLOW),
+        ConsentNeed("vm-2/ssh", Effect(host_effects.REBOOT_GUEST), Consent.ALLOW),
         ConsentNeed("vm-1/ssh", RESTART, Consent.ALLOW),
     ),
     warnings=(

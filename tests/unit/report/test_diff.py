@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
+from provision.contracts.change import Change, Op
 from provision.report.diff import SHORT_DIFF_LINES, field_line, text_diff, value_text
 from provision.report.style import ASCII
-from provision.resources.contracts import Change, Op
 
 
 @pytest.mark.parametrize(

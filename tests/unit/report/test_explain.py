@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
+from provision.contracts.change import Change, Key
+from provision.contracts.query import Unknown
+from provision.contracts.remedy import Fix
+from provision.contracts.snapshot import Snapshot
 from provision.engine.explain import explained
 from provision.engine.model import StepPlan
 from provision.report.explain import print_explained
-from provision.resources.contracts import Change, Fix, Key, Snapshot, Unknown
 from provision.values.diagnostics import Source
 from tests.unit.report.samples import GUEST_STEP, shown
 

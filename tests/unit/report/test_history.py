@@ -4,11 +4,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from provision.contracts.change import Change, Op
 from provision.engine.journal import Journal, run, runs
 from provision.engine.model import StepId
 from provision.report.history import print_run, print_runs, record
 from provision.report.html import html_report
-from provision.resources.contracts import Change, Op
 from provision.values.diagnostics import Diagnostic
 from tests.unit.report.samples import shown
 

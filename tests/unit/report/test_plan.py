@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from provision.contracts.change import Change, Key, Op
+from provision.contracts.effect import Consent, Effect
+from provision.contracts.remedy import ByHand
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, StepPlan
+from provision.hosts import host_effects
+from provision.proxmox import vm_effects
 from provision.report.plan import hit, op_of, print_plan
-from provision.resources.contracts import ByHand, Change, Key, Op
-from provision.values.effects import Consent, Effect, EffectClass
 from tests.unit.report.samples import GUEST_STEP, HOST_STEP, PLAN, REFUSED, SAME, shown, step
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -62,12 +65,12 @@ def test_risk_comes_before_changes() -> None:
 
 
 def test_what_everybody_allows_is_no_risk() -> None:
-    plan = replace(PLAN, risks=(ConsentNeed("a/ssh", Effect(EffectClass.RESTART, "x"), Consent.ALLOW),))
+    plan = replace(PLAN, risks=(ConsentNeed("a/ssh", Effect(host_effects.RESTART, "x"), Consent.ALLOW),))
     assert "Risks" not in shown(lambda console: print_plan(console, plan))
 
 
 def test_a_restart_that_the_policy_asks_about_is_a_risk() -> None:
-    plan = replace(PLAN, risks=(ConsentNeed("a/ssh", Effect(EffectClass.RESTART, "x"), Consent.ASK),))
+    plan = replace(PLAN, risks=(ConsentNeed("a/ssh", Effect(host_effects.RESTART, "x"), Consent.ASK),))
     assert "--allow restart" in shown(lambda console: print_plan(console, plan))
 
 
@@ -99,7 +102,7 @@ def test_one_sign_stands_for_all_differences_of_a_resource(
     ],
 )
 def test_an_effect_names_whom_it_hits(system: str, target: str, text: str) -> None:
-    assert hit(ConsentNeed(system, Effect(EffectClass.POWER_CYCLE, target), Consent.ASK)) == text
+    assert hit(ConsentNeed(system, Effect(vm_effects.POWER_CYCLE, target), Consent.ASK)) == text
 
 
 def test_totals_are_a_lower_bound_only_while_something_is_not_known() -> None:

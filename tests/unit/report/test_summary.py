@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from provision.contracts import common_effects
+from provision.contracts.effect import Consent, Effect
 from provision.engine.model import ConsentNeed, RunReport, StepId, StepReport
 from provision.report.summary import next_command, print_summary
 from provision.values.diagnostics import Diagnostic
-from provision.values.effects import Consent, Effect, EffectClass
 from provision.values.outcomes import Outcome
 from tests.unit.report.samples import REBOOT, shown
 
@@ -37,7 +38,7 @@ REPORT = RunReport(
     ),
     consents_missing=(
         ConsentNeed("pve/ssh", REBOOT, Consent.ASK),
-        ConsentNeed("pve/api", Effect(EffectClass.DELETE, "vm-9"), Consent.NEVER),
+        ConsentNeed("pve/api", Effect(common_effects.DELETE, "vm-9"), Consent.NEVER),
     ),
     trips={"pve/ssh": 2, "pve/api": 5},
     seconds=190.0,

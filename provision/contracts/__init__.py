@@ -1,0 +1,1 @@
+"""What domains and engine agree on."""

@@ -1,0 +1,59 @@
+"""Identity of a resource and its field-level differences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Identity of a resource: no two different desired states may share one."""
+
+    system: str
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.system}:{self.kind}:{self.name}"
+
+
+class Op(StrEnum):
+    """The alphabet of a plan."""
+
+    CREATE = "+"
+    UPDATE = "~"
+    REPLACE = "-/+"
+    DELETE = "-"
+    ATTENTION = "!"
+
+
+class Settles(StrEnum):
+    """When a change can be read back."""
+
+    NOW = "now"
+    AFTER_EFFECT = "after-effect"
+    WITHIN = "within"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field-level difference.
+
+    Args:
+        op: what happens.
+        path: which field (`mode`, `content`, `net0.mac`).
+        old: what is seen, as the user may read it (None = nothing there).
+        new: what is wanted.
+        settles: now, after the fix's effects, or within `deadline` seconds (polled).
+        deadline: seconds, for Settles.WITHIN.
+        secret: old and new are never shown.
+    """
+
+    op: Op
+    path: str
+    old: object = None
+    new: object = None
+    settles: Settles = Settles.NOW
+    deadline: float = 0.0
+    secret: bool = False

@@ -1,0 +1,54 @@
+"""Questions to a system and what their answers can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A question that got no usable answer, and why; never mistaken for absence."""
+
+    reason: str
+
+
+@runtime_checkable
+class Query(Protocol):
+    """A hashable question to one system: a frozen dataclass with plain fields (str, int, bool, tuples)."""
+
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What one fragment of a script said: first and last 64 KiB of each stream, the rest only counted.
+
+    `rc` is None when the frame never ended (connection cut): its outcome is unknown.
+    """
+
+    stdout: bytes
+    stderr: bytes
+    rc: int | None
+    dropped: int = 0
+
+
+class QueryKind(Protocol):
+    """How all questions of one kind are asked of a host by one shell fragment, and how its answer is read.
+
+    `parse` is total: garbage becomes Unknown, for each question on its own.
+    """
+
+    @property
+    def query(self) -> type[Any]:
+        """The class of the queries."""
+        ...
+
+    def script(self, queries: Sequence[Any]) -> str:
+        """Return one POSIX fragment that answers all questions; it writes nothing."""
+        ...
+
+    def parse(self, frame: Frame, queries: Sequence[Any]) -> Mapping[Any, object]:
+        """Return an answer or Unknown for every question."""
+        ...

@@ -1,0 +1,89 @@
+"""How a difference is mended: on a host, by an API, by a person, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import SecretStr
+
+from provision.contracts.effect import Effect
+from provision.values.diagnostics import Diagnostic
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Content too large to go inline (over 64 KiB): sent before the fix, named by its SHA-256.
+
+    The fragment finds it at `$PROVISION_BLOBS/<sha256>`.
+    """
+
+    sha256: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """How a host is brought to the desired state.
+
+    Args:
+        script: POSIX fragment, run under `set -eu` with stdin from /dev/null; `:` when only effects are owed.
+        effects: what must happen after it; its markers are on the target before the fragment begins.
+        risks: consents that the fragment itself needs before it may run.
+        blobs: large content.
+        secrets: values to mask in all output (they may be inside `script`, which is never shown).
+        timeout: seconds the fragment may take.
+        quiet: seconds it may go without output, 0 for no such limit.
+        ops: the operations that `script` was rendered from; ModelHost interprets them by meaning.
+        births: the subject that it makes, or makes anew; empty for nearly all. Nothing else is a birth.
+    """
+
+    script: str = field(repr=False)
+    effects: tuple[Effect, ...] = ()
+    risks: tuple[Effect, ...] = ()
+    blobs: tuple[Blob, ...] = ()
+    secrets: tuple[SecretStr, ...] = ()
+    timeout: float = 300.0
+    quiet: float = 0.0
+    ops: tuple[object, ...] = field(default=(), repr=False)
+    births: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One API request; `task` waits for the UPID it answers (seconds, 0 = answers at once)."""
+
+    method: str
+    path: str
+    data: Mapping[str, object] = field(default_factory=dict)
+    task: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """How an API is brought to the desired state: requests in order, the first failure ends it.
+
+    `births` names the subject that it makes, or makes anew: what was not there before needs no protection.
+    """
+
+    requests: tuple[Request, ...]
+    effects: tuple[Effect, ...] = ()
+    risks: tuple[Effect, ...] = ()
+    births: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """A person must do it: the step waits (exit 5) and these lines say what to do."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """Seen and wanted differ and nothing may be done about it: the step fails with this diagnostic."""
+
+    diagnostic: Diagnostic
+
+
+Remedy = Fix | ApiCall | ByHand | Impossible

@@ -1,0 +1,177 @@
+"""What a role is, and what it may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+from provision.connections.contracts import KeyPair
+from provision.contracts.query import Unknown
+from provision.contracts.resource import Resource, meaning
+from provision.contracts.snapshot import Snapshot
+from provision.inventory import Inventory, Subject
+from provision.values.diagnostics import Diagnostic, Source
+from provision.values.errors import Permanent
+
+T = TypeVar("T")
+
+
+class Generated(Protocol):
+    """Values made by the engine, once a run; their home is on a managed system."""
+
+    def host_key(self, purpose: str) -> KeyPair:
+        """Return an ed25519 key pair, the same for the same purpose within one run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """All that a role may look at.
+
+    Args:
+        inventory: what the user declared.
+        subject: whom the step is about.
+        snapshots: answers by system; holds at least what `questions` asked for.
+        generated: values made by the engine.
+    """
+
+    inventory: Inventory
+    subject: Subject
+    snapshots: Mapping[str, Snapshot]
+    generated: Generated
+
+    def seen(self, system: str) -> Snapshot:
+        """Return the answers of a system; an empty snapshot when it was not asked."""
+        return self.snapshots.get(system, Snapshot(system))
+
+    def answer(self, system: str, query: Any) -> Any:
+        """Return an answer, which may be Unknown, or None for nothing there.
+
+        Raises:
+            UnaskedError: `questions` does not name the query.
+        """
+        snapshot = self.snapshots.get(system)
+        return Unknown(f"{system} was not asked") if snapshot is None else snapshot[query]
+
+    def require(
+        self,
+        system: str,
+        query: Any,
+        what: str = "",
+        source: Source | None = None,
+        *,
+        may_be_absent: bool = False,
+    ) -> Any:
+        """Return an answer without which the role cannot say what it wants.
+
+        Args:
+            system: whose answer.
+            query: one of `questions`.
+            what: what is not possible without it, as the user reads it (`cannot read the PCI cards of pve`).
+            source: inventory line.
+            may_be_absent: whether nothing there (None) is an answer, too.
+
+        Raises:
+            NotYet: it is Unknown, or nothing is there.
+            UnaskedError: `questions` does not name the query.
+        """
+        answer = self.answer(system, query)
+        if not isinstance(answer, Unknown) and (answer is not None or may_be_absent):
+            return answer
+        reason = answer.reason if isinstance(answer, Unknown) else "there is nothing yet"
+        code = "UNKNOWN" if isinstance(answer, Unknown) else "ANSWER_MISSING"
+        summary = f"{what or f'{system} has no answer to {meaning(query)}'}: {reason}"
+        raise NotYet(system, query, Diagnostic(code, summary, self.subject.name, source=source))
+
+
+class NotYet(Permanent):
+    """A role cannot say what it wants before a system has an answer.
+
+    Args:
+        system: which system.
+        query: to which query.
+        diagnostic: the problem, should the answer never come.
+    """
+
+    def __init__(self, system: str, query: Any, diagnostic: Diagnostic) -> None:
+        super().__init__(diagnostic)
+        self.system = system
+        self.query = query
+
+
+def told(answer: T | Unknown, what: str, subject: str, source: Source | None = None) -> T:
+    """Return an answer that a role cannot do without.
+
+    Args:
+        answer: what a system said, or why it said nothing.
+        what: what cannot be done then, as the user reads it.
+        subject: whose step it is.
+        source: inventory line.
+
+    Raises:
+        Permanent: `UNKNOWN`: there is none.
+    """
+    if isinstance(answer, Unknown):
+        raise Permanent(Diagnostic("UNKNOWN", f"{what}: {answer.reason}", subject, source=source))
+    return answer
+
+
+Count = Literal["all", "any"] | int
+"""How many of several steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Steps of another role that must have ended before a step begins, and how many of them well.
+
+    A number larger than the steps of this run (`--target`) means all of them; no steps are no need.
+
+    Args:
+        role: name of the other role.
+        count: how many must have ended well; with fewer, the step is blocked.
+        scope: `near` is the step's subject and its parents, `site` is every subject.
+    """
+
+    role: str
+    count: Count = "all"
+    scope: Literal["near", "site"] = "near"
+
+    def least(self, available: int) -> int:
+        """Return how many of the available steps must have ended well."""
+        wished = {"all": available, "any": 1}.get(str(self.count))
+        return min(available, int(self.count) if wished is None else wished)
+
+
+Questions = Mapping[str, tuple[Any, ...]]
+"""Queries by system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What knows one part of a domain: pure functions from inventory and answers to desired states.
+
+    Args:
+        name: as playbooks call it.
+        declared: whether a subject declares anything for this role; without it there is no step.
+        questions: the answers that `resources` and `retired` read.
+        resources: desired states in the order in which they are brought about, absent ones among them.
+        needs: other roles whose steps must have ended well; a bare name is `Need(name)`.
+        needs_new_boot: its answers are true only after the pending reboots of its systems.
+        unreached_stops: where the playbook says `stop_on_failure`, an unreached subject counts as failed.
+        retired: what destroy removes, as absent.
+        orphan_owners: subjects that may hold what left the inventory, and what to ask them for it.
+        orphans: what left the inventory, as absent; `context.subject` is an owner. It is called again once
+            what it named was asked, and raises where a system that answers does not list what it has.
+    """
+
+    name: str
+    declared: Callable[[Inventory, Subject], bool]
+    questions: Callable[[Inventory, Subject], Questions]
+    resources: Callable[[Context], Sequence[Resource]]
+    needs: tuple[str | Need, ...] = ()
+    needs_new_boot: bool = False
+    unreached_stops: bool = False
+    retired: Callable[[Context], Sequence[Resource]] | None = None
+    orphan_owners: Callable[[Inventory], Mapping[Subject, Questions]] | None = None
+    orphans: Callable[[Context], Sequence[Resource]] | None = None

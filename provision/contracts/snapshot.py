@@ -1,0 +1,76 @@
+"""The answers of one system at one time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from provision.contracts.effect import Effect
+from provision.contracts.query import Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An effect that a killed or refused run still owes, found on the target.
+
+    Args:
+        effect: what must happen.
+        boot_id: boot id at the time of the fix; reboots and restarts are satisfied by any other.
+        run: which run owes it.
+    """
+
+    effect: Effect
+    boot_id: str
+    run: str
+
+
+class UnaskedError(KeyError):
+    """A role or resource looked at an answer that nobody asked for: a programming error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The answers of one system at one time.
+
+    Args:
+        system: `pve/ssh`, `pve/api`, `vm-1/ssh`, `router`.
+        boot_id: which boot of the host answered; empty for APIs.
+        answers: answer or Unknown by question.
+        pending: effects still owed on the host.
+        clock: the host's clock in epoch seconds, 0.0 if it has none.
+        skew: the host's clock minus the controller's, in seconds.
+        unknown: the queries whose answer is Unknown; derived from `answers`.
+    """
+
+    system: str
+    boot_id: str = ""
+    answers: Mapping[Any, object] = field(default_factory=dict)
+    pending: tuple[Pending, ...] = ()
+    clock: float = 0.0
+    skew: float = 0.0
+    unknown: frozenset[Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        unknown = frozenset(query for query, answer in self.answers.items() if isinstance(answer, Unknown))
+        object.__setattr__(self, "unknown", unknown)
+
+    def __contains__(self, query: object) -> bool:
+        return query in self.answers
+
+    def __getitem__(self, query: Any) -> Any:
+        """Return the answer (may be Unknown). Raises UnaskedError."""
+        try:
+            return self.answers[query]
+        except KeyError:
+            raise UnaskedError(f"{self.system} was not asked {query!r}") from None
+
+    def missing(self, queries: Iterable[Any]) -> frozenset[Any]:
+        """Return those of the questions that this snapshot does not answer."""
+        return frozenset(query for query in queries if query not in self.answers)
+
+    def updated(self, newer: Snapshot) -> Snapshot:
+        """Return this snapshot with the answers of a newer one; a new boot id voids the older answers."""
+        if newer.boot_id != self.boot_id:
+            return newer
+        return replace(newer, answers={**self.answers, **newer.answers})

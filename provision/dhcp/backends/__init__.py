@@ -1,0 +1,1 @@
+"""DHCP servers, one file each."""

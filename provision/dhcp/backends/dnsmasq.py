@@ -1,0 +1,136 @@
+"""Reservations of dnsmasq over SSH: one file a host in a dhcp-hostsdir.
+
+Measured with 2.90: new and changed files act at once, a removed one only after SIGHUP; a line that is wrong
+is only logged. Source: dnsmasq(8), `--dhcp-hostsdir`, `--dhcp-host`, `--dhcp-leasefile`.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from provision.contracts.effect import RELOAD, Effect
+from provision.contracts.query import Unknown
+from provision.contracts.snapshot import Snapshot
+from provision.dhcp.contract import Lease, Reservation, fold_mac
+from provision.hosts import host_effects
+from provision.hosts.queries.file import FileText
+from provision.hosts.queries.shell import Shell, ShellResult
+from provision.hosts.resources.file import File
+from provision.inventory.models.site import Dhcp
+from provision.values.diagnostics import Source
+
+HOSTS_FOLDER = "/etc/dnsmasq.d/hosts"
+"""Where reservations lie unless `network.dhcp.file` names another dhcp-hostsdir."""
+LEASES = FileText("/var/lib/misc/dnsmasq.leases")
+"""Debian's lease file."""
+UNIT = "dnsmasq.service"
+_CONFIGURATION = "/etc/dnsmasq.conf /etc/dnsmasq.d"
+
+_MAC = re.compile(r"(?:[0-9a-fA-F]{1,2}[:-]){5}[0-9a-fA-F]{1,2}")
+_ADDRESS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
+_LEASE_FIELDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Dnsmasq:
+    """A router with dnsmasq; an SshRouter.
+
+    Args:
+        system: `router`.
+        prefix: how the names of our files begin (`provision-lab-`).
+        folder: the dhcp-hostsdir.
+    """
+
+    system: str
+    prefix: str
+    folder: str = HOSTS_FOLDER
+
+    @classmethod
+    def declared(cls, system: str, prefix: str, dhcp: Dhcp) -> Dnsmasq:
+        """Return the router that an inventory declares."""
+        return cls(system, prefix, (dhcp.file or HOSTS_FOLDER).rstrip("/"))
+
+    @property
+    def _listing(self) -> Shell:
+        """All reservations, as `FILE:LINE`; a folder or file that is missing says nothing."""
+        folder = shlex.quote(self.folder)
+        return Shell(
+            f"grep -rsH '' {folder} --exclude='.*' || true; "
+            f"grep -rsH '^dhcp-host=' {_CONFIGURATION} --exclude='.*' || true"
+        )
+
+    def questions(self) -> tuple[Any, ...]:
+        """Ask for all reservations and leases."""
+        return (self._listing, LEASES)
+
+    def place(self, name: str) -> str:
+        """Return the path of our file for a host."""
+        return f"{self.folder}/{self.prefix}{name}"
+
+    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
+        """Read the listing."""
+        answer = seen.answers.get(self._listing, Unknown("the router was not asked"))
+        if not isinstance(answer, ShellResult):
+            return answer if isinstance(answer, Unknown) else Unknown("no listing")
+        return tuple(parse_reservations(answer.stdout.decode(errors="replace")))
+
+    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | Unknown:
+        """Read the lease file; without one nothing is leased."""
+        answer = seen.answers.get(LEASES, Unknown("the router was not asked"))
+        if isinstance(answer, Unknown):
+            return answer
+        return tuple(parse_leases(answer.decode(errors="replace") if isinstance(answer, bytes) else ""))
+
+    def entry(self, wanted: Reservation, *, absent: bool, source: Source | None) -> File:
+        """Return our file for a host: read at once when it comes or changes, after a reload when it went."""
+        path = self.place(wanted.name)
+        if absent:
+            reload = Effect(host_effects.RESTART, f"{RELOAD}{UNIT}")
+            return File(self.system, path, absent=True, effects=(reload,), source=source)
+        line = f"{wanted.mac},{wanted.address},{wanted.name}\n"
+        return File(self.system, path, line.encode(), source=source)
+
+    def lease_rows(self) -> str:
+        """Print the lease file."""
+        return f"cat {LEASES.path}"
+
+    def reservation_rows(self, address: str) -> str:
+        """Search all that dnsmasq reads; a folder below another one is read twice, and shown once."""
+        row = shlex.quote(f"[,=]{re.escape(address)}(,|$)")
+        places = f"{_CONFIGURATION} {shlex.quote(self.folder)}"
+        return f"grep -rsHiE --exclude='.*' {row} {places} | sort -u || true"
+
+
+def parse_reservations(text: str) -> Iterator[Reservation]:
+    """Read `FILE:LINE` lines: `mac,ip,name` or `dhcp-host=mac,ip,name` in any order of fields."""
+    for row in text.splitlines():
+        place, colon, line = row.partition(":")
+        body = line.strip().removeprefix("dhcp-host=")
+        if not colon or not body or body.startswith("#"):
+            continue
+        fields = [each.strip() for each in body.split(",")]
+        macs = [each for each in fields if _MAC.fullmatch(each)]
+        addresses = [each for each in fields if _ADDRESS.fullmatch(each)]
+        rest = [
+            each
+            for each in fields
+            if each not in {*macs, *addresses} and re.fullmatch(r"[A-Za-z][A-Za-z0-9.-]*", each)
+        ]
+        for mac in macs:
+            yield Reservation(
+                fold_mac(mac), addresses[0] if addresses else "", rest[0] if rest else "", place
+            )
+
+
+def parse_leases(text: str) -> Iterator[Lease]:
+    """Read the lease file: `expires mac address name client-id`."""
+    for row in text.splitlines():
+        fields = row.split()
+        if len(fields) < _LEASE_FIELDS or not fields[0].isdecimal() or not _MAC.fullmatch(fields[1]):
+            continue
+        name = "" if fields[3] == "*" else fields[3]
+        yield Lease(fold_mac(fields[1]), fields[2], name, int(fields[0]))

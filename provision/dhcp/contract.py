@@ -1,0 +1,135 @@
+"""One contract for all routers: list reservations, list leases, and our own entry for a host.
+
+A back end gives questions and resources on its system; how the router is spoken to is its own matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from provision.contracts.query import Unknown
+from provision.contracts.resource import Resource
+from provision.contracts.snapshot import Snapshot
+from provision.values.diagnostics import Diagnostic, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """An address that a router gives to one MAC, always.
+
+    Args:
+        mac: lower-case with colons.
+        address: IPv4 address.
+        name: host name.
+        place: where the router keeps it (file and line), for people.
+    """
+
+    mac: str
+    address: str
+    name: str
+    place: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.address} for {self.mac} ({self.name or 'no name'})"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """An address that is given to a MAC now; `expires` in epoch seconds, 0 = never."""
+
+    mac: str
+    address: str
+    name: str = ""
+    expires: int = 0
+
+
+class Router(Protocol):
+    """A router that we speak to."""
+
+    @property
+    def system(self) -> str:
+        """The system that it is spoken to on."""
+        ...
+
+    def questions(self) -> tuple[Any, ...]:
+        """Return the questions whose answers `reservations` and `leases` read."""
+        ...
+
+    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
+        """Return all reservations that the router holds, ours and others."""
+        ...
+
+    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | Unknown:
+        """Return all leases."""
+        ...
+
+    def place(self, name: str) -> str:
+        """Return where our entry for a host is, as `Reservation.place` says it."""
+        ...
+
+    def entry(self, wanted: Reservation, *, absent: bool, source: Source | None) -> Resource:
+        """Return our entry for a host, or its absence; who else holds the address is not its matter."""
+        ...
+
+
+@runtime_checkable
+class SshRouter(Router, Protocol):
+    """A router that shows by shell commands what it holds: checks trust no parser of ours."""
+
+    def lease_rows(self) -> str:
+        """Return a command that prints all leases, one a line, MAC and address among its words."""
+        ...
+
+    def reservation_rows(self, address: str) -> str:
+        """Return a command that prints the lines which name an address, as `PLACE:LINE`."""
+        ...
+
+
+def fold_mac(text: str) -> str:
+    """Return a MAC as it is compared: lower-case, with colons."""
+    return text.strip().lower().replace("-", ":")
+
+
+def conflict(
+    wanted: Reservation,
+    reservations: Iterable[Reservation],
+    leases: Iterable[Lease],
+    now: float = 0.0,
+) -> str:
+    """Return who holds the address, MAC or name instead, in words; empty when nobody does.
+
+    Args:
+        wanted: what is to be reserved.
+        reservations: those of others, ours is left out.
+        leases: current leases; expired ones do not count when the router's clock is known.
+        now: the router's clock in epoch seconds, 0 = unknown.
+    """
+    for reservation in reservations:
+        where = f" in {reservation.place}" if reservation.place else ""
+        if reservation.address == wanted.address and reservation.mac != wanted.mac:
+            return (
+                f"{wanted.address} is reserved for {reservation.mac} ({reservation.name or 'no name'}){where}"
+            )
+        if reservation.mac == wanted.mac and reservation.address != wanted.address:
+            return f"{wanted.mac} has the reservation {reservation.address}{where}"
+        if reservation.name and reservation.name == wanted.name and reservation.mac != wanted.mac:
+            return f"the name {wanted.name} is reserved for {reservation.mac}{where}"
+    for lease in leases:
+        over = bool(lease.expires) and bool(now) and lease.expires < now
+        if lease.address == wanted.address and lease.mac != wanted.mac and not over:
+            return f"{wanted.address} is leased to {lease.mac} ({lease.name or 'no name'})"
+    return ""
+
+
+def held_by_other(wanted: Reservation, holder: str, subject: str, source: Source | None) -> Diagnostic:
+    """Return the problem of an address that somebody else has."""
+    return Diagnostic(
+        code="IP_LEASED_TO_OTHER",
+        summary=f"{wanted.address} cannot be reserved for {wanted.name}: {holder}",
+        subject=subject,
+        source=source,
+        untouched="The router was left as it is.",
+        remedy="Give the node another address, or free this one on the router (an old lease ends by itself).",
+    )

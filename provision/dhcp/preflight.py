@@ -1,0 +1,65 @@
+"""Rules about addresses: MACs and leases."""
+
+from __future__ import annotations
+
+from provision.contracts.rule import Finding, Rule
+from provision.dhcp.resources.reservation import RouterReservation
+from provision.proxmox import formats, macs
+from provision.proxmox.preflight.site import Site
+from provision.values.diagnostics import Diagnostic
+
+
+def mac_duplicate(site: Site) -> list[Finding]:
+    """Refuse a MAC that two devices have: PVE does not notice."""
+    holders: dict[str, dict[str, str]] = {}
+    # Several hypervisors may be nodes of one Proxmox cluster, where each shows the VMs of all.
+    managed = {(host.node_name, node.vmid) for host, nodes in site.hypervisors() for node in nodes}
+    for hypervisor, nodes in site.hypervisors():
+        own = {node.vmid for node in nodes}
+        for node in nodes:
+            for at in range(len(node.nics)):
+                mac = macs.of_node(site.inventory, node, at, site.vm(hypervisor, node))
+                holders.setdefault(mac, {})[f"net{at} of {node.name}"] = node.name
+        for each in site.host(hypervisor).vm_devices:
+            is_ours = each.vmid in own or (each.node, each.vmid) in managed
+            if each.key.startswith("net") and not is_ours:
+                mac = formats.normal(each.value, formats.NET).get("macaddr", "")
+                holders.setdefault(mac, {})[f"{each.key} of VM {each.vmid}"] = ""
+    found: list[Finding] = []
+    for mac, devices in holders.items():
+        ours = [node for node in devices.values() if node]
+        if mac and ours and len(devices) > 1:
+            found.append(
+                Diagnostic(
+                    "MAC_DUPLICATE",
+                    f"{mac} belongs to {' and '.join(devices)}",
+                    ours[0],
+                    source=site.inventory.source(("nodes", ours[0], "nics")),
+                    untouched="Nothing was changed.",
+                    remedy="Give one of them another MAC.",
+                )
+            )
+    return found
+
+
+def leased_to_other(site: Site) -> list[Finding]:
+    """Refuse an address that the router has reserved for, or leased to, somebody else."""
+    found: list[Finding] = []
+    for reservation in site.of_kind(RouterReservation):
+        diagnostic = site.impossible(reservation)
+        if diagnostic is not None and diagnostic.code == "IP_LEASED_TO_OTHER":
+            found.append(diagnostic)
+    return found
+
+
+RULES = (
+    Rule(
+        ("MAC_DUPLICATE",), "two network devices have one MAC", "another MAC for one of them", mac_duplicate
+    ),
+    Rule(
+        ("IP_LEASED_TO_OTHER",),
+        "the router has reserved a declared address for another MAC, or leased it to one",
+        "another address, or free it on the router",
+        leased_to_other,
+    ),
+)

@@ -1,0 +1,182 @@
+"""Addresses reserved on the router by MAC, before a VM first boots (or after it, where routers want that)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from provision.contracts.query import Unknown
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context, Role, told
+from provision.dhcp.backends.manual import ManualReservation
+from provision.dhcp.contract import Reservation, Router, fold_mac
+from provision.dhcp.resources.reservation import RouterReservation
+from provision.dhcp.routers import ROUTERS
+from provision.hosts import names as host_names
+from provision.hosts.facts import HostFacts
+from provision.hosts.queries.file import FileText
+from provision.inventory import Inventory, Subject
+from provision.inventory.dhcp_backends import DHCP_BACKENDS
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node
+from provision.proxmox import macs, names
+from provision.proxmox.queries import VmConfig, vm_state
+from provision.values.diagnostics import Source
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether the subject's address is reserved by us."""
+    dhcp = inventory.dhcp
+    if dhcp is None or not DHCP_BACKENDS[dhcp.backend].served:
+        return False
+    if subject.kind == "hypervisor":
+        return inventory.hypervisors[subject.name].reserve_address and router(inventory) is not None
+    node = inventory.nodes.get(subject.name)
+    return node is not None and node.is_virtual and node.manage and bool(node.nics)
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask for the VM's MAC, or for the hypervisor's bridge."""
+    keeper = router(inventory)
+    asked = {keeper.system: keeper.questions()} if keeper is not None else {}
+    if subject.kind == "hypervisor":
+        return {host_names.ssh(subject.name): (_bridge(inventory.hypervisors[subject.name]),), **asked}
+    node = inventory.nodes[subject.name]
+    host = _told_with(inventory, node)
+    bridge = {host_names.ssh(host.name): (_bridge(host),)} if host is not None else {}
+    return {names.api(str(node.hypervisor)): (VmConfig(names.vmid(inventory, node)),), **asked, **bridge}
+
+
+def resources(context: Context) -> tuple[Resource, ...]:
+    """Return the one reservation of the subject."""
+    inventory, name = context.inventory, context.subject.name
+    keeper = router(inventory)
+    if keeper is None:
+        return _by_hand(context)
+    if context.subject.kind == "hypervisor":
+        wanted = _own(context, inventory.hypervisors[name])
+    else:
+        wanted = (wanted_of(context, inventory.nodes[name]),)
+    source = _source(inventory, context.subject)
+    return tuple(RouterReservation(keeper, each, source=source) for each in wanted)
+
+
+def retired(context: Context) -> tuple[Resource, ...]:
+    """Return our reservation as absent; what a person typed stays."""
+    inventory = context.inventory
+    keeper = router(inventory)
+    if keeper is None:
+        return ()
+    node = inventory.nodes.get(context.subject.name)
+    if node is not None:
+        wanted = Reservation("", node.address, node.managed_hostname or node.name)
+    else:
+        hypervisor = inventory.hypervisors[context.subject.name]
+        wanted = Reservation("", hypervisor.address, hypervisor.name)
+    return (RouterReservation(keeper, wanted, absent=True, source=_source(inventory, context.subject)),)
+
+
+def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+    """Ask the router for its reservations, whether or not one is declared."""
+    keeper = router(inventory)
+    if keeper is None:
+        return {}
+    return {Subject("cluster", host_names.ROUTER): {keeper.system: keeper.questions()}}
+
+
+def orphans(context: Context) -> tuple[Resource, ...]:
+    """Return our reservations of hosts for which the inventory wants none any more, as absent.
+
+    Raises:
+        Permanent: the reservations cannot be listed.
+    """
+    inventory = context.inventory
+    keeper = router(inventory)
+    if keeper is None or keeper.system not in context.snapshots:
+        return ()  # the engine tells who is silent
+    known = {
+        each.managed_hostname or each.name
+        for each in inventory.nodes.values()
+        if not each.manage or declared(inventory, Subject("node", each.name))
+    }
+    known |= {each.name for each in inventory.hypervisors.values() if each.reserve_address}
+    found = keeper.reservations(context.seen(keeper.system))
+    return tuple(
+        RouterReservation(keeper, each, absent=True)
+        for each in told(found, "the router's reservations cannot be listed", context.subject.name)
+        if each.name not in known and each.place == keeper.place(each.name)
+    )
+
+
+def router(inventory: Inventory) -> Router | None:
+    """Return the router that we write reservations to; None where a person does, or nobody can yet."""
+    dhcp = inventory.dhcp
+    if dhcp is None or dhcp.backend not in ROUTERS:
+        return None
+    return ROUTERS[dhcp.backend](host_names.ROUTER, f"provision-{inventory.name}-", dhcp)
+
+
+def wanted_of(context: Context, node: Node) -> Reservation:
+    """Return a VM's reservation: declared address, MAC of its first network device."""
+    inventory = context.inventory
+    seen = context.seen(names.api(str(node.hypervisor)))
+    state = vm_state(seen, names.vmid(inventory, node))
+    ours = state is not None and state.marker_of(inventory.name, node.name) is not None
+    mac = macs.of_node(inventory, node, 0, state if ours else None)
+    return Reservation(fold_mac(mac), node.address, node.managed_hostname or node.name)
+
+
+def _by_hand(context: Context) -> tuple[Resource, ...]:
+    inventory = context.inventory
+    node = inventory.nodes[context.subject.name]
+    boots_first = inventory.dhcp is not None and inventory.dhcp.order == "boot_first"
+    state = vm_state(context.seen(names.api(str(node.hypervisor))), names.vmid(inventory, node))
+    off = state is not None and not state.running
+    if off or (state is None and boots_first):
+        return ()  # nobody can answer at the address, and a person who did it once is not asked again
+    host = _told_with(inventory, node)
+    beside = () if host is None else _own(context, host)
+    source = _source(inventory, context.subject)
+    wanted = wanted_of(context, node)
+    return (ManualReservation(host_names.ssh(str(node.hypervisor)), wanted, source=source, beside=beside),)
+
+
+def _told_with(inventory: Inventory, node: Node) -> Hypervisor | None:
+    """Return the hypervisor whose own row a person is told with a node's: once, with its first VM's.
+
+    No lease proves a static address, so the row is no step of its own, which would wait for ever.
+    """
+    if router(inventory) is not None:
+        return None
+    host = inventory.hypervisors[str(node.hypervisor)]
+    guests = (each for each in inventory.nodes.values() if each.hypervisor == host.name and each.manage)
+    return host if host.reserve_address and next(guests).name == node.name else None
+
+
+def _own(context: Context, hypervisor: Hypervisor) -> tuple[Reservation, ...]:
+    """Return the hypervisor's own reservation, once its MAC is known."""
+    mac = hypervisor.mac or ""
+    if not mac:
+        text = HostFacts(context.seen(host_names.ssh(hypervisor.name))).text(_bridge(hypervisor))
+        mac = "" if isinstance(text, Unknown) else text.strip()
+    return (Reservation(fold_mac(mac), hypervisor.address, hypervisor.name),) if mac else ()
+
+
+def _bridge(hypervisor: Hypervisor) -> FileText:
+    return FileText(f"/sys/class/net/{hypervisor.bridge}/address")
+
+
+def _source(inventory: Inventory, subject: Subject) -> Source | None:
+    group = "hypervisors" if subject.kind == "hypervisor" else "nodes"
+    return inventory.source((group, subject.name, "address"))
+
+
+ROLE = Role(
+    name="dhcp_reservation",
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    orphan_owners=orphan_owners,
+    orphans=orphans,
+)

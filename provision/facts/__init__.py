@@ -1,1 +1,0 @@
-"""Typed views over snapshots: one reader of each answer, for roles and rules alike."""

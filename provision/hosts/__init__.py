@@ -1,0 +1,1 @@
+"""Any machine with SSH and a POSIX shell."""

@@ -1,0 +1,471 @@
+"""Asks a host and acts on it: one execution to know, one to act."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+from provision.connections.contracts import ShellConnection
+from provision.contracts.driver import Action, Emit, Result, Verdict
+from provision.contracts.effect import Effect
+from provision.contracts.query import Frame, QueryKind, Unknown
+from provision.contracts.remedy import Fix
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.protocol import effects as effect_table
+from provision.hosts.protocol.answers import Hello, last_lines, no_hello, whole
+from provision.hosts.protocol.deadlines import Limit
+from provision.hosts.protocol.execution import Execution
+from provision.hosts.protocol.frames import KEEP
+from provision.hosts.protocol.hold import Hold
+from provision.hosts.protocol.live_output import Live
+from provision.hosts.protocol.script import (
+    FIRST_STEP,
+    LOCK,
+    RC_LOCKED,
+    RC_NO_FLOCK,
+    STATE,
+    Step,
+    act_script,
+    hold_script,
+    new_nonce,
+    observe_script,
+)
+from provision.values.cancel import Cancel, Interrupted
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent, ProvisionError, Refused, Transient
+from provision.values.outcomes import ExitCode
+from provision.values.redaction import Redactor
+
+KEEP_ANSWERS = 8 * 1024 * 1024
+"""Bytes kept at each end of an answer: grouped questions may bring file contents."""
+
+GREETING = Limit(120.0)
+"""How long a host may take until its first frame: emulated ones are slow."""
+
+ANSWER = Limit(300.0)
+"""How long all questions of one kind may take."""
+
+
+BETWEEN_TRIES = 3.0
+"""Seconds between two looks at a host that reboots."""
+
+
+class HostDriver:
+    """A host with a shell: implements `Driver`.
+
+    Args:
+        system: name in keys and messages (`vm-1/ssh`).
+        connection: how to reach it.
+        kinds: the question kinds by name.
+        who: user and machine on whose behalf it acts; written into the host's lock.
+        redactor: masks secrets in all output.
+        state: folder of lock, markers and blobs on the host.
+        reboot_deadline: seconds that a reboot may take until the host answers again.
+    """
+
+    def __init__(
+        self,
+        system: str,
+        connection: ShellConnection,
+        kinds: Mapping[str, QueryKind],
+        *,
+        who: str,
+        redactor: Redactor | None = None,
+        state: str = STATE,
+        reboot_deadline: float = 600.0,
+    ) -> None:
+        self.system = system
+        self._connection = connection
+        self._kinds = kinds
+        self._who = " ".join(who.split())
+        self._redactor = redactor or Redactor()
+        self._state = state
+        self._reboot_deadline = reboot_deadline
+        self._run = "reboot"
+
+    @property
+    def round_trips(self) -> int:
+        """Executions so far."""
+        return self._connection.executions
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._connection.close()
+
+    # ------------------------------------------------------------ asking
+
+    def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
+        """Ask everything at once, in one execution.
+
+        Raises:
+            Transient, Permanent, Refused: the host gives no answers at all.
+            Interrupted: the run leaves.
+        """
+        groups: dict[str, list[Any]] = defaultdict(list)
+        for query in queries:
+            groups[query.kind].append(query)
+        asked = [(self._kinds[kind], sorted(groups[kind], key=repr)) for kind in sorted(groups)]
+        nonce = new_nonce()
+        script = observe_script(nonce, [kind.script(group) for kind, group in asked], state=self._state)
+        limits = dict.fromkeys(range(1, len(asked) + 1), ANSWER)
+        execution = Execution(
+            self._connection, nonce, limits, len(asked) + 1, cancel, greeting=GREETING, keep=KEEP_ANSWERS
+        )
+        execution.run(script)
+        hello = self._greeted(execution, cancel)
+        complete = execution.frame(len(asked) + 1) is not None
+        if not complete and execution.expired is None:
+            self._cut(execution)
+        answers: dict[Any, object] = {}
+        for index, (kind, group) in enumerate(asked, 1):
+            frame = execution.frame(index)
+            if frame is None or frame.rc is None:
+                answers.update(dict.fromkeys(group, Unknown(self._unanswered(execution, index))))
+                continue
+            parsed = kind.parse(frame, group)
+            for query in group:
+                answers[query] = parsed.get(query, Unknown("the host's answer does not mention it"))
+        return Snapshot(
+            self.system,
+            boot_id=hello.boot_id,
+            answers=answers,
+            pending=hello.pending,
+            clock=hello.clock,
+            # date(1) cuts to whole seconds
+            skew=hello.clock + 0.5 - execution.heard if hello.clock else 0.0,
+        )
+
+    def _unanswered(self, execution: Execution, index: int) -> str:
+        if execution.expired == index:
+            return f"no answer within {ANSWER.timeout:g} s"
+        return "a question before it did not end"
+
+    def _greeted(self, execution: Execution, cancel: Cancel) -> Hello:
+        if cancel.leaving:
+            raise Interrupted
+        if execution.hello is not None:
+            return execution.hello
+        raise self._no_hello(execution)
+
+    def _no_hello(self, execution: Execution) -> ProvisionError:
+        outside = execution.parser.outside()
+        evidence = last_lines(self._redactor.data(outside))
+        if execution.expired is not None:
+            return Transient(
+                Diagnostic(
+                    "HOST_SILENT",
+                    f"{self.system}: no answer within {GREETING.timeout:g} s of connecting",
+                    self.system,
+                    evidence=evidence,
+                    remedy="see what the host is busy with, then run again",
+                )
+            )
+        return no_hello(self.system, outside, execution.rc, evidence)
+
+    def _cut(self, execution: Execution) -> NoReturn:
+        raise Transient(
+            Diagnostic(
+                "HOST_CUT",
+                f"{self.system}: the connection was cut in the middle of the answer",
+                self.system,
+                evidence=last_lines(self._redactor.data(execution.parser.outside())),
+                remedy="look at the network and the host, then run again",
+            )
+        )
+
+    # ------------------------------------------------------------ acting
+
+    def act(
+        self, run: str, actions: Sequence[Action], effects: Sequence[Effect], emit: Emit, cancel: Cancel
+    ) -> list[Result]:
+        """Do the actions in order, then the effects, in one execution; large content goes before it.
+
+        Raises:
+            ProvisionError: `HOST_LOCKED` (exit 6): another run works on this host.
+            Transient, Permanent, Refused: the host could not be reached; nothing began.
+            Interrupted: the run left before anything began.
+        """
+        self._run = run
+        steps, limits, labels = self._steps(actions, effects)
+        self._send_blobs(actions, cancel)
+        nonce = new_nonce()
+        script = act_script(nonce, run, self._who, steps, state=self._state)
+        live = Live(emit, FIRST_STEP)
+        execution = Execution(
+            self._connection,
+            nonce,
+            limits,
+            FIRST_STEP + len(steps),
+            cancel,
+            greeting=GREETING,
+            keep=KEEP,
+            redactor=self._redactor,
+            live=live,
+        )
+        if cancel.leaving:
+            raise Interrupted
+        execution.run(script)
+        live.close()
+        if execution.hello is None:
+            if execution.rc is not None:  # the shell ended without it
+                raise self._no_hello(execution)
+            # cut, or silent for too long: the script was on its way and may still run
+            return self._results(execution, labels, cancel)
+        self._locked(execution)
+        return self._results(execution, labels, cancel)
+
+    def hold(self, run: str, what: str, cancel: Cancel) -> Hold:
+        """Take the lock that protects this host's API, by an execution that lasts until it is released.
+
+        When the connection ends, or the controller with it, the host frees the lock by itself.
+
+        Args:
+            run: id of the run, written into the lock.
+            what: name of the API in messages (`pve/api`).
+            cancel: the run's.
+
+        Raises:
+            ProvisionError: `HOST_LOCKED` (exit 6): another run works through this API.
+            Transient, Permanent, Refused: the host could not be reached, or has no place for a lock.
+            Interrupted: the run leaves.
+        """
+        nonce = new_nonce()
+
+        def made(end: Cancel, on_end: Callable[[int], None]) -> Execution:
+            limits = {LOCK: Limit(60.0)}
+            return Execution(
+                self._connection,
+                nonce,
+                limits,
+                FIRST_STEP + 1,
+                end,
+                greeting=GREETING,
+                keep=KEEP,
+                on_end=on_end,
+            )
+
+        hold = Hold(made, hold_script(nonce, run, self._who, state=self._state))
+        hold.begin(cancel)
+        self._greeted(hold.execution, cancel)
+        self._locked(hold.execution, what)
+        if not hold.alive:
+            self._cut(hold.execution)
+        return hold
+
+    def _steps(
+        self, actions: Sequence[Action], effects: Sequence[Effect]
+    ) -> tuple[list[Step], dict[int, Limit], list[str]]:
+        steps: list[Step] = []
+        limits: dict[int, Limit] = {LOCK: Limit(60.0)}
+        labels: list[str] = []
+        for action in actions:
+            fix = action.remedy
+            if not isinstance(fix, Fix):
+                raise TypeError(f"{action.label}: a host runs fixes, no API calls")
+            self._redactor.add(*fix.secrets)
+            marks = tuple(dict.fromkeys((*action.effects, *fix.effects)))
+            limits[FIRST_STEP + len(steps)] = Limit(fix.timeout, fix.quiet)
+            labels.append(action.label)
+            steps.append(Step(fix.script, marks=marks, blobs=tuple(blob.sha256 for blob in fix.blobs)))
+        for effect in effects:
+            fragment = effect_table.fragment(effect)
+            if fragment is None:
+                raise ValueError(f"{self.system}: no fragment brings about {effect}")
+            limits[FIRST_STEP + len(steps)] = Limit(effect_table.timeout(effect))
+            labels.append(str(effect))
+            steps.append(Step(fragment, clears=(effect,)))
+        return steps, limits, labels
+
+    def _send_blobs(self, actions: Sequence[Action], cancel: Cancel) -> None:
+        blobs = {
+            blob.sha256: blob.data
+            for action in actions
+            if isinstance(action.remedy, Fix)
+            for blob in action.remedy.blobs
+        }
+        for sha256, data in blobs.items():
+            self._connection.upload(f"{self._state}/blobs/{sha256}", data, cancel)
+
+    def _locked(self, execution: Execution, what: str = "") -> None:
+        frame = execution.frame(LOCK)
+        if frame is None or frame.rc in (0, None):
+            return
+        if frame.rc == RC_LOCKED:
+            raise ProvisionError(self._holder(frame, what or self.system), ExitCode.LOCKED)
+        evidence = last_lines(frame.stdout + frame.stderr)
+        if frame.rc == RC_NO_FLOCK:
+            raise Permanent(
+                Diagnostic(
+                    "NO_FLOCK",
+                    f"{self.system}: the host has no flock(1), so it cannot be locked",
+                    self.system,
+                    untouched="nothing was changed",
+                    remedy="install util-linux",
+                )
+            )
+        raise Permanent(
+            Diagnostic(
+                "HOST_STATE_UNWRITABLE",
+                f"{self.system}: {self._state} cannot be written",
+                self.system,
+                evidence=evidence,
+                untouched="nothing was changed",
+                remedy="free some space, or mount the root filesystem read-write",
+            )
+        )
+
+    def _holder(self, frame: Frame, what: str) -> Diagnostic:
+        parts = frame.stdout.decode("utf-8", "replace").strip("\n").split("\t")
+        run, who, since, pgid = (*parts, "", "", "", "")[:4]
+        when = "an unknown time"
+        if since.isascii() and since.isdigit() and len(since) < 12:  # noqa: PLR2004 - a date that exists
+            when = datetime.fromtimestamp(int(since), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return Diagnostic(
+            "HOST_LOCKED",
+            f"{what} is locked by run {run or '(unknown)'} of {who or '(unknown)'} since {when}",
+            self.system,
+            evidence=(f"process group {pgid}",) if pgid else (),
+            untouched="nothing was changed",
+            remedy="wait until that run has ended; if it hangs, end that process group on the host",
+        )
+
+    def _results(self, execution: Execution, labels: Sequence[str], cancel: Cancel) -> list[Result]:
+        results: list[Result] = []
+        stopped = False
+        pgid = "" if execution.hello is None else str(execution.hello.pgid)
+        complete = execution.frame(FIRST_STEP + len(labels)) is not None
+        for index, label in enumerate(labels, FIRST_STEP):
+            frame = execution.frame(index)
+            if frame is None:
+                # between two frames nothing shows where a cut connection left the host
+                unknown = not stopped and not complete
+                stopped = True
+                if unknown:
+                    results.append(self._unknown(label, pgid, None, cancel))
+                else:
+                    results.append(Result(Verdict.NOT_BEGUN))
+                continue
+            output = last_lines(frame.stdout + frame.stderr)
+            seconds = execution.took(index)
+            if frame.rc == 0:
+                results.append(Result(Verdict.DONE, seconds, output=output))
+                continue
+            stopped = True
+            if frame.rc is None:
+                if execution.expired == index and execution.killed:
+                    results.append(self._timed_out(label, execution, index, output))
+                else:
+                    results.append(self._unknown(label, pgid, frame, cancel))
+                continue
+            failed = Diagnostic(
+                "FIX_FAILED",
+                f"{self.system}: {label} failed with exit status {frame.rc}",
+                self.system,
+                evidence=output,
+            )
+            results.append(Result(Verdict.FAILED, seconds, failed, output))
+        return [
+            replace(each, kept=whole(execution.frame(index)))
+            for index, each in enumerate(results, FIRST_STEP)
+        ]
+
+    def _timed_out(self, label: str, execution: Execution, index: int, output: tuple[str, ...]) -> Result:
+        return Result(
+            Verdict.FAILED,
+            execution.took(index),
+            Diagnostic(
+                "FIX_TIMED_OUT",
+                f"{self.system}: {label} was ended: {execution.deadlines.reason}",
+                self.system,
+                evidence=output,
+                remedy="run again: what it had done by then is seen and kept",
+            ),
+            output,
+        )
+
+    def _unknown(self, label: str, pgid: str, frame: Frame | None, cancel: Cancel) -> Result:
+        output = () if frame is None else last_lines(frame.stdout + frame.stderr)
+        why = "the run was interrupted" if cancel.leaving else "the connection was cut"
+        return Result(
+            Verdict.INDETERMINATE,
+            diagnostic=Diagnostic(
+                "OUTCOME_UNKNOWN",
+                f"{self.system}: {why} during {label}: it may have ended, or still run",
+                self.system,
+                evidence=output,
+                remedy="run again: the host is asked what became of it",
+            ),
+            output=output,
+            handle=pgid,
+        )
+
+    # ------------------------------------------------------------ rebooting
+
+    def reboot(self, effect: Effect, emit: Emit, cancel: Cancel) -> str:
+        """Reboot, wait for another boot id, reconnect, and return it.
+
+        Raises:
+            ProvisionError: `HOST_LOCKED`; `REBOOT_FAILED` when the host refuses.
+            Transient: `REBOOT_TIMED_OUT`: no other boot answers within the deadline.
+            Refused: it came back with another host key.
+            Interrupted: the run leaves.
+        """
+        nonce = new_nonce()
+        fragment = "if command -v systemctl >/dev/null; then systemctl --no-block reboot; else reboot; fi"
+        script = act_script(nonce, self._run, self._who, [Step(fragment, marks=(effect,))], state=self._state)
+        execution = Execution(
+            self._connection,
+            nonce,
+            {LOCK: Limit(60.0), FIRST_STEP: Limit(60.0)},
+            FIRST_STEP + 1,
+            cancel,
+            greeting=GREETING,
+            keep=KEEP,
+        )
+        execution.run(script)
+        before = self._greeted(execution, cancel).boot_id
+        self._locked(execution)
+        frame = execution.frame(FIRST_STEP)
+        if frame is not None and frame.rc not in (0, None):
+            raise Permanent(
+                Diagnostic(
+                    "REBOOT_FAILED",
+                    f"{self.system}: the host refused to reboot (exit status {frame.rc})",
+                    self.system,
+                    evidence=last_lines(frame.stdout + frame.stderr),
+                    remedy="see `systemctl status reboot.target` and `systemd-inhibit --list` on the host",
+                )
+            )
+        self._connection.close()
+        emit("rebooting")
+        return self._await_boot(before, cancel)
+
+    def _await_boot(self, before: str, cancel: Cancel) -> str:
+        deadline = time.monotonic() + self._reboot_deadline
+        last: tuple[str, ...] = ("the host still answers from its old boot",)
+        while time.monotonic() < deadline:
+            cancel.wait(BETWEEN_TRIES)
+            try:
+                now = self.answer(frozenset(), cancel).boot_id
+            except Refused:
+                raise
+            except Transient as error:
+                last = tuple(diagnostic.summary for diagnostic in error.diagnostics)
+            else:
+                if now != before:
+                    return now
+                last = ("the host still answers from its old boot",)
+            self._connection.close()
+        raise Transient(
+            Diagnostic(
+                "REBOOT_TIMED_OUT",
+                f"{self.system}: no answer from another boot within {self._reboot_deadline:g} s",
+                self.system,
+                evidence=last,
+                remedy="look at the host's console",
+            )
+        )

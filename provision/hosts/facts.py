@@ -1,0 +1,95 @@
+"""What a host said of itself, as roles and rules read it."""
+
+from __future__ import annotations
+
+import re
+
+from provision.contracts.query import Unknown
+from provision.contracts.view import View
+from provision.hosts.queries.file import FileText
+from provision.hosts.queries.kernel import CMDLINE, BootLoader
+from provision.hosts.queries.shell import Shell, ShellResult
+from provision.hosts.queries.system import ClockState, ClockStatus
+from provision.hosts.resources.package import PackageState, PackageStatus
+from provision.hosts.resources.pci import PciFunction, PciFunctions
+
+MACHINE_ID = FileText("/etc/machine-id")
+MEMORY = FileText("/proc/meminfo")
+PROCESSORS = FileText("/sys/devices/system/cpu/online")
+
+
+class HostFacts(View):
+    """The facts of a host."""
+
+    __slots__ = ()
+
+    def text(self, query: FileText) -> str | Unknown:
+        """Return the content of a file; a missing file is Unknown."""
+        answer = self.answer(query)
+        if isinstance(answer, Unknown):
+            return answer
+        if isinstance(answer, bytes):
+            return answer.decode(errors="replace")
+        return Unknown("there is no such file")
+
+    def output(self, query: Shell) -> str:
+        """Return what a command printed, nothing if it failed."""
+        answer = self.told(query, ShellResult)
+        return "" if isinstance(answer, Unknown) or answer.rc else answer.stdout.decode(errors="replace")
+
+    def has_package(self, name: str) -> bool:
+        """Whether a package is known to be installed: PackageState."""
+        answer = self.told(PackageState(name), PackageStatus)
+        return not isinstance(answer, Unknown) and answer.installed
+
+    @property
+    def machine_id(self) -> str:
+        """Of machine-id(5), empty when it is not known: MACHINE_ID."""
+        text = self.text(MACHINE_ID)
+        return "" if isinstance(text, Unknown) else text.strip()
+
+    @property
+    def memory(self) -> int | Unknown:
+        """MiB of RAM that the kernel has: MEMORY."""
+        text = self.text(MEMORY)
+        if isinstance(text, Unknown):
+            return text
+        match = re.search(r"^MemTotal:\s+([0-9]+) kB", text, re.MULTILINE)
+        return int(match[1]) // 1024 if match else Unknown("no MemTotal")
+
+    @property
+    def processors(self) -> int | Unknown:
+        """How many processors are online: PROCESSORS, a list of ranges (`0-3,8`)."""
+        text = self.text(PROCESSORS)
+        if isinstance(text, Unknown):
+            return text
+        total = 0
+        for part in text.strip().split(","):
+            first, _, last = part.partition("-")
+            if not (first.isdecimal() and (last or first).isdecimal()):
+                return Unknown("no list of processors")
+            total += int(last or first) - int(first) + 1
+        return total
+
+    @property
+    def kernel_arguments(self) -> tuple[str, ...]:
+        """Arguments of the running kernel, none when they are not known: CMDLINE."""
+        text = self.text(CMDLINE)
+        return () if isinstance(text, Unknown) else tuple(text.split())
+
+    @property
+    def loader(self) -> str:
+        """`grub`, `systemd-boot`, `none`, or `unknown`: BootLoader."""
+        answer = self.told(BootLoader(), str)
+        return "unknown" if isinstance(answer, Unknown) else answer
+
+    @property
+    def container(self) -> bool:
+        """Whether it is known to be a container, with the kernel and clock of another machine: ClockState."""
+        answer = self.told(ClockState(), ClockStatus)
+        return not isinstance(answer, Unknown) and bool(answer.container)
+
+    @property
+    def functions(self) -> tuple[PciFunction, ...] | Unknown:
+        """All PCI functions: PciFunctions."""
+        return self.told(PciFunctions(), tuple)

@@ -1,0 +1,458 @@
+"""What fixes are made of: operations as data. The shell is rendered from them, ModelHost interprets them.
+
+Every operation may be run again after a kill at any point: it ends in the same state.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from pydantic import SecretStr
+
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import Blob, Fix
+
+INLINE_LIMIT = 64 * 1024
+"""Content up to this many bytes goes inline; larger content is a blob."""
+
+
+@runtime_checkable
+class Operation(Protocol):
+    """One thing that a fix does; a frozen dataclass."""
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment for `set -eu`."""
+        ...
+
+
+def quote(text: str) -> str:
+    """Return a shell literal."""
+    return shlex.quote(text)
+
+
+def words(items: Iterable[str]) -> str:
+    """Return shell literals separated by spaces."""
+    return " ".join(shlex.quote(item) for item in items)
+
+
+def temporary_prefix(path: str) -> str:
+    """Return how the names of unfinished files beside `path` begin: leftovers of a killed run go by it."""
+    return f".provision-{hashlib.sha256(path.encode()).hexdigest()[:8]}."
+
+
+def _refuse(condition: str, path: str, reason: str) -> str:
+    message = quote(f"refused: {path} {reason}")
+    return f"if {condition}; then printf '%s\\n' {message} >&2; exit 1; fi"
+
+
+def _literal(content: bytes) -> str:
+    """Return a command that prints the content; no process sees it in its arguments (printf is built in)."""
+    if not content:
+        return ":"
+    if all(byte in (9, 10) or 32 <= byte < 127 for byte in content):  # noqa: PLR2004 - printable ASCII
+        return f"printf %s {quote(content.decode('ascii'))}"
+    return f"printf %s {quote(base64.b64encode(content).decode('ascii'))} | base64 -d"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """Replace a file as a whole, atomically.
+
+    Args:
+        path: absolute path.
+        content: its bytes; never shown.
+        mode: octal as typed (`0644`); empty keeps the present one, 0644 for a new file.
+        owner: user; empty keeps the present one, root for a new file.
+        group: group; likewise.
+    """
+
+    path: str
+    content: bytes = field(repr=False)
+    mode: str = "0644"
+    owner: str = ""
+    group: str = ""
+
+    @property
+    def blob(self) -> Blob | None:
+        """The content as a blob when it is too large to go inline."""
+        if len(self.content) <= INLINE_LIMIT:
+            return None
+        return Blob(hashlib.sha256(self.content).hexdigest(), self.content)
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        folder = self.path.rpartition("/")[0] or "/"
+        lines = [
+            f"p={quote(self.path)}",
+            _refuse('[ -L "$p" ]', self.path, "is a symbolic link"),
+            f"d={quote(folder)}",
+        ]
+        lines.append(_refuse('[ -d "$p" ]', self.path, "is a directory"))
+        blob = self.blob
+        make = _literal(self.content) if blob is None else f'cat -- "$PROVISION_BLOBS"/{blob.sha256}'
+        prefix = temporary_prefix(self.path)
+        lines += [
+            '[ -d "$d" ] || ( umask 022; mkdir -p -- "$d" )',
+            f'rm -f -- "$d"/{prefix}??????',
+            f't=$(mktemp "$d"/{prefix}XXXXXX)',
+            f'{make} >"$t"',
+        ]
+        if not self.owner or not self.group:
+            lines.append('if [ -e "$p" ]; then chown "$(stat -c %u:%g -- "$p")" "$t"; fi')
+        if self.owner or self.group:
+            lines.append(f'chown {quote(_ownership(self.owner, self.group))} "$t"')
+        if self.mode:
+            lines.append(f'chmod {quote(self.mode)} "$t"')
+        else:
+            lines.append('if [ -e "$p" ]; then m=$(stat -c %a -- "$p"); else m=644; fi; chmod "$m" "$t"')
+        lines += ['sync -- "$t" 2>/dev/null || sync', 'mv -fT -- "$t" "$p"']
+        return "\n".join(lines)
+
+
+def _ownership(owner: str, group: str) -> str:
+    return f"{owner}:{group}" if group else owner
+
+
+def rewritten(path: str, command: str) -> str:
+    """Return a fragment that replaces a file, atomically, by what a command makes of it; mode and owner stay.
+
+    Args:
+        path: absolute path; a missing file is taken for an empty one and made 0644.
+        command: takes the file as its last argument, and writes to its stdout.
+    """
+    folder, prefix = path.rpartition("/")[0] or "/", temporary_prefix(path)
+    return "\n".join(
+        (
+            f"p={quote(path)}; d={quote(folder)}",
+            _refuse('[ -L "$p" ] || [ -d "$p" ]', path, "is a symbolic link or a directory"),
+            '[ -d "$d" ] || ( umask 022; mkdir -p -- "$d" )',
+            f'rm -f -- "$d"/{prefix}??????',
+            f't=$(mktemp "$d"/{prefix}XXXXXX)',
+            'if [ -e "$p" ]; then s=$p; chown "$(stat -c %u:%g -- "$p")" "$t"; m=$(stat -c %a -- "$p")',
+            "else s=/dev/null; m=644; fi",
+            f'{command} "$s" >"$t"',
+            'chmod "$m" "$t"',
+            'sync -- "$t" 2>/dev/null || sync',
+            'mv -fT -- "$t" "$p"',
+        )
+    )
+
+
+_AWK = """BEGIN { line = ENVIRON["PROVISION_LINE"]; word = ENVIRON["PROVISION_WORD"] }
+$0 == line || (word != "" && $1 == word) { if (word == "" || !done) print line; done = 1; next }
+{ print }
+END { if (!done) print line }"""
+
+
+@dataclass(frozen=True, slots=True)
+class SetLine:
+    """Make a file have a line; works on the file as it is then, so that several lines of one step add up.
+
+    Args:
+        path: absolute path; mode and owner stay, a missing file is made 0644.
+        line: the line, without its newline.
+        word: lines that begin with this word are replaced by it (the first; the others go); empty: none are.
+    """
+
+    path: str
+    line: str
+    word: str = ""
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        awk = f"PROVISION_LINE={quote(self.line)} PROVISION_WORD={quote(self.word)} awk {quote(_AWK)}"
+        return rewritten(self.path, awk)
+
+
+def with_line(content: bytes, line: str, word: str = "") -> bytes:
+    """Return what SetLine makes of a content; the same bytes when nothing is to do."""
+    text = content.decode("utf-8", "surrogateescape")
+    lines = text.removesuffix("\n").split("\n") if text else []
+    kept: list[str] = []
+    placed = False
+    for each in lines:
+        if each == line or (word and each.split()[:1] == [word]):
+            if not word or not placed:
+                kept.append(line)
+            placed = True
+        else:
+            kept.append(each)
+    if not placed:
+        kept.append(line)
+    if kept == lines:
+        return content
+    return ("\n".join(kept) + "\n").encode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFile:
+    """Remove a file or symbolic link, never a directory."""
+
+    path: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"rm -f -- {quote(self.path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class MakeDirectory:
+    """Make a directory and its parents (0755)."""
+
+    path: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        path = quote(self.path)
+        return f"( umask 022; mkdir -p -- {path} )"
+
+
+@dataclass(frozen=True, slots=True)
+class SetMode:
+    """Change permission bits (octal as typed)."""
+
+    path: str
+    mode: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"chmod {quote(self.mode)} -- {quote(self.path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetOwner:
+    """Change owner, group or both (empty leaves it)."""
+
+    path: str
+    owner: str = ""
+    group: str = ""
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"chown -h {quote(_ownership(self.owner, self.group))} -- {quote(self.path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTo:
+    """Make a symbolic link, atomically; replaces a file or link."""
+
+    path: str
+    target: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        temporary = quote(f"{self.path}.provision-new")
+        return "\n".join(
+            (
+                f"if [ ! -e {quote(self.target)} ]; then",
+                f"  printf '%s\\n' {quote(self.target + ' does not exist')} >&2; exit 1",
+                "fi",
+                f"ln -sfn -- {quote(self.target)} {temporary}",
+                f"mv -fT -- {temporary} {quote(self.path)}",
+            )
+        )
+
+
+_APT = (
+    "NEEDRESTART_MODE=l apt-get -y -q -o DPkg::Lock::Timeout=300"
+    " -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
+)
+
+
+# apt takes along what depends on a package, and asks nobody under -y: its plan is read first.
+_MORE = """BEGIN { n = split(ENVIRON["PROVISION_NAMES"], a, " "); for (i = 1; i <= n; i++) named[a[i]] = 1 }
+($1 == "Remv" || $1 == "Purg") && !($2 in named) { printf "%s%s", sep, $2; sep = ", " }"""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallPackages:
+    """Install packages by apt, where no other has to go for them; lists are fetched when the first try fails.
+
+    Args:
+        names: package names.
+    """
+
+    names: tuple[str, ...]
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        install = f"{_APT} --no-remove install -- {words(self.names)}"
+        update = "apt-get -q -o DPkg::Lock::Timeout=300 update"
+        return "\n".join(
+            (
+                "export DEBIAN_FRONTEND=noninteractive",
+                "dpkg --configure -a",
+                f"if ! {install}; then {update}; {install}; fi",
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePackages:
+    """Remove packages by apt, and nothing besides; configuration files stay."""
+
+    names: tuple[str, ...]
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        names, (before, after) = words(self.names), map(quote, self.refusal)
+        more = f"PROVISION_NAMES={quote(' '.join(self.names))} awk {quote(_MORE)}"
+        return "\n".join(
+            (
+                "export DEBIAN_FRONTEND=noninteractive",
+                "dpkg --configure -a",
+                f"plan=$({_APT} -s remove -- {names})",
+                f"more=$(printf '%s\\n' \"$plan\" | {more})",
+                f'if [ -n "$more" ]; then printf \'%s%s%s\\n\' {before} "$more" {after} >&2; exit 1; fi',
+                f"{_APT} remove -- {names}",
+            )
+        )
+
+    @property
+    def refusal(self) -> tuple[str, str]:
+        """What is said before and after the names of other packages that would go."""
+        return (
+            f"refused: without {', '.join(self.names)} these packages would go, too: ",
+            "; declare them absent before it",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HoldPackages:
+    """Keep packages from being upgraded, or no longer."""
+
+    names: tuple[str, ...]
+    hold: bool = True
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"apt-mark {'hold' if self.hold else 'unhold'} -- {words(self.names)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetUnit:
+    """Start, stop, enable, disable or unmask one systemd unit.
+
+    Args:
+        name: full unit name.
+        verb: the systemctl verb.
+    """
+
+    name: str
+    verb: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"systemctl {self.verb} -- {quote(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetSysctl:
+    """Set a live kernel parameter.
+
+    Args:
+        key: dotted name; a slash stands for a dot inside a part.
+        value: its value.
+    """
+
+    key: str
+    value: str
+
+    @property
+    def file(self) -> str:
+        """Its file below /proc/sys."""
+        return sysctl_file(self.key)
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"printf '%s\\n' {quote(self.value)} >{quote(self.file)}"
+
+
+def sysctl_file(key: str) -> str:
+    """Return the file of a kernel parameter; see sysctl(8) on slashes and dots in names."""
+    return "/proc/sys/" + key.translate(str.maketrans("./", "/."))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadModule:
+    """Load a kernel module."""
+
+    name: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"modprobe -- {quote(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetHostname:
+    """Set the live host name.
+
+    By hostname(1), which every Debian has: a container may name itself, but its /proc/sys is read-only.
+    """
+
+    name: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return f"hostname {quote(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SwapOff:
+    """Switch all swap off now."""
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return "swapoff -a"
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommand:
+    """Run a command of the inventory.
+
+    Args:
+        text: POSIX shell text.
+        creates: file that it makes, if that is how its need is told.
+        satisfies: probe that ends with 0 afterwards, if that is how its need is told.
+    """
+
+    text: str
+    creates: str = ""
+    satisfies: str = ""
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment with the ordinary umask."""
+        return f"( umask 022\n{self.text}\n)"
+
+
+def fix(
+    ops: Iterable[Operation],
+    effects: Iterable[Effect] = (),
+    *,
+    secrets: Iterable[SecretStr] = (),
+    timeout: float = 300.0,
+) -> Fix:
+    """Return the fix that does these operations in order.
+
+    Args:
+        ops: what to do; none when only effects are owed.
+        effects: what must happen after it.
+        secrets: values to mask in output.
+        timeout: seconds.
+    """
+    done = tuple(ops)
+    blobs = [each.blob for each in done if isinstance(each, WriteFile)]
+    return Fix(
+        script="\n".join(each.shell() for each in done) or ":",
+        effects=tuple(dict.fromkeys(effects)),
+        blobs=tuple(blob for blob in blobs if blob is not None),
+        secrets=tuple(secrets),
+        timeout=timeout,
+        ops=done,
+    )

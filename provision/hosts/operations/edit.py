@@ -1,0 +1,82 @@
+"""Operations that edit a file as it is then: what was planned is as old as the question whether to go on."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+
+from provision.hosts.operations.basic import WriteFile, quote, rewritten
+
+OFF = "# off by provision: "
+"""Stands before a line of fstab(5) that is kept as a comment."""
+
+_COMMENT = r"""$3 == "swap" && $1 !~ /^#/ { print ENVIRON["PROVISION_OFF"] $0; next } { print }"""
+
+
+@dataclass(frozen=True, slots=True)
+class CommentOutSwap:
+    """Make comments of the swap lines of a file like fstab(5); all other bytes stay."""
+
+    path: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        awk = f"PROVISION_OFF={quote(OFF)} awk {quote(_COMMENT)}"
+        return f"if [ -e {quote(self.path)} ]; then\n{rewritten(self.path, awk)}\nfi"
+
+
+def is_swap(line: bytes) -> bool:
+    """Whether a line of fstab(5) is of a swap area."""
+    fields = re.split(rb"[ \t]+", line.strip(b" \t"))
+    return len(fields) > 2 and not fields[0].startswith(b"#") and fields[2] == b"swap"  # noqa: PLR2004 - fstab(5)
+
+
+def without_swap(content: bytes) -> bytes:
+    """Return what CommentOutSwap makes of a content; the same bytes when nothing is to do."""
+    lines = content.removesuffix(b"\n").split(b"\n")
+    if not any(map(is_swap, lines)):
+        return content
+    return b"".join((OFF.encode() if is_swap(line) else b"") + line + b"\n" for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceSeen:
+    """Replace a file that is still as it was seen, and keep a copy of that; refuse any other one.
+
+    Args:
+        path: absolute path; mode and owner stay.
+        content: its new bytes; never shown.
+        seen: SHA-256 in hex of what it is made from.
+        copy: where the old file goes, with its mode and owner.
+    """
+
+    path: str
+    content: bytes = field(repr=False)
+    seen: str
+    copy: str
+
+    @property
+    def wanted(self) -> str:
+        """SHA-256 in hex of the new content: where it is there already, nothing is to do."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def refusal(self) -> str:
+        """What is said of another file."""
+        return f"refused: {self.path} was changed since it was looked at; run again"
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        return "\n".join(
+            (
+                f"p={quote(self.path)}",
+                'case $(sha256sum <"$p") in',
+                f"{self.wanted}*) ;;",
+                f'{self.seen}*) cp -p -- "$p" {quote(self.copy)}',
+                WriteFile(self.path, self.content, mode="").shell(),
+                ";;",
+                f"*) printf '%s\\n' {quote(self.refusal)} >&2; exit 1;;",
+                "esac",
+            )
+        )

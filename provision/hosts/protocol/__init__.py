@@ -1,0 +1,1 @@
+"""What is said to hosts: scripts, frames, deadlines, output."""

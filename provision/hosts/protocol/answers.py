@@ -1,0 +1,199 @@
+"""What a host's words mean before and around the frames: the greeting, and what came instead of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from provision.connections.contracts import NO_LOGINS_NOW
+from provision.contracts.effect import Effect, EffectClass
+from provision.contracts.query import Frame
+from provision.contracts.snapshot import Pending
+from provision.hosts.protocol.effects import REBUILDS_BOOT
+from provision.hosts.protocol.script import is_satisfied
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent, ProvisionError, Transient
+from provision.values.redaction import printable
+
+_LINES = 12
+_CLASSES = frozenset(str(each) for each in EffectClass)
+_WIDTH = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first frame.
+
+    Args:
+        uid: user id that the script runs as.
+        pgid: its process group, 0 if unknown.
+        boot_id: which boot of the host answers.
+        clock: the host's clock in epoch seconds, 0.0 if unknown.
+        uname: kernel name, release, machine.
+        pending: effects still owed, without those that another boot has brought about.
+    """
+
+    uid: int
+    pgid: int
+    boot_id: str
+    clock: float
+    uname: str
+    pending: tuple[Pending, ...]
+
+
+def read_hello(frame: Frame) -> Hello:
+    """Read the first frame; what is missing or damaged counts as unknown."""
+    fields: dict[str, str] = {}
+    owed: list[Pending] = []
+    for line in frame.stdout.decode("utf-8", "replace").split("\n"):
+        name, _, value = line.partition(" ")
+        if name == "pending":
+            found = _pending(value)
+            if found is not None:
+                owed.append(found)
+        else:
+            fields[name] = value
+    boot = fields.get("boot", "")
+    rebuild = any(each.effect.cls in REBUILDS_BOOT for each in owed)
+    return Hello(
+        uid=_number(fields.get("uid", ""), -1),
+        pgid=_number(fields.get("pgid", ""), 0),
+        boot_id=boot,
+        clock=float(_number(fields.get("epoch", ""), 0)),
+        uname=fields.get("uname", ""),
+        pending=tuple(
+            each
+            for each in owed
+            if not is_satisfied(each.effect.cls, each.boot_id, boot, rebuild_owed=rebuild)
+        ),
+    )
+
+
+def _pending(line: str) -> Pending | None:
+    parts = line.split("\t")
+    if len(parts) != 4 or parts[0] not in _CLASSES:  # noqa: PLR2004 - the fields of a marker
+        return None
+    return Pending(Effect(EffectClass(parts[0]), parts[1]), parts[2], parts[3])
+
+
+def _number(text: str, otherwise: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else otherwise  # noqa: PLR2004 - 64 bit
+
+
+def last_lines(data: bytes, count: int = _LINES) -> tuple[str, ...]:
+    """Return the last lines as a person may see them: no control bytes, not endlessly wide."""
+    text = printable(data[-count * 4096 :].decode("utf-8", "replace"))
+    lines = [line.rstrip()[:_WIDTH] for line in text.splitlines()]
+    return tuple(line for line in lines if line)[-count:]
+
+
+def whole(frame: Frame | None) -> str:
+    """Return all that was kept of a frame's output, and how much of it was not."""
+    if frame is None:
+        return ""
+    parts = [each.decode("utf-8", "replace") for each in (frame.stdout, frame.stderr) if each]
+    if frame.dropped:
+        parts.append(f"({frame.dropped} bytes in the middle were not kept)")
+    return "\n".join(part.rstrip("\n") for part in parts)
+
+
+_INSTEAD: Sequence[tuple[str, type[Transient | Permanent], str, str, str]] = (
+    *(
+        (
+            words,
+            Permanent,
+            "SUDO_NEEDS_PASSWORD",
+            "sudo asks for a password",
+            "allow the user `NOPASSWD: ALL` in /etc/sudoers.d, or log in as root",
+        )
+        for words in ("sudo: a password is required", "sudo: a terminal is required", "you must have a tty")
+    ),
+    *(
+        (
+            words,
+            Permanent,
+            "SUDO_REFUSED",
+            "sudo does not let this user become root",
+            "give the user sudo rights, or log in as root",
+        )
+        for words in (
+            "is not in the sudoers file",
+            "may not run sudo",
+            "is not allowed to execute",
+            "is not allowed to run sudo",
+        )
+    ),
+    *(
+        (words, Permanent, "NO_SUDO", "the host has no sudo", "install sudo, or log in as root")
+        for words in ("sudo: not found", "sudo: command not found", "sudo: No such file")
+    ),
+    *(
+        (
+            words,
+            Permanent,
+            "NO_SHELL",
+            "the account may not run commands",
+            "use an account with a login shell: `ssh.user` in the inventory",
+        )
+        for words in (
+            "This account is currently not available",
+            "This account is",
+            "Please login as the user",
+            "does not allow command execution",
+        )
+    ),
+    *(
+        (
+            words,
+            Permanent,
+            "PASSWORD_EXPIRED",
+            "the account's password has expired",
+            "set a new password by hand",
+        )
+        for words in ("password has expired", "required to change your password", "Password change required")
+    ),
+    *(
+        (
+            words,
+            Transient,
+            "HOST_BOOTING",
+            "the host does not let users log in yet",
+            "try again when it has booted",
+        )
+        for words in NO_LOGINS_NOW
+    ),
+)
+
+
+def no_hello(system: str, outside: bytes, rc: int | None, evidence: tuple[str, ...]) -> ProvisionError:
+    """Return the error for an execution without a first frame.
+
+    Args:
+        system: whom it is about.
+        outside: what came instead.
+        rc: exit status, None when the connection was cut.
+        evidence: the same as lines, secrets masked.
+    """
+    text = outside.decode("utf-8", "replace")
+    for words, error, code, summary, remedy in _INSTEAD:
+        if words in text:
+            return error(Diagnostic(code, f"{system}: {summary}", system, evidence=evidence, remedy=remedy))
+    if rc is None:
+        return Transient(
+            Diagnostic(
+                "HOST_CUT",
+                f"{system}: the connection was cut before the host answered",
+                system,
+                evidence=evidence,
+                remedy="look at the network and the host, then run again",
+            )
+        )
+    return Permanent(
+        Diagnostic(
+            "HOST_ANSWERED_GARBAGE",
+            f"{system}: something other than our script answered (exit status {rc})",
+            system,
+            evidence=evidence or ("(nothing)",),
+            remedy=f"check what `ssh {system} 'exec /bin/sh -s' </dev/null` prints, and its exit status",
+        )
+    )

@@ -1,0 +1,174 @@
+"""Questions about the kernel: modules, boot loader, arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from provision.contracts.query import Frame
+from provision.hosts.operations.basic import quote
+from provision.hosts.queries.file import FileText
+from provision.hosts.resources.base import HostFactKind, Rows, lines_of, no_answer
+
+CMDLINE = FileText("/proc/cmdline")
+"""Arguments of the running kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleState:
+    """Whether a kernel module is `loaded`, `builtin`, `absent` or `foreign` (in a container).
+
+    The name is written with underscores.
+    """
+
+    kind: ClassVar[str] = "module"
+    name: str
+
+
+def module_name(name: str) -> str:
+    """Return the kernel's own spelling: `bochs-drm` and `bochs_drm` are one module."""
+    return name.replace("-", "_")
+
+
+_STATES = {"l": "loaded", "b": "builtin", "a": "absent", "f": "foreign"}
+
+
+class ModuleStateKind:
+    """Reads /sys/module (loadable modules have an `initstate`), then the list of built-in ones."""
+
+    query = ModuleState
+
+    def script(self, queries: Sequence[ModuleState]) -> str:
+        """Return the fragment."""
+        # systemd of a container writes this file; see systemd(1) on its container interface.
+        lines = ["b=/lib/modules/$(uname -r)/modules.builtin", "c=; [ ! -f /run/systemd/container ] || c=1"]
+        for name in dict.fromkeys(query.name for query in queries):
+            pattern = quote("/" + name.replace("_", "[-_]") + "\\.ko")
+            lines.append(
+                f'if [ -n "$c" ]; then echo f {name}; '
+                f"elif [ -e /sys/module/{name}/initstate ]; then echo l {name}; "
+                f'elif [ -d /sys/module/{name} ] || {{ [ -r "$b" ] && grep -q {pattern} "$b"; }}; '
+                f"then echo b {name}; else echo a {name}; fi"
+            )
+        return "\n".join(lines)
+
+    def parse(self, frame: Frame, queries: Sequence[ModuleState]) -> Mapping[ModuleState, object]:
+        """Return the state for each module."""
+        states: dict[str, object] = {}
+        for line in lines_of(frame):
+            tag, _, name = line.partition(" ")
+            if tag in _STATES:
+                states[name] = _STATES[tag]
+        return {query: states.get(query.name, no_answer(frame, f"module {query.name}")) for query in queries}
+
+
+@dataclass(frozen=True, slots=True)
+class BootLoader:
+    """The boot loader: `grub`, `systemd-boot`, or `none` (a container, or a kernel given from outside)."""
+
+    kind: ClassVar[str] = "boot-loader"
+
+
+# Firmware's word first (efibootmgr), then proxmox-boot-tool's, then what is installed. The order follows
+# Proxmox VE's administration guide on host boot loaders: /etc/kernel/cmdline may exist on hosts that boot by
+# GRUB, and the other way round.
+_LOADER_SCRIPT = r"""if [ -d /sys/firmware/efi ]; then echo 'efi|yes'; fi
+if command -v efibootmgr >/dev/null 2>&1; then
+  e=$(efibootmgr -v 2>/dev/null) || e=
+  c=$(printf '%s\n' "$e" | sed -n 's/^BootCurrent: *//p')
+  if [ -n "$c" ]; then printf '%s\n' "$e" | sed -n "s/^Boot$c/efiboot|&/p"; fi
+fi
+if [ -s /etc/kernel/proxmox-boot-uuids ] && command -v proxmox-boot-tool >/dev/null 2>&1; then
+  proxmox-boot-tool status 2>/dev/null | sed -n 's/.*is configured with: /pbt|/p' || :
+fi
+if command -v update-grub >/dev/null 2>&1 && [ -d /boot/grub ]; then echo 'grub|yes'; fi
+if command -v bootctl >/dev/null && [ -e /etc/kernel/cmdline ]; then echo 'sdboot|yes'; fi
+echo 'done|'"""
+
+
+def _read_loader(rows: Rows) -> str:
+    if "efi" in rows:
+        for row in rows.get("efiboot", ()):
+            entry = "|".join(row).lower()
+            if "systemd-boot" in entry:
+                return "systemd-boot"
+            if "grub" in entry or "shim" in entry:
+                return "grub"
+        if "pbt" in rows:
+            # `uefi` means systemd-boot on the ESP, `grub` GRUB (Secure Boot).
+            return "systemd-boot" if rows["pbt"][0][0].startswith("uefi") else "grub"
+    if "grub" in rows:
+        return "grub"
+    return "systemd-boot" if "sdboot" in rows else "none"
+
+
+BOOT_LOADER_KIND = HostFactKind(BootLoader, "the boot loader", _LOADER_SCRIPT, _read_loader)
+
+
+def unsafe_argument(argument: str) -> bool:
+    """Whether a kernel argument holds what a shell or boot loader would take apart."""
+    return not argument or not all(char.isalnum() or char in "_.,=:+@/-*!" for char in argument)
+
+
+def split_list(argument: str) -> tuple[str, frozenset[str]] | None:
+    """Return key and members of an argument that is a comma list of modules, else None."""
+    name, equals, value = argument.partition("=")
+    if equals and name in ("modprobe.blacklist", "module_blacklist"):
+        return name, frozenset(filter(None, value.split(",")))
+    return None
+
+
+def _members(arguments: Iterable[str]) -> dict[str, set[str]]:
+    """Return the members of all comma lists by key, in the kernel's own spelling."""
+    members: dict[str, set[str]] = {}
+    for key, names in filter(None, map(split_list, arguments)):
+        members.setdefault(key, set()).update(map(module_name, names))
+    return members
+
+
+def _without(argument: str, members: Collection[str]) -> list[str]:
+    """Return a comma list without some members; nothing when none is left."""
+    key, _, value = argument.partition("=")
+    rest = [name for name in value.split(",") if name and module_name(name) not in members]
+    return [f"{key}={','.join(rest)}"] if rest else []
+
+
+def missing_arguments(line: str, desired: Sequence[str]) -> tuple[str, ...]:
+    """Return what a kernel command line lacks; of comma lists only the missing members."""
+    present = line.split()
+    members = _members(present)
+    lacking: list[str] = []
+    for argument in desired:
+        pair = split_list(argument)
+        if pair is not None:
+            lacking += _without(argument, members.get(pair[0], ()))
+        elif argument not in present:
+            lacking.append(argument)
+    return tuple(lacking)
+
+
+def united_arguments(line: str, desired: Sequence[str]) -> str:
+    """Return a command line with what it lacked: comma lists are united in place, nothing comes twice."""
+    words = line.split()
+    for argument in missing_arguments(line, desired):
+        key, _, value = argument.partition("=")
+        lists = [index for index, word in enumerate(words) if word.startswith(f"{key}=")]
+        if split_list(argument) is not None and lists:
+            words[lists[-1]] += f",{value}"
+        else:
+            words.append(argument)
+    return " ".join(words)
+
+
+def without_arguments(line: str, unwanted: Sequence[str]) -> str:
+    """Return a command line without some arguments; of comma lists only the members go."""
+    members = _members(unwanted)
+    kept: list[str] = []
+    for word in line.split():
+        pair = split_list(word)
+        if pair is not None and pair[0] in members:
+            kept += _without(word, members[pair[0]])
+        elif word not in unwanted or pair is not None:
+            kept.append(word)
+    return " ".join(kept)

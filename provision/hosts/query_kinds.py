@@ -1,0 +1,38 @@
+"""The registry of questions that a host answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from provision.contracts.query import QueryKind
+from provision.hosts.queries.file import FileStateKind, FileTextKind, LinkTargetKind
+from provision.hosts.queries.kernel import BOOT_LOADER_KIND, ModuleStateKind
+from provision.hosts.queries.shell import ShellKind
+from provision.hosts.queries.system import BRIDGES_KIND, CLOCK_STATE_KIND, HOST_KEYS_KIND
+from provision.hosts.resources.filesystem import ROOT_CHAIN_KIND
+from provision.hosts.resources.package import PackageStateKind
+from provision.hosts.resources.pci import IOMMU_STATE_KIND, PCI_FUNCTIONS_KIND, ModuleCandidatesKind
+from provision.hosts.resources.service import UnitStateKind
+from provision.hosts.resources.sysctl import SysctlValueKind
+
+_KINDS: tuple[QueryKind, ...] = (
+    FileStateKind(),
+    FileTextKind(),
+    LinkTargetKind(),
+    PackageStateKind(),
+    UnitStateKind(),
+    SysctlValueKind(),
+    ModuleStateKind(),
+    BOOT_LOADER_KIND,
+    ROOT_CHAIN_KIND,
+    CLOCK_STATE_KIND,
+    HOST_KEYS_KIND,
+    BRIDGES_KIND,
+    PCI_FUNCTIONS_KIND,
+    ModuleCandidatesKind(),
+    IOMMU_STATE_KIND,
+    ShellKind(),
+)
+
+HOST_KINDS: Mapping[str, QueryKind] = {kind.query.kind: kind for kind in _KINDS}
+"""How each kind of question is asked and its answer read, by `Query.kind`."""

@@ -1,0 +1,1 @@
+"""Desired states on a host."""

@@ -1,0 +1,377 @@
+"""Kernel modules, blacklists and the kernel command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from provision.contracts.change import Change, Op, Settles
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import Impossible
+from provision.contracts.snapshot import Snapshot
+from provision.hosts import host_effects
+from provision.hosts.operations import basic as ops
+from provision.hosts.operations import edit as ops_edit
+from provision.hosts.queries.file import FileText, digest_of
+from provision.hosts.queries.kernel import (
+    CMDLINE,
+    ModuleState,
+    missing_arguments,
+    module_name,
+    split_list,
+    united_arguments,
+    unsafe_argument,
+    without_arguments,
+)
+from provision.hosts.resources.base import Composite, Live, Operations, Part, checked_name
+from provision.hosts.resources.file import File
+
+HEADER = "# Written by provision; changes are overwritten.\n"
+KERNEL_CMDLINE = "/etc/kernel/cmdline"
+ADDED = "/etc/kernel/provision-arguments"
+"""What provision has added to KERNEL_CMDLINE: of that line only this is ever taken out again."""
+GRUB_DROP_IN = "/etc/default/grub.d/50-provision.cfg"
+LOADERS = ("grub", "systemd-boot")
+"""Boot loaders whose arguments are managed."""
+INITRAMFS = Effect(host_effects.INITRAMFS)
+BOOT_LOADER = Effect(host_effects.BOOT_LOADER)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelModule(Composite):
+    """A module that is loaded now and at boot, with options; or no longer at boot.
+
+    Args:
+        name: module name.
+        options: module options (`a=1 b=2`); empty is none of ours.
+        absent: our files must not be there; the module itself stays loaded until the next boot.
+        reboot: what makes a module that is loaded take other options; None leaves it with those it has.
+    """
+
+    kind: ClassVar[str] = "kernel-module"
+
+    name: str
+    options: str = ""
+    absent: bool = False
+    reboot: Effect | None = None
+
+    def __post_init__(self) -> None:
+        checked_name(self.name)
+        if "\n" in self.options:
+            raise ValueError(f"options of {self.name} hold a newline")
+
+    def _key_name(self) -> str:
+        return module_name(self.name)
+
+    @property
+    def files(self) -> tuple[File, File]:
+        """The files of modules-load.d(5) and modprobe.d(5)."""
+        load = None if self.absent else f"{HEADER}{self.name}\n"
+        options = (
+            f"{HEADER}options {self.name} {self.options}\n" if self.options and not self.absent else None
+        )
+        paths = (
+            f"/etc/modules-load.d/provision-{self.name}.conf",
+            f"/etc/modprobe.d/provision-{self.name}-options.conf",
+        )
+        return (
+            File.of_text(self.system, paths[0], load, self.source),
+            File.of_text(self.system, paths[1], options, self.source),
+        )
+
+    @property
+    def _state(self) -> ModuleState:
+        return ModuleState(module_name(self.name))
+
+    def parts(self) -> Mapping[str, Part]:
+        """Return both files, and the loaded module: it takes its options while it is loaded."""
+        load, options = self.files
+        parts: dict[str, Part] = {"options": options, "at boot": load}
+        if not self.absent:
+            parts["loaded"] = Live(
+                self._state,
+                lambda state: "not loaded" if state == "absent" else "loaded",
+                "loaded",
+                (ops.LoadModule(self.name),),
+            )
+        return parts
+
+    def _due_effects(self, snapshot: Snapshot, /) -> tuple[Effect, ...]:
+        _, options = self.files
+        if not options.changes(snapshot):
+            return self.effects
+        # A module takes its options when it is loaded; there is no other safe way for one that is in use.
+        takes_reboot = self.reboot is not None and not self.absent and snapshot[self._state] == "loaded"
+        return (INITRAMFS, *self.effects, *((self.reboot,) if self.reboot and takes_reboot else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class ModprobeBlacklist(Composite):
+    """Modules that are kept off: a file in modprobe.d, in every initramfs, and none of them loaded.
+
+    Args:
+        name: part of the file's name.
+        modules: module names; none removes the file.
+        reboot: what gets rid of a module that is loaded; None leaves it loaded.
+    """
+
+    kind: ClassVar[str] = "modprobe-blacklist"
+
+    name: str
+    modules: tuple[str, ...]
+    reboot: Effect | None = None
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.modules):
+            checked_name(name)
+
+    def _key_name(self) -> str:
+        return self.name
+
+    def merge(self, other: ModprobeBlacklist) -> ModprobeBlacklist | None:
+        """Return the union of two lists for one file."""
+        if self.reboot != other.reboot:
+            return None
+        modules = tuple(sorted({*self.modules, *other.modules}))
+        return replace(self, modules=modules, effects=tuple(dict.fromkeys((*self.effects, *other.effects))))
+
+    @property
+    def file(self) -> File:
+        """The file of modprobe.d(5)."""
+        content = HEADER + "".join(f"blacklist {module}\n" for module in self.modules)
+        path = f"/etc/modprobe.d/provision-{self.name}.conf"
+        return File.of_text(self.system, path, content if self.modules else None, self.source)
+
+    @property
+    def _states(self) -> tuple[ModuleState, ...]:
+        if self.reboot is None:
+            return ()
+        return tuple(ModuleState(name) for name in dict.fromkeys(map(module_name, self.modules)))
+
+    def parts(self) -> Mapping[str, Part]:
+        """Return the file, and each module, which only a reboot gets rid of."""
+        parts: dict[str, Part] = {"file": self.file}
+        for query in self._states:
+            parts[query.name] = Live(query, _loaded, "not loaded", settles=Settles.AFTER_EFFECT)
+        return parts
+
+    def _due_effects(self, snapshot: Snapshot, /) -> tuple[Effect, ...]:
+        loaded = any(snapshot[query] == "loaded" for query in self._states)
+        return (INITRAMFS, *self.effects, *((self.reboot,) if self.reboot and loaded else ()))
+
+
+def _loaded(state: str) -> str:
+    return "loaded" if state == "loaded" else "not loaded"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelArguments(Composite):
+    """Arguments on the kernel command line: at the next boot, and active.
+
+    Args:
+        arguments: like `nomodeset`, `modprobe.blacklist=a,b`; what was added before and is none of them goes.
+        loader: `grub` or `systemd-boot`, from the host's facts; anything else refuses.
+        reboot: what makes them active.
+        absent: nothing that we added may be there at the next boot; what is active is left alone.
+    """
+
+    kind: ClassVar[str] = "kernel-arguments"
+
+    arguments: tuple[str, ...]
+    loader: str
+    reboot: Effect
+    absent: bool = False
+
+    def __post_init__(self) -> None:
+        for argument in self.arguments:
+            if unsafe_argument(argument):
+                raise ValueError(f"{argument!r} is no kernel argument")
+
+    def _key_name(self) -> str:
+        return "cmdline"  # one for each host, because all arguments share one line
+
+    def merge(self, other: KernelArguments) -> KernelArguments | None:
+        """Return the union; comma lists of modules are united."""
+        if (self.loader, self.reboot, self.absent) != (other.loader, other.reboot, other.absent):
+            return None
+        united = united_arguments(" ".join(self.arguments), other.arguments).split()
+        effects = tuple(dict.fromkeys((*self.effects, *other.effects)))
+        return replace(self, arguments=tuple(united), effects=effects)
+
+    @property
+    def file(self) -> File:
+        """The drop-in of /etc/default/grub: shell that grub-mkconfig sources; adds what is not there yet."""
+        content = (
+            f"{HEADER}for provision_argument in {' '.join(self.arguments)}; do\n"
+            '  case " $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT " in\n'
+            '    *" $provision_argument "*) ;;\n'
+            '    *) GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT $provision_argument" ;;\n'
+            "  esac\n"
+            "done\n"
+        )
+        return File.of_text(self.system, GRUB_DROP_IN, content if self.desired else None, self.source)
+
+    @property
+    def desired(self) -> tuple[str, ...]:
+        """The arguments that the next boot should have from us."""
+        return () if self.absent else self.arguments
+
+    def parts(self) -> Mapping[str, Part]:
+        """Return where the next boot takes its line from, and the active line."""
+        at_boot = _CommandLineFile(self) if self.loader == "systemd-boot" else _GrubDropIn(self)
+        return {"at boot": at_boot} if self.absent else {"at boot": at_boot, "active": _ActiveLine(self)}
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        """Return how the next boot's line is written; only a boot changes the active one."""
+        if self.loader not in LOADERS:
+            return self.refused(
+                "BOOT_LOADER_UNKNOWN",
+                "no boot loader was found that takes kernel arguments (GRUB and systemd-boot are known)",
+                "boot the host by GRUB or systemd-boot, or set the arguments yourself: "
+                + " ".join(self.desired),
+            )
+        return Composite.operations(self, snapshot)
+
+    def _due_effects(self, snapshot: Snapshot, /) -> tuple[Effect, ...]:
+        inactive = not self.absent and _ActiveLine(self).changes(snapshot)
+        return (BOOT_LOADER, *self.effects, *((self.reboot,) if inactive else ()))
+
+    def refused(self, code: str, summary: str, remedy: str) -> Impossible:
+        """Return why the command line is not changed."""
+        return self._refused(
+            code, summary, untouched="the kernel command line was not changed", remedy=remedy
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _ActiveLine:
+    """The arguments of the running kernel; only a boot changes them."""
+
+    resource: KernelArguments
+
+    def queries(self) -> tuple[FileText, ...]:
+        return (CMDLINE,)
+
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        active, desired = snapshot[CMDLINE], self.resource.arguments
+        if active is None:
+            return (Change(Op.ATTENTION, "value", _NO_CMDLINE, " ".join(desired)),)
+        line = active.decode("utf-8", "replace")
+        return tuple(self._change(line, argument) for argument in missing_arguments(line, desired))
+
+    @staticmethod
+    def _change(line: str, argument: str) -> Change:
+        """Return a missing argument beside what the line says about the same key."""
+        pair = split_list(argument)
+        name = argument.partition("=")[0] if pair is None else pair[0]
+        old = " ".join(word for word in line.split() if word.partition("=")[0] == name)
+        op = Op.UPDATE if old else Op.CREATE
+        return Change(op, "value", old or None, argument, settles=Settles.AFTER_EFFECT)
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        if snapshot[CMDLINE] is None:
+            return self.resource.refused("UNKNOWN", _NO_CMDLINE, "mount /proc, then run the command again")
+        return ()
+
+
+_NO_CMDLINE = "unknown: there is no /proc/cmdline"
+
+
+@dataclass(frozen=True, slots=True)
+class _GrubDropIn:
+    """The arguments of the next boot by GRUB."""
+
+    resource: KernelArguments
+
+    def queries(self) -> tuple[Any, ...]:
+        return self.resource.file.queries()
+
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        return tuple(map(self._readable, self.resource.file.changes(snapshot)))
+
+    def _readable(self, change: Change) -> Change:
+        """Return a change of the content as arguments instead of shell text."""
+        if change.path not in ("content", "file"):
+            return change
+        return replace(
+            change, old=change.old and "other arguments", new=" ".join(self.resource.desired) or None
+        )
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        return self.resource.file.operations(snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class _CommandLineFile:
+    """The arguments of the next boot by systemd-boot: one line, of which others own the rest."""
+
+    resource: KernelArguments
+
+    def queries(self) -> tuple[FileText, ...]:
+        return FileText(KERNEL_CMDLINE), FileText(ADDED)
+
+    def _lines(self, snapshot: Snapshot) -> tuple[str, str, str, str]:
+        """Return the line and what of it is ours, as they are and as they should be."""
+        line, ours = _words(snapshot[FileText(KERNEL_CMDLINE)]), _recorded(snapshot[FileText(ADDED)])
+        desired = self.resource.desired
+        dropped = missing_arguments(" ".join(desired), ours.split())
+        kept = united_arguments(without_arguments(ours, dropped), missing_arguments(line, desired))
+        return line, ours, united_arguments(without_arguments(line, dropped), desired), _in_order(kept)
+
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        line, ours, desired_line, desired_ours = self._lines(snapshot)
+        if desired_line != line:
+            return (Change(Op.UPDATE, "value", _readable(line) or None, _readable(desired_line)),)
+        return (
+            (Change(Op.UPDATE, "ours", ours or None, desired_ours or None),) if desired_ours != ours else ()
+        )
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        line, ours, desired_line, desired_ours = self._lines(snapshot)
+        if not any(word.startswith("root=") for word in line.split()):
+            return self.resource.refused(
+                "KERNEL_CMDLINE_NO_ROOT",
+                f"{KERNEL_CMDLINE} has no root=: the host would not boot with it",
+                f"write the whole line, with its root=, into {KERNEL_CMDLINE}, then run the command again",
+            )
+        operations: list[ops.Operation] = []
+        both = _in_order(f"{ours} {desired_ours}")
+        if both != ours:  # a run that is killed after this takes out again what it has added
+            operations.append(_record(both))
+        if desired_line != line:
+            content = f"{desired_line}\n".encode("utf-8", "surrogateescape")
+            digest = digest_of(snapshot[FileText(KERNEL_CMDLINE)])
+            copy = f"{KERNEL_CMDLINE}.provision-{digest[:8]}"
+            operations.append(ops_edit.ReplaceSeen(KERNEL_CMDLINE, content, digest, copy))
+        if desired_ours != both:
+            operations.append(_record(desired_ours))
+        return operations
+
+
+def _words(line: bytes | None) -> str:
+    """Return a kernel command line with single blanks; no byte of it is lost."""
+    return " ".join((line or b"").decode("utf-8", "surrogateescape").split())
+
+
+def _readable(line: str) -> str:
+    return line.encode("utf-8", "replace").decode()
+
+
+def _recorded(content: bytes | None) -> str:
+    """Return the arguments in our record; its comments are no arguments."""
+    lines = (content or b"").decode("utf-8", "replace").split("\n")
+    return _in_order(" ".join(line for line in lines if not line.startswith("#")))
+
+
+def _in_order(arguments: str) -> str:
+    """Return arguments sorted, each member of a comma list by itself: one way to write a record down."""
+    members: set[str] = set()
+    for word in arguments.split():
+        pair = split_list(word)
+        members |= {word} if pair is None else {f"{pair[0]}={member}" for member in pair[1]}
+    return " ".join(sorted(members))
+
+
+def _record(ours: str) -> ops.Operation:
+    return ops.WriteFile(ADDED, f"{HEADER}{ours}\n".encode()) if ours else ops.RemoveFile(ADDED)

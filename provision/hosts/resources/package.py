@@ -1,0 +1,135 @@
+"""Debian packages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from provision.contracts.change import Change, Op
+from provision.contracts.query import Frame
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.operations import basic as ops
+from provision.hosts.resources.base import HostResource, Operations, checked_name, no_answer
+
+
+@dataclass(frozen=True, slots=True)
+class PackageState:
+    """Whether a package is installed."""
+
+    kind: ClassVar[str] = "package"
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PackageStatus:
+    """What dpkg knows of a package.
+
+    Args:
+        version: installed version; empty when it is not (or only half) installed.
+        held: whether it is kept from upgrades.
+    """
+
+    version: str = ""
+    held: bool = False
+
+    @property
+    def installed(self) -> bool:
+        """Whether it is wholly installed."""
+        return bool(self.version)
+
+
+class PackageStateKind:
+    """One dpkg-query for all names; the status format is that of dpkg-query(1)."""
+
+    query = PackageState
+
+    def script(self, queries: Sequence[PackageState]) -> str:
+        """Return the fragment."""
+        names = ops.words(dict.fromkeys(query.name for query in queries))
+        return (
+            "if command -v dpkg-query >/dev/null 2>&1; then\n"
+            "  dpkg-query -W -f='p|${Package}|${Architecture}|${db:Status-Abbrev}|${Version}\\n' -- "
+            f"{names} 2>/dev/null || :\n"
+            "  printf 'done\\n'\n"
+            "else printf 'there is no dpkg-query: only hosts with apt are managed\\n' >&2; fi"
+        )
+
+    def parse(self, frame: Frame, queries: Sequence[PackageState]) -> Mapping[PackageState, object]:
+        """Return a PackageStatus for each name."""
+        statuses: dict[str, PackageStatus] = {}
+        lines = frame.stdout.decode("utf-8", "replace").split("\n")
+        if "done" not in lines[-3:] or frame.dropped:
+            return dict.fromkeys(queries, no_answer(frame, "packages"))
+        for line in lines:
+            fields = line.split("|")
+            if len(fields) != 5 or fields[0] != "p" or len(fields[3]) < 2:  # noqa: PLR2004 - the format's fields
+                continue
+            _, name, architecture, status, version = fields
+            # Second letter: i = installed, t = triggers pending, W = triggers awaited; all three are usable.
+            usable = status[1] in "itW"
+            answer = PackageStatus(version if usable else "", held=status[0] == "h")
+            for full_name in (name, f"{name}:{architecture}"):
+                if not statuses.get(full_name, PackageStatus()).installed:
+                    statuses[full_name] = answer
+        return {query: statuses.get(query.name, PackageStatus()) for query in queries}
+
+
+@dataclass(frozen=True, slots=True)
+class Package(HostResource):
+    """Packages that are installed together, or that must not be installed.
+
+    Args:
+        names: package names.
+        absent: none of them may be installed.
+        hold: keep from upgrades; None is unmanaged.
+    """
+
+    kind: ClassVar[str] = "package"
+
+    names: tuple[str, ...]
+    absent: bool = False
+    hold: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            checked_name(name)
+
+    def _key_name(self) -> str:
+        return " ".join(self.names)
+
+    def queries(self) -> tuple[PackageState, ...]:
+        """Return one query a name."""
+        return tuple(PackageState(name) for name in self.names)
+
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        """Return what is missing, has another hold, or must go; the path is the package's name."""
+        changes: list[Change] = []
+        for query in self.queries():
+            name, status = query.name, snapshot[query]
+            if self.absent:
+                changes += [Change(Op.DELETE, name, status.version, None)] if status.installed else []
+                continue
+            if not status.installed:
+                changes.append(Change(Op.CREATE, name, None, "installed"))
+            if self.hold not in (None, status.held):
+                changes.append(Change(Op.UPDATE, f"{name}.hold", _held(status.held), _held(self.hold)))
+        return tuple(changes)
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        """Return how all of them are installed or removed in one go."""
+        there = {query.name: snapshot[query].installed for query in self.queries()}
+        if self.absent:
+            return [ops.RemovePackages(tuple(name for name, installed in there.items() if installed))]
+        missing = tuple(name for name, installed in there.items() if not installed)
+        operations: list[ops.Operation] = [ops.InstallPackages(missing)] if missing else []
+        if self.hold is not None:
+            operations.append(ops.HoldPackages(self.names, self.hold))
+        return operations
+
+    def _seconds(self) -> float:
+        return 1800.0
+
+
+def _held(held: bool | None) -> str:
+    return "held" if held else "not held"

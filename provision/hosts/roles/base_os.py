@@ -1,0 +1,120 @@
+"""A node's operating system: name, root filesystem, packages, time, swap, kernel parameters, keys.
+
+What is unset is unmanaged. Packages come before what needs them; the clock comes after its daemon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context, Role
+from provision.hosts import names
+from provision.hosts.facts import HostFacts
+from provision.hosts.public_keys import login_keys
+from provision.hosts.queries.system import ClockState
+from provision.hosts.resources.file import authorized_keys
+from provision.hosts.resources.filesystem import RootFilesystem
+from provision.hosts.resources.package import Package, PackageState
+from provision.hosts.resources.sysctl import Sysctl
+from provision.hosts.resources.system import Hostname, SwapIsOff, TimeSync, Timezone
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.node import Node
+from provision.values.diagnostics import Source
+
+_CHRONY = "chrony"
+_TIMESYNCD = "systemd-timesyncd"
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether the node declares anything of its operating system."""
+    node = inventory.nodes.get(subject.name) if subject.kind == "node" else None
+    if node is None or not node.manage:
+        return False
+    return bool(
+        node.managed_hostname
+        or node.grows_root
+        or node.timezone
+        or node.ntp is not None
+        or node.swap == "off"
+        or node.packages
+        or node.sysctl
+        or inventory.access.authorized_keys is not None
+    )
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask, where time servers or chrony are declared, which daemon there is and whose clock it is."""
+    node = inventory.nodes[subject.name]
+    asked = (ClockState(), PackageState(_CHRONY), PackageState(_TIMESYNCD))
+    return {names.ssh(node.name): asked if node.ntp is not None or _CHRONY in node.packages else ()}
+
+
+def resources(context: Context) -> tuple[Resource, ...]:
+    """Return what the node declares."""
+    inventory = context.inventory
+    node = inventory.nodes[context.subject.name]
+    system = names.ssh(node.name)
+    where = ("nodes", node.name)
+    found: list[Resource] = []
+    if node.managed_hostname:
+        source = inventory.source((*where, "hostname"))
+        found.append(Hostname(system, node.managed_hostname, source=source))
+    if node.grows_root:
+        found.append(RootFilesystem(system, source=inventory.source((*where, "grow_root"))))
+    facts = HostFacts(context.seen(system))
+    daemon = _daemon(node, facts)
+    source = inventory.source((*where, "packages"))
+    found += _packages(node, daemon, facts, source)
+    if node.timezone:
+        found.append(Timezone(system, node.timezone, source=inventory.source((*where, "timezone"))))
+    if daemon:
+        source = inventory.source((*where, "ntp"))
+        found.append(TimeSync(system, daemon, node.ntp or (), source=source))
+    if node.swap == "off":
+        found.append(SwapIsOff(system, source=inventory.source((*where, "swap"))))
+    for name, value in node.sysctl.items():
+        found.append(Sysctl(system, name, value, source=inventory.source((*where, "sysctl", name))))
+    found += _keys(inventory, node, system)
+    return tuple(found)
+
+
+def _packages(node: Node, daemon: str, facts: HostFacts, source: Source | None) -> Iterator[Package]:
+    """Yield what is installed; Debian has one time daemon at a time: for chrony the other one goes."""
+    system = names.ssh(node.name)
+    wanted = dict.fromkeys(node.packages)
+    if daemon == "chrony":
+        wanted[_CHRONY] = None
+    if node.timezone:
+        wanted["tzdata"] = None
+    if _CHRONY in wanted and facts.has_package(_TIMESYNCD):
+        yield Package(system, (_TIMESYNCD,), absent=True, source=source)
+    if wanted:
+        yield Package(system, tuple(wanted), source=source)
+
+
+def _daemon(node: Node, facts: HostFacts) -> str:
+    """Return the time daemon: the one that is there, else chrony; empty where none is wanted."""
+    if node.ntp is None or facts.container:
+        return ""  # a container's clock is its machine's
+    other = facts.has_package(_TIMESYNCD) and not facts.has_package(_CHRONY)
+    return "timesyncd" if other and _CHRONY not in node.packages else "chrony"
+
+
+def _keys(inventory: Inventory, node: Node, system: str) -> tuple[Resource, ...]:
+    """Return the managed list of public keys."""
+    if inventory.access.authorized_keys is None:
+        return ()
+    source = inventory.source(("access", "authorized_keys"))
+    user = inventory.login(node.name).user
+    return authorized_keys(system, user, login_keys(inventory, node), source=source)
+
+
+ROLE = Role(
+    name="base_os",
+    needs=("virtual_machine", "first_contact"),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+)

@@ -1,0 +1,248 @@
+"""Site-specific resources of hypervisors and nodes, as the inventory declares them: the last host step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from provision.contracts.effect import Effect
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context, Role
+from provision.hosts import names
+from provision.hosts.effects import effects_of_path, reboot_of, restart
+from provision.hosts.facts import HostFacts
+from provision.hosts.queries.file import FileText
+from provision.hosts.resources.base import checked_unit
+from provision.hosts.resources.command import Command
+from provision.hosts.resources.file import File, FileLine
+from provision.hosts.resources.kernel import KernelModule, ModprobeBlacklist
+from provision.hosts.resources.package import Package
+from provision.hosts.resources.service import Service
+from provision.hosts.resources.sysctl import Sysctl
+from provision.hosts.templating import read_template, render
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.host_resources import (
+    CommandResource,
+    FileResource,
+    HostResource,
+    KernelModuleResource,
+    PackageResource,
+    ServiceResource,
+    SysctlResource,
+)
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node
+from provision.values.diagnostics import Diagnostic, Source
+from provision.values.errors import UsageError
+from provision.values.redaction import Redactor
+
+HOSTS = "/etc/hosts"
+HOSTS_TEMPLATE = "/etc/cloud/templates/hosts.debian.tmpl"
+"""What cloud-init makes /etc/hosts from at each boot, on Debian and Ubuntu (cloud-init, update_etc_hosts)."""
+MADE_BY_CLOUD_INIT = "manage_etc_hosts"
+"""Stands in the file that cloud-init made; Proxmox VE's user data asks it to."""
+
+
+def _item(inventory: Inventory, subject: Subject) -> Hypervisor | Node | None:
+    if subject.kind == "hypervisor":
+        return inventory.hypervisors.get(subject.name)
+    return inventory.nodes.get(subject.name) if subject.kind == "node" else None
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether there are any, on a host that may be changed."""
+    item = _item(inventory, subject)
+    return item is not None and item.manage and bool(item.host_resources)
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask whose /etc/hosts it is, where something of it is declared; the rest follows from the inventory."""
+    item = _item(inventory, subject)
+    wanted = item.host_resources if item is not None else ()
+    asked = any(isinstance(each, FileResource) and each.path == HOSTS for each in wanted)
+    return {names.ssh(subject.name): (FileText(HOSTS),) if asked else ()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """What all resources of one subject share."""
+
+    system: str
+    values: Mapping[str, object]
+    reboot: Effect
+    redactor: Redactor
+
+    def text(self, text: str, what: str, source: Source | None, more: Mapping[str, object]) -> str:
+        return render(text, {**self.values, **more} if more else self.values, what, source)
+
+    def filled(self, declared_one: HostResource, source: Source | None, text: str | None) -> str:
+        return self.text(text or "", f"{declared_one.kind} resource", source, {})
+
+
+def resources(context: Context) -> tuple[Resource, ...]:
+    """Return them in the order in which they are declared.
+
+    Raises:
+        UsageError: a template, secret or value is wrong, with its position.
+    """
+    return tuple(_lasting(_each(context, _made), context))
+
+
+def _each(
+    context: Context, make: Callable[[_Site, HostResource, Source | None], Iterator[Resource]]
+) -> Iterator[Resource]:
+    inventory, subject = context.inventory, context.subject
+    item = _item(inventory, subject)
+    if item is None:
+        return
+    values, reboot = values_of(inventory, subject), reboot_of(inventory, subject)
+    site = _Site(names.ssh(subject.name), values, reboot, inventory.redactor)
+    section = "hypervisors" if subject.kind == "hypervisor" else "nodes"
+    for index, declared_one in enumerate(item.host_resources):
+        source = inventory.source((section, subject.name, "host_resources", index))
+        try:
+            yield from make(site, declared_one, source)
+        except ValueError as error:
+            raise UsageError(
+                Diagnostic("HOST_RESOURCE_INVALID", str(error), subject=subject.name, source=source)
+            ) from None
+
+
+def _lasting(found: Iterator[Resource], context: Context) -> Iterator[Resource]:
+    """Yield the resources; what is of /etc/hosts goes into what that is made from at each boot, too."""
+    text = HostFacts(context.seen(names.ssh(context.subject.name))).text(FileText(HOSTS))
+    made = isinstance(text, str) and MADE_BY_CLOUD_INIT in text
+    for each in found:
+        if made and isinstance(each, File | FileLine) and each.path == HOSTS:
+            yield replace(each, path=HOSTS_TEMPLATE)
+        yield each
+
+
+def retired(context: Context) -> tuple[Resource, ...]:
+    """Return whole files, kernel parameters and modules as absent when a hypervisor's must go.
+
+    Packages, services, lines and commands stay: others may have come to need them.
+
+    Raises:
+        UsageError: a path or name is wrong, with its position.
+    """
+    if context.subject.kind != "hypervisor":
+        return ()
+    return tuple(reversed(tuple(_lasting(_each(context, _gone), context))))
+
+
+def values_of(inventory: Inventory, subject: Subject) -> dict[str, object]:
+    """Return what texts of a subject may name: its name and address, the site's name, then `vars:`."""
+    item = _item(inventory, subject)
+    own = {"name": subject.name, "site": inventory.name, "address": item.address if item is not None else ""}
+    return {**own, **inventory.vars_of(subject.name)}
+
+
+def _made(site: _Site, declared_one: HostResource, source: Source | None) -> Iterator[Resource]:
+    if isinstance(declared_one, FileResource):
+        yield from _file(site, declared_one, source)
+        return
+    filled = partial(site.filled, declared_one, source)
+    if isinstance(declared_one, PackageResource):
+        name, hold = filled(declared_one.name), declared_one.hold
+        yield Package(site.system, (name,), absent=declared_one.absent, hold=hold, source=source)
+    elif isinstance(declared_one, ServiceResource):
+        name = filled(declared_one.name)
+        yield Service(site.system, name, declared_one.running, declared_one.enabled, source=source)
+    elif isinstance(declared_one, SysctlResource):
+        yield Sysctl(site.system, filled(declared_one.key), filled(declared_one.value), source=source)
+    elif isinstance(declared_one, KernelModuleResource):
+        yield _module(site, declared_one, filled(declared_one.name), filled(declared_one.options), source)
+    else:
+        yield _command(site, declared_one, filled, source)
+
+
+def _gone(site: _Site, declared_one: HostResource, source: Source | None) -> Iterator[Resource]:
+    """Yield one as absent by its path or name alone: its secret or template may be gone already."""
+    filled = partial(site.filled, declared_one, source)
+    if isinstance(declared_one, FileResource):
+        if declared_one.line is None and not declared_one.absent:
+            path, effects = _place(site, declared_one, source)
+            yield File(site.system, path, absent=True, effects=effects, source=source)
+    elif isinstance(declared_one, SysctlResource):
+        yield Sysctl(site.system, filled(declared_one.key), None, source=source)
+    elif isinstance(declared_one, KernelModuleResource):
+        name = filled(declared_one.name)
+        if declared_one.blacklisted:
+            yield ModprobeBlacklist(site.system, f"no-{name}", (), source=source)
+        else:
+            yield KernelModule(site.system, name, absent=True, source=source)
+
+
+def _module(
+    site: _Site, declared_one: KernelModuleResource, name: str, options: str, source: Source | None
+) -> Resource:
+    if declared_one.blacklisted:
+        return ModprobeBlacklist(site.system, f"no-{name}", (name,), site.reboot, source=source)
+    return KernelModule(site.system, name, options, reboot=site.reboot, source=source)
+
+
+def _command(site: _Site, declared_one: CommandResource, filled: Any, source: Source | None) -> Command:
+    return Command(
+        site.system,
+        filled(declared_one.name),
+        filled(declared_one.run),
+        creates=filled(declared_one.creates),
+        unless=filled(declared_one.unless),
+        source=source,
+    )
+
+
+def _place(site: _Site, declared_one: FileResource, source: Source | None) -> tuple[str, tuple[Effect, ...]]:
+    """Return a file's path, and what must happen after a change of it."""
+    path = site.text(declared_one.path, "path", source, declared_one.vars)
+    units = tuple(restart(checked_unit(each)) for each in declared_one.restart)
+    return path, (*effects_of_path(path, site.reboot), *units)
+
+
+def _file(site: _Site, declared_one: FileResource, source: Source | None) -> Iterator[Resource]:
+    path, effects = _place(site, declared_one, source)
+    owner, group = declared_one.owner or "", declared_one.group or ""
+    if declared_one.absent:
+        yield File(site.system, path, absent=True, effects=effects, source=source)
+        return
+    if declared_one.line is not None:
+        line = site.text(declared_one.line, f"line of {path}", source, declared_one.vars)
+        yield FileLine(site.system, path, line, effects=effects, source=source)
+        if declared_one.mode or owner or group:
+            yield File(site.system, path, None, declared_one.mode or "", owner, group, source=source)
+        return
+    secret = declared_one.sensitive or declared_one.secret is not None
+    yield File(
+        site.system,
+        path,
+        _content(site, declared_one, path, source),
+        declared_one.mode or ("0600" if secret else ""),
+        owner,
+        group,
+        secret=secret,
+        effects=effects,
+        source=source,
+    )
+
+
+def _content(site: _Site, declared_one: FileResource, path: str, source: Source | None) -> bytes:
+    if declared_one.secret is not None:
+        return declared_one.secret.open(site.redactor).get_secret_value().encode()
+    if declared_one.template is not None:
+        text, what = read_template(declared_one.template, source), f"template {declared_one.template}"
+    else:
+        text, what = declared_one.content or "", f"content of {path}"
+    return site.text(text, what, source, declared_one.vars).encode()
+
+
+ROLE = Role(
+    name="host_resources",
+    needs=("virtual_machine", "first_contact"),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+)

@@ -1,0 +1,1 @@
+"""Proxmox VE: hypervisors and their VMs."""

@@ -1,0 +1,150 @@
+"""Reads what the API answers, and is total: what has another shape than expected is Unknown.
+
+Types are Perl's: config `memory` is a string while `cores` is a number, so every value becomes text here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from provision.contracts.query import Unknown
+from provision.proxmox.queries import Elsewhere, PciMap, Rights, VmEntry, VmState, Volume
+from provision.values.redaction import MASK
+
+
+def rights(body: object) -> Rights | Unknown:
+    """Read `/access/permissions`."""
+    if not isinstance(body, Mapping):
+        return Unknown("permissions have an unknown shape")
+    return Rights(
+        {
+            str(path): {str(name): int(text(value) == "1") for name, value in entry.items()}
+            for path, entry in body.items()
+            if isinstance(entry, Mapping)
+        }
+    )
+
+
+def vm_list(body: object) -> tuple[VmEntry, ...] | Unknown:
+    """Read `/cluster/resources?type=vm`."""
+    if not isinstance(body, list):
+        return Unknown("the VM list has an unknown shape")
+    return tuple(
+        VmEntry(
+            vmid=int(text(mapping["vmid"])),
+            node=text(mapping.get("node")),
+            kind=text(mapping.get("type")),
+            name=text(mapping.get("name")),
+            status=text(mapping.get("status")),
+            tags=tags(text(mapping.get("tags"))),
+            memory=_bytes(mapping.get("maxmem")) // (1024 * 1024),
+            uptime=_bytes(mapping.get("uptime")),
+        )
+        for mapping in _mappings(body)
+        if text(mapping.get("vmid")).isdecimal()
+    )
+
+
+def vm_state(entry: VmEntry, body: object) -> VmState | Unknown:
+    """Read `/nodes/{node}/qemu/{vmid}/pending`: active and pending values side by side."""
+    if not isinstance(body, list):
+        return Unknown(f"the configuration of VM {entry.vmid} has an unknown shape")
+    config: dict[str, str] = {}
+    pending: dict[str, str | None] = {}
+    for mapping in _mappings(body):
+        key = text(mapping.get("key"))
+        if mapping.get("value") is not None:
+            config[key] = _value(key, mapping["value"])
+        if text(mapping.get("delete")) in {"1", "2"}:
+            pending[key] = None
+        elif mapping.get("pending") is not None:
+            pending[key] = _value(key, mapping["pending"])
+    digest = config.pop("digest", "")
+    return VmState(
+        vmid=entry.vmid,
+        name=config.get("name", entry.name),
+        status=entry.status,
+        config=MappingProxyType(config),
+        pending=MappingProxyType(pending),
+        digest=digest,
+        uptime=entry.uptime,
+    )
+
+
+def _value(key: str, value: object) -> str:
+    """Return a value of a VM's configuration as text; the password, which nothing compares, is not kept."""
+    return MASK if key == "cipassword" else text(value)
+
+
+def status(body: object) -> str:
+    """Read `/nodes/{node}/qemu/{vmid}/status/current`; empty if it has no status."""
+    return text(body.get("status")) if isinstance(body, Mapping) else ""
+
+
+def elsewhere(entry: VmEntry) -> Elsewhere:
+    """Return what has the number of a VM that is not a VM of this node."""
+    return Elsewhere(entry.node, entry.kind, entry.name)
+
+
+def mappings(body: object) -> tuple[PciMap, ...] | Unknown:
+    """Read `/cluster/mapping/pci` with a node's check."""
+    if not isinstance(body, list):
+        return Unknown("the mappings have an unknown shape")
+    return tuple(
+        PciMap(
+            name=text(mapping.get("id")),
+            entries=_texts(mapping.get("map")),
+            problems=tuple(text(check.get("message")).strip() for check in _mappings(mapping.get("checks"))),
+            digest=text(mapping.get("digest")),
+            description=text(mapping.get("description")),
+        )
+        for mapping in _mappings(body)
+    )
+
+
+def volumes(body: object) -> tuple[Volume, ...] | Unknown:
+    """Read `/nodes/{node}/storage/{storage}/content`."""
+    if not isinstance(body, list):
+        return Unknown("the storage's content has an unknown shape")
+    return tuple(
+        Volume(text(mapping.get("volid")), text(mapping.get("content")), _bytes(mapping.get("size")))
+        for mapping in _mappings(body)
+    )
+
+
+def log_lines(body: object) -> tuple[str, ...]:
+    """Read a task's log: its lines without the closing verdict."""
+    lines = (text(mapping.get("t")).rstrip() for mapping in _mappings(body))
+    return tuple(line for line in lines if line and line != "TASK OK")
+
+
+def tags(value: str) -> tuple[str, ...]:
+    """Split tags; PVE joins them by semicolons and reads commas and blanks, too."""
+    return tuple(word for word in value.replace(",", ";").replace(" ", ";").split(";") if word)
+
+
+def text(value: object) -> str:
+    """Return a value of Perl's JSON as text; None is empty."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(text(each) for each in value) if isinstance(value, list) else ()
+
+
+def _bytes(value: object) -> int:
+    digits = text(value)
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _mappings(body: object) -> Iterator[Mapping[str, object]]:
+    for each in body if isinstance(body, list) else ():
+        if isinstance(each, Mapping):
+            yield each

@@ -1,0 +1,42 @@
+"""What a hypervisor's API said, as roles and rules read it."""
+
+from __future__ import annotations
+
+from provision.contracts.query import Unknown
+from provision.contracts.view import View
+from provision.proxmox.queries import (
+    Mappings,
+    PciMap,
+    Permissions,
+    Rights,
+    VmConfig,
+    VmEntry,
+    VmList,
+    VmState,
+)
+
+
+class ApiFacts(View):
+    """The facts of a hypervisor's API."""
+
+    __slots__ = ()
+
+    @property
+    def rights(self) -> Rights | Unknown:
+        """What the token may do: Permissions."""
+        return self.told(Permissions(), Rights)
+
+    @property
+    def vms(self) -> tuple[VmEntry, ...] | Unknown:
+        """All VMs and containers of the Proxmox cluster: VmList."""
+        return self.told(VmList(), tuple)
+
+    @property
+    def mappings(self) -> tuple[PciMap, ...] | Unknown:
+        """All PCI mappings: Mappings."""
+        return self.told(Mappings(), tuple)
+
+    def vm(self, vmid: int) -> VmState | None:
+        """Return the VM with a number, if it is known to be there, on this node: VmConfig."""
+        found = self.told(VmConfig(vmid), VmState)
+        return None if isinstance(found, Unknown) else found

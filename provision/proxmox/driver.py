@@ -1,0 +1,407 @@
+"""Asks a hypervisor's API and acts on it: few requests, tasks waited for, outcomes told apart."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from provision.connections.contracts import ApiConnection, ApiError
+from provision.contracts.driver import Action, Emit, Result, Verdict
+from provision.contracts.effect import Effect
+from provision.contracts.query import Unknown
+from provision.contracts.remedy import ApiCall, Request
+from provision.contracts.snapshot import Snapshot
+from provision.proxmox import answers, vm_effects
+from provision.proxmox import marker as markers
+from provision.proxmox.marker import START, TAG
+from provision.proxmox.queries import (
+    Mappings,
+    Permissions,
+    Rights,
+    StorageContent,
+    VmConfig,
+    VmEntry,
+    VmList,
+    VmState,
+)
+from provision.proxmox.tasks import (
+    Upid,
+    is_locked,
+    is_lost,
+    is_success,
+    is_there_already,
+    start_timeout,
+    upid_of,
+)
+from provision.values.cancel import Cancel, Interrupted
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent, ProvisionError, Transient, UnknownOutcome
+
+FIRST_POLL = 0.2
+LAST_POLL = 2.0
+LOCK_PATIENCE = 120.0
+"""Seconds to go on asking while another task holds a lock."""
+FRESH = 30.0
+"""Seconds for which the VM list may lag behind our own start or stop: pvestatd runs every 10 s."""
+KNOWN = frozenset({"running", "stopped", "paused", "suspended", "prelaunch"})
+"""What the VM list says when it knows."""
+SHUTDOWN = 120
+"""Seconds that a guest has to shut down before its plug is pulled."""
+LOG_LINES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure(Exception):  # noqa: N818 - carries a result through the requests of one action
+    result: Result
+
+
+class ProxmoxDriver:
+    """One hypervisor's API; a Driver.
+
+    Args:
+        system: `pve/api`.
+        connection: an open ApiConnection.
+        node: the hypervisor's node name in Proxmox VE.
+        clock: seconds that only grow.
+        vmids: numbers of the inventory's VMs by node; a VM whose number is not given is found by its name.
+    """
+
+    def __init__(
+        self,
+        system: str,
+        connection: ApiConnection,
+        node: str,
+        clock: Callable[[], float] = time.monotonic,
+        vmids: Mapping[str, int] | None = None,
+    ) -> None:
+        self._vmids = vmids or {}
+        self.system = system
+        self._connection = connection
+        self._node = node
+        self._clock = clock
+        self._statuses: dict[int, tuple[str, float]] = {}
+        self._owing: set[int] = set()
+
+    @property
+    def round_trips(self) -> int:
+        """Requests so far."""
+        return self._connection.requests
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+    def reboot(self, effect: Effect, emit: Emit, cancel: Cancel) -> str:  # noqa: ARG002 - the protocol's form
+        """Refuse: an API has no boot; hosts are rebooted by their own system."""
+        raise Permanent(Diagnostic(code="NO_BOOT", summary=f"{self.system} is an API and cannot be rebooted"))
+
+    # ------------------------------------------------------------ questions
+
+    def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
+        """Ask everything: at most one request a kind, and one for each VM that is there.
+
+        Raises:
+            Transient, Permanent, Refused: the API gives no answers at all.
+        """
+        found: dict[Any, object] = {}
+        vms = sorted(
+            (query for query in queries if isinstance(query, VmConfig)), key=lambda query: query.vmid
+        )
+        rights: object = None
+        if vms or Permissions() in queries:
+            rights = self._ask("/access/permissions", answers.rights)
+            found[Permissions()] = rights
+        if vms or VmList() in queries:
+            found[VmList()] = self._vm_list()
+        if Mappings() in queries:
+            found[Mappings()] = self._ask(
+                "/cluster/mapping/pci", answers.mappings, {"check-node": self._node}
+            )
+        for storage in sorted(query.storage for query in queries if isinstance(query, StorageContent)):
+            path = f"/nodes/{self._node}/storage/{storage}/content"
+            found[StorageContent(storage)] = self._ask(path, answers.volumes)
+        for vm in vms:
+            if cancel.leaving:
+                raise Interrupted
+            found[vm] = self._vm(vm.vmid, found[VmList()], rights)
+        return Snapshot(self.system, answers=found)
+
+    def _ask(
+        self, path: str, read: Callable[[object], object], data: Mapping[str, object] | None = None
+    ) -> object:
+        try:
+            return read(self._connection.request("GET", path, data))
+        except ApiError as error:
+            return Unknown(str(error))
+
+    def _vm_list(self) -> object:
+        entries = self._ask("/cluster/resources", answers.vm_list, {"type": "vm"})
+        if isinstance(entries, Unknown):
+            return entries
+        now = self._clock()
+        listed: list[VmEntry] = []
+        for entry in entries if isinstance(entries, tuple) else ():
+            status, since = self._statuses.get(entry.vmid, ("", 0.0))
+            recent = bool(status) and now - since < FRESH
+            listed.append(replace(entry, status=status, uptime=0) if recent else entry)
+        return tuple(listed)
+
+    def _vm(self, vmid: int, entries: object, rights: object) -> object:
+        if not isinstance(entries, tuple):
+            return entries
+        entry = next((each for each in entries if each.vmid == vmid), None)
+        if entry is None:
+            if isinstance(rights, Rights) and rights.may(f"/vms/{vmid}", "VM.Audit"):
+                return None
+            return Unknown(
+                f"the token may not see VM {vmid}: VM.Audit is missing, and a list without rights is empty"
+            )
+        if entry.kind != "qemu" or entry.node != self._node:
+            return answers.elsewhere(entry)
+        path = f"/nodes/{self._node}/qemu/{vmid}"
+        if entry.status not in KNOWN:  # pvestatd has not looked yet: the node has just booted
+            status = self._ask(f"{path}/status/current", answers.status)
+            entry = replace(entry, status=status) if isinstance(status, str) else entry
+        found = self._state(entry)
+        owes = isinstance(found, VmState) and found.marker is not None and found.marker.owes == START
+        (self._owing.add if owes else self._owing.discard)(vmid)
+        return found
+
+    def _state(self, entry: VmEntry) -> object:
+        path = f"/nodes/{self._node}/qemu/{entry.vmid}/pending"
+        return self._ask(path, lambda body: answers.vm_state(entry, body))
+
+    # ------------------------------------------------------------ actions
+
+    def act(
+        self,
+        run: str,  # noqa: ARG002 - the protocol's form; PVE's own task log names the token
+        actions: Sequence[Action],
+        effects: Sequence[Effect],
+        emit: Emit,
+        cancel: Cancel,
+    ) -> list[Result]:
+        """Send the requests in order and wait for their tasks, then do the effects; see Driver."""
+        results: list[Result] = []
+        written: set[str] = set()
+        todo: list[Callable[[], None]] = [
+            *(self._doing(action, written, emit, cancel) for action in actions),
+            *(self._effecting(effect, emit, cancel) for effect in effects),
+        ]
+        for each in todo:
+            broken = results and results[-1].verdict is not Verdict.DONE
+            if broken or cancel.draining:
+                results.append(Result(Verdict.NOT_BEGUN))
+                continue
+            began = self._clock()
+            try:
+                each()
+                result = Result(Verdict.DONE)
+            except _Failure as failure:
+                result = failure.result
+            except UnknownOutcome as error:
+                result = Result(Verdict.INDETERMINATE, diagnostic=error.diagnostics[0], handle=error.handle)
+            except ProvisionError as error:
+                result = Result(Verdict.FAILED, diagnostic=error.diagnostics[0])
+            results.append(replace(result, seconds=self._clock() - began))
+        return results
+
+    @staticmethod
+    def _dated(request: Request, written: set[str]) -> Request:
+        """Return a request without its digest when we ourselves wrote to the same path since it was read."""
+        if request.path not in written or "digest" not in request.data:
+            return request
+        return replace(request, data={key: value for key, value in request.data.items() if key != "digest"})
+
+    def _doing(self, action: Action, written: set[str], emit: Emit, cancel: Cancel) -> Callable[[], None]:
+        def do() -> None:
+            if not isinstance(action.remedy, ApiCall):
+                raise TypeError(f"{action.label}: an API takes no script")
+            for request in action.remedy.requests:
+                self._do(self._dated(request, written), action.label, emit, cancel)
+                written.add(request.path)
+                vmid = _started(request.path)
+                if vmid in self._owing:
+                    entry = VmEntry(vmid, self._node, "qemu", "", "running")
+                    written.add(self._owe(entry, "", action.label, emit, cancel))
+
+        return do
+
+    def _effecting(self, effect: Effect, emit: Emit, cancel: Cancel) -> Callable[[], None]:
+        def do() -> None:
+            if effect.cls is not vm_effects.POWER_CYCLE:
+                raise _Failure(self._failed(f"{self.system} cannot do `{effect}`", "EFFECT_UNKNOWN"))
+            self._power_cycle(effect.target, emit, cancel)
+
+        return do
+
+    def _power_cycle(self, name: str, emit: Emit, cancel: Cancel) -> None:
+        entries = self._vm_list()
+        number = self._vmids.get(name)  # a name may have been changed by hand, and given to another VM
+        own = [
+            entry
+            for entry in (entries if isinstance(entries, tuple) else ())
+            if entry.kind == "qemu" and entry.node == self._node and TAG in entry.tags
+            if (entry.name == name if number is None else entry.vmid == number)
+        ]
+        if len(own) != 1:
+            raise _Failure(self._failed(f"{len(own)} VMs of ours are called {name}", "VM_NOT_FOUND"))
+        vm = own[0]
+        base = f"/nodes/{self._node}/qemu/{vm.vmid}"
+        # From here on a run that ends early leaves a VM off that the next one starts, whatever its `power`.
+        self._owe(vm, START, f"note that {name} is to be started again", emit, cancel)
+        self._do(
+            Request(
+                "POST", f"{base}/status/shutdown", {"timeout": SHUTDOWN, "forceStop": 1}, task=SHUTDOWN + 60
+            ),
+            f"shut down {name}",
+            emit,
+            cancel,
+        )
+        limit = start_timeout(vm.memory, passthrough=True)
+        self._do(Request("POST", f"{base}/status/start", {}, task=limit + 60), f"start {name}", emit, cancel)
+        self._owe(vm, "", f"note that {name} was started", emit, cancel)
+
+    def _owe(self, entry: VmEntry, debt: str, label: str, emit: Emit, cancel: Cancel) -> str:
+        """Write what a VM owes into its marker line, over the description as it is now; return the path."""
+        path = f"/nodes/{self._node}/qemu/{entry.vmid}/config"
+        state = self._state(entry)
+        if not isinstance(state, VmState):
+            reason = state.reason if isinstance(state, Unknown) else "its configuration cannot be read"
+            raise _Failure(self._failed(f"{label}: {reason}", "UNKNOWN"))
+        if state.marker is not None and state.marker.owes != debt:
+            description = markers.write(state.wanted("description"), replace(state.marker, owes=debt))
+            data = {"description": description, "digest": state.digest}
+            self._do(Request("PUT", path, data), label, emit, cancel)
+        (self._owing.add if debt else self._owing.discard)(entry.vmid)
+        return path
+
+    def _do(self, request: Request, label: str, emit: Emit, cancel: Cancel) -> None:
+        emit(label)
+        until = self._clock() + LOCK_PATIENCE
+        pause = 1.0
+        while True:
+            text = self._once(request, label, emit, cancel)
+            if text is None:
+                self._remember(request.path)
+                return
+            if not is_locked(text) or self._clock() >= until:
+                raise _Failure(self._failed(text, "VM_LOCKED" if is_locked(text) else "API_REFUSED"))
+            emit(f"{label}: waiting: {text}")
+            self._pause(pause, cancel)
+            pause = min(pause * 2, 10.0)
+
+    def _once(self, request: Request, label: str, emit: Emit, cancel: Cancel) -> str | None:
+        """Send one request; return None when it did its work, or the text of a lock to wait for."""
+        try:
+            answer = self._connection.request(request.method, request.path, request.data)
+        except ApiError as error:
+            if is_there_already(request.path, str(error)):
+                return None
+            if is_locked(str(error)):
+                return str(error)
+            raise _Failure(self._failed(str(error), _code(error), evidence=_details(error))) from None
+        upid = upid_of(answer)
+        if upid is None or not request.task:
+            return None
+        return self._wait(upid, request, label, emit, cancel)
+
+    def _wait(self, upid: Upid, request: Request, label: str, emit: Emit, cancel: Cancel) -> str | None:
+        until = self._clock() + request.task
+        pause = FIRST_POLL
+        silent = 0.0
+        while True:
+            status = self._task_status(upid)
+            if status is not None:
+                return self._ended(upid, status, request)
+            if self._clock() >= until:
+                raise _Failure(self._unknown(f"{label}: the task still runs after {request.task:g} s", upid))
+            try:
+                cancel.wait(pause)
+            except Interrupted:
+                raise _Failure(self._unknown(f"{label}: left while the task ran", upid)) from None
+            silent += pause
+            pause = min(pause * 1.5, LAST_POLL)
+            if silent >= 4 * LAST_POLL:
+                silent = 0.0
+                for line in self._log(upid)[-1:]:
+                    emit(line)
+
+    def _task_status(self, upid: Upid) -> str | None:
+        """Return how a task ended, None while it runs; an API that is away for a moment is asked again."""
+        try:
+            body = self._connection.request("GET", f"{upid.path}/status")
+        except Transient:
+            return None
+        except ProvisionError as error:  # the token was taken away, another certificate: the task goes on
+            raise _Failure(self._unknown(error.diagnostics[0].summary, upid)) from None
+        except ApiError as error:
+            return str(error) if is_lost(str(error)) else None
+        if not isinstance(body, Mapping) or body.get("status") != "stopped":
+            return None
+        return str(body.get("exitstatus", "unexpected status"))
+
+    def _ended(self, upid: Upid, status: str, request: Request) -> str | None:
+        if is_success(status) or is_there_already(request.path, status):
+            return None
+        if is_lost(status):
+            raise _Failure(self._unknown(f"nobody can say how the task ended: {status}", upid))
+        if is_locked(status):
+            return status
+        log = self._log(upid)
+        raise _Failure(self._failed(status, "TASK_FAILED", evidence=log, handle=upid.text))
+
+    def _log(self, upid: Upid) -> tuple[str, ...]:
+        try:
+            body = self._connection.request("GET", f"{upid.path}/log", {"limit": 500})
+        except (ApiError, ProvisionError):
+            return ()
+        return answers.log_lines(body)[-LOG_LINES:]
+
+    def _pause(self, seconds: float, cancel: Cancel) -> None:
+        try:
+            cancel.wait(seconds)
+        except Interrupted:
+            raise _Failure(Result(Verdict.NOT_BEGUN)) from None
+
+    def _remember(self, path: str) -> None:
+        """Keep what we just did to a VM's power: the VM list lags behind by up to 10 s."""
+        parts = path.strip("/").split("/")
+        if "qemu" not in parts or parts[-2:-1] != ["status"]:
+            return
+        after = {"start": "running", "stop": "stopped", "shutdown": "stopped"}.get(parts[-1])
+        if after is not None:
+            self._statuses[int(parts[parts.index("qemu") + 1])] = (after, self._clock())
+
+    def _failed(self, text: str, code: str, evidence: tuple[str, ...] = (), handle: str = "") -> Result:
+        return Result(
+            Verdict.FAILED,
+            diagnostic=Diagnostic(code, text, self._node, evidence=evidence),
+            output=evidence,
+            handle=handle,
+        )
+
+    def _unknown(self, text: str, upid: Upid) -> Result:
+        remedy = "Run the same command again: it looks first what is there."
+        diagnostic = Diagnostic("TASK_UNKNOWN", text, self._node, evidence=(upid.text,), remedy=remedy)
+        return Result(Verdict.INDETERMINATE, diagnostic=diagnostic, handle=upid.text)
+
+
+def _started(path: str) -> int:
+    """Return the number of the VM that a request starts, or 0."""
+    found = re.fullmatch(r"/nodes/[^/]+/qemu/(\d+)/status/start", path)
+    return int(found[1]) if found is not None else 0
+
+
+def _code(error: ApiError) -> str:
+    text = str(error)
+    if "checksum mismatch (file change" in text:
+        return "CONFIG_CHANGED_MEANWHILE"
+    return {400: "API_PARAMETER", 403: "PVE_PRIV_MISSING"}.get(error.status, "API_REFUSED")
+
+
+def _details(error: ApiError) -> tuple[str, ...]:
+    return tuple(f"{key}: {value.strip()}" for key, value in error.errors.items())

@@ -1,0 +1,74 @@
+"""MAC addresses: declared, read back from an existing VM, or made once from the names.
+
+Proxmox's own addresses begin with BC:24:11, and so do ours: the rest is a digest of inventory, node and
+position.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container
+
+from provision.inventory import Inventory
+from provision.inventory.models.node import Node
+from provision.proxmox import formats
+from provision.proxmox.queries import VmState
+
+PREFIX = "BC:24:11"
+_LAST: list[tuple[Inventory, dict[tuple[str, int], str]]] = []
+"""Addresses of the inventory that was looked at last: every new VM looks at all of them."""
+
+
+def made(inventory: str, node: str, nic: int, taken: Container[str] = frozenset()) -> str:
+    """Return the MAC of a new network device.
+
+    Args:
+        inventory: name of the inventory.
+        node: name of the node.
+        nic: position of the device, the first is 0.
+        taken: addresses that are in use, upper-case; a counter leads past them.
+    """
+    counter = 0
+    while True:
+        text = f"{inventory}\0{node}\0{nic}" + (f"\0{counter}" if counter else "")
+        digest = hashlib.sha256(text.encode()).digest()
+        mac = ":".join((PREFIX, *(f"{byte:02X}" for byte in digest[:3])))
+        if mac not in taken:
+            return mac
+        counter += 1
+
+
+def of_vm(state: VmState | None, nic: int) -> str:
+    """Return the MAC that an existing VM's device has, upper-case; empty if there is none."""
+    if state is None:
+        return ""
+    return formats.normal(state.wanted(f"net{nic}"), formats.NET).get("macaddr", "")
+
+
+def all_made(inventory: Inventory) -> dict[tuple[str, int], str]:
+    """Return the addresses of all devices before anything exists: declared or made, each once."""
+    for held, found in _LAST:
+        if held is inventory:
+            return found
+    found = _all_made(inventory)
+    _LAST[:] = [(inventory, found)]
+    return found
+
+
+def _all_made(inventory: Inventory) -> dict[tuple[str, int], str]:
+    found: dict[tuple[str, int], str] = {}
+    taken = {nic.mac.upper() for node in inventory.nodes.values() for nic in node.nics if nic.mac is not None}
+    for node in inventory.nodes.values():
+        for at, nic in enumerate(node.nics):
+            mac = nic.mac.upper() if nic.mac is not None else made(inventory.name, node.name, at, taken)
+            taken.add(mac)
+            found[node.name, at] = mac
+    return found
+
+
+def of_node(inventory: Inventory, node: Node, nic: int, state: VmState | None) -> str:
+    """Return the MAC that a device has or will have: declared, else what the VM has, else made."""
+    declared = node.nics[nic].mac
+    if declared is not None:
+        return declared.upper()
+    return of_vm(state, nic) or all_made(inventory)[node.name, nic]

@@ -1,0 +1,69 @@
+"""Names of the API, volumes, mappings and snippets of one inventory."""
+
+from __future__ import annotations
+
+import re
+
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import UsageError
+
+
+def api(hypervisor: str) -> str:
+    """Return the system of a hypervisor's web API."""
+    return f"{hypervisor}/api"
+
+
+def mapping(inventory: Inventory, card: str) -> str:
+    """Return the id of a card's PCI mapping; PVE allows letters, digits, `-` and `_`."""
+    return mapping_prefix(inventory) + re.sub(r"[^A-Za-z0-9_-]", "-", card)
+
+
+def mapping_prefix(inventory: Inventory) -> str:
+    """Return how the ids of this inventory's mappings begin."""
+    return f"provision-{re.sub(r'[^A-Za-z0-9_-]', '-', inventory.name)}-"
+
+
+def snippet_file(inventory: Inventory, node: str) -> str:
+    """Return the file name of the vendor snippet with the first host key."""
+    return f"provision-{inventory.name}-{node}.yaml"
+
+
+def snippet_volume(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> str:
+    """Return the volume of the vendor snippet."""
+    return f"{hypervisor.storage.snippets}:snippets/{snippet_file(inventory, node.name)}"
+
+
+def vmid(inventory: Inventory, node: Node) -> int:
+    """Return a VM's number.
+
+    Raises:
+        UsageError: it has none.
+    """
+    if node.vmid is None:
+        raise UsageError(
+            Diagnostic(
+                "VMID_MISSING",
+                f"{node.name} is a VM and has no vmid",
+                node.name,
+                source=inventory.source(("nodes", node.name)),
+                remedy="Give it a number from 100 on that nothing else uses.",
+            )
+        )
+    return node.vmid
+
+
+def nodes_of(inventory: Inventory, hypervisor: str) -> tuple[Node, ...]:
+    """Return the VMs of a hypervisor, in the inventory's order."""
+    return tuple(each for each in inventory.nodes.values() if each.hypervisor == hypervisor)
+
+
+def orphan_owners(inventory: Inventory) -> tuple[Subject, ...]:
+    """Return the hypervisors that may hold marked things: those whose API the inventory can open."""
+    return tuple(
+        Subject("hypervisor", each.name)
+        for each in inventory.hypervisors.values()
+        if each.api.token is not None
+    )

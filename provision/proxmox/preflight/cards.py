@@ -1,0 +1,184 @@
+"""Rules about passed-through cards: IOMMU, groups, identity, who else has them."""
+
+from __future__ import annotations
+
+from provision.contracts.query import Unknown
+from provision.contracts.rule import Finding, Rule, UnknownYet
+from provision.hosts.resources.pci import PciFunction
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.proxmox import formats, names
+from provision.proxmox.preflight.site import Site
+from provision.proxmox.roles.pci_mapping import used
+from provision.values.diagnostics import Diagnostic
+
+_ON = ("intel_iommu=on", "amd_iommu=on", "iommu=pt")
+
+
+def iommu_off(site: Site) -> list[Finding]:
+    """Refuse passthrough on a host whose IOMMU stays off although the kernel was told to use it."""
+    found: list[Finding] = []
+    for hypervisor, _ in site.hypervisors():
+        cards = used(site.inventory, hypervisor.name)
+        host = site.host(hypervisor)
+        state, active = host.iommu, host.kernel_arguments
+        if not cards or (not isinstance(state, Unknown) and state.active):
+            continue
+        if isinstance(state, Unknown):
+            found.append(UnknownYet(f"IOMMU of {hypervisor.name}: {state.reason}", hypervisor.name))
+            continue
+        if not any(each in active for each in _ON):
+            reason = f"the IOMMU of {hypervisor.name} is off; its kernel arguments come with this run"
+            found.append(UnknownYet(reason, hypervisor.name))
+            continue
+        found.append(
+            Diagnostic(
+                "IOMMU_OFF",
+                f"the IOMMU of {hypervisor.name} is off although the kernel was told to use it",
+                hypervisor.name,
+                evidence=(f"/proc/cmdline: {' '.join(active)}",),
+                source=site.inventory.source(("hypervisors", hypervisor.name, "cards")),
+                untouched="Nothing was changed.",
+                remedy="Switch on VT-d (Intel) or AMD-Vi (IOMMU) in the firmware setup.",
+            )
+        )
+    return found
+
+
+def group_shared(site: Site) -> list[Finding]:
+    """Refuse a card whose IOMMU group holds something else: PVE would take that from the host, too."""
+    found: list[Finding] = []
+    for hypervisor, nodes in site.hypervisors():
+        functions = site.host(hypervisor).functions
+        if isinstance(functions, Unknown):
+            if used(site.inventory, hypervisor.name):
+                found.append(UnknownYet(f"IOMMU groups of {hypervisor.name}: {functions.reason}"))
+            continue
+        for node in nodes:
+            aliases = [each for each in node.gpus if each in hypervisor.cards]
+            passed = {hypervisor.cards[each].address for each in aliases}
+            for alias in aliases:
+                address = hypervisor.cards[alias].address
+                groups = {each.group for each in functions if each.slot == address and each.group}
+                strangers = [
+                    each
+                    for each in functions
+                    if each.group in groups and each.slot not in passed and not each.is_bridge
+                ]
+                if strangers:
+                    found.append(_shared(site, hypervisor, alias, strangers))
+    return found
+
+
+def _shared(site: Site, hypervisor: Hypervisor, alias: str, strangers: list[PciFunction]) -> Diagnostic:
+    rows = [
+        f"{each.address} [{each.id}] class {each.cls}, driver {each.driver or 'none'}" for each in strangers
+    ]
+    return Diagnostic(
+        "IOMMU_GROUP_SHARED",
+        f"card {alias} of {hypervisor.name} shares its IOMMU group {strangers[0].group} with other devices",
+        hypervisor.name,
+        evidence=tuple(rows),
+        source=site.inventory.source(("hypervisors", hypervisor.name, "cards", alias)),
+        untouched="Nothing was changed.",
+        remedy="Put the card into another slot: a group is passed as a whole, the host loses the rest.",
+    )
+
+
+def address_moved(site: Site) -> list[Finding]:
+    """Refuse a card whose address shows another device than declared."""
+    found: list[Finding] = []
+    for hypervisor, _ in site.hypervisors():
+        functions = site.host(hypervisor).functions
+        if isinstance(functions, Unknown):
+            continue
+        for alias in used(site.inventory, hypervisor.name):
+            card = hypervisor.cards[alias]
+            first = next((each for each in functions if each.slot == card.address), None)
+            if first is None and not functions:
+                continue
+            if first is not None and (card.id is None or first.id == card.id):
+                continue
+            like = [each.slot for each in functions if each.id == card.id]
+            what = f"shows {first.id}" if first is not None else "is empty"
+            found.append(
+                Diagnostic(
+                    "GPU_ADDRESS_MOVED",
+                    f"{card.address} of {hypervisor.name} {what}; card {alias} is {card.id or 'expected'}",
+                    hypervisor.name,
+                    evidence=tuple(f"{card.id} is at {each}" for each in like),
+                    source=site.inventory.source(("hypervisors", hypervisor.name, "cards", alias, "address")),
+                    untouched="Nothing was changed.",
+                    remedy=f"Write `address: {like[0]}`." if like else "See `lspci -nn` on the host.",
+                )
+            )
+    return found
+
+
+def claimed(site: Site) -> list[Finding]:
+    """Refuse a card that another VM has in its configuration while it runs; warn when it is off."""
+    found: list[Finding] = []
+    for hypervisor, nodes in site.hypervisors():
+        devices = [
+            each
+            for each in site.host(hypervisor).vm_devices
+            if each.node == hypervisor.node_name and each.key.startswith("hostpci")
+        ]
+        owners = {card: node for node in nodes for card in node.gpus}
+        entries = site.api(hypervisor).vms
+        running = (
+            {each.vmid for each in entries if each.status == "running"}
+            if isinstance(entries, tuple)
+            else set()
+        )
+        for alias in used(site.inventory, hypervisor.name):
+            owner = owners[alias]
+            card = hypervisor.cards[alias]
+            mapping = names.mapping(site.inventory, alias)
+            for each in devices:
+                if each.vmid == owner.vmid or each.vmid not in running:
+                    continue
+                parts = formats.normal(each.value, formats.HOSTPCI)
+                host = parts.get("host", "").removeprefix("0000:").partition(".")[0]
+                if parts.get("mapping") != mapping and host != card.address.removeprefix("0000:"):
+                    continue
+                found.append(
+                    Diagnostic(
+                        "GPU_CLAIMED_BY_OTHER_VM",
+                        f"card {alias} is in use by VM {each.vmid}, which runs",
+                        owner.name,
+                        evidence=(f"{each.vmid}.conf: {each.key}: {each.value}",),
+                        source=site.inventory.source(("nodes", owner.name, "gpus")),
+                        untouched="Nothing was changed.",
+                        remedy=f"Stop VM {each.vmid} or take the card from it:"
+                        f" qm set {each.vmid} --delete {each.key}",
+                    )
+                )
+    return found
+
+
+RULES = (
+    Rule(
+        ("IOMMU_OFF",),
+        "a card is passed on and the IOMMU stays off although the kernel was told to use it",
+        "switch on VT-d or AMD-Vi in the firmware setup",
+        iommu_off,
+    ),
+    Rule(
+        ("IOMMU_GROUP_SHARED",),
+        "the IOMMU group of a passed card holds devices that are not passed to the same VM",
+        "another slot",
+        group_shared,
+    ),
+    Rule(
+        ("GPU_ADDRESS_MOVED",),
+        "the declared PCI address is empty or shows another id than declared",
+        "write the card's present address",
+        address_moved,
+    ),
+    Rule(
+        ("GPU_CLAIMED_BY_OTHER_VM",),
+        "a VM that runs has the card in its configuration",
+        "stop that VM, or take the card from it",
+        claimed,
+    ),
+)

@@ -1,0 +1,151 @@
+"""Rules about hypervisors: memory, processors, storages, bridges."""
+
+from __future__ import annotations
+
+from provision.contracts.query import Unknown
+from provision.contracts.rule import Finding, Rule, UnknownYet
+from provision.proxmox.preflight.access import downloads
+from provision.proxmox.preflight.site import Site
+from provision.values.diagnostics import Diagnostic
+from provision.values.units import format_size
+
+
+def memory(site: Site) -> list[Finding]:
+    """Refuse more memory than the host has: declared VMs, others that run, and what the host keeps."""
+    found: list[Finding] = []
+    for hypervisor, nodes in site.hypervisors():
+        wanted = {node.name: node.memory for node in nodes if node.memory and node.power_state != "stopped"}
+        if not wanted:
+            continue
+        total, entries = site.host(hypervisor).memory, site.api(hypervisor).vms
+        if isinstance(total, Unknown) or isinstance(entries, Unknown):
+            reason = total.reason if isinstance(total, Unknown) else "no VM list"
+            found.append(UnknownYet(f"memory of {hypervisor.name}: {reason}", hypervisor.name))
+            continue
+        own = {node.vmid for node in nodes}
+        others = [
+            (each.name, each.memory)
+            for each in entries
+            if each.node == hypervisor.node_name and each.status == "running" and each.vmid not in own
+        ]
+        kept = hypervisor.reserve_memory or 0
+        need = sum(wanted.values()) + sum(size for _, size in others) + kept
+        if need <= total:
+            continue
+        rows = [f"{name}: {format_size(size)}" for name, size in (*wanted.items(), *others)]
+        rows.append(f"the host keeps: {format_size(kept)}")
+        found.append(
+            Diagnostic(
+                "HOST_MEMORY_OVERCOMMIT",
+                f"{hypervisor.name} has {format_size(total)} of memory, {format_size(need)} are asked of it",
+                hypervisor.name,
+                evidence=tuple(rows),
+                source=site.inventory.source(("hypervisors", hypervisor.name)),
+                untouched="Nothing was changed.",
+                remedy="Give the VMs less memory, or stop VMs that are not needed.",
+            )
+        )
+    return found
+
+
+def cores(site: Site) -> list[Finding]:
+    """Refuse VMs with more processors than the host: PVE would refuse their start."""
+    found: list[Finding] = []
+    for hypervisor, nodes in site.hypervisors():
+        have = site.host(hypervisor).processors
+        if isinstance(have, Unknown):
+            continue
+        for node in nodes:
+            want = (node.cores or 1) * (node.sockets or 1)
+            if want > have:
+                found.append(
+                    Diagnostic(
+                        "CORES_EXCEED_HOST",
+                        f"{node.name} has {want} processors and {hypervisor.name} only {have}",
+                        node.name,
+                        source=site.inventory.source(("nodes", node.name, "cores")),
+                        untouched="Nothing was changed.",
+                        remedy=f"Give it at most {have}.",
+                    )
+                )
+    return found
+
+
+def storages(site: Site) -> list[Finding]:
+    """Refuse storages without the content type that is needed now."""
+    found: list[Finding] = []
+    for hypervisor, nodes in site.hypervisors():
+        known = site.host(hypervisor).storages
+        if isinstance(known, Unknown) or not known:
+            continue
+        born = [node for node in nodes if node.image is not None and site.vm(hypervisor, node) is None]
+        needs = []
+        if born:
+            needs.append(("STORAGE_NO_SNIPPETS", hypervisor.storage.snippets, "snippets"))
+        if downloads(site, hypervisor):
+            needs.append(("STORAGE_NO_IMPORT", hypervisor.storage.images, "import"))
+        for code, storage, content in needs:
+            section = known.get(storage)
+            if section is not None and content in section.get("content", "").split(","):
+                continue
+            have = section.get("content", "") if section is not None else ""
+            joined = f"{have},{content}" if have else content
+            found.append(
+                Diagnostic(
+                    code,
+                    f"storage {storage} of {hypervisor.name} does not take content of type {content}"
+                    if section is not None
+                    else f"{hypervisor.name} has no storage {storage}",
+                    hypervisor.name,
+                    evidence=(f"content: {have}",) if have else (),
+                    source=site.inventory.source(("hypervisors", hypervisor.name, "storage")),
+                    untouched="Nothing was changed.",
+                    remedy=f"pvesm set {storage} --content {joined}",
+                )
+            )
+    return found
+
+
+def bridges(site: Site) -> list[Finding]:
+    """Refuse bridges that the host does not have: PVE would only notice at the VM's start."""
+    found: list[Finding] = []
+    for hypervisor, nodes in site.hypervisors():
+        known = site.host(hypervisor).bridges
+        if not known:
+            continue  # a host without any bridge runs no VM network of its own: nothing to compare with
+        for node in nodes:
+            for at, nic in enumerate(node.nics):
+                bridge = nic.bridge or hypervisor.bridge
+                if bridge not in known:
+                    found.append(
+                        Diagnostic(
+                            "BRIDGE_MISSING",
+                            f"{node.name} is connected to {bridge}, which {hypervisor.name} does not have",
+                            node.name,
+                            evidence=(f"bridges: {', '.join(sorted(known))}",),
+                            source=site.inventory.source(("nodes", node.name, "nics", at)),
+                            untouched="Nothing was changed.",
+                            remedy="Write one of its bridges.",
+                        )
+                    )
+    return found
+
+
+RULES = (
+    Rule(
+        ("HOST_MEMORY_OVERCOMMIT",),
+        "declared VMs, other running VMs and `reserve_memory` add up to more than the host's memory",
+        "less memory for VMs, or stop some",
+        memory,
+    ),
+    Rule(("CORES_EXCEED_HOST",), "a VM has more processors than its host", "fewer cores", cores),
+    Rule(
+        ("STORAGE_NO_SNIPPETS", "STORAGE_NO_IMPORT"),
+        "a storage lacks the content type for vendor snippets or cloud images, or does not exist",
+        "`pvesm set STORAGE --content ...`",
+        storages,
+    ),
+    Rule(
+        ("BRIDGE_MISSING",), "a network device names a bridge that the host does not have", "another", bridges
+    ),
+)

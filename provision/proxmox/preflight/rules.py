@@ -1,0 +1,37 @@
+"""All rules that only a site with hypervisors can break, and what they look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from provision.contracts.rule import Rule
+from provision.dhcp import preflight as network
+from provision.hosts import names as host_names
+from provision.hosts.facts import MEMORY, PROCESSORS
+from provision.hosts.queries.kernel import CMDLINE
+from provision.hosts.queries.system import Bridges
+from provision.hosts.resources.pci import IommuState, PciFunctions
+from provision.inventory import Inventory
+from provision.proxmox import names
+from provision.proxmox.host_facts import STORAGES, VM_DEVICES
+from provision.proxmox.preflight import access, cards, hosts, vms
+from provision.proxmox.queries import Permissions, VmConfig, VmList
+from provision.proxmox.roles.pci_mapping import used
+
+RULES: tuple[Rule, ...] = (*access.RULES, *vms.RULES, *hosts.RULES, *cards.RULES, *network.RULES)
+
+
+def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
+    """Return the questions that these rules look at beyond those of roles, by system."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for hypervisor in inventory.hypervisors.values():
+        nodes = names.nodes_of(inventory, hypervisor.name)
+        host: list[Any] = []
+        if nodes:
+            host += [MEMORY, PROCESSORS, STORAGES, Bridges(), VM_DEVICES]
+            own = tuple(VmConfig(node.vmid) for node in nodes if node.manage and node.vmid is not None)
+            found[names.api(hypervisor.name)] = (Permissions(), VmList(), *own)
+        if used(inventory, hypervisor.name):
+            host += [PciFunctions(), IommuState(), CMDLINE]
+        found[host_names.ssh(hypervisor.name)] = tuple(host)
+    return found

@@ -1,0 +1,149 @@
+"""Rules about VMs: numbers, start at boot, locks."""
+
+from __future__ import annotations
+
+from provision.contracts.change import Op
+from provision.contracts.query import Unknown
+from provision.contracts.rule import Finding, Rule
+from provision.hosts import names
+from provision.proxmox.api_facts import ApiFacts
+from provision.proxmox.preflight.site import Site
+from provision.proxmox.queries import vm_seen
+from provision.proxmox.resources.vm import Vm
+from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmMarker, VmPower
+from provision.values.diagnostics import Diagnostic, Severity
+
+
+def vmid_taken(site: Site) -> list[Finding]:
+    """Refuse a VMID that something else has."""
+    found: list[Finding] = []
+    for vm in site.of_kind(Vm):
+        seen = site.snapshots.get(vm.system)
+        diagnostic = vm.foreign(vm_seen(seen, vm.vmid)) if seen is not None else None
+        if diagnostic is not None:
+            found.append(diagnostic)
+    return found
+
+
+def impossible(site: Site) -> list[Finding]:
+    """Refuse what no request can bring about: a disk that would shrink, another kind of firmware disk."""
+    found: list[Finding] = []
+    for vm in site.of_kind(Vm):
+        diagnostic = site.impossible(vm)
+        if diagnostic is not None and diagnostic.code in {"DISK_SHRINK", "DISK_FIXED"}:
+            found.append(diagnostic)
+    return found
+
+
+def onboot_forbidden(site: Site) -> list[Finding]:
+    """Refuse start at boot for a VM that takes the card of the host's monitor."""
+    found: list[Finding] = []
+    for hypervisor, nodes in site.hypervisors():
+        for node in nodes:
+            console = [
+                each
+                for each in node.gpus
+                if each in hypervisor.cards and hypervisor.cards[each].drives_console
+            ]
+            if console and node.starts_at_boot:
+                found.append(
+                    Diagnostic(
+                        "ONBOOT_FORBIDDEN",
+                        f"{node.name} takes {console[0]}, which drives the monitor of {hypervisor.name},"
+                        " and would start at boot",
+                        node.name,
+                        source=site.inventory.source(("nodes", node.name, "start_at_boot")),
+                        untouched="Nothing was changed.",
+                        remedy="Write `start_at_boot: false`: the console would go dark at every boot.",
+                    )
+                )
+    return found
+
+
+def locked(site: Site) -> list[Finding]:
+    """Warn about a VM that is to be changed while a task of Proxmox holds it: each request waits for that."""
+    wanted: list[Vm | VmPower | VmMarker | VmAbsent] = [
+        *site.of_kind(Vm),
+        *site.of_kind(VmPower),
+        *site.of_kind(VmMarker),
+        *site.of_kind(VmAbsent),
+    ]
+    held: dict[tuple[str, int], Diagnostic] = {}
+    for each in wanted:
+        state = ApiFacts(site.seen(each.system)).vm(each.vmid)
+        if state is None or not state.lock or state.marker is None:
+            continue
+        if all(change.op is Op.ATTENTION for change in site.changes(each)):
+            continue
+        name = state.marker.node
+        held[each.system, each.vmid] = Diagnostic(
+            "VM_LOCKED",
+            f"VM {each.vmid} of {name} is to be changed, and a task of Proxmox locks it ({state.lock})",
+            name,
+            source=each.source,
+            remedy="Apply once the task has ended: a change waits 2 minutes for it, and fails after that."
+            f" See what holds it: qm config {each.vmid}",
+        )
+    return list(held.values())
+
+
+def management_path(site: Site) -> list[Finding]:
+    """Refuse the start that takes the console away while the host cannot be reached otherwise."""
+    found: list[Finding] = []
+    for power in site.of_kind(VmPower):
+        if not power.console or power.wanted != "running" or not site.changes(power):
+            continue
+        hypervisor = power.system.removesuffix("/api")
+        rights = site.api(site.inventory.hypervisors[hypervisor]).rights
+        host = site.snapshots.get(names.ssh(hypervisor))
+        ways = {"SSH": host is not None, "web API": not isinstance(rights, Unknown)}
+        closed = [way for way, is_open in ways.items() if not is_open]
+        if closed:
+            found.append(
+                Diagnostic(
+                    "MANAGEMENT_PATH",
+                    f"starting {power.name} takes the console of {hypervisor}, which does not answer"
+                    f" by {' and '.join(closed)}",
+                    power.name,
+                    source=power.source,
+                    untouched="The VM was not started.",
+                    remedy=f"Make both ways work first: ssh root@{hypervisor}, and the token of its web API.",
+                )
+            )
+    return found
+
+
+RULES = (
+    Rule(
+        ("VMID_TAKEN_FOREIGN",),
+        "a declared VMID belongs to a VM or container without this node's marker",
+        "another vmid, or `provision import INVENTORY NODE`",
+        vmid_taken,
+    ),
+    Rule(
+        ("DISK_SHRINK", "DISK_FIXED"),
+        "a disk is larger than declared, or a firmware or TPM disk is of another kind than declared",
+        "declare what is there, or `provision rebuild INVENTORY NODE`",
+        impossible,
+    ),
+    Rule(
+        ("ONBOOT_FORBIDDEN",),
+        "a VM that takes the card of the host's monitor would start at boot",
+        "`start_at_boot: false`",
+        onboot_forbidden,
+    ),
+    Rule(
+        ("VM_LOCKED",),
+        "a task of Proxmox holds a VM that is to be changed",
+        "wait until it ends; each change waits 2 minutes by itself",
+        locked,
+        Severity.WARNING,
+        removal=True,
+    ),
+    Rule(
+        ("MANAGEMENT_PATH",),
+        "a start would take the host's console while SSH or the web API does not answer",
+        "make both ways work",
+        management_path,
+    ),
+)

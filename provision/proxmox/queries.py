@@ -1,0 +1,218 @@
+"""Questions to a hypervisor's API and the shapes of their answers.
+
+Costs: permissions, VM list, mappings and one storage's content are one request each, a VM's config is one
+more; nothing else is asked, whatever the inventory holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from provision.contracts.query import Unknown
+from provision.contracts.snapshot import Snapshot
+from provision.proxmox import marker
+from provision.proxmox.marker import Marker
+
+# ---------------------------------------------------------------- questions
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """What the token may do; answer: Rights."""
+
+    kind: ClassVar[str] = "pve-permissions"
+
+
+@dataclass(frozen=True, slots=True)
+class VmList:
+    """All VMs and containers of the Proxmox cluster; answer: tuple of VmEntry."""
+
+    kind: ClassVar[str] = "pve-vms"
+
+
+@dataclass(frozen=True, slots=True)
+class VmConfig:
+    """One VM; answer: VmState, Elsewhere, or None when nothing has this number."""
+
+    vmid: int
+    kind: ClassVar[str] = "pve-vm"
+
+
+@dataclass(frozen=True, slots=True)
+class Mappings:
+    """PCI mappings with the node's own check; answer: tuple of PciMap."""
+
+    kind: ClassVar[str] = "pve-mappings"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageContent:
+    """Volumes of one storage; answer: tuple of Volume."""
+
+    storage: str
+    kind: ClassVar[str] = "pve-content"
+
+
+# ---------------------------------------------------------------- answers
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Privileges by path, as `/access/permissions` tells them (1 = goes down to the paths below)."""
+
+    paths: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def may(self, path: str, privilege: str) -> bool:
+        """Whether the token has a privilege on a path: by its own entry, else by the nearest one above."""
+        at = path.rstrip("/") or "/"
+        if at in self.paths:
+            return privilege in self.paths[at]
+        while at != "/":
+            at = at.rsplit("/", 1)[0] or "/"
+            if at in self.paths:
+                return self.paths[at].get(privilege) == 1
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class VmEntry:
+    """One line of the VM list.
+
+    Args:
+        vmid: number, unique in the Proxmox cluster.
+        node: Proxmox node it lives on.
+        kind: `qemu` or `lxc`.
+        name: its name.
+        status: `running`, `stopped`, ...
+        tags: as set.
+        memory: its memory in MiB.
+        uptime: seconds since its start, 0 when it is off or has just started.
+    """
+
+    vmid: int
+    node: str
+    kind: str
+    name: str
+    status: str
+    tags: tuple[str, ...] = ()
+    memory: int = 0
+    uptime: int = field(default=0, repr=False, compare=False)  # it always moves
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The number belongs to a container, or to a VM on another node."""
+
+    node: str
+    kind: str
+    name: str
+
+    @property
+    def owner(self) -> str:
+        """Whose the number is, as a message says it."""
+        return f"{'a container' if self.kind == 'lxc' else 'a VM'} on {self.node}, {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class VmState:
+    """One VM as it is.
+
+    Args:
+        vmid: its number.
+        name: its name.
+        status: `running`, `stopped`, ...
+        config: active values by key, all as text; without the digest.
+        pending: values that wait for a power cycle; None = the key goes.
+        digest: of the configuration, for writes.
+        uptime: seconds since its start.
+    """
+
+    vmid: int
+    name: str
+    status: str
+    config: Mapping[str, str]
+    pending: Mapping[str, str | None] = field(default_factory=dict)
+    digest: str = ""
+    uptime: int = field(default=0, repr=False, compare=False)  # it always moves
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs (paused counts)."""
+        return self.status != "stopped"
+
+    @property
+    def lock(self) -> str:
+        """What holds it (`backup`, `create`), or empty."""
+        return self.config.get("lock", "")
+
+    @property
+    def marker(self) -> Marker | None:
+        """Whose it is."""
+        return marker.read(self.wanted("description"))
+
+    def marker_of(self, inventory: str, node: str) -> Marker | None:
+        """Return its marker if that names a node of an inventory: then the VM is that node's, and ours."""
+        found = self.marker
+        ours = found is not None and (found.inventory, found.node) == (inventory, node)
+        return found if ours else None
+
+    @property
+    def owner(self) -> str:
+        """Whose it is, as a message says it."""
+        found = self.marker
+        if found is None:
+            return f"a VM without our marker, {self.name}"
+        return f"node {found.node} of inventory {found.inventory}"
+
+    def wanted(self, key: str) -> str:
+        """Return the value that a key has or will have after a power cycle; empty if none."""
+        if key in self.pending:
+            return self.pending[key] or ""
+        return self.config.get(key, "")
+
+
+@dataclass(frozen=True, slots=True)
+class PciMap:
+    """A PCI mapping.
+
+    Args:
+        name: its id.
+        entries: property strings, one a device.
+        problems: what this node's check says against it.
+        digest: of the mapping file, for writes.
+        description: free text.
+    """
+
+    name: str
+    entries: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+    digest: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A volume (`local:import/debian.qcow2`), its size in bytes."""
+
+    volid: str
+    content: str = ""
+    size: int = 0
+
+
+def vm_seen(seen: Snapshot, vmid: int) -> VmState | Elsewhere | Unknown | None:
+    """Return what a snapshot says about a VM; Unknown when it was not asked."""
+    query = VmConfig(vmid)
+    if query not in seen:
+        return Unknown(f"{seen.system} was not asked about VM {vmid}")
+    answer = seen[query]
+    if answer is None or isinstance(answer, VmState | Elsewhere | Unknown):
+        return answer
+    return Unknown(f"unexpected answer about VM {vmid}")
+
+
+def vm_state(seen: Snapshot, vmid: int) -> VmState | None:
+    """Return the VM if it is there, on this node."""
+    answer = vm_seen(seen, vmid)
+    return answer if isinstance(answer, VmState) else None

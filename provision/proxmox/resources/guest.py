@@ -1,0 +1,117 @@
+"""First contact with a new guest: the snippet that gave it its first host key, and cloud-init's end.
+
+The first key travels through the hypervisor's disk, so it is replaced right after first contact and is dead
+by the time that its file is removed. Source of the keys' names: cloud-init's module `cc_ssh`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from provision.connections.contracts import KeyPair
+from provision.contracts.change import Change, Key, Op
+from provision.contracts.query import Unknown
+from provision.contracts.remedy import Fix, Remedy
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.queries.file import FileState
+from provision.hosts.queries.shell import Shell, ShellResult
+from provision.hosts.resources.file import File
+from provision.values.diagnostics import Source
+
+CLOUD_INIT_SECONDS = 900.0
+STATUS = """if [ -e /var/lib/cloud/instance/boot-finished ]; then echo 'status: done'
+elif [ -e /etc/cloud/cloud-init.disabled ] || [ -e /run/cloud-init/disabled ]; then echo 'status: disabled'
+elif command -v cloud-init >/dev/null 2>&1; then echo 'status: running'
+else echo absent; fi"""
+"""Looked at with every plan, so it starts no Python: `cloud-init status` takes seconds on a slow guest."""
+_UNDER_WAY = "status: running"
+
+
+def vendor_data(key: KeyPair) -> bytes:
+    """Return the vendor snippet that gives a guest exactly this host key; JSON is YAML."""
+    config = {
+        "ssh_deletekeys": True,
+        "ssh_genkeytypes": [],
+        "ssh_keys": {
+            "ed25519_private": key.private.get_secret_value(),
+            "ed25519_public": key.public.strip(),
+        },
+    }
+    return b"#cloud-config\n" + json.dumps(config, indent=1).encode() + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class SnippetGone:
+    """The vendor snippet is no longer on the hypervisor.
+
+    A kind of its own: in a step that creates a VM the file first comes and then goes.
+    """
+
+    system: str
+    path: str
+    source: Source | None = None
+
+    @property
+    def key(self) -> Key:
+        """Identity: the path."""
+        return Key(self.system, "snippet-gone", self.path)
+
+    @property
+    def _file(self) -> File:
+        return File(self.system, self.path, absent=True, secret=True, source=self.source)
+
+    def queries(self) -> tuple[FileState, ...]:
+        """Ask whether it is there."""
+        return self._file.queries()
+
+    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+        """Return its removal, if it is there."""
+        return self._file.changes(seen)
+
+    def fix(self, seen: Snapshot) -> Remedy:
+        """Remove it."""
+        return self._file.fix(seen)
+
+
+@dataclass(frozen=True, slots=True)
+class CloudInitDone:
+    """A new guest has finished its first boot; recoverable errors of cloud-init are no failure."""
+
+    system: str
+    source: Source | None = None
+
+    @property
+    def key(self) -> Key:
+        """Identity: one a guest."""
+        return Key(self.system, "cloud-init", "first-boot")
+
+    def queries(self) -> tuple[Shell, ...]:
+        """Ask whether cloud-init has finished a boot of this instance."""
+        return (Shell(STATUS),)
+
+    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+        """Return the wait, as long as cloud-init works."""
+        if Shell(STATUS) not in seen:  # the guest does not exist yet
+            return (Change(Op.CREATE, "cloud-init", None, "done"),)
+        answer = seen[Shell(STATUS)]
+        if not isinstance(answer, ShellResult):
+            reason = answer.reason if isinstance(answer, Unknown) else "no status"
+            return (Change(Op.ATTENTION, "cloud-init", f"unknown: {reason}", "done"),)
+        if _UNDER_WAY not in answer.stdout.decode(errors="replace"):
+            return ()
+        return (Change(Op.UPDATE, "cloud-init", "running", "done"),)
+
+    def fix(self, seen: Snapshot) -> Fix:
+        """Wait for it; exit status 2 says that it recovered from an error."""
+        del seen
+        script = (
+            "set +e\ncloud-init status --wait\nrc=$?\nset -e\n"
+            'if [ "$rc" -ne 0 ] && [ "$rc" -ne 2 ]; then cloud-init status --long >&2 || :; exit "$rc"; fi'
+        )
+        return Fix(script, timeout=CLOUD_INIT_SECONDS)
+
+
+def first_boot() -> tuple[Shell, ...]:
+    """Return the question about a guest's first boot."""
+    return (Shell(STATUS),)

@@ -1,0 +1,135 @@
+"""The parts of a desired VM, and what each of them says to Proxmox VE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from provision.proxmox.formats import join
+
+GIB = 1024
+"""MiB in a GiB: PVE counts disks in whole GiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drive:
+    """A disk.
+
+    Args:
+        slot: `scsi0`, `scsi1`.
+        storage: where it is made.
+        size: MiB, a whole number of GiB.
+        image: volume that it starts from (`local:import/debian.qcow2`), or empty.
+        options: options given at creation.
+        declared: options that stay managed (`ssd`, `discard`).
+    """
+
+    slot: str
+    storage: str
+    size: int
+    image: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    declared: tuple[tuple[str, str], ...] = ()
+
+    def new(self) -> str:
+        """Return the property string that makes it; an import needs size 0 and is grown afterwards."""
+        parts = {"": f"{self.storage}:{0 if self.image else self.size // GIB}"}
+        if self.image:
+            parts["import-from"] = self.image
+        return join({**parts, **dict(self.options), **dict(self.declared)})
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """A network device; what is None is unmanaged."""
+
+    mac: str
+    bridge: str
+    model: str = "virtio"
+    vlan: int | None = None
+    mtu: int | None = None
+    firewall: bool | None = None
+
+    def wanted(self) -> dict[str, str]:
+        """Return what is managed, by PVE's names."""
+        found = {"model": self.model, "macaddr": self.mac.upper(), "bridge": self.bridge}
+        if self.vlan is not None:
+            found["tag"] = str(self.vlan)
+        if self.mtu is not None:
+            found["mtu"] = str(self.mtu)
+        if self.firewall is not None:
+            found["firewall"] = str(int(self.firewall))
+        return found
+
+    @staticmethod
+    def text(parts: Mapping[str, str]) -> str:
+        """Return PVE's property string: the model carries the MAC."""
+        rest = {key: value for key, value in parts.items() if key not in {"model", "macaddr"}}
+        return join({parts["model"]: parts["macaddr"], **rest})
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A card that is passed to the VM.
+
+    Args:
+        mapping: id of the PCI mapping.
+        address: its address without function (`0000:02:00`): a raw entry with it means the same.
+    """
+
+    mapping: str
+    address: str
+
+    def text(self) -> str:
+        """Return PVE's property string."""
+        return f"mapping={self.mapping},pcie=1"
+
+    def is_meant_by(self, parts: Mapping[str, str]) -> bool:
+        """Whether an existing entry passes the same card, as PCI Express."""
+        if parts.get("pcie") != "1":
+            return False
+        if parts.get("mapping"):
+            return parts["mapping"] == self.mapping
+        host = parts.get("host", "")
+        return bool(host) and self.address.removeprefix("0000:") == host.removeprefix("0000:")
+
+
+@dataclass(frozen=True, slots=True)
+class Efi:
+    """The disk of OVMF's variables."""
+
+    storage: str
+    pre_enrolled_keys: bool = False
+
+    def new(self) -> str:
+        """Return the property string that makes it; PVE's own default would be the old 2m format."""
+        return f"{self.storage}:1,efitype=4m,pre-enrolled-keys={int(self.pre_enrolled_keys)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tpm:
+    """An emulated TPM; its version can never change."""
+
+    storage: str
+    version: str
+
+    def new(self) -> str:
+        """Return the property string that makes it."""
+        return f"{self.storage}:1,version={self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class CloudInit:
+    """What the guest is born with: create-only, never compared.
+
+    Args:
+        storage: where the drive is made.
+        user: login of the guest.
+        keys: public keys, one a line.
+        vendor: volume of the vendor snippet, or empty.
+    """
+
+    storage: str
+    user: str
+    keys: str = field(repr=False)
+    vendor: str = ""

@@ -1,0 +1,157 @@
+"""PCI mappings for the cards that VMs take: ids, subsystem and IOMMU group as the hypervisor shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context, Role, told
+from provision.hosts import names as host_names
+from provision.hosts.facts import HostFacts
+from provision.hosts.resources.pci import PciFunctions
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.proxmox import names
+from provision.proxmox.api_facts import ApiFacts
+from provision.proxmox.queries import Mappings, Permissions
+from provision.proxmox.resources.mapping import PciMapping, description
+from provision.values.diagnostics import Diagnostic, Source
+from provision.values.errors import Permanent
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether any VM takes a card of the hypervisor."""
+    return subject.kind == "hypervisor" and bool(used(inventory, subject.name))
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask for the mappings, and for the host's PCI functions."""
+    del inventory
+    return {
+        names.api(subject.name): (Permissions(), Mappings()),
+        host_names.ssh(subject.name): (PciFunctions(),),
+    }
+
+
+def resources(context: Context) -> tuple[Resource, ...]:
+    """Return a mapping for each card that a VM takes.
+
+    Raises:
+        Permanent: a card is not there, or the host's PCI functions cannot be read.
+    """
+    inventory = context.inventory
+    hypervisor = inventory.hypervisors[context.subject.name]
+    host = HostFacts(context.seen(host_names.ssh(hypervisor.name)))
+    found: list[Resource] = []
+    for card in used(inventory, hypervisor.name):
+        source = inventory.source(("hypervisors", hypervisor.name, "cards", card))
+        found.append(
+            PciMapping(
+                names.api(hypervisor.name),
+                hypervisor.node_name,
+                names.mapping(inventory, card),
+                _entry(hypervisor, card, host, source),
+                inventory=inventory.name,
+                source=source,
+            )
+        )
+    return tuple(found)
+
+
+def retired(context: Context) -> tuple[Resource, ...]:
+    """Return our mappings as absent."""
+    inventory = context.inventory
+    hypervisor = inventory.hypervisors[context.subject.name]
+    return tuple(
+        PciMapping(
+            names.api(hypervisor.name),
+            hypervisor.node_name,
+            names.mapping(inventory, card),
+            absent=True,
+            source=inventory.source(("hypervisors", hypervisor.name, "cards", card)),
+        )
+        for card in hypervisor.cards
+    )
+
+
+def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+    """Ask every hypervisor for its mappings, whether or not a VM takes a card there."""
+    return {each: {names.api(each.name): (Mappings(),)} for each in names.orphan_owners(inventory)}
+
+
+def orphans(context: Context) -> tuple[Resource, ...]:
+    """Return mappings of ours for cards that no node takes any more, as absent.
+
+    Raises:
+        Permanent: the mappings cannot be listed.
+    """
+    inventory = context.inventory
+    hypervisor = inventory.hypervisors[context.subject.name]
+    system = names.api(hypervisor.name)
+    if system not in context.snapshots:
+        return ()  # the engine tells who is silent
+    taken = {
+        names.mapping(inventory, card)
+        for node in names.nodes_of(inventory, hypervisor.name)  # what is not managed may use its card, too
+        for card in node.gpus
+    }
+    listed = ApiFacts(context.seen(system)).mappings
+    return tuple(
+        PciMapping(
+            system,
+            hypervisor.node_name,
+            each.name,
+            absent=True,
+            source=inventory.source(("hypervisors", hypervisor.name, "cards")),
+        )
+        for each in told(listed, f"the PCI mappings of {hypervisor.name} cannot be listed", hypervisor.name)
+        if each.name not in taken
+        and each.name.startswith(names.mapping_prefix(inventory))
+        and each.description == description(inventory.name)
+    )
+
+
+def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
+    """Return the aliases of the cards that VMs of a hypervisor take, each once."""
+    cards = inventory.hypervisors[hypervisor].cards
+    found = (card for node in names.nodes_of(inventory, hypervisor) if node.manage for card in node.gpus)
+    return tuple(dict.fromkeys(each for each in found if each in cards))
+
+
+def _entry(
+    hypervisor: Hypervisor, card: str, host: HostFacts, source: Source | None
+) -> tuple[tuple[str, str], ...]:
+    address = hypervisor.cards[card].address
+    what = f"the PCI cards of {hypervisor.name} cannot be read"
+    functions = told(host.functions, what, hypervisor.name, source)
+    first = next((each for each in functions if each.slot == address), None)
+    if first is None:
+        raise Permanent(
+            Diagnostic(
+                "CARD_MISSING",
+                f"{hypervisor.name} has no PCI card at {address} ({card})",
+                hypervisor.name,
+                source=source,
+                remedy="provision cards shows what is there",
+            )
+        )
+    parts = {"path": address, "id": first.id}
+    if first.subsystem:
+        parts["subsystem-id"] = first.subsystem
+    if first.group:
+        parts["iommugroup"] = first.group
+    return tuple(parts.items())
+
+
+ROLE = Role(
+    name="pci_mapping",
+    needs=("hypervisor_host",),
+    needs_new_boot=True,
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    orphan_owners=orphan_owners,
+    orphans=orphans,
+)

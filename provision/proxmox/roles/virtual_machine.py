@@ -1,0 +1,332 @@
+"""A node's VM: made with a first host key of ours, started, and kept as declared.
+
+A new VM's first key travels in a vendor snippet on the hypervisor; the role `first_contact` replaces it and
+takes the snippet away. The VM's marker names every key that the guest may show: what was cut off goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from provision.contracts.query import Unknown
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context, Role, told
+from provision.hosts import names as host_names
+from provision.hosts.public_keys import login_keys
+from provision.hosts.resources.file import File
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node
+from provision.proxmox import macs, names, snippets
+from provision.proxmox.api_facts import ApiFacts
+from provision.proxmox.host_facts import STORAGES
+from provision.proxmox.marker import TAG, Marker
+from provision.proxmox.queries import Permissions, VmConfig, VmEntry, VmList, VmState, vm_seen
+from provision.proxmox.resources.guest import SnippetGone, vendor_data
+from provision.proxmox.resources.vm import Vm
+from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmPower, owes_start, rebuilds
+from provision.proxmox.resources.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
+from provision.proxmox.roles.image import volume_of
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
+"""A node's name in a marker, which anybody may have edited, before it is part of a path."""
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether the node is a VM that we manage."""
+    node = inventory.nodes.get(subject.name) if subject.kind == "node" else None
+    return node is not None and node.is_virtual and node.manage
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask for the VM, what else is on the hypervisor, and whether the snippet lies there."""
+    node, hypervisor = pair(inventory, subject)
+    return {
+        names.api(hypervisor.name): (Permissions(), VmList(), VmConfig(names.vmid(inventory, node))),
+        host_names.ssh(hypervisor.name): snippets.questions(inventory, hypervisor, node),
+    }
+
+
+def resources(context: Context) -> tuple[Resource, ...]:
+    """Return the VM, with its snippet before it is made, and its power."""
+    inventory = context.inventory
+    node, hypervisor = pair(inventory, context.subject)
+    answer = vm_seen(context.seen(names.api(hypervisor.name)), names.vmid(inventory, node))
+    state = answer if isinstance(answer, VmState) else None
+    anew = state is None or rebuilds(state)
+    vm = _vm(context, node, hypervisor, state)
+    if isinstance(answer, Unknown) or vm.foreign(answer) is not None:
+        return (vm,)  # it says what is wrong; nothing else may be done before that is mended
+    found: list[Resource] = []
+    if anew and vm.cloud_init is not None:
+        first = context.generated.host_key(f"first:{node.name}")
+        final = context.generated.host_key(f"final:{node.name}")
+        keys = replace(vm.marker, host_key=final.fingerprint, first_key=first.fingerprint)
+        vm = replace(vm, marker=keys)
+        host = host_names.ssh(hypervisor.name)
+        path = snippets.path(inventory, hypervisor, node, context.seen(host))
+        found.append(File(host, path, vendor_data(first), mode="0600", secret=True, source=vm.source))
+    found.append(vm)
+    # A VM whose power is its owner's is started once: until its first boot has given it its own host key.
+    unborn = (anew and vm.cloud_init is not None) or (state is not None and _first_key(state))
+    # One that a power cycle of ours left off is started, too: nobody has switched it off by hand.
+    if node.power_state != "unmanaged" or unborn or owes_start(state):
+        wanted = "stopped" if node.power_state == "stopped" else "running"
+        found.append(_power(inventory, node, hypervisor, wanted))
+    return tuple(found)
+
+
+def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
+    """Ask every hypervisor for its VMs, whether or not a node is declared there, and where snippets lie."""
+    return {
+        each: {names.api(each.name): (Permissions(), VmList()), host_names.ssh(each.name): (STORAGES,)}
+        for each in names.orphan_owners(inventory)
+    }
+
+
+def orphans(context: Context) -> tuple[Resource, ...]:
+    """Return VMs that carry this inventory's marker for a node that it has no more, as absent.
+
+    A copy that somebody made by hand carries the marker of a node that is still declared: it is theirs. So is
+    the number of a node that is not managed. Until a VM was looked at, whose it is stays open.
+
+    Raises:
+        Permanent: the VMs cannot be listed, or one of them does not tell whose it is.
+    """
+    inventory = context.inventory
+    hypervisor = inventory.hypervisors[context.subject.name]
+    system = names.api(hypervisor.name)
+    if system not in context.snapshots:
+        return ()  # the engine tells who is silent
+    seen = context.seen(system)
+    kept = {each.vmid for each in inventory.nodes.values() if not each.manage}
+    found: list[tuple[VmEntry, Marker]] = []
+    for each in _listed(hypervisor, ApiFacts(seen)):
+        here = each.kind == "qemu" and each.node == hypervisor.node_name
+        if not here or TAG not in each.tags or each.vmid in kept:
+            continue
+        if VmConfig(each.vmid) not in seen:
+            found.append((each, Marker(inventory.name, each.name)))
+            continue
+        what = f"whose VM {each.vmid} of {hypervisor.name} is cannot be told"
+        state = told(vm_seen(seen, each.vmid), what, hypervisor.name)
+        marker = state.marker if isinstance(state, VmState) else None
+        if marker is not None and _left(inventory, each, marker):
+            found.append((each, Marker(inventory.name, marker.node)))
+    return tuple(
+        each for entry, marker in found for each in _removed(context, hypervisor, entry, marker, found)
+    )
+
+
+def _listed(hypervisor: Hypervisor, facts: ApiFacts) -> tuple[VmEntry, ...]:
+    """Return all VMs; an empty list tells nothing to a token that may not see them."""
+    what = f"the VMs of {hypervisor.name} cannot be listed"
+    listed = facts.vms
+    if listed == () and not told(facts.rights, what, hypervisor.name).may("/vms", "VM.Audit"):
+        listed = Unknown("the token lacks VM.Audit on /vms, and a list without rights is empty")
+    return told(listed, what, hypervisor.name)
+
+
+def _left(inventory: Inventory, entry: VmEntry, marker: Marker) -> bool:
+    """Whether a VM was made for a node that is declared no more, or has another number now."""
+    if marker.inventory != inventory.name:
+        return False
+    node = inventory.nodes.get(marker.node)
+    return node is None or (node.vmid != entry.vmid and entry.name == marker.node)
+
+
+def _removed(
+    context: Context,
+    hypervisor: Hypervisor,
+    entry: VmEntry,
+    marker: Marker,
+    found: Sequence[tuple[VmEntry, Marker]],
+) -> Iterator[Resource]:
+    """Yield a VM as absent, and with it the snippet that a run that died may have left."""
+    inventory = context.inventory
+    source = inventory.source(("nodes",))
+    alone = entry.name == marker.node and sum(each.node == marker.node for _, each in found) == 1
+    label = "" if alone else f"{entry.name} (VM {entry.vmid})"
+    yield VmAbsent(
+        names.api(hypervisor.name), hypervisor.node_name, entry.vmid, marker, source=source, label=label
+    )
+    host = context.seen(host_names.ssh(hypervisor.name))
+    if marker.node not in inventory.nodes and STORAGES in host and _NAME.fullmatch(marker.node):
+        path = snippets.path_of(inventory, hypervisor, marker.node, host)
+        yield SnippetGone(host_names.ssh(hypervisor.name), path, source=source)
+
+
+def _first_key(state: VmState) -> bool:
+    return state.marker is not None and bool(state.marker.first_key)
+
+
+def retired(context: Context) -> tuple[Resource, ...]:
+    """Return the VM as absent, with what a run that died may have left on the hypervisor."""
+    inventory = context.inventory
+    node, hypervisor = pair(inventory, context.subject)
+    path = snippets.path(inventory, hypervisor, node, context.seen(host_names.ssh(hypervisor.name)))
+    source = inventory.source(("nodes", node.name))
+    return (
+        VmAbsent(
+            names.api(hypervisor.name),
+            hypervisor.node_name,
+            names.vmid(inventory, node),
+            Marker(inventory.name, node.name),
+            source=source,
+        ),
+        SnippetGone(host_names.ssh(hypervisor.name), path, source=source),
+    )
+
+
+def _power(inventory: Inventory, node: Node, hypervisor: Hypervisor, wanted: str) -> VmPower:
+    console = any(hypervisor.cards[each].drives_console for each in node.gpus if each in hypervisor.cards)
+    return VmPower(
+        names.api(hypervisor.name),
+        hypervisor.node_name,
+        names.vmid(inventory, node),
+        node.name,
+        wanted,
+        memory=node.memory or 0,
+        passthrough=bool(node.gpus),
+        console=console,
+        source=inventory.source(("nodes", node.name, "power")),
+    )
+
+
+# ---------------------------------------------------------------- the VM's parts
+
+
+def pair(inventory: Inventory, subject: Subject) -> tuple[Node, Hypervisor]:
+    """Return a VM's node and hypervisor."""
+    node = inventory.nodes[subject.name]
+    hypervisor = inventory.hypervisor_of(node)
+    if hypervisor is None:
+        raise ValueError(f"{node.name} is no VM")
+    return node, hypervisor
+
+
+def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | None) -> Vm:
+    inventory = context.inventory
+    own = state.marker_of(inventory.name, node.name) if state is not None else None
+    fresh = Marker(inventory.name, node.name)
+    efi = node.efi_disk
+    disks = hypervisor.storage.disks
+    return Vm(
+        system=names.api(hypervisor.name),
+        node=hypervisor.node_name,
+        vmid=names.vmid(inventory, node),
+        name=node.name,
+        marker=own if own is not None and not own.replace else fresh,
+        settings=_settings(node),
+        nics=tuple(
+            Nic(
+                macs.of_node(inventory, node, at, state),
+                nic.bridge or hypervisor.bridge,
+                nic.model,
+                nic.vlan,
+                nic.mtu,
+                nic.firewall,
+            )
+            for at, nic in enumerate(node.nics)
+        ),
+        drives=_drives(inventory, node, hypervisor),
+        passed=tuple(
+            Passed(names.mapping(inventory, each), hypervisor.cards[each].address)
+            for each in node.gpus
+            if each in hypervisor.cards
+        ),
+        efi=Efi(efi.storage or disks, efi.pre_enrolled_keys) if efi is not None else None,
+        tpm=Tpm(node.tpm.storage or disks, node.tpm.version) if node.tpm is not None else None,
+        tags=tuple(each.lower() for each in node.tags),
+        cloud_init=_cloud_init(inventory, node, hypervisor, state),
+        pool=node.pool or "",
+        mapping_prefix=names.mapping_prefix(inventory),
+        source=inventory.source(("nodes", node.name)),
+    )
+
+
+def _settings(node: Node) -> tuple[tuple[str, str], ...]:
+    """Return the managed keys and values as PVE takes them."""
+    found: dict[str, str | None] = {
+        "machine": None if node.machine_type is None else "q35" if node.machine_type == "q35" else "",
+        "bios": node.firmware,
+        "cpu": _cpu(node),
+        "cores": _text(node.cores),
+        "sockets": _text(node.sockets),
+        "memory": _text(node.memory),
+        "balloon": _text(node.balloon_memory),
+        "numa": _flag(node.numa),
+        "onboot": _flag(node.starts_at_boot),
+        "protection": _flag(node.protection),
+        "agent": None if node.agent is None else f"enabled={int(node.agent)}",
+        "startup": _startup(node),
+    }
+    return tuple((key, value) for key, value in found.items() if value is not None)
+
+
+def _cpu(node: Node) -> str | None:
+    parts = [f"cputype={node.cpu_type}"] if node.cpu_type else []
+    if node.cpu_flags:
+        parts.append(f"flags={';'.join(node.cpu_flags)}")
+    return ",".join(parts) or None
+
+
+def _startup(node: Node) -> str | None:
+    if node.startup is None:
+        return None
+    values = {"order": node.startup.order, "up": node.startup.up, "down": node.startup.down}
+    return ",".join(f"{key}={value:g}" for key, value in values.items() if value is not None) or None
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _flag(value: bool | None) -> str | None:
+    return None if value is None else str(int(value))
+
+
+def _drives(inventory: Inventory, node: Node, hypervisor: Hypervisor) -> tuple[Drive, ...]:
+    storage = hypervisor.storage.disks
+    found: list[Drive] = []
+    if node.disk is not None or node.image is not None:
+        image = volume_of(inventory, hypervisor, node.image) if node.image is not None else ""
+        options = (("discard", "on"), ("iothread", "1"))
+        found.append(Drive("scsi0", storage, node.disk or 0, image, options))
+    for at, disk in enumerate(node.disks, start=len(found)):
+        flags = {
+            "ssd": None if disk.ssd is None else str(int(disk.ssd)),
+            "discard": None if disk.discard is None else "on" if disk.discard else "ignore",
+        }
+        kept = tuple((key, value) for key, value in flags.items() if value is not None)
+        found.append(Drive(f"scsi{at}", disk.storage or storage, disk.size, declared=kept))
+    return tuple(found)
+
+
+def _cloud_init(
+    inventory: Inventory, node: Node, hypervisor: Hypervisor, state: VmState | None
+) -> CloudInit | None:
+    """Return what the guest is born with; nothing is read for a VM that is there."""
+    if node.image is None or (state is not None and not rebuilds(state)):
+        return None
+    return CloudInit(
+        hypervisor.storage.disks,
+        inventory.login(node.name).user,
+        "\n".join(login_keys(inventory, node)),
+        names.snippet_volume(inventory, hypervisor, node),
+    )
+
+
+ROLE = Role(
+    name="virtual_machine",
+    needs=("hypervisor_host", "image", "pci_mapping", "dhcp_reservation"),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    orphan_owners=orphan_owners,
+    orphans=orphans,
+)

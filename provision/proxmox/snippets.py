@@ -1,0 +1,44 @@
+"""Where vendor snippets lie on a hypervisor."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from provision.contracts.query import Unknown
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.queries.file import FileState
+from provision.inventory import Inventory
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node
+from provision.proxmox import names
+from provision.proxmox.host_facts import STORAGES, HypervisorFacts
+
+DEFAULT = "/var/lib/vz"
+"""Path of the storage `local` on every Proxmox VE."""
+_PLAIN = re.compile(r"[A-Za-z0-9/._-]+")
+
+
+def path(inventory: Inventory, hypervisor: Hypervisor, node: Node, seen: Snapshot | None = None) -> str:
+    """Return the path of a node's vendor snippet on its hypervisor."""
+    return path_of(inventory, hypervisor, node.name, seen)
+
+
+def path_of(inventory: Inventory, hypervisor: Hypervisor, node: str, seen: Snapshot | None = None) -> str:
+    """Return the path of the vendor snippet of a node's name, which nobody may declare any more."""
+    root = storage_path(hypervisor, seen) if seen is not None else DEFAULT
+    return f"{root}/snippets/{names.snippet_file(inventory, node)}"
+
+
+def questions(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> tuple[Any, ...]:
+    """Return what is asked of the hypervisor: its storages, and whether the snippet lies there."""
+    return (STORAGES, FileState(path(inventory, hypervisor, node)))
+
+
+def storage_path(hypervisor: Hypervisor, seen: Snapshot) -> str:
+    """Return the folder of the snippet storage; without storage.cfg, that of `local`."""
+    storages = HypervisorFacts(seen).storages
+    if isinstance(storages, Unknown):
+        return DEFAULT
+    found = storages.get(hypervisor.storage.snippets, {}).get("path", "")
+    return found.rstrip("/") if found.startswith("/") and _PLAIN.fullmatch(found) else DEFAULT

@@ -1,1 +1,0 @@
-"""Desired states as data with pure functions, and the drivers that ask and act."""

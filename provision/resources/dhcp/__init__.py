@@ -1,1 +1,0 @@
-"""DHCP reservations: one file a back end, and what they share."""

@@ -1,1 +1,0 @@
-"""Resources of a host reached by a shell, and the script protocol."""

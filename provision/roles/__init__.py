@@ -1,1 +1,0 @@
-"""Domain knowledge: from inventory and facts to resources."""

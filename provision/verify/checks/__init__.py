@@ -1,1 +1,0 @@
-"""The checks: pytest files; each docstring is the claim that a reader sees."""

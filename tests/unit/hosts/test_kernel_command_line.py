@@ -1,0 +1,199 @@
+"""The kernel command line: lists united, nothing twice, root= never lost, no reboot without need."""
+
+from __future__ import annotations
+
+import pytest
+
+from provision.contracts.change import Settles
+from provision.contracts.driver import Action, Verdict
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import Fix, Impossible
+from provision.hosts import host_effects
+from provision.hosts.queries.kernel import missing_arguments, united_arguments, without_arguments
+from provision.hosts.resources.kernel import ADDED, GRUB_DROP_IN, KERNEL_CMDLINE, KernelArguments
+from provision.testing.host_cases import GRUB_CASES
+from provision.testing.model_host import ModelFile, ModelHost, hypervisor_state
+from provision.testing.model_ops import next_line
+from provision.values.cancel import Cancel
+from tests.unit.hosts.converge import converge, differing, killed_everywhere, quiet, seen_by
+
+S = "pve/ssh"
+REBOOT = Effect(host_effects.REBOOT_HYPERVISOR)
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted", "united"),
+    [
+        ("root=x", ("nomodeset",), "root=x nomodeset"),
+        ("root=x nomodeset", ("nomodeset",), "root=x nomodeset"),
+        ("modprobe.blacklist=a root=x", ("modprobe.blacklist=a,b",), "modprobe.blacklist=a,b root=x"),
+        ("modprobe.blacklist=b,a", ("modprobe.blacklist=a,b",), "modprobe.blacklist=b,a"),
+        ("modprobe.blacklist=a modprobe.blacklist=b", ("modprobe.blacklist=b,a",), None),
+        ("modprobe.blacklist=bochs-drm", ("modprobe.blacklist=bochs_drm",), None),
+        ("module_blacklist=a", ("modprobe.blacklist=a",), "module_blacklist=a modprobe.blacklist=a"),
+        ("nomodeset2 xnomodeset", ("nomodeset",), "nomodeset2 xnomodeset nomodeset"),
+        ("console=tty0", ("console=ttyS0",), "console=tty0 console=ttyS0"),
+        ("", ("a", "b=c"), "a b=c"),
+    ],
+)
+def test_arguments_are_united(line: str, wanted: tuple[str, ...], united: str | None) -> None:
+    result = united_arguments(line, wanted)
+    assert result == (line if united is None else united)
+    assert united_arguments(result, wanted) == result
+    assert missing_arguments(result, wanted) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "unwanted", "left"),
+    [
+        ("root=x nomodeset", ("nomodeset",), "root=x"),
+        ("modprobe.blacklist=a,b,c root=x", ("modprobe.blacklist=a,c",), "modprobe.blacklist=b root=x"),
+        ("modprobe.blacklist=a root=x", ("modprobe.blacklist=a",), "root=x"),
+        ("root=x", ("nomodeset",), "root=x"),
+    ],
+)
+def test_arguments_are_taken_out(line: str, unwanted: tuple[str, ...], left: str) -> None:
+    assert without_arguments(line, unwanted) == left
+
+
+@pytest.mark.parametrize(("grub", "wanted", "expected"), GRUB_CASES)
+def test_grub_drop_in_adds_what_is_missing(grub: str, wanted: tuple[str, ...], expected: str) -> None:
+    state = hypervisor_state()
+    state.grub = grub
+    content = KernelArguments(S, wanted, "grub", REBOOT).file.content
+    assert content is not None
+    state.files[GRUB_DROP_IN] = ModelFile(content)
+    assert next_line(state).split("ro ", 1)[1].strip() == expected
+
+
+def test_active_arguments_need_no_reboot() -> None:
+    state = hypervisor_state()
+    state.cmdline += " nomodeset"
+    wanted = KernelArguments(S, ("nomodeset",), "grub", REBOOT)
+    seen = seen_by(ModelHost(S, state), [wanted])
+    assert [each.path for each in wanted.changes(seen)] == ["at boot"]
+    fix = wanted.fix(seen)
+    assert isinstance(fix, Fix)
+    assert [each.cls for each in fix.effects] == [host_effects.BOOT_LOADER]
+
+
+def test_what_is_not_active_settles_after_the_reboot() -> None:
+    wanted = KernelArguments(S, ("nomodeset",), "grub", REBOOT)
+    changes = wanted.changes(seen_by(ModelHost(S, hypervisor_state()), [wanted]))
+    assert [(each.path, each.settles) for each in changes] == [
+        ("at boot", Settles.NOW),
+        ("active", Settles.AFTER_EFFECT),
+    ]
+
+
+def test_a_line_without_root_is_refused() -> None:
+    state = hypervisor_state(loader="systemd-boot")
+    state.files["/etc/kernel/cmdline"] = ModelFile(b"boot=zfs\n")
+    wanted = KernelArguments(S, ("nomodeset",), "systemd-boot", REBOOT)
+    remedy = wanted.fix(seen_by(ModelHost(S, state), [wanted]))
+    assert isinstance(remedy, Impossible)
+    assert remedy.diagnostic.code == "KERNEL_CMDLINE_NO_ROOT"
+
+
+def test_a_missing_line_is_refused() -> None:
+    state = hypervisor_state(loader="systemd-boot")
+    del state.files["/etc/kernel/cmdline"]
+    wanted = KernelArguments(S, ("nomodeset",), "systemd-boot", REBOOT)
+    assert isinstance(wanted.fix(seen_by(ModelHost(S, state), [wanted])), Impossible)
+
+
+def test_systemd_boot_keeps_root_and_boot_and_a_copy() -> None:
+    host = ModelHost(S, hypervisor_state(loader="systemd-boot"))
+    converge(host, [KernelArguments(S, ("nomodeset", "modprobe.blacklist=a"), "systemd-boot", REBOOT)])
+    line = "root=ZFS=rpool/ROOT/pve-1 boot=zfs nomodeset modprobe.blacklist=a\n"
+    assert host.state.text("/etc/kernel/cmdline") == line
+    copies = [path for path in host.state.files if path.startswith("/etc/kernel/cmdline.provision-")]
+    assert [host.state.text(path) for path in copies] == ["root=ZFS=rpool/ROOT/pve-1 boot=zfs\n"]
+
+
+@pytest.mark.parametrize("loader", ["grub", "systemd-boot"])
+def test_retired_arguments_leave_the_next_boot_alone(loader: str) -> None:
+    host = ModelHost(S, hypervisor_state(loader=loader))
+    before = host.state.boot_line
+    wanted = KernelArguments(S, ("nomodeset", "modprobe.blacklist=a"), loader, REBOOT)
+    converge(host, [wanted])
+    gone = KernelArguments(S, wanted.arguments, loader, REBOOT, absent=True)
+    boots = host.state.boots
+    converge(host, [gone])
+    assert host.state.boot_line == before
+    assert host.state.boots == boots
+    assert differing(host, [gone]) == []
+
+
+def _wanting(loader: str, *arguments: str) -> KernelArguments:
+    return KernelArguments(S, arguments, loader, REBOOT)
+
+
+@pytest.mark.parametrize("loader", ["grub", "systemd-boot"])
+def test_an_argument_that_is_no_longer_declared_goes(loader: str) -> None:
+    host = ModelHost(S, hypervisor_state(loader=loader))
+    before = host.state.boot_line
+    converge(host, [_wanting(loader, "pci=noaer", "nomodeset", "modprobe.blacklist=a,b")])
+    converge(host, [_wanting(loader, "nomodeset", "modprobe.blacklist=b")])
+    assert host.state.boot_line == f"{before} nomodeset modprobe.blacklist=b"
+    converge(host, [_wanting(loader)])
+    assert host.state.boot_line == before
+    assert ADDED not in host.state.files
+
+
+def test_what_somebody_else_put_there_stays() -> None:
+    state = hypervisor_state(loader="systemd-boot")
+    state.files[KERNEL_CMDLINE] = ModelFile(b"root=x quiet nomodeset modprobe.blacklist=a caf\xe9\n")
+    host = ModelHost(S, state)
+    converge(host, [_wanting("systemd-boot", "nomodeset", "modprobe.blacklist=a,b", "iommu=pt")])
+    converge(host, [_wanting("systemd-boot")])
+    assert (
+        host.state.files[KERNEL_CMDLINE].content == b"root=x quiet nomodeset modprobe.blacklist=a caf\xe9\n"
+    )
+
+
+def test_arguments_that_go_go_wherever_a_run_is_killed() -> None:
+    def make() -> ModelHost:
+        host = ModelHost(S, hypervisor_state(loader="systemd-boot"))
+        converge(host, [_wanting("systemd-boot", "pci=noaer", "modprobe.blacklist=a")])
+        host.boundaries = 0
+        return host
+
+    after = [_wanting("systemd-boot", "nomodeset", "modprobe.blacklist=b")]
+    assert killed_everywhere(make, lambda _host: after) > 2
+
+
+def test_a_line_that_somebody_changed_since_is_not_written_over() -> None:
+    host = ModelHost(S, hypervisor_state(loader="systemd-boot"))
+    wanted = _wanting("systemd-boot", "nomodeset")
+    fix = wanted.fix(seen_by(host, [wanted]))
+    assert isinstance(fix, Fix)
+    host.state.files[KERNEL_CMDLINE] = ModelFile(b"root=ZFS=other boot=zfs\n")
+    (result,) = host.act("run", [Action(wanted.key, "arguments", fix)], [], quiet, Cancel())
+    assert result.verdict == Verdict.FAILED
+    assert "run again" in result.output[0]
+    assert host.state.text(KERNEL_CMDLINE) == "root=ZFS=other boot=zfs\n"
+
+
+def test_no_known_loader_is_refused() -> None:
+    state = hypervisor_state()
+    state.loader = "none"
+    wanted = KernelArguments(S, ("nomodeset",), "none", REBOOT)
+    remedy = wanted.fix(seen_by(ModelHost(S, state), [wanted]))
+    assert isinstance(remedy, Impossible)
+    assert remedy.diagnostic.code == "BOOT_LOADER_UNKNOWN"
+
+
+@pytest.mark.parametrize("argument", ["", "a b", "a'b", 'a"b', "$(x)", "a;b", "a\nb", "`x`", "a|b"])
+def test_arguments_that_a_shell_would_take_apart_are_refused(argument: str) -> None:
+    with pytest.raises(ValueError, match="no kernel argument"):
+        KernelArguments(S, (argument,), "grub", REBOOT)
+
+
+def test_two_roles_arguments_unite() -> None:
+    one = KernelArguments(S, ("nomodeset", "modprobe.blacklist=a"), "grub", REBOOT)
+    other = KernelArguments(S, ("iommu=pt", "modprobe.blacklist=b"), "grub", REBOOT)
+    merged = one.merge(other)
+    assert merged is not None
+    assert merged.arguments == ("nomodeset", "modprobe.blacklist=a,b", "iommu=pt")
+    assert one.merge(KernelArguments(S, (), "systemd-boot", REBOOT)) is None

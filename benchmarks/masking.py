@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from provision.api import Options
-from provision.inventory import load
+from provision.api.domains import load_inventory as load
 from provision.values.cancel import Cancel
 from provision.values.redaction import MASK, Redactor
 from tests.model.model_site import ModelSite

@@ -7,9 +7,8 @@ from typing import Any
 
 import typer
 
+from provision.api.domains import effect_classes
 from provision.cli.main import app
-from provision.contracts.effect import EffectClass
-from provision.report.plan import MEANING
 
 INTRODUCTION = """\
 # Command line
@@ -60,7 +59,9 @@ def reference() -> str:
     """Return the page."""
     root: Any = typer.main.get_command(app)  # typer's command classes are private to it
     parts = [INTRODUCTION, *_commands("provision", root)]
-    effects = "\n".join(f"| `{each}` | {MEANING[each]} | {each.default_consent} |" for each in EffectClass)
+    effects = "\n".join(
+        f"| `{cls}` | {cls.meaning} | {cls.default_consent} |" for cls in effect_classes().values()
+    )
     names = ", ".join(f"`{each}`" for each in PLANNED)
     return "\n".join([*parts, EFFECTS.format(rows=effects), NOT_YET.format(names=names)])
 

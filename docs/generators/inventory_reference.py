@@ -1,4 +1,4 @@
-"""Writes docs/inventory.md from the models: `python -m docs.generators.inventory_reference > docs/inventory.md`."""
+"""Writes docs/inventory.md from the models of the inventory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from docs.generators.reference_text import AFTER, BEFORE, EFFECTS
-from provision.contracts.effect import Consent, EffectClass
+from provision.api.domains import effect_classes
 from provision.inventory import scalars
 from provision.inventory.docstrings import field_docs
 from provision.inventory.models import base
@@ -20,6 +20,7 @@ from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Node, Profile
 from provision.inventory.schema import members
 from provision.inventory.untested import UNPROVEN
+from provision.values.consent import Consent
 from provision.values.units import format_size
 
 _WORDS = {
@@ -157,7 +158,7 @@ def reference_markdown() -> str:
     unproven = [f"- {each.words}" for each in UNPROVEN]
     effects = [
         f"- `{each}`" + (" (allowed unless listed)" if each.default_consent is Consent.ALLOW else "")
-        for each in EffectClass
+        for each in effect_classes().values()
     ]
     return "\n".join(
         [

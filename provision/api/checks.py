@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from provision.api.answers import Answers
+from provision.api.domains import check_folders
 from provision.engine.session import AwayError, Session
 from provision.engine.world import Options, Verification, World
 from provision.inventory import Inventory
@@ -27,12 +28,13 @@ def shipped_checks(
     options: Options,
     on_result: Callable[[CheckResult], None],
 ) -> VerifyReport:
-    """Run the checks of `provision.verify`."""
+    """Run the checks of all domains."""
     from provision.verify.runner import run_checks  # noqa: PLC0415 - imports pytest
 
     return run_checks(
         inventory,
         answers,
+        check_folders(),
         excused=excused,
         targets=options.targets,
         on_result=on_result,

@@ -6,24 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from provision.api.domains import domains
+from provision.contracts.domain import load_object
 from provision.contracts.resource import Resource
-from provision.contracts.rule import Rule, UnknownYet
+from provision.contracts.rule import Evidence, Rule, UnknownYet
 from provision.contracts.snapshot import Snapshot
-from provision.hosts import names
-from provision.hosts import preflight as controller
-from provision.hosts.facts import MACHINE_ID
 from provision.inventory import Inventory
-from provision.proxmox.preflight.site import Site
 from provision.values.diagnostics import Diagnostic, Severity
 
 
-def rules(*, hypervisors: bool = True) -> tuple[Rule, ...]:
-    """Return all rules in the order of the reference, or those of a site without hypervisors."""
-    if not hypervisors:
-        return controller.RULES
-    from provision.proxmox.preflight.rules import RULES  # noqa: PLC0415 - slow, and bare metal needs none
-
-    return (*RULES, *controller.RULES)
+def rules(inventory: Inventory | None = None) -> tuple[Rule, ...]:
+    """Return all rules in the order of the reference, or those that an inventory can break."""
+    return tuple(
+        rule
+        for domain in domains()
+        if domain.rules and (inventory is None or domain.concerns(inventory))
+        for rule in load_object(domain.rules)
+    )
 
 
 def check(
@@ -41,33 +40,27 @@ def check(
         resources: desired states of the run, or of a step that was reached.
         destroying: all of it is removed; rules about what is made need not hold for that.
     """
-    site = Site(inventory, snapshots, resources)
-    found: list[Diagnostic] = []
-    for rule in rules(hypervisors=bool(inventory.hypervisors)):
+    looked_at = Evidence(inventory, snapshots, resources)
+    diagnostics: list[Diagnostic] = []
+    for rule in rules(inventory):
         if destroying and not rule.removal:
             continue
-        for each in rule.check(site):
-            if isinstance(each, UnknownYet):
-                summary = f"unknown yet: {each.reason}"
-                found.append(Diagnostic(rule.codes[0], summary, each.subject, Severity.NOTE))
-            elif rule.severity is not Severity.ERROR and each.severity is Severity.ERROR:
-                found.append(replace(each, severity=rule.severity))
+        for finding in rule.check(looked_at):
+            if isinstance(finding, UnknownYet):
+                summary = f"unknown yet: {finding.reason}"
+                diagnostics.append(Diagnostic(rule.codes[0], summary, finding.subject, Severity.NOTE))
+            elif rule.severity is not Severity.ERROR and finding.severity is Severity.ERROR:
+                diagnostics.append(replace(finding, severity=rule.severity))
             else:
-                found.append(each)
-    return list(dict.fromkeys(found))
+                diagnostics.append(finding)
+    return list(dict.fromkeys(diagnostics))
 
 
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
     """Return the questions that rules look at beyond those of roles, by system."""
-    found: dict[str, tuple[Any, ...]] = {}
-    if inventory.hypervisors:
-        from provision.proxmox.preflight import rules as hypervisors  # noqa: PLC0415 - slow, and bare metal needs none
-
-        found |= hypervisors.evidence(inventory)
-    for subject in (*inventory.hypervisors, *inventory.nodes):
-        system = names.ssh(subject)
-        found[system] = (MACHINE_ID, *found.get(system, ()))
-    return found
-
-
-__all__ = ["Rule", "Site", "UnknownYet", "check", "evidence", "rules"]
+    queries: dict[str, tuple[Any, ...]] = {}
+    for domain in domains():
+        if domain.evidence and domain.concerns(inventory):
+            for system, asked in load_object(domain.evidence)(inventory).items():
+                queries[system] = (*queries.get(system, ()), *asked)
+    return queries

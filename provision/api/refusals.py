@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from provision.api.checks import verified
+from provision.api.domains import check_folders
 from provision.engine.expand import VERIFY
 from provision.engine.model import Step
 from provision.engine.world import Options, World
@@ -82,9 +83,9 @@ def _skips(inventory: Inventory) -> list[Diagnostic]:
     """Return a problem for each name in `verify.skip` that no check has: it would skip nothing."""
     if not inventory.verify.skip:
         return []
-    from docs.generators.verify_reference import check_names  # noqa: PLC0415 - reads the checks' files
+    from provision.verify.claims import check_names  # noqa: PLC0415 - reads the checks' files
 
-    known = sorted(check_names())
+    known = sorted(check_names(check_folders()))
     return [
         Diagnostic(
             "CHECK_UNKNOWN",

@@ -11,13 +11,14 @@ from typing import Any
 
 from provision.api.answers import Answers
 from provision.api.checks import excused, shipped_checks, silent, verification, verified
+from provision.api.domains import load_inventory, roles_kept_by_destroy
 from provision.api.events import check_event, guarded, is_worth_asking, plan_code, plan_events
 from provision.api.masking import checks_masked, explained_masked, plan_masked, run_masked
 from provision.api.memory import Memory
 from provision.api.refusals import check_destroy, check_plan, check_verify
+from provision.api.systems import open_system, parents, systems
 from provision.api.wiring import (
     is_shipped,
-    open_system,
     planned_roles,
     read_playbook,
     roles_of,
@@ -30,7 +31,7 @@ from provision.connections.contracts import (
 )
 from provision.connections.trust import TrustStore
 from provision.contracts.driver import Driver
-from provision.contracts.effect import Consent, Effect
+from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.resource import Resource
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import savedplan
@@ -47,12 +48,12 @@ from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
-from provision.engine.world import Options, Parent, Verification, World
-from provision.inventory import Inventory, Subject, open_at_hand, select
-from provision.inventory import load as load_inventory
+from provision.engine.world import Options, Verification, World
+from provision.inventory import Inventory, open_at_hand, select
 from provision.inventory.host_keys import key_place
 from provision.report.junit import junit_xml
 from provision.values.cancel import Cancel, Interrupted
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Refused, UsageError
 from provision.values.events import Emitter, Problem, RunEnded, RunStarted
@@ -65,9 +66,6 @@ OpenDriver = Callable[[SystemSpec, Endpoint], Driver]
 
 Verifier = Callable[["Answers", frozenset[str], Options, Callable[[CheckResult], None]], VerifyReport]
 """Runs the checks: session, subjects away without fault, options, and whom to tell each result."""
-
-HOST_ROLES = frozenset({"hypervisor_host", "host_resources", "image"})
-"""What destroy leaves on hypervisors unless it is told `--host`."""
 
 
 def nobody(_question: str) -> bool | None:
@@ -123,7 +121,6 @@ class Site:
         """
         # Only when something is asked: not for --help.
         from provision.api.preflight import check, evidence  # noqa: PLC0415 - slow, late
-        from provision.api.systems import systems  # noqa: PLC0415 - slow, late
         from provision.hosts.preflight import home  # noqa: PLC0415 - slow, late
 
         found = read_playbook(self.playbook)
@@ -136,8 +133,8 @@ class Site:
             systems=systems(self.inventory),
             open_driver=self._open,
             generated=self._generated,
-            policy=self.inventory.consent,
-            parents=self._parents,
+            policy=self._consent,
+            parents=lambda subject: parents(self.inventory, subject),
             rules=check,
             home=home,
             evidence=evidence(self.inventory),
@@ -187,16 +184,8 @@ class Site:
 
         return GeneratedValues(lambda _purpose: new_host_key(), made)
 
-    def _parents(self, subject: Subject) -> tuple[Parent, ...]:
-        if subject.kind == "cluster":
-            nodes = self.inventory.nodes.items()
-            return tuple(
-                Parent(name, any_of="" if node.k3s == "server" else "agents")
-                for name, node in nodes
-                if node.k3s
-            )
-        node = self.inventory.nodes.get(subject.name) if subject.kind == "node" else None
-        return (Parent(node.hypervisor),) if node is not None and node.hypervisor else ()
+    def _consent(self, cls: EffectClass) -> Consent:
+        return self.inventory.consent(cls.name) or cls.default_consent
 
     @property
     def _memory(self) -> Memory:
@@ -245,7 +234,8 @@ class Site:
                 self._session.reset(name, close=False)
         world = self.world
         if destroying and not options.host:
-            kept = tuple(entry for entry in world.playbook.entries if entry.role not in HOST_ROLES)
+            kept_roles = roles_kept_by_destroy()
+            kept = tuple(entry for entry in world.playbook.entries if entry.role not in kept_roles)
             world = replace(world, playbook=replace(world.playbook, entries=kept))
         check = check_destroy if destroying else check_plan
         check(world, options, expand(world, options))

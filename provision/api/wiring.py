@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
-import pkgutil
 from pathlib import Path
 
-import provision.roles
-from provision.connections.contracts import (
-    Endpoint,
-    HttpsEndpoint,
-    LocalEndpoint,
-    ShellConnection,
-    SshEndpoint,
-)
-from provision.contracts.driver import Driver
+from provision.api.domains import planned_role_names, role_references
+from provision.contracts.domain import load_object
 from provision.contracts.role import Role
-from provision.contracts.system import SystemSpec
 from provision.engine.expand import VERIFY, parse_playbook
-from provision.engine.run_identity import who
 from provision.engine.world import Options, Playbook
-from provision.inventory import PLANNED_ROLES, Inventory
 from provision.inventory.scalars import near
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import UsageError
-from provision.values.redaction import Redactor
 from provision.values.shipped import shipped_folder
 
 
@@ -37,33 +23,6 @@ def state_folder() -> Path:
         return Path(given)
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "provision"
-
-
-def open_system(inventory: Inventory, redactor: Redactor, spec: SystemSpec, endpoint: Endpoint) -> Driver:
-    """Return the driver of a real system; nothing is sent yet."""
-    # Transports are slow to import, and only some of them are needed: hence the late imports.
-    if isinstance(endpoint, HttpsEndpoint):
-        from provision.connections.https import PveConnection  # noqa: PLC0415 - slow, late
-        from provision.proxmox import names  # noqa: PLC0415 - slow, late
-        from provision.proxmox.driver import ProxmoxDriver  # noqa: PLC0415 - slow, late
-
-        node = inventory.hypervisors[spec.subject].node_name
-        vms = names.nodes_of(inventory, spec.subject)
-        vmids = {each.name: each.vmid for each in vms if each.vmid is not None}
-        return ProxmoxDriver(spec.name, PveConnection(endpoint, spec.subject), node, vmids=vmids)
-    from provision.hosts.driver import HostDriver  # noqa: PLC0415 - slow, late
-    from provision.hosts.query_kinds import HOST_KINDS  # noqa: PLC0415 - slow, late
-
-    connection: ShellConnection
-    if isinstance(endpoint, SshEndpoint):
-        from provision.connections.ssh import SshConnection  # noqa: PLC0415 - slow, late
-
-        connection = SshConnection(endpoint, spec.name)
-    elif isinstance(endpoint, LocalEndpoint):
-        from provision.connections.local import LocalConnection  # noqa: PLC0415 - slow, late
-
-        connection = LocalConnection()
-    return HostDriver(spec.name, connection, HOST_KINDS, who=who(), redactor=redactor)
 
 
 def read_playbook(name: str) -> Playbook:
@@ -94,37 +53,21 @@ def roles_of(playbook: Playbook) -> dict[str, Role]:
     Raises:
         UsageError: it names roles that nobody knows.
     """
-    roles: dict[str, Role] = {}
-    unknown: list[str] = []
-    for name in dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY):
-        role = _role(name)
-        if role is not None:
-            roles[name] = role
-        elif name not in PLANNED_ROLES:
-            unknown.append(name)
-    if unknown:
-        known = [*PLANNED_ROLES, *_all_roles()]
-        remedy = f"the roles are {', '.join(sorted(known))}"
-        raise UsageError(
-            [
-                Diagnostic("ROLE_UNKNOWN", f"there is no role {name!r}{near(name, known)}", remedy=remedy)
-                for name in unknown
-            ]
+    references, planned = role_references(), planned_role_names()
+    names = dict.fromkeys(entry.role for entry in playbook.entries if entry.role != VERIFY)
+    known = [*planned, *references]
+    unknown = [
+        Diagnostic(
+            "ROLE_UNKNOWN",
+            f"there is no role {name!r}{near(name, known)}",
+            remedy=f"the roles are {', '.join(sorted(known))}",
         )
-    return roles
-
-
-def _role(name: str) -> Role | None:
-    module = f"provision.roles.{name}"
-    if not name.isidentifier() or importlib.util.find_spec(module) is None:
-        return None
-    role: Role | None = getattr(importlib.import_module(module), "ROLE", None)
-    return role
-
-
-def _all_roles() -> list[str]:
-    names = (module.name for module in pkgutil.iter_modules(provision.roles.__path__))
-    return [name for name in names if _role(name) is not None]
+        for name in names
+        if name not in known
+    ]
+    if unknown:
+        raise UsageError(unknown)
+    return {name: load_object(references[name]) for name in names if name in references}
 
 
 def planned_roles(playbook: Playbook, options: Options, *, shipped: bool) -> tuple[Diagnostic, ...]:
@@ -133,8 +76,9 @@ def planned_roles(playbook: Playbook, options: Options, *, shipped: bool) -> tup
     An inventory that declares something for them is refused elsewhere. The shipped playbooks name all roles;
     with these, only what `--step` names was asked for.
     """
+    planned = planned_role_names()
     asked = options.steps if shipped or options.steps else [entry.role for entry in playbook.entries]
-    names = [name for name in dict.fromkeys(asked) if name in PLANNED_ROLES and _role(name) is None]
+    names = [name for name in dict.fromkeys(asked) if name in planned]
     if not names:
         return ()
     summary = f"not supported yet, and nothing is declared for it: {', '.join(names)}"

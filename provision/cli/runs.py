@@ -17,8 +17,8 @@ from provision.cli.names import complete_inventory, saved_plan
 from provision.cli.sites import open_site, read, settle
 from provision.cli.state import Debug, State, on_terminal, out, state, usage
 from provision.contracts import common_effects
-from provision.contracts.effect import Consent, EffectClass
 from provision.values.cancel import Cancel
+from provision.values.consent import Consent
 from provision.values.outcomes import ExitCode, Outcome
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Step = Annotated[
     list[str] | None, typer.Option("--step", metavar="ROLE", help="Only this role; may be repeated.")
 ]
 Allow = Annotated[
-    list[EffectClass] | None,
+    list[str] | None,
     typer.Option(
         "--allow", metavar="CLASS", help="Consent to an effect class for this run; may be repeated."
     ),
@@ -270,9 +270,8 @@ def destroy(
     """Remove what apply made, and nothing else. Asks for the inventory's name."""
     declared = read(inventory)
     asked = on_terminal() and not json
-    agreed = (
-        common_effects.DELETE in (allow or []) or declared.consent(common_effects.DELETE) is Consent.ALLOW
-    )
+    delete = common_effects.DELETE.name
+    agreed = delete in (allow or []) or declared.consent(delete) is Consent.ALLOW
     if not (yes and agreed) and not asked:
         flags = "--yes" if agreed else "--yes --allow delete"
         raise usage(
@@ -395,7 +394,7 @@ def _goes_on(report: RunReport, plan: str, inventory: str) -> str:
 def _options(
     target: list[str] | None,
     step: list[str] | None,
-    allow: list[EffectClass] | None,
+    allow: list[str] | None,
     *,
     prune: bool = False,
     host: bool = False,

@@ -30,7 +30,7 @@ def read(name: str, redactor: Redactor | None = None) -> Inventory:
     Raises:
         UsageError: it is not there, or it is wrong, or it is a saved plan.
     """
-    from provision.inventory import load  # noqa: PLC0415 - keep --help fast
+    from provision.api.domains import load_inventory as load  # noqa: PLC0415 - keep --help fast
 
     inventory, saved, _ = saved_plan(name)
     if saved is not None:
@@ -57,7 +57,7 @@ def settle(context: typer.Context, name: str, *, start_lab: bool = False) -> Inv
         UsageError: the inventory is wrong.
         ProvisionError: the lab is not up, or cannot be started.
     """
-    from provision.inventory import load  # noqa: PLC0415 - keep --help fast
+    from provision.api.domains import load_inventory as load  # noqa: PLC0415 - keep --help fast
 
     redactor = state(context).redactor
     inventory = read(name, redactor)
@@ -76,7 +76,7 @@ def read_with_lab(name: str) -> Inventory:
     Raises:
         UsageError: as `read`, or the lab's file is wrong.
     """
-    from provision.inventory import load  # noqa: PLC0415 - keep --help fast
+    from provision.api.domains import load_inventory as load  # noqa: PLC0415 - keep --help fast
 
     inventory = read(name)
     if inventory.lab is None:

@@ -1,89 +1,51 @@
-"""What a change costs. One table is effect classes and consent classes alike."""
+"""What a change costs. Domains declare the classes; the engine knows only their rank and properties."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
+
+from provision.values.consent import Consent
 
 
-class Consent(StrEnum):
-    """What the policy says about an effect class."""
+@dataclass(frozen=True, slots=True, order=True)
+class EffectClass:
+    """A kind of cost; its name is also the key of the consent policy.
 
-    ALLOW = "allow"
-    ASK = "ask"
-    NEVER = "never"
+    Args:
+        rank: position in the order of risk; effects of one host run in this order.
+        name: as the policy and `--allow` spell it.
+        meaning: what it does to the site, as plans say it (`the machine reboots`).
+        default_consent: consent where the policy does not list it.
+        reboots: a new boot id proves it.
+        is_final: it removes what nobody can bring back, so that old answers are not enough.
+        replaces_target: its target is another one afterwards, of which nothing is known before.
+        voids_target: its target's systems are not what they were: answers and connections no longer count.
+        affects_existing: it affects what existed before, even where its target is created in this run.
+        boots_target: its target boots without the engine waiting for it, as a reboot does otherwise.
+        script: POSIX text by which a host performs it, with `{target}` for the quoted target; empty if a host
+            cannot by itself.
+        timeout: seconds that the script may take (generous: emulated machines are slow).
+        done_by_boot: any other boot of the host performs it as well.
+        needs_boot: it is of use only to a boot that comes after it.
+    """
 
+    rank: int
+    name: str
+    meaning: str = field(compare=False)
+    default_consent: Consent = field(default=Consent.ASK, compare=False)
+    reboots: bool = field(default=False, compare=False)
+    is_final: bool = field(default=False, compare=False)
+    replaces_target: bool = field(default=False, compare=False)
+    voids_target: bool = field(default=False, compare=False)
+    affects_existing: bool = field(default=False, compare=False)
+    boots_target: bool = field(default=False, compare=False)
+    script: str = field(default="", compare=False, repr=False)
+    timeout: float = field(default=300.0, compare=False)
+    done_by_boot: bool = field(default=False, compare=False)
+    needs_boot: bool = field(default=False, compare=False)
 
-class EffectClass(StrEnum):
-    """Effect classes in rising order of risk; all that the engine knows of one are its properties below."""
-
-    DAEMON_RELOAD = "daemon-reload"
-    INITRAMFS = "initramfs"
-    BOOT_LOADER = "boot-loader"
-    RESTART = "restart"
-    RESTART_K3S = "restart-k3s"
-    DRAIN = "drain"
-    GPU_PODS_LOSE_DEVICE = "gpu-pods-lose-device"
-    CONSOLE_LOSS = "console-loss"
-    POWER_CYCLE = "power-cycle"
-    REBOOT_GUEST = "reboot-guest"
-    REBOOT_NODE = "reboot-node"
-    REBOOT_HYPERVISOR = "reboot-hypervisor"
-    REPLACE = "replace"
-    DELETE = "delete"
-
-    @property
-    def rank(self) -> int:
-        """Position in the table: effects of one host run in this order."""
-        return list(EffectClass).index(self)
-
-    @property
-    def is_reboot(self) -> bool:
-        """Whether a new boot id proves the effect."""
-        return self in (EffectClass.REBOOT_GUEST, EffectClass.REBOOT_NODE, EffectClass.REBOOT_HYPERVISOR)
-
-    @property
-    def default_consent(self) -> Consent:
-        """Consent where the policy does not list it."""
-        harmless = (
-            EffectClass.DAEMON_RELOAD,
-            EffectClass.INITRAMFS,
-            EffectClass.BOOT_LOADER,
-            EffectClass.RESTART,
-        )
-        return Consent.ALLOW if self in harmless else Consent.ASK
-
-    @property
-    def is_final(self) -> bool:
-        """Whether it removes what nobody can bring back, so that old answers are not enough."""
-        return self in (EffectClass.REPLACE, EffectClass.DELETE)
-
-    @property
-    def makes_anew(self) -> bool:
-        """Whether its target is another one afterwards, of which nothing can be told before."""
-        return self is EffectClass.REPLACE
-
-    @property
-    def voids_target(self) -> bool:
-        """Whether its target's systems are not what they were: answers and connections no longer count."""
-        return self in (EffectClass.POWER_CYCLE, EffectClass.REPLACE, EffectClass.DELETE)
-
-    @property
-    def hits_what_was(self) -> bool:
-        """Whether it hits what was there before even where its target is born in this run.
-
-        That is the monitor of the target's hypervisor, or what the target replaces.
-        """
-        return self in (EffectClass.CONSOLE_LOSS, EffectClass.REPLACE)
-
-    @property
-    def brings_new_boot(self) -> bool:
-        """Whether its target boots: what only the new boot shows is not known before."""
-        return self.is_reboot or self is EffectClass.POWER_CYCLE
-
-
-RELOAD = "reload:"
-"""A restart whose target begins with this reloads the unit (or restarts it if it cannot be reloaded)."""
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -92,14 +54,11 @@ class Effect:
 
     Args:
         cls: the effect class, the key of the consent policy.
-        target: what it hits: a unit (`chrony.service`, `reload:dnsmasq.service` to reload it only), a VM
-            (`vm-gpu`), or empty for the whole system.
+        target: what it affects: a unit (`chrony.service`), a subject, or empty for the whole system.
     """
 
     cls: EffectClass
     target: str = ""
 
     def __str__(self) -> str:
-        if self.cls is EffectClass.RESTART and self.target.startswith(RELOAD):
-            return f"reload {self.target.removeprefix(RELOAD)}"
         return f"{self.cls} {self.target}".rstrip()

@@ -175,3 +175,18 @@ class Role:
     retired: Callable[[Context], Sequence[Resource]] | None = None
     orphan_owners: Callable[[Inventory], Mapping[Subject, Questions]] | None = None
     orphans: Callable[[Context], Sequence[Resource]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A subject whose steps come first.
+
+    Args:
+        name: the subject.
+        needed: whether its failure blocks; otherwise only the order counts.
+        any_of: a word that several parents share of which one that ended well is enough, or empty.
+    """
+
+    name: str
+    needed: bool = True
+    any_of: str = ""

@@ -1,16 +1,20 @@
-"""What a preflight rule is."""
+"""What a preflight rule is, and what it looks at."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
+from provision.contracts.change import Change
+from provision.contracts.query import Unknown
+from provision.contracts.remedy import Impossible
+from provision.contracts.resource import Resource, changes_of, remedy_of
+from provision.contracts.snapshot import Snapshot
+from provision.inventory import Inventory
 from provision.values.diagnostics import Diagnostic, Severity
 
-if TYPE_CHECKING:
-    pass
-from provision.proxmox.preflight.site import Site
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,45 @@ Finding = Diagnostic | UnknownYet
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that rules may look at.
+
+    Args:
+        inventory: what was declared.
+        snapshots: answers by system; those of silent systems are missing.
+        resources: desired states of the run, or of the step that was reached.
+    """
+
+    inventory: Inventory
+    snapshots: Mapping[str, Snapshot]
+    resources: Sequence[Resource]
+
+    def snapshot(self, system: str) -> Snapshot | Unknown:
+        """Return the answers of a system, or Unknown when it is silent."""
+        return self.snapshots.get(system, Unknown(f"{system} has not answered"))
+
+    def of_kind(self, cls: type[R]) -> Iterator[R]:
+        """Yield the resources of one class."""
+        for resource in self.resources:
+            if isinstance(resource, cls):
+                yield resource
+
+    def changes(self, resource: Resource) -> tuple[Change, ...]:
+        """Return what differs; nothing while its system has not answered all of its questions."""
+        snapshot = self.snapshots.get(resource.key.system)
+        if snapshot is None or snapshot.missing(resource.queries()):
+            return ()
+        return changes_of(resource, snapshot)
+
+    def impossible(self, resource: Resource) -> Diagnostic | None:
+        """Return why a resource cannot be brought about, if that is known."""
+        if not self.changes(resource):
+            return None
+        remedy = remedy_of(resource, self.snapshots[resource.key.system])
+        return remedy.diagnostic if isinstance(remedy, Impossible) else None
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """One check before anything is touched.
 
@@ -32,7 +75,7 @@ class Rule:
         codes: stable codes of its diagnostics.
         when: when it refuses or warns, for the reference.
         remedy: what helps, for the reference.
-        check: looks at the site and answers findings; empty means fine.
+        check: looks at the evidence and returns findings; empty means fine.
         severity: error refuses the run, warning is shown.
         removal: it bears on a removal, too; a destroy runs no other.
     """
@@ -40,6 +83,6 @@ class Rule:
     codes: tuple[str, ...]
     when: str
     remedy: str
-    check: Callable[[Site], list[Finding]]
+    check: Callable[[Evidence], list[Finding]]
     severity: Severity = Severity.ERROR
     removal: bool = False

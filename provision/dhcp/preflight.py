@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from provision.contracts.rule import Finding, Rule
+from provision.contracts.rule import Evidence, Finding, Rule
 from provision.dhcp.resources.reservation import RouterReservation
 from provision.proxmox import formats, macs
-from provision.proxmox.preflight.site import Site
+from provision.proxmox.preflight.site import host_facts, managed_vms, own_vm
 from provision.values.diagnostics import Diagnostic
 
 
-def mac_duplicate(site: Site) -> list[Finding]:
+def mac_duplicate(evidence: Evidence) -> list[Finding]:
     """Refuse a MAC that two devices have: PVE does not notice."""
     holders: dict[str, dict[str, str]] = {}
     # Several hypervisors may be nodes of one Proxmox cluster, where each shows the VMs of all.
-    managed = {(host.node_name, node.vmid) for host, nodes in site.hypervisors() for node in nodes}
-    for hypervisor, nodes in site.hypervisors():
+    managed = {
+        (host.node_name, node.vmid) for host, nodes in managed_vms(evidence.inventory) for node in nodes
+    }
+    for hypervisor, nodes in managed_vms(evidence.inventory):
         own = {node.vmid for node in nodes}
         for node in nodes:
             for at in range(len(node.nics)):
-                mac = macs.of_node(site.inventory, node, at, site.vm(hypervisor, node))
+                mac = macs.of_node(evidence.inventory, node, at, own_vm(evidence, hypervisor, node))
                 holders.setdefault(mac, {})[f"net{at} of {node.name}"] = node.name
-        for each in site.host(hypervisor).vm_devices:
+        for each in host_facts(evidence, hypervisor).vm_devices:
             is_ours = each.vmid in own or (each.node, each.vmid) in managed
             if each.key.startswith("net") and not is_ours:
                 mac = formats.normal(each.value, formats.NET).get("macaddr", "")
@@ -34,7 +36,7 @@ def mac_duplicate(site: Site) -> list[Finding]:
                     "MAC_DUPLICATE",
                     f"{mac} belongs to {' and '.join(devices)}",
                     ours[0],
-                    source=site.inventory.source(("nodes", ours[0], "nics")),
+                    source=evidence.inventory.source(("nodes", ours[0], "nics")),
                     untouched="Nothing was changed.",
                     remedy="Give one of them another MAC.",
                 )
@@ -42,11 +44,11 @@ def mac_duplicate(site: Site) -> list[Finding]:
     return found
 
 
-def leased_to_other(site: Site) -> list[Finding]:
+def leased_to_other(evidence: Evidence) -> list[Finding]:
     """Refuse an address that the router has reserved for, or leased to, somebody else."""
     found: list[Finding] = []
-    for reservation in site.of_kind(RouterReservation):
-        diagnostic = site.impossible(reservation)
+    for reservation in evidence.of_kind(RouterReservation):
+        diagnostic = evidence.impossible(reservation)
         if diagnostic is not None and diagnostic.code == "IP_LEASED_TO_OTHER":
             found.append(diagnostic)
     return found

@@ -196,7 +196,7 @@ def _effects(
         if not run.consent(system, effect):
             state.withheld[effect] = consents.hit(system, effect)
             run.held_back.add((system, effect))
-        elif effect.cls.is_reboot:
+        elif effect.cls.reboots:
             state.deferred[system, effect] = consents.hit(system, effect)
             run.held_back.add((system, effect))
             with run.lock:

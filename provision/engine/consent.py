@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from provision.contracts.effect import Consent, Effect, EffectClass
+from provision.contracts.effect import Effect, EffectClass
 from provision.engine.model import ConsentNeed
+from provision.values.consent import Consent
 
 
 @dataclass(slots=True)
@@ -15,7 +16,7 @@ class Consents:
 
     Args:
         policy: consent by effect class, as the inventory says.
-        allow: classes whose `ask` is lifted for this run.
+        allow: names of classes whose `ask` is lifted for this run.
         subject_of: whose system it is, by system.
         subjects: all subjects' names: an effect's target may be one.
         everything: destroy is its own consent, though not to a reboot of what it leaves behind.
@@ -24,7 +25,7 @@ class Consents:
     """
 
     policy: Callable[[EffectClass], Consent]
-    allow: frozenset[EffectClass]
+    allow: frozenset[str]
     subject_of: Callable[[str], str]
     subjects: frozenset[str]
     everything: bool = False
@@ -37,12 +38,12 @@ class Consents:
 
     def of(self, system: str, effect: Effect) -> Consent:
         """Return the consent of an effect on a system."""
-        if self.everything and not effect.cls.is_reboot:
+        if self.everything and not effect.cls.reboots:
             return Consent.ALLOW
-        if not effect.cls.hits_what_was and self.hit(system, effect) in self.born:
+        if not effect.cls.affects_existing and self.hit(system, effect) in self.born:
             return Consent.ALLOW
         found = self.policy(effect.cls)
-        if found is Consent.ASK and effect.cls in self.allow:
+        if found is Consent.ASK and effect.cls.name in self.allow:
             return Consent.ALLOW
         return found
 

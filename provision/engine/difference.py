@@ -19,7 +19,7 @@ def pending_effects(snapshot: Snapshot, *, destroying: bool) -> tuple[Effect, ..
     A removal needs no reboot that an apply left open: nobody who destroys has asked for it.
     """
     effects = (pending.effect for pending in snapshot.pending)
-    return tuple(dict.fromkeys(effect for effect in effects if not (destroying and effect.cls.is_reboot)))
+    return tuple(dict.fromkeys(effect for effect in effects if not (destroying and effect.cls.reboots)))
 
 
 def pending_change(system: str, effect: Effect) -> PlannedChange:

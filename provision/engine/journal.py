@@ -18,6 +18,7 @@ from typing import Any
 from provision.contracts.change import Change
 from provision.engine.model import StepId
 from provision.values.diagnostics import Diagnostic
+from provision.values.errors import ProvisionError
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
@@ -58,7 +59,7 @@ def shown(change: Change) -> tuple[str, str, str, str]:
 class _Entry:
     sql: str
     values: tuple[Any, ...]
-    written: threading.Event | None = None
+    written: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(slots=True)
@@ -68,29 +69,38 @@ class Journal:
     Args:
         path: the database; made with mode 0600.
         mask: takes secrets out of text.
+        patience: seconds that an entry may take to reach the disk before the action that it announces.
+        error: why the journal is incomplete; nothing more begins once it is set.
     """
 
     path: Path
     mask: Callable[[str], str] = str
+    patience: float = 30.0
     error: str = ""
     _queue: queue.SimpleQueue[_Entry | None] = field(default_factory=queue.SimpleQueue)
     _thread: threading.Thread | None = None
 
     def begin(self, run: str, inventory: str, verb: str, who: str) -> None:
-        """Write down that a run began; on the disk before this returns."""
-        self._put(
+        """Record that a run begins; on the disk before this returns.
+
+        Raises:
+            ProvisionError: it is not on the disk, so the run must not begin.
+        """
+        self._put_durably(
             "INSERT INTO runs (id, inventory, verb, started, who) VALUES (?, ?, ?, ?, ?)",
             run, inventory, verb, time.time(), who,
-            sync=True,
         )  # fmt: skip
 
     def intent(self, run: str, step: StepId, system: str, what: Sequence[str]) -> None:
-        """Write down what is about to begin; on the disk before this returns."""
+        """Record what is about to begin; on the disk before this returns.
+
+        Raises:
+            ProvisionError: it is not on the disk, so the action must not begin.
+        """
         text = self.mask(json.dumps(list(what)))
-        self._put(
+        self._put_durably(
             "INSERT INTO intents (run, subject, role, system, what, at) VALUES (?, ?, ?, ?, ?, ?)",
             run, step.subject, step.role, system, text, time.time(),
-            sync=True,
         )  # fmt: skip
 
     def change(
@@ -103,7 +113,7 @@ class Journal:
         seconds: float,
         output: str,
     ) -> None:
-        """Write down how one resource's fix ended, with all of its output that was kept."""
+        """Record how one resource's fix ended, with all of its output that was kept."""
         fields = self.mask(json.dumps([shown(each) for each in changes]))
         self._put(
             "INSERT INTO changes (run, subject, role, key, fields, verdict, seconds, output)"
@@ -114,21 +124,21 @@ class Journal:
     def effect(
         self, run: str, system: str, effect: str, verdict: str, seconds: float, output: str = ""
     ) -> None:
-        """Write down how one effect ended, with all of its output that was kept."""
+        """Record how one effect ended, with all of its output that was kept."""
         self._put(
             "INSERT INTO effects (run, system, effect, verdict, seconds, output) VALUES (?, ?, ?, ?, ?, ?)",
             run, system, effect, verdict, seconds, self.mask(output),
         )  # fmt: skip
 
     def problem(self, run: str, step: StepId, diagnostic: Diagnostic) -> None:
-        """Write down a problem."""
+        """Record a problem."""
         self._put(
             "INSERT INTO problems (run, subject, role, diagnostic) VALUES (?, ?, ?, ?)",
             run, step.subject, step.role, self.mask(json.dumps(diagnostic.as_json())),
         )  # fmt: skip
 
     def step(self, run: str, step: StepId, outcome: str, seconds: float, reason: str) -> None:
-        """Write down how a step ended."""
+        """Record how a step ended."""
         self._put(
             "INSERT INTO steps (run, subject, role, outcome, seconds, reason) VALUES (?, ?, ?, ?, ?, ?)",
             run, step.subject, step.role, outcome, seconds, self.mask(reason),
@@ -137,12 +147,12 @@ class Journal:
     def end(
         self, run: str, seconds: float, exit_code: int, trips: dict[str, int], *, interrupted: bool
     ) -> None:
-        """Write down how a run ended; on the disk before this returns."""
-        self._put(
+        """Record how a run ended; on the disk before this returns, if the disk takes it."""
+        entry = self._put(
             "UPDATE runs SET seconds = ?, exit_code = ?, interrupted = ?, trips = ? WHERE id = ?",
             seconds, exit_code, int(interrupted), json.dumps(trips), run,
-            sync=True,
         )  # fmt: skip
+        entry.written.wait(self.patience)
 
     def close(self) -> None:
         """Write what is left and end the writer."""
@@ -151,21 +161,37 @@ class Journal:
             self._thread.join(timeout=10)
             self._thread = None
 
-    def _put(self, sql: str, *values: Any, sync: bool = False) -> None:
+    def _put_durably(self, sql: str, *values: Any) -> None:
+        entry = self._put(sql, *values)
+        if not entry.written.wait(0 if self.error else self.patience):
+            self.error = self.error or self._unwritable(f"no answer from the disk within {self.patience:g} s")
+        if self.error:
+            raise ProvisionError(
+                Diagnostic(
+                    "JOURNAL_UNWRITABLE",
+                    self.error,
+                    untouched="the next action was not started",
+                    remedy="free some disk space, or set PROVISION_STATE to another folder, and run again",
+                )
+            )
+
+    def _unwritable(self, reason: object) -> str:
+        return f"the journal {self.path} cannot be written: {reason}"
+
+    def _put(self, sql: str, *values: Any) -> _Entry:
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
             self._thread.start()
-        written = threading.Event() if sync else None
-        self._queue.put(_Entry(sql, values, written))
-        if written is not None:
-            written.wait(timeout=30)
+        entry = _Entry(sql, values)
+        self._queue.put(entry)
+        return entry
 
     def _write(self) -> None:
         database: sqlite3.Connection | None = None
         try:
             database = _open(self.path)
-        except (OSError, sqlite3.Error) as error:  # a run on a full disk still converges the site
-            self.error = f"no journal: {error}"
+        except (OSError, sqlite3.Error) as error:
+            self.error = self._unwritable(error)
         ended = False
         while not ended:
             batch = [self._queue.get()]
@@ -180,10 +206,9 @@ class Journal:
                         database.execute(entry.sql, entry.values)
                     database.commit()
             except sqlite3.Error as error:
-                self.error = f"no journal: {error}"
+                self.error = self._unwritable(error)
             for entry in entries:
-                if entry.written is not None:
-                    entry.written.set()
+                entry.written.set()
         if database is not None:
             database.close()
 

@@ -51,9 +51,9 @@ class Alterations:
                 self._created.setdefault(change.births, set()).add(step)
             for effect in (*change.effects, *change.risks):
                 subject = self._consents.hit(change.key.system, effect)
-                if effect.cls.makes_anew:
+                if effect.cls.replaces_target:
                     self._created.setdefault(subject, set()).add(step)
-                elif effect.cls.brings_new_boot:
+                elif effect.cls.reboots or effect.cls.boots_target:
                     self._rebooted.setdefault(subject, set()).add(step)
             for answer in change.affects:
                 self._answers.setdefault(answer, set()).add(step)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from provision.contracts.change import Change, Key
-from provision.contracts.effect import Consent, Effect
+from provision.contracts.effect import Effect
 from provision.contracts.remedy import ByHand
 from provision.contracts.resource import AnswerId
 from provision.inventory import Subject
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import Outcome
 

@@ -215,7 +215,7 @@ def _waits(state: StepState) -> StepResult:
 
 def _withheld(run: Run, state: StepState, changed: tuple[PlannedChange, ...]) -> StepResult:
     home = run.planned.home
-    at_home = [home[hit] for effect, hit in state.withheld.items() if effect.cls.is_reboot and hit in home]
+    at_home = [home[hit] for effect, hit in state.withheld.items() if effect.cls.reboots and hit in home]
     summary = f"waits for consent: {', '.join(map(str, state.withheld))}"
     missing = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=_remedy(state))
     told = next(iter(at_home), missing)

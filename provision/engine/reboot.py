@@ -35,10 +35,10 @@ def reboot(run: Run, subject: str) -> Diagnostic | None:
     step = StepId(REBOOT, subject)
     began = time.monotonic()
     run.step_started(step)
-    run.journal.intent(run.id, step, system, [str(effect)])
     problem: Diagnostic | None = None
     handle = run.session.systems[system]
     try:
+        run.journal.intent(run.id, step, system, [str(effect)])
         with handle.lock:
             driver = run.session.driver(system, run.cancel)
             driver.reboot(effect, lambda line: run.progress(step, line), run.cancel)

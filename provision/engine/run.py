@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from provision.contracts.effect import Consent, Effect
+from provision.contracts.effect import Effect
 from provision.engine.expander import Expander
 from provision.engine.journal import Journal
 from provision.engine.model import ConsentNeed, StepId
@@ -15,6 +15,7 @@ from provision.engine.session import Session
 from provision.engine.step_state import StepState
 from provision.engine.world import Verify, World
 from provision.values.cancel import Cancel
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.events import Emitter, Problem, StepEnded, StepProgress, StepStarted
 from provision.values.outcomes import Outcome
@@ -88,7 +89,7 @@ class Run:
         """Tell whether an effect may happen; asks a person where the policy says so."""
         consents = self.planned.consents
         found = consents.of(system, effect)
-        if effect.cls.is_reboot and consents.hit(system, effect) in self.planned.home:
+        if effect.cls.reboots and consents.hit(system, effect) in self.planned.home:
             with self.lock:  # this process would die with it: a person does it, and runs again
                 self.withheld[consents.hit(system, effect)] = ConsentNeed(system, effect, Consent.ALLOW)
             return False
@@ -107,7 +108,7 @@ class Run:
         with self.lock:
             need = ConsentNeed(system, effect, found)
             self.missing[need] = None
-            if effect.cls.is_reboot:
+            if effect.cls.reboots:
                 self.withheld[consents.hit(system, effect)] = need
         return False
 

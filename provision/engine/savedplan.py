@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from provision.contracts.effect import EffectClass
 from provision.contracts.snapshot import Snapshot
 from provision.engine.journal import shown
 from provision.engine.model import StepPlan
@@ -66,7 +65,7 @@ def content(planned: Planned, digest: str, snapshots: Mapping[str, Snapshot]) ->
         "options": {
             "targets": list(planned.options.targets),
             "steps": list(planned.options.steps),
-            "allow": sorted(str(each) for each in planned.options.allow),
+            "allow": sorted(planned.options.allow),
             "prune": planned.options.prune,
         },
         "steps": {str(step): _step(state.plan) for step, state in planned.states.items()},
@@ -117,7 +116,7 @@ def options_of(data: Mapping[str, Any]) -> Options:
     return Options(
         targets=tuple(found["targets"]),
         steps=tuple(found["steps"]),
-        allow=frozenset(EffectClass(each) for each in found["allow"]),
+        allow=frozenset(map(str, found["allow"])),
         prune=bool(found["prune"]),
     )
 

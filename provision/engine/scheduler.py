@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from provision.contracts.effect import Consent, Effect
+from provision.contracts.effect import Effect
 from provision.engine import workers
 from provision.engine.act import execute
 from provision.engine.defect import defect
@@ -21,6 +21,7 @@ from provision.engine.refresh import has_moved, is_stale
 from provision.engine.run import Run
 from provision.engine.step_state import StepResult, StepState, failed, inherited_result
 from provision.values.cancel import Interrupted
+from provision.values.consent import Consent
 from provision.values.outcomes import ExitCode, Outcome
 
 GRACE = 3.0

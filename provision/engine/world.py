@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver
-from provision.contracts.effect import Consent, EffectClass
+from provision.contracts.effect import EffectClass
 from provision.contracts.resource import Resource
-from provision.contracts.role import Generated, Role
+from provision.contracts.role import Generated, Parent, Role
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
 from provision.inventory import Inventory, Subject
 from provision.values.cancel import Cancel
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode
 
@@ -50,28 +51,13 @@ class Playbook:
 
 
 @dataclass(frozen=True, slots=True)
-class Parent:
-    """A subject whose steps come first.
-
-    Args:
-        name: the subject.
-        needed: whether its failure blocks; otherwise only the order counts.
-        any_of: a word that several parents share of which one that ended well is enough, or empty.
-    """
-
-    name: str
-    needed: bool = True
-    any_of: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Options:
     """What one call is about.
 
     Args:
         targets: names of subjects; empty for all.
         steps: names of roles; empty for all.
-        allow: effect classes whose `ask` is lifted for this run; never lifts `never`.
+        allow: names of effect classes whose `ask` is lifted for this run; never lifts `never`.
         prune: also remove what left the inventory.
         host: destroy also removes what it would leave on machines that stay.
         strict: verify: an unknown check is exit 7.
@@ -80,7 +66,7 @@ class Options:
 
     targets: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
-    allow: frozenset[EffectClass] = frozenset()
+    allow: frozenset[str] = frozenset()
     prune: bool = False
     host: bool = False
     strict: bool = False

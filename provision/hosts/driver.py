@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from provision.connections.contracts import ShellConnection
 from provision.contracts.driver import Action, Emit, Result, Verdict
-from provision.contracts.effect import Effect
+from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.query import Frame, QueryKind, Unknown
 from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Snapshot
-from provision.hosts.protocol import effects as effect_table
+from provision.hosts import host_effects
 from provision.hosts.protocol.answers import Hello, last_lines, no_hello, whole
 from provision.hosts.protocol.deadlines import Limit
 from provision.hosts.protocol.execution import Execution
@@ -30,6 +30,7 @@ from provision.hosts.protocol.script import (
     STATE,
     Step,
     act_script,
+    effect_fragment,
     hold_script,
     new_nonce,
     observe_script,
@@ -65,6 +66,7 @@ class HostDriver:
         redactor: masks secrets in all output.
         state: folder of lock, markers and blobs on the host.
         reboot_deadline: seconds that a reboot may take until the host answers again.
+        effects: all effect classes whose markers may lie on the host.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class HostDriver:
         redactor: Redactor | None = None,
         state: str = STATE,
         reboot_deadline: float = 600.0,
+        effects: Collection[EffectClass] = host_effects.EFFECTS,
     ) -> None:
         self.system = system
         self._connection = connection
@@ -85,6 +88,7 @@ class HostDriver:
         self._redactor = redactor or Redactor()
         self._state = state
         self._reboot_deadline = reboot_deadline
+        self._effects = {cls.name: cls for cls in effects}
         self._run = "reboot"
 
     @property
@@ -113,7 +117,14 @@ class HostDriver:
         script = observe_script(nonce, [kind.script(group) for kind, group in asked], state=self._state)
         limits = dict.fromkeys(range(1, len(asked) + 1), ANSWER)
         execution = Execution(
-            self._connection, nonce, limits, len(asked) + 1, cancel, greeting=GREETING, keep=KEEP_ANSWERS
+            self._connection,
+            nonce,
+            limits,
+            len(asked) + 1,
+            cancel,
+            greeting=GREETING,
+            keep=KEEP_ANSWERS,
+            effects=self._effects,
         )
         execution.run(script)
         hello = self._greeted(execution, cancel)
@@ -193,7 +204,7 @@ class HostDriver:
         steps, limits, labels = self._steps(actions, effects)
         self._send_blobs(actions, cancel)
         nonce = new_nonce()
-        script = act_script(nonce, run, self._who, steps, state=self._state)
+        script = act_script(nonce, run, self._who, steps, state=self._state, effects=self._effects.values())
         live = Live(emit, FIRST_STEP)
         execution = Execution(
             self._connection,
@@ -202,6 +213,7 @@ class HostDriver:
             FIRST_STEP + len(steps),
             cancel,
             greeting=GREETING,
+            effects=self._effects,
             keep=KEEP,
             redactor=self._redactor,
             live=live,
@@ -244,6 +256,7 @@ class HostDriver:
                 FIRST_STEP + 1,
                 end,
                 greeting=GREETING,
+                effects=self._effects,
                 keep=KEEP,
                 on_end=on_end,
             )
@@ -272,10 +285,10 @@ class HostDriver:
             labels.append(action.label)
             steps.append(Step(fix.script, marks=marks, blobs=tuple(blob.sha256 for blob in fix.blobs)))
         for effect in effects:
-            fragment = effect_table.fragment(effect)
+            fragment = effect_fragment(effect)
             if fragment is None:
-                raise ValueError(f"{self.system}: no fragment brings about {effect}")
-            limits[FIRST_STEP + len(steps)] = Limit(effect_table.timeout(effect))
+                raise ValueError(f"{self.system}: no host performs {effect} by itself")
+            limits[FIRST_STEP + len(steps)] = Limit(effect.cls.timeout)
             labels.append(str(effect))
             steps.append(Step(fragment, clears=(effect,)))
         return steps, limits, labels
@@ -416,7 +429,10 @@ class HostDriver:
         """
         nonce = new_nonce()
         fragment = "if command -v systemctl >/dev/null; then systemctl --no-block reboot; else reboot; fi"
-        script = act_script(nonce, self._run, self._who, [Step(fragment, marks=(effect,))], state=self._state)
+        steps = [Step(fragment, marks=(effect,))]
+        script = act_script(
+            nonce, self._run, self._who, steps, state=self._state, effects=self._effects.values()
+        )
         execution = Execution(
             self._connection,
             nonce,
@@ -424,6 +440,7 @@ class HostDriver:
             FIRST_STEP + 1,
             cancel,
             greeting=GREETING,
+            effects=self._effects,
             keep=KEEP,
         )
         execution.run(script)

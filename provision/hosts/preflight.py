@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from provision.contracts.rule import Finding, Rule
+from provision.contracts.rule import Evidence, Finding, Rule
 from provision.contracts.snapshot import Snapshot
 from provision.hosts import names
-from provision.hosts.facts import HostFacts
+from provision.hosts.facts import MACHINE_ID, HostFacts
 from provision.inventory import Inventory
-from provision.proxmox.preflight.site import Site
 from provision.values.diagnostics import Diagnostic, Severity
 
 CODE = "CONTROLLER_ON_TARGET"
 
 
-def controller(site: Site, own: str | None = None) -> list[Finding]:
+def controller(evidence: Evidence, own: str | None = None) -> list[Finding]:
     """Warn when this very machine is one of those that may be rebooted."""
     return [
         Diagnostic(
@@ -26,7 +26,7 @@ def controller(site: Site, own: str | None = None) -> list[Finding]:
             severity=Severity.WARNING,
             remedy="Its reboot comes last; run the same command again after it.",
         )
-        for subject in _home(site, own)
+        for subject in _home(evidence, own)
     ]
 
 
@@ -41,18 +41,18 @@ def home(
             severity=Severity.WARNING,
             remedy="systemctl reboot; after it, run the same command again",
         )
-        for subject in _home(Site(inventory, snapshots, ()), own)
+        for subject in _home(Evidence(inventory, snapshots, ()), own)
     }
 
 
-def _home(site: Site, own: str | None) -> list[str]:
+def _home(evidence: Evidence, own: str | None) -> list[str]:
     machine = own if own is not None else _machine_id()
     if not machine:
         return []
     return [
         subject
-        for subject in (*site.inventory.hypervisors, *site.inventory.nodes)
-        if HostFacts(site.seen(names.ssh(subject))).machine_id == machine
+        for subject in (*evidence.inventory.hypervisors, *evidence.inventory.nodes)
+        if HostFacts(evidence.snapshot(names.ssh(subject))).machine_id == machine
     ]
 
 
@@ -73,3 +73,8 @@ RULES = (
         removal=True,
     ),
 )
+
+
+def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
+    """Return the questions that these rules look at beyond those of roles, by system."""
+    return {names.ssh(subject): (MACHINE_ID,) for subject in (*inventory.hypervisors, *inventory.nodes)}

@@ -10,21 +10,21 @@ from provision.inventory.models.inventory import Inventory
 from provision.inventory.secret_files import open_at_hand, unopenable
 from provision.inventory.secrets import Secret
 from provision.inventory.selectors import SELECTORS, Subject, select
-from provision.inventory.unsupported import PLANNED_ROLES, Unserved, unserved
+from provision.inventory.unsupported import Unserved, unserved
 from provision.inventory.untested import unproven
+from provision.inventory.vocabulary import Vocabulary
 
 __all__ = [
-    "PLANNED_ROLES",
     "SELECTORS",
     "Inventory",
     "Login",
     "Secret",
     "Subject",
     "Unserved",
+    "Vocabulary",
     "json_schema",
     "load",
     "open_at_hand",
-    "reference_markdown",
     "select",
     "unopenable",
     "unproven",
@@ -35,12 +35,5 @@ __all__ = [
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of an inventory file."""
     from provision.inventory.schema import json_schema as made  # noqa: PLC0415 - only `provision schema` needs it
-
-    return made()
-
-
-def reference_markdown() -> str:
-    """Return docs/inventory.md."""
-    from docs.generators.inventory_reference import reference_markdown as made  # noqa: PLC0415 - only the docs need it
 
     return made()

@@ -19,6 +19,7 @@ from provision.inventory.models.inventory import Inventory
 from provision.inventory.resolve import resolve
 from provision.inventory.rules import check
 from provision.inventory.tree import Tree
+from provision.inventory.vocabulary import Vocabulary
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 from provision.values.redaction import Redactor
@@ -30,6 +31,7 @@ _OWNER = re.compile(r"\b(?:nodes|profiles)\.[^.:\[ ]+")
 def load(
     path: Path,
     *,
+    vocabulary: Vocabulary,
     overlays: Sequence[Path] = (),
     environ: Mapping[str, str] | None = None,
     redactor: Redactor | None = None,
@@ -38,6 +40,7 @@ def load(
 
     Args:
         path: the file, as the user typed it.
+        vocabulary: names that domains bring.
         overlays: further files that change it, in order.
         environ: values for `${NAME}`; unset, the process's own.
         redactor: learns every secret that is opened; unset, one of the inventory's own.
@@ -53,7 +56,7 @@ def load(
     lock, found = read_lock(path.parent / LOCK_NAME)
     problems += found
     if inventory is not None:
-        problems += check(inventory, tree)
+        problems += check(inventory, tree, vocabulary)
     if problems or inventory is None:
         raise UsageError(_unique(problems))
     digest = hashlib.sha256(_canonical(tree)).hexdigest()

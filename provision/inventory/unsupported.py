@@ -18,11 +18,6 @@ from provision.values.diagnostics import Diagnostic
 
 CLUSTER = "cluster"
 K3S = ("k3s_server", "k3s_agent")
-PLANNED_ROLES = (
-    *("gpu_driver", "rdma_host", "shared_storage", *K3S),
-    *("gpu_operator", "network_operator", "gpu_sharing", "dynamo"),
-)
-"""Roles that playbooks may name already although nothing serves them yet."""
 
 
 @dataclass(frozen=True, slots=True)

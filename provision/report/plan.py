@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from provision.contracts import common_effects
 from provision.contracts.change import Op
-from provision.contracts.effect import RELOAD, Consent, Effect, EffectClass
+from provision.contracts.effect import Effect, EffectClass
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, StepPlan
-from provision.gpu import gpu_effects
-from provision.hosts import host_effects
-from provision.k3s import k3s_effects
-from provision.kube import kube_effects
-from provision.proxmox import vm_effects
 from provision.report.diff import field_line, is_text, text_diff
 from provision.report.problems import print_diagnostics, wrap
 from provision.report.style import Glyphs, count, glyphs, printable
+from provision.values.consent import Consent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,22 +27,6 @@ OP_STYLES = {
     Op.ATTENTION: "bold yellow",
 }
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "dim", " ": "dim"}
-MEANING = {
-    host_effects.DAEMON_RELOAD: "systemd reads its units again",
-    host_effects.INITRAMFS: "the initramfs of all kernels is built again",
-    host_effects.BOOT_LOADER: "the boot loader's menu is written again",
-    host_effects.RESTART: "a service restarts",
-    k3s_effects.RESTART_K3S: "k3s restarts on the node",
-    kube_effects.DRAIN: "pods are evicted from the node",
-    gpu_effects.GPU_PODS_LOSE_DEVICE: "running GPU pods lose their device",
-    vm_effects.CONSOLE_LOSS: "the local screen goes dark",
-    vm_effects.POWER_CYCLE: "the VM is switched off and on",
-    host_effects.REBOOT_GUEST: "the VM reboots",
-    host_effects.REBOOT_NODE: "the machine reboots",
-    host_effects.REBOOT_HYPERVISOR: "the hypervisor reboots, and every VM on it stops",
-    common_effects.REPLACE: "it is destroyed and made anew",
-    common_effects.DELETE: "its data is lost",
-}
 
 
 def print_plan(console: Console, plan: Plan, *, full: bool = False) -> None:
@@ -109,13 +88,13 @@ class _View:
         if not grouped:
             return []
         rows = sorted(grouped.items(), key=lambda item: -item[0][0].rank)
-        widest = max(len(cls) for cls, _ in grouped)
+        widest = max(len(cls.name) for cls, _ in grouped)
         lines = [Text("Risks", style="bold")]
         for (cls, consent), names in rows:
             style = "red" if consent is not Consent.ALLOW else "yellow"
-            head = Text.assemble("  ", (f"{cls:<{widest}}", f"bold {style}"), f"  {', '.join(names)}")
+            head = Text.assemble("  ", (f"{cls.name:<{widest}}", f"bold {style}"), f"  {', '.join(names)}")
             lines.append(head)
-            meaning = wrap([f"{MEANING[cls]}; {_answer(cls, consent)}"], self.width - widest - 4)
+            meaning = wrap([f"{cls.meaning}; {_answer(cls, consent)}"], self.width - widest - 4)
             lines += [Text(" " * (widest + 4) + each, style="dim") for each in meaning]
         return lines
 
@@ -259,7 +238,7 @@ class _View:
         text = f"Plan: {least}{count(len(changed), 'change')}"
         if parts:
             text += f" ({parts})"
-        reboots = sum(1 for each in plan.risks if each.effect.cls.is_reboot)
+        reboots = sum(1 for each in plan.risks if each.effect.cls.reboots)
         if reboots:
             text += f", {least}{count(reboots, 'reboot')}"
         text += f"; {same} unchanged"
@@ -273,7 +252,7 @@ class _View:
 def hit(need: ConsentNeed) -> str:
     """Return whom an effect hits: its target, or the system."""
     system = need.system.split("/")[0]
-    target = need.effect.target.removeprefix(RELOAD)
+    target = need.effect.target
     if not target or target == system:
         return printable(system)
     return printable(target if target.startswith(system) else f"{target} ({system})")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from provision.contracts.effect import Consent
 from provision.engine.model import ConsentNeed, RunReport, StepReport
 from provision.report.plan import hit
 from provision.report.problems import print_diagnostics
 from provision.report.style import count, duration, printable
+from provision.values.consent import Consent
 from provision.values.outcomes import ExitCode, Outcome
 
 if TYPE_CHECKING:

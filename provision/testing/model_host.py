@@ -169,7 +169,7 @@ class ModelHost:
         if owed.boot_id == self.state.boot_id or owed.effect.cls in _REBUILDS:
             return False
         rebuild = any(each.cls in _REBUILDS for each in self.state.pending)
-        return not (owed.effect.cls.is_reboot and rebuild)
+        return not (owed.effect.cls.reboots and rebuild)
 
     def _prune(self) -> None:
         for effect in [each for each, owed in self.state.pending.items() if self._satisfied(owed)]:
@@ -203,7 +203,7 @@ class ModelHost:
         def do() -> None:
             bring_about(self.state, effect)
             if effect.cls in _REBUILDS:
-                self._mark([each for each in self.state.pending if each.cls.is_reboot])
+                self._mark([each for each in self.state.pending if each.cls.reboots])
             self._boundary(f"{effect}: done")
             self.state.pending.pop(effect, None)
             self._boundary(f"{effect}: marker removed")

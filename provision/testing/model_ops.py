@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from provision.contracts.effect import RELOAD, Effect
+from provision.contracts.effect import Effect
 from provision.hosts import host_effects
 from provision.hosts.operations import basic as ops
 from provision.hosts.operations import edit as ops_edit
@@ -313,8 +313,8 @@ def bring_about(state: HostState, effect: Effect) -> None:
         state.initramfs = dict.fromkeys(state.kernels, kept)
     elif effect.cls == host_effects.BOOT_LOADER:
         state.boot_line = next_line(state)
-    elif effect.cls == host_effects.RESTART:
-        _restart(state, effect.target)
+    elif effect.cls in (host_effects.RELOAD, host_effects.RESTART):
+        _restart(state, effect)
     elif effect.cls == k3s_effects.RESTART_K3S:
         for name in ("k3s.service", "k3s-agent.service"):
             if name in state.units:
@@ -323,11 +323,11 @@ def bring_about(state: HostState, effect: Effect) -> None:
         raise ValueError(f"no host brings about {effect} by itself")
 
 
-def _restart(state: HostState, target: str) -> None:
-    name = target.removeprefix(RELOAD)
+def _restart(state: HostState, effect: Effect) -> None:
+    name = effect.target
     if name not in state.units:
         raise OperationFailedError(f"Unit {name} not found.")
-    if target.startswith(RELOAD) and not state.units[name].active:
+    if effect.cls == host_effects.RELOAD and not state.units[name].active:
         return
     _started(state, name)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
+from provision.contracts.check import NotDeclared
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.shell import Shell
 from provision.inventory import Inventory
@@ -17,11 +18,6 @@ from provision.values.cancel import Interrupted
 from provision.values.errors import ProvisionError
 from provision.verify.backend import Answers, host_for, within
 from provision.verify.model import CheckOutcome, CheckResult
-
-
-class NotDeclared(pytest.skip.Exception):  # type: ignore[misc,name-defined]  # pytest's own class, untyped
-    """The subject declares nothing for this check: there is nothing to tell, and no result."""
-
 
 SETTLING = 60.0
 """Seconds that a restarted time daemon gets until its clock is synchronised; a burst takes about ten."""
@@ -45,6 +41,10 @@ class Site:
     def timeout(self) -> int | None:
         """Seconds that a command of a check may take (`verify.timeout`)."""
         return self.inventory.verify.timeout
+
+    def is_away(self, system: str) -> bool:
+        """Return whether a system cannot be reached now."""
+        return bool(self.answers.away(system))
 
     def host(self, system: str) -> Host:
         """Return testinfra's view of a system; the check is skipped when it is away."""

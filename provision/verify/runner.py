@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,6 @@ from provision.verify.backend import Answers
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
 from provision.verify.plugin import Site, VerifyPlugin
 from provision.verify.rehearsal import rehearse
-
-CHECKS = Path(__file__).parent / "checks"
 
 # Hermetic and safe beside other threads: no capture of file descriptors, no user plugins or ini files.
 OPTIONS = (
@@ -54,6 +53,7 @@ def subjects(inventory: Inventory, targets: Collection[str] = ()) -> dict[str, t
 def run_checks(
     inventory: Inventory,
     answers: Answers,
+    folders: Sequence[Path],
     *,
     excused: frozenset[str] = frozenset(),
     targets: Collection[str] = (),
@@ -64,6 +64,7 @@ def run_checks(
     Args:
         inventory: what was declared.
         answers: the session.
+        folders: where the checks are.
         excused: subjects that are away without fault (off by hand).
         targets: subjects that the checks are about; empty for all.
         on_result: called with each result as it comes.
@@ -83,7 +84,7 @@ def run_checks(
             errors.append(error)
 
     named = subjects(inventory, targets)
-    arguments = [str(CHECKS), f"--rootdir={CHECKS}", "-c/dev/null", *OPTIONS]
+    arguments = [*map(str, folders), f"--rootdir={os.path.commonpath(folders)}", "-c/dev/null", *OPTIONS]
 
     def rehearsal(prepared: Answers) -> None:
         silent = VerifyPlugin(Site(inventory, prepared), named, excused, lambda _: None)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from provision.api.domains import load_inventory as load
 from provision.cli import main
 from provision.connections.download import digest_of
-from provision.inventory import load
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.errors import Permanent, Transient
 from tests.unit.proxmox.roles.world import INVENTORY

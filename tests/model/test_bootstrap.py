@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from provision.api.bootstrap import Choice, Found, StorageFound, choose, enable, grant, look
+from provision.api.domains import load_inventory as load
 from provision.api.first_inventory import Trusted, first_inventory
 from provision.api.systems import systems
 from provision.cli import bootstrap, main
 from provision.connections.contracts import SshEndpoint
 from provision.connections.local import LocalConnection
 from provision.hosts.resources.pci import PciFunction
-from provision.inventory import load
 from provision.inventory.models.hypervisor import Api
 from provision.proxmox import privileges
 from provision.proxmox.preflight import access

@@ -8,10 +8,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from provision.contracts.effect import Consent
-from provision.contracts.role import Context
-from provision.engine.world import Entry, Options, Parent
+from provision.contracts.role import Context, Parent
+from provision.engine.world import Entry, Options
 from provision.hosts import host_effects
+from provision.values.consent import Consent
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, on_own
 
 REBOOT = host_effects.REBOOT_NODE
@@ -75,7 +75,7 @@ def test_every_schedule_ends_and_converges(
         assert report.exit_code != 130, "a step was left without an outcome"
         assert {each.id for each in report.steps} == {each.step.id for each in planned.plan.steps}
         site.hosts["n2/ssh"].refuses = frozenset()
-        again = site.apply(Options(allow=frozenset({REBOOT})))
+        again = site.apply(Options(allow=frozenset({REBOOT.name})))
         assert again.exit_code == 0, [each for each in again.steps if each.diagnostics]
         assert site.plan().plan.empty
         assert all(not host.pending for host in site.hosts.values())

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from provision.api import Options, Site
+from provision.api.domains import load_inventory as load
 from provision.connections.contracts import Endpoint
 from provision.connections.local import LocalConnection
 from provision.contracts.driver import Driver
 from provision.contracts.system import SystemSpec
 from provision.hosts.driver import HostDriver
 from provision.hosts.query_kinds import HOST_KINDS
-from provision.inventory import load
 from provision.values.cancel import Cancel
 from provision.verify.model import VerifyReport
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from provision.api import Options
-from provision.contracts.effect import EffectClass
-from provision.inventory import Inventory, load
+from provision.api.domains import effect_classes
+from provision.api.domains import load_inventory as load
+from provision.inventory import Inventory
 from provision.values.outcomes import ExitCode
 from tests.model.model_site import DeadError, ModelSite
 
@@ -43,7 +44,7 @@ network: {{ dhcp: {{ ssh: {{ host_key: "{HOST_KEY}" }} }} }}
 
 @pytest.fixture(autouse=True)
 def _tasks_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("provision.resources.proxmox.driver.FIRST_POLL", 0.0)
+    monkeypatch.setattr("provision.proxmox.driver.FIRST_POLL", 0.0)
     monkeypatch.setattr("provision.verify.plugin.SETTLING", 0.0)  # models know no clock that settles
 
 
@@ -163,7 +164,7 @@ def _sorted(value: object) -> object:
 def test_other_shipped_inventories_converge_as_far_as_roles_exist(name: str, tmp_path: Path) -> None:
     site = ModelSite(credentials(name, tmp_path), tmp_path)
     opened = site.site()
-    options = Options(steps=tuple(opened.world.roles), allow=frozenset(EffectClass))
+    options = Options(steps=tuple(opened.world.roles), allow=frozenset(effect_classes()))
     report = site.apply(options, ask=site.person)
     assert report.exit_code in {ExitCode.DONE, ExitCode.WAITING}, [
         (each.id, each.diagnostics) for each in report.steps if each.diagnostics

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from provision.api import Options, Site
+from provision.api.domains import load_inventory as load
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.shell import Shell
-from provision.inventory import load
 from provision.values.cancel import Cancel, Interrupted
 from tests.model.model_site import ModelSite
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from provision.api.domains import load_inventory as load
 from provision.engine.model import Plan
-from provision.inventory import load
 from provision.testing.model_proxmox import ModelVm
 from provision.values.outcomes import ExitCode
 from tests.model.model_site import ModelSite
@@ -61,7 +61,7 @@ class Home(ModelSite):
 
 @pytest.fixture(autouse=True)
 def _nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("provision.resources.proxmox.driver.FIRST_POLL", 0.0)
+    monkeypatch.setattr("provision.proxmox.driver.FIRST_POLL", 0.0)
 
 
 def home(folder: Path, order: str) -> Home:

@@ -14,9 +14,9 @@ from rich.console import Console
 from provision.api import Options, Site
 from provision.api.adoption import adoption
 from provision.api.cards import MODELS, cards
+from provision.api.domains import load_inventory as load
 from provision.engine.model import Plan
 from provision.hosts.queries.shell import Shell, ShellResult
-from provision.inventory import load
 from provision.report.checks import print_checks
 from provision.report.explain import print_explained
 from provision.report.junit import junit_xml

@@ -9,7 +9,7 @@ import pytest
 from provision.api import Options
 from provision.connections.contracts import ApiError, Endpoint
 from provision.contracts.driver import Driver
-from provision.contracts.effect import RELOAD, Effect
+from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Pending
 from provision.contracts.system import SystemSpec
@@ -184,7 +184,7 @@ def test_a_protected_orphan_fails_and_holds_nothing_else_back(world: World) -> N
 def test_a_removal_that_died_before_its_reload_is_finished_by_the_next(world: World) -> None:
     world.write(NOTHING)
     assert world.destroy().exit_code == 0
-    reload = Effect(host_effects.RESTART, f"{RELOAD}dnsmasq.service")
+    reload = Effect(host_effects.RELOAD, "dnsmasq.service")
     world.router.pending[reload] = Pending(reload, world.router.boot_id, "run-0")
     assert world.destroy().exit_code == 0
     assert world.router.pending == {}

@@ -73,6 +73,7 @@ def test_a_gigabyte_of_output_stays_small(kind: str, size: int) -> None:
         Cancel(),
         greeting=Limit(3600.0),
         keep=KEEP,
+        effects={},
         redactor=redactor,
         live=Live(said.append),
     )

@@ -25,7 +25,6 @@ from provision.contracts.remedy import Blob, Fix
 from provision.hosts import driver as module
 from provision.hosts import host_effects
 from provision.hosts.driver import HostDriver
-from provision.hosts.protocol import effects as effect_table
 from provision.hosts.protocol.deadlines import Limit
 from provision.hosts.protocol.frames import FrameParser
 from provision.hosts.protocol.script import Step, act_script, new_nonce, observe_script
@@ -242,14 +241,14 @@ def test_a_fix_that_was_not_begun_owes_nothing(host: HostDriver) -> None:
 def test_an_effect_takes_its_marker_away_when_it_succeeds(
     host: HostDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(effect_table, "fragment", lambda effect: f"echo did {effect.cls}")
+    monkeypatch.setattr(module, "effect_fragment", lambda effect: f"echo did {effect.cls}")
     results = act(host, fix(":", RESTART, INITRAMFS), effects=[INITRAMFS])
     assert [each.verdict for each in results] == [Verdict.DONE] * 2
     assert [each.effect for each in host.answer(frozenset(), Cancel()).pending] == [RESTART]
 
 
 def test_an_effect_that_fails_stays_owed(host: HostDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effect_table, "fragment", lambda _: "false")
+    monkeypatch.setattr(module, "effect_fragment", lambda _: "false")
     act(host, fix(":", INITRAMFS), effects=[INITRAMFS])
     assert [each.effect for each in host.answer(frozenset(), Cancel()).pending] == [INITRAMFS]
 
@@ -271,7 +270,7 @@ def test_what_another_boot_brought_about_is_cleaned_up(host: HostDriver, state: 
 def test_a_boot_before_the_initramfs_was_rebuilt_proves_nothing(
     host: HostDriver, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(effect_table, "fragment", lambda _: ":")
+    monkeypatch.setattr(module, "effect_fragment", lambda _: ":")
     act(host, fix(":", INITRAMFS, REBOOT))
     age(state)
     act(host, effects=[INITRAMFS])

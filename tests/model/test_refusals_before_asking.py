@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from provision.api import Options
-from provision.inventory import load
+from provision.api.domains import load_inventory as load
 from provision.values.cancel import Cancel
 from provision.values.errors import UsageError
 from tests.model.model_site import ModelSite
@@ -67,7 +67,7 @@ Makes = Callable[..., ModelSite]
 
 @pytest.fixture(autouse=True)
 def _tasks_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("provision.resources.proxmox.driver.FIRST_POLL", 0.0)
+    monkeypatch.setattr("provision.proxmox.driver.FIRST_POLL", 0.0)
 
 
 @pytest.fixture

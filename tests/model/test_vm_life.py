@@ -6,11 +6,11 @@ import pytest
 
 from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver
-from provision.contracts.effect import Consent
 from provision.contracts.system import SystemSpec
 from provision.proxmox import vm_effects
 from provision.testing.model_host import ModelFile
 from provision.testing.model_proxmox import ModelVm
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Refused
 from tests.unit.proxmox.roles.world import HOSTS, INVENTORY, LEASES, World

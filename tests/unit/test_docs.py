@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import ast
-import importlib
-import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from docs.generators.verify_reference import claims, files, reference
-from provision import roles
-from provision.contracts.effect import EffectClass
-from provision.inventory import load, unserved
+from docs.generators.verify_reference import reference
+from provision.api.domains import check_folders, effect_classes, role_references
+from provision.api.domains import load_inventory as load
+from provision.inventory import unserved
 from provision.inventory.selectors import SELECTORS
+from provision.verify.claims import check_files, claims
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-ROLES = [
-    each.name
-    for each in pkgutil.iter_modules(roles.__path__)
-    if hasattr(importlib.import_module(f"provision.roles.{each.name}"), "ROLE")
-]
+ROLES = sorted(role_references())
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADINGS = ("Declared by", "Resources", "Effects", "Facts it needs", "What it never touches", "Unproven")
 
@@ -118,7 +113,7 @@ def test_pages_of_roles_name_the_kinds_of_resources_that_exist() -> None:
 def test_the_page_of_consent_has_all_effect_classes_in_their_order() -> None:
     text = (DOCS / "consent.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| (\w+) \|", text, re.MULTILINE)
-    assert rows == [(each, each.default_consent) for each in EffectClass]
+    assert rows == [(cls.name, cls.default_consent) for cls in effect_classes().values()]
 
 
 def test_the_page_of_playbooks_has_all_of_them_with_their_roles() -> None:
@@ -138,7 +133,11 @@ def test_the_page_of_checks_is_the_generated_one() -> None:
 
 
 def test_every_check_claims_something_about_somebody() -> None:
-    found = [each for path in files() for each in claims(ast.parse(path.read_text(encoding="utf-8")))]
+    found = [
+        each
+        for path in check_files(check_folders())
+        for each in claims(ast.parse(path.read_text(encoding="utf-8")))
+    ]
     assert len(found) > 20
     for name, claim, subject in found:
         assert claim.endswith(".")

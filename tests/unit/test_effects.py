@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from provision.contracts import common_effects
-from provision.contracts.effect import RELOAD, Effect
+from provision.contracts.effect import Effect
 from provision.hosts import host_effects
 
 
@@ -12,7 +12,7 @@ from provision.hosts import host_effects
     [
         (Effect(host_effects.INITRAMFS), "initramfs"),
         (Effect(host_effects.RESTART, "chrony.service"), "restart chrony.service"),
-        (Effect(host_effects.RESTART, f"{RELOAD}dnsmasq.service"), "reload dnsmasq.service"),
+        (Effect(host_effects.RELOAD, "dnsmasq.service"), "reload dnsmasq.service"),
         (Effect(common_effects.DELETE, "vm-1"), "delete vm-1"),
     ],
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from provision.contracts.effect import RELOAD, Effect
+from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Lease, Reservation, fold_mac
@@ -89,7 +89,7 @@ class Dnsmasq:
         """Return our file for a host: read at once when it comes or changes, after a reload when it went."""
         path = self.place(wanted.name)
         if absent:
-            reload = Effect(host_effects.RESTART, f"{RELOAD}{UNIT}")
+            reload = Effect(host_effects.RELOAD, UNIT)
             return File(self.system, path, absent=True, effects=(reload,), source=source)
         line = f"{wanted.mac},{wanted.address},{wanted.name}\n"
         return File(self.system, path, line.encode(), source=source)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from testinfra.host import Host
 
+from provision.contracts.check import NotDeclared, Site
 from provision.dhcp.contract import SshRouter
 from provision.dhcp.roles import dhcp_reservation
 from provision.inventory import Subject
-from provision.verify.plugin import NotDeclared, Site
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from testinfra.host import Host
 
+from provision.contracts.check import NotDeclared, Site
 from provision.hosts import managed
 from provision.hosts.units import failed_units, unit_status
 from provision.inventory import Subject
 from provision.inventory.models.node import Node
-from provision.verify.plugin import NotDeclared, Site
 
 SKEW = 10
 """Seconds that a node's clock may differ from the controller's."""
@@ -51,7 +51,7 @@ def test_clock(site: Site, host: Host, node: str) -> None:
     """The clock agrees with the controller's within ten seconds."""
     if site.inventory.nodes[node].ntp is None:
         raise NotDeclared("time is unmanaged")
-    snapshot = site.answers.ask(f"{node}/ssh", ())
+    snapshot = site.ask(f"{node}/ssh")
     assert host.run("true").rc == 0
     assert abs(snapshot.skew) <= SKEW, f"off by {snapshot.skew:.0f} s"
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from provision.connections.contracts import NO_LOGINS_NOW
 from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.query import Frame
 from provision.contracts.snapshot import Pending
-from provision.hosts.protocol.effects import REBUILDS_BOOT
 from provision.hosts.protocol.script import is_satisfied
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError, Transient
 from provision.values.redaction import printable
 
 _LINES = 12
-_CLASSES = frozenset(str(each) for each in EffectClass)
 _WIDTH = 400
 
 
@@ -41,20 +39,25 @@ class Hello:
     pending: tuple[Pending, ...]
 
 
-def read_hello(frame: Frame) -> Hello:
-    """Read the first frame; what is missing or damaged counts as unknown."""
+def read_hello(frame: Frame, effects: Mapping[str, EffectClass]) -> Hello:
+    """Read the first frame; what is missing or damaged counts as unknown.
+
+    Args:
+        frame: what the host said.
+        effects: the known effect classes by name; markers of others are left alone.
+    """
     fields: dict[str, str] = {}
     owed: list[Pending] = []
     for line in frame.stdout.decode("utf-8", "replace").split("\n"):
         name, _, value = line.partition(" ")
         if name == "pending":
-            found = _pending(value)
+            found = _pending(value, effects)
             if found is not None:
                 owed.append(found)
         else:
             fields[name] = value
     boot = fields.get("boot", "")
-    rebuild = any(each.effect.cls in REBUILDS_BOOT for each in owed)
+    rebuild = any(each.effect.cls.needs_boot for each in owed)
     return Hello(
         uid=_number(fields.get("uid", ""), -1),
         pgid=_number(fields.get("pgid", ""), 0),
@@ -69,11 +72,11 @@ def read_hello(frame: Frame) -> Hello:
     )
 
 
-def _pending(line: str) -> Pending | None:
+def _pending(line: str, effects: Mapping[str, EffectClass]) -> Pending | None:
     parts = line.split("\t")
-    if len(parts) != 4 or parts[0] not in _CLASSES:  # noqa: PLR2004 - the fields of a marker
+    if len(parts) != 4 or parts[0] not in effects:  # noqa: PLR2004 - the fields of a marker
         return None
-    return Pending(Effect(EffectClass(parts[0]), parts[1]), parts[2], parts[3])
+    return Pending(Effect(effects[parts[0]], parts[1]), parts[2], parts[3])
 
 
 def _number(text: str, otherwise: int) -> int:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from provision.connections.contracts import ShellConnection
+from provision.contracts.effect import EffectClass
 from provision.contracts.query import Frame
 from provision.hosts.protocol.answers import Hello, read_hello
 from provision.hosts.protocol.deadlines import Deadlines, Limit
@@ -29,6 +30,7 @@ class Execution:
         cancel: the run's.
         greeting: for the time until the first frame.
         keep: bytes kept at each end of each stream of a frame.
+        effects: the known effect classes by name.
         redactor: masks secrets in all output, or None.
         live: takes output as it comes, or None.
         on_end: called when a frame has ended, or None.
@@ -44,6 +46,7 @@ class Execution:
         *,
         greeting: Limit,
         keep: int,
+        effects: Mapping[str, EffectClass],
         redactor: Redactor | None = None,
         live: Live | None = None,
         on_end: Callable[[int], None] | None = None,
@@ -52,6 +55,7 @@ class Execution:
         self._connection = connection
         self._cancel = cancel
         self._bye = bye
+        self._effects = effects
         self._began: dict[int, float] = {}
         self._ended: dict[int, float] = {}
         self._over = 0.0
@@ -109,7 +113,7 @@ class Execution:
             self.heard = time.time()
             frame = self.parser.frame(HELLO)
             if frame is not None:
-                self.hello = read_hello(frame)
+                self.hello = read_hello(frame, self._effects)
         if self._on_end is not None:
             self._on_end(index)
 

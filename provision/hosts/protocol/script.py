@@ -18,11 +18,11 @@ import hashlib
 import re
 import secrets
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from provision.contracts.effect import Effect, EffectClass
-from provision.hosts.protocol.effects import REBUILDS_BOOT, SATISFIED_BY_BOOT
+from provision.hosts import host_effects
 
 PROTOCOL = 1
 STATE = "/var/lib/provision"
@@ -273,6 +273,7 @@ def act_script(
     state: str = STATE,
     lock: str = HOST_LOCK,
     again: str = "",
+    effects: Collection[EffectClass] = host_effects.EFFECTS,
 ) -> bytes:
     """Return a script that takes the host's lock and does the steps in order until one fails.
 
@@ -289,6 +290,7 @@ def act_script(
         state: folder of lock, markers and blobs on the host.
         lock: name of the lock file there.
         again: shell text after the first try to take it.
+        effects: all classes whose markers may lie on the host.
 
     Raises:
         ValueError: a fragment holds a NUL byte, a name or target a tab or newline, or a blob has no hash.
@@ -303,8 +305,8 @@ def act_script(
         "WHO": shlex.quote(who),
         "LOCK": lock,
         "AGAIN": again,
-        "SATISFIED": "|".join(sorted(str(each) for each in SATISFIED_BY_BOOT if not each.is_reboot)),
-        "REBUILDS": "|".join(sorted(str(each) for each in REBUILDS_BOOT)),
+        "SATISFIED": "|".join(sorted(str(cls) for cls in effects if cls.done_by_boot and not cls.reboots)),
+        "REBUILDS": "|".join(sorted(str(cls) for cls in effects if cls.needs_boot)),
     }
     text, calls = (
         _filled(_COMMON + _ACTING, values),
@@ -339,7 +341,7 @@ def _before(step: Step) -> str:
 
 def _after(step: Step) -> str:
     lines = ""
-    if any(effect.cls in REBUILDS_BOOT for effect in step.clears):
+    if any(effect.cls.needs_boot for effect in step.clears):
         # a boot before the rebuild proves nothing about what the rebuild brings
         lines += "provision_rebuilt\n"
     files = [f"@STATE@/pending/{marker_name(effect)}" for effect in step.clears]
@@ -375,6 +377,13 @@ def is_satisfied(cls: EffectClass, boot: str, now: str, *, rebuild_owed: bool) -
         now: boot id now.
         rebuild_owed: initramfs or boot loader are still to be rebuilt, so the last boot did not see the fix.
     """
-    if cls not in SATISFIED_BY_BOOT or boot == now:
+    if not cls.done_by_boot or boot == now:
         return False
-    return not (cls.is_reboot and rebuild_owed)
+    return not (cls.reboots and rebuild_owed)
+
+
+def effect_fragment(effect: Effect) -> str | None:
+    """Return the shell fragment that performs an effect, None if a host cannot by itself."""
+    if not effect.cls.script or ("{target}" in effect.cls.script and not effect.target):
+        return None
+    return effect.cls.script.replace("{target}", shlex.quote(effect.target))

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from pydantic import Field, PrivateAttr
 
-from provision.contracts.effect import Consent, EffectClass
 from provision.inventory.lock import Lock, Pin
 from provision.inventory.login import Login
 from provision.inventory.models.base import Model
@@ -24,6 +23,7 @@ from provision.inventory.models.site import Access, Dhcp, Image, Lab, Network, P
 from provision.inventory.placeholders import find_placeholders, is_placeholder
 from provision.inventory.scalars import Label, LocalPath, SchemaVersion, Text, Vars
 from provision.inventory.tree import KeyPath, Tree
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.redaction import Redactor
 
@@ -125,8 +125,8 @@ class Inventory(Model):
         """
         return None if self._tree is None else self._tree.source(path)
 
-    def consent(self, effect_class: EffectClass) -> Consent:
-        """Return what the policy says about one effect class."""
+    def consent(self, effect_class: str) -> Consent | None:
+        """Return what the policy says about one effect class, None where it does not list it."""
         return self.policy.consent(effect_class)
 
     def hypervisor_of(self, node: Node) -> Hypervisor | None:

@@ -4,7 +4,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from provision.contracts.effect import Consent, EffectClass
 from provision.inventory.dhcp_backends import BackendName, Order
 from provision.inventory.models.base import Model, SecretRef, Ssh
 from provision.inventory.scalars import (
@@ -22,25 +21,26 @@ from provision.inventory.scalars import (
     Url,
     Word,
 )
+from provision.values.consent import Consent
 
 
 class Policy(Model):
     """Consent by effect class; unlisted ones ask, save daemon-reload, initramfs, boot-loader, restart."""
 
-    allow: tuple[EffectClass, ...] = ()
+    allow: tuple[Word, ...] = ()
     """Effect classes that are never asked for."""
-    ask: tuple[EffectClass, ...] = ()
+    ask: tuple[Word, ...] = ()
     """Effect classes that need a prompt's answer or `--allow CLASS`."""
-    never: tuple[EffectClass, ...] = ()
+    never: tuple[Word, ...] = ()
     """Effect classes that are refused, whatever is answered."""
 
-    def consent(self, cls: EffectClass) -> Consent:
-        """Return what the policy says about one effect class; the strictest list wins."""
-        if cls in self.never:
+    def consent(self, effect_class: str) -> Consent | None:
+        """Return what the policy says about an effect class, None if nothing; the strictest list wins."""
+        if effect_class in self.never:
             return Consent.NEVER
-        if cls in self.ask:
+        if effect_class in self.ask:
             return Consent.ASK
-        return Consent.ALLOW if cls in self.allow else cls.default_consent
+        return Consent.ALLOW if effect_class in self.allow else None
 
 
 class Access(Model):

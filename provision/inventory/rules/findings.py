@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from provision.inventory.scalars import near
 from provision.inventory.tree import KeyPath, Tree
+from provision.inventory.vocabulary import Vocabulary
 from provision.values.diagnostics import Diagnostic
 
 
@@ -14,10 +15,12 @@ class Findings:
 
     Args:
         tree: the resolved inventory; references count as known when they were written, even wrongly.
+        vocabulary: names that domains bring.
     """
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, vocabulary: Vocabulary) -> None:
         self.tree = tree
+        self.vocabulary = vocabulary
         self.problems: list[Diagnostic] = []
 
     def add(self, code: str, summary: str, path: KeyPath, *, on_key: bool = False, remedy: str = "") -> None:

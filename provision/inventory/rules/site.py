@@ -6,6 +6,7 @@ from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.placeholders import bootstrap_remedy
 from provision.inventory.rules.findings import Findings
+from provision.inventory.scalars import near
 from provision.inventory.tree import KeyPath
 
 _ROUTER_KEYS = ("address", "ssh", "api", "file", "server")
@@ -35,13 +36,18 @@ def check(inventory: Inventory, findings: Findings) -> None:
 
 
 def _policy(inventory: Inventory, findings: Findings) -> None:
-    seen: dict[str, str] = {}
+    known = findings.vocabulary.effect_classes
+    verdicts: dict[str, str] = {}
     for verdict in ("allow", "ask", "never"):
-        for index, cls in enumerate(getattr(inventory.policy, verdict)):
-            first = seen.setdefault(cls, verdict)
+        for index, effect_class in enumerate(getattr(inventory.policy, verdict)):
+            path = ("policy", verdict, index)
+            if effect_class not in known:
+                summary = f"unknown effect class {effect_class!r}{near(effect_class, known)}"
+                findings.add("INVENTORY_VALUE", summary, path, remedy=f"known are {', '.join(known)}")
+            first = verdicts.setdefault(effect_class, verdict)
             if first != verdict:
-                summary = f"the policy both says {first} and {verdict} for {cls}"
-                findings.add("INVENTORY_CONFLICT", summary, ("policy", verdict, index))
+                summary = f"the policy says both {first} and {verdict} for {effect_class}"
+                findings.add("INVENTORY_CONFLICT", summary, path)
 
 
 def _dhcp(inventory: Inventory, findings: Findings) -> None:

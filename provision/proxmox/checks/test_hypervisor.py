@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from testinfra.host import Host
 
+from provision.contracts.check import NotDeclared, Site
 from provision.hosts import managed
 from provision.hosts.queries.kernel import missing_arguments
 from provision.hosts.units import failed_units
 from provision.inventory import Inventory, Subject
 from provision.proxmox.roles import hypervisor_host
-from provision.verify.plugin import NotDeclared, Site
 
 VFIO = "vfio-pci"
 NO_DRIVER = "none"
@@ -92,7 +92,7 @@ def test_cards_of_running_vms_are_with_vfio(
 ) -> None:
     """vfio-pci holds every function of a card whose VM runs."""
     used = {slot: _users(site.inventory, hypervisor, slot) for slot in slots}
-    running = [slot for slot, names in used.items() if any(not site.answers.away(f"{n}/ssh") for n in names)]
+    running = [slot for slot, names in used.items() if not all(site.is_away(f"{name}/ssh") for name in names)]
     if not running:
         pytest.skip("unknown: no VM with a card runs")
     for slot in running:

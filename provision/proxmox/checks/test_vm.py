@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from provision.contracts.check import NotDeclared, Site
 from provision.contracts.query import Unknown
 from provision.inventory.models.node import Node
 from provision.proxmox import formats, names
 from provision.proxmox.queries import VmConfig, VmList, VmState
-from provision.verify.plugin import NotDeclared, Site
 
 
 @pytest.fixture

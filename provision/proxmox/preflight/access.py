@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from provision.contracts.change import Change, Op
 from provision.contracts.query import Unknown
-from provision.contracts.rule import Finding, Rule, UnknownYet
+from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.inventory.placeholders import bootstrap_command
 from provision.proxmox import names
-from provision.proxmox.preflight.site import Site
+from provision.proxmox.preflight.site import api_facts, managed_vms
 from provision.proxmox.privileges import CONFIG, USER
 from provision.proxmox.queries import Rights
 from provision.proxmox.resources.image import ImageFile
@@ -40,21 +40,21 @@ Need = tuple[str, ...]
 """A path and privileges of which one is enough."""
 
 
-def missing(site: Site) -> list[Finding]:
+def missing(evidence: Evidence) -> list[Finding]:
     """Refuse a token that lacks what this plan needs: its lists are empty instead of refused."""
     found: list[Finding] = []
-    for hypervisor, nodes in site.hypervisors():
-        rights = site.api(hypervisor).rights
+    for hypervisor, nodes in managed_vms(evidence.inventory):
+        rights = api_facts(evidence, hypervisor).rights
         if isinstance(rights, Unknown):
             if nodes:
                 found.append(UnknownYet(f"rights on {hypervisor.name}: {rights.reason}", hypervisor.name))
             continue
-        needs = dict.fromkeys((*_to_see(site, hypervisor, nodes), *_to_change(site, hypervisor)))
+        needs = dict.fromkeys((*_to_see(evidence, hypervisor, nodes), *_to_change(evidence, hypervisor)))
         lacking = [(path, any_of[0]) for path, *any_of in needs if not _may_any(rights, path, any_of)]
-        if downloads(site, hypervisor) and not _may_download(rights, hypervisor):
+        if downloads(evidence, hypervisor) and not _may_download(rights, hypervisor):
             lacking.append((f"/nodes/{hypervisor.node_name}", "Sys.AccessNetwork"))
         if lacking:
-            found.append(_diagnostic(site, hypervisor, lacking))
+            found.append(_diagnostic(evidence, hypervisor, lacking))
     return found
 
 
@@ -62,7 +62,7 @@ def _may_any(rights: Rights, path: str, privileges: Sequence[str]) -> bool:
     return any(rights.may(path, each) for each in privileges)
 
 
-def _to_see(site: Site, hypervisor: Hypervisor, nodes: tuple[Node, ...]) -> Iterator[Need]:
+def _to_see(evidence: Evidence, hypervisor: Hypervisor, nodes: tuple[Node, ...]) -> Iterator[Need]:
     """Yield what it takes to see what is there: without it, lists are empty."""
     for node in nodes:
         if node.vmid is not None:
@@ -70,17 +70,17 @@ def _to_see(site: Site, hypervisor: Hypervisor, nodes: tuple[Node, ...]) -> Iter
     if any(node.image for node in nodes):
         storage = f"/storage/{hypervisor.storage.images}"
         yield storage, "Datastore.Audit", "Datastore.AllocateTemplate", "Datastore.AllocateSpace"
-    if used(site.inventory, hypervisor.name):
+    if used(evidence.inventory, hypervisor.name):
         yield "/mapping/pci", "Mapping.Audit", "Mapping.Use", "Mapping.Modify"
 
 
-def _to_change(site: Site, hypervisor: Hypervisor) -> Iterator[Need]:
+def _to_change(evidence: Evidence, hypervisor: Hypervisor) -> Iterator[Need]:
     """Yield what the plan's changes take."""
-    for each in site.resources:
-        if each.key.system != names.api(hypervisor.name) or not site.changes(each):
+    for each in evidence.resources:
+        if each.key.system != names.api(hypervisor.name) or not evidence.changes(each):
             continue
         if isinstance(each, Vm):
-            yield from _vm_needs(each, site.changes(each))
+            yield from _vm_needs(each, evidence.changes(each))
         elif isinstance(each, VmPower):
             yield f"/vms/{each.vmid}", "VM.PowerMgmt"
         elif isinstance(each, VmAbsent):
@@ -117,11 +117,11 @@ def _vm_needs(vm: Vm, changes: Sequence[Change]) -> Iterator[Need]:
             yield f"/mapping/pci/{card.mapping}", "Mapping.Use"
 
 
-def downloads(site: Site, hypervisor: Hypervisor) -> bool:
+def downloads(evidence: Evidence, hypervisor: Hypervisor) -> bool:
     """Whether an image would be downloaded to a hypervisor."""
     return any(
-        not each.absent and bool(site.changes(each))
-        for each in site.of_kind(ImageFile)
+        not each.absent and bool(evidence.changes(each))
+        for each in evidence.of_kind(ImageFile)
         if each.system == names.api(hypervisor.name)
     )
 
@@ -131,7 +131,7 @@ def _may_download(rights: Rights, hypervisor: Hypervisor) -> bool:
     return both or rights.may(f"/nodes/{hypervisor.node_name}", "Sys.AccessNetwork")
 
 
-def _diagnostic(site: Site, hypervisor: Hypervisor, lacking: list[tuple[str, str]]) -> Diagnostic:
+def _diagnostic(evidence: Evidence, hypervisor: Hypervisor, lacking: list[tuple[str, str]]) -> Diagnostic:
     by_path: dict[str, list[str]] = {}
     for path, privilege in lacking:
         by_path.setdefault(path, []).append(privilege)
@@ -141,7 +141,7 @@ def _diagnostic(site: Site, hypervisor: Hypervisor, lacking: list[tuple[str, str
         f"{token} lacks {len(lacking)} privileges on {hypervisor.name} that this plan needs",
         hypervisor.name,
         evidence=tuple(f"{path}: {', '.join(privileges)}" for path, privileges in by_path.items()),
-        source=site.inventory.source(("hypervisors", hypervisor.name, "api")),
+        source=evidence.inventory.source(("hypervisors", hypervisor.name, "api")),
         untouched="Nothing was changed.",
         remedy=_remedy(hypervisor),
     )

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from provision.contracts.query import Unknown
-from provision.contracts.rule import Finding, Rule, UnknownYet
+from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
 from provision.hosts.resources.pci import PciFunction
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.proxmox import formats, names
-from provision.proxmox.preflight.site import Site
+from provision.proxmox.preflight.site import api_facts, host_facts, managed_vms
 from provision.proxmox.roles.pci_mapping import used
 from provision.values.diagnostics import Diagnostic
 
 _ON = ("intel_iommu=on", "amd_iommu=on", "iommu=pt")
 
 
-def iommu_off(site: Site) -> list[Finding]:
+def iommu_off(evidence: Evidence) -> list[Finding]:
     """Refuse passthrough on a host whose IOMMU stays off although the kernel was told to use it."""
     found: list[Finding] = []
-    for hypervisor, _ in site.hypervisors():
-        cards = used(site.inventory, hypervisor.name)
-        host = site.host(hypervisor)
+    for hypervisor, _ in managed_vms(evidence.inventory):
+        cards = used(evidence.inventory, hypervisor.name)
+        host = host_facts(evidence, hypervisor)
         state, active = host.iommu, host.kernel_arguments
         if not cards or (not isinstance(state, Unknown) and state.active):
             continue
@@ -36,7 +36,7 @@ def iommu_off(site: Site) -> list[Finding]:
                 f"the IOMMU of {hypervisor.name} is off although the kernel was told to use it",
                 hypervisor.name,
                 evidence=(f"/proc/cmdline: {' '.join(active)}",),
-                source=site.inventory.source(("hypervisors", hypervisor.name, "cards")),
+                source=evidence.inventory.source(("hypervisors", hypervisor.name, "cards")),
                 untouched="Nothing was changed.",
                 remedy="Switch on VT-d (Intel) or AMD-Vi (IOMMU) in the firmware setup.",
             )
@@ -44,13 +44,13 @@ def iommu_off(site: Site) -> list[Finding]:
     return found
 
 
-def group_shared(site: Site) -> list[Finding]:
+def group_shared(evidence: Evidence) -> list[Finding]:
     """Refuse a card whose IOMMU group holds something else: PVE would take that from the host, too."""
     found: list[Finding] = []
-    for hypervisor, nodes in site.hypervisors():
-        functions = site.host(hypervisor).functions
+    for hypervisor, nodes in managed_vms(evidence.inventory):
+        functions = host_facts(evidence, hypervisor).functions
         if isinstance(functions, Unknown):
-            if used(site.inventory, hypervisor.name):
+            if used(evidence.inventory, hypervisor.name):
                 found.append(UnknownYet(f"IOMMU groups of {hypervisor.name}: {functions.reason}"))
             continue
         for node in nodes:
@@ -65,11 +65,13 @@ def group_shared(site: Site) -> list[Finding]:
                     if each.group in groups and each.slot not in passed and not each.is_bridge
                 ]
                 if strangers:
-                    found.append(_shared(site, hypervisor, alias, strangers))
+                    found.append(_shared(evidence, hypervisor, alias, strangers))
     return found
 
 
-def _shared(site: Site, hypervisor: Hypervisor, alias: str, strangers: list[PciFunction]) -> Diagnostic:
+def _shared(
+    evidence: Evidence, hypervisor: Hypervisor, alias: str, strangers: list[PciFunction]
+) -> Diagnostic:
     rows = [
         f"{each.address} [{each.id}] class {each.cls}, driver {each.driver or 'none'}" for each in strangers
     ]
@@ -78,20 +80,20 @@ def _shared(site: Site, hypervisor: Hypervisor, alias: str, strangers: list[PciF
         f"card {alias} of {hypervisor.name} shares its IOMMU group {strangers[0].group} with other devices",
         hypervisor.name,
         evidence=tuple(rows),
-        source=site.inventory.source(("hypervisors", hypervisor.name, "cards", alias)),
+        source=evidence.inventory.source(("hypervisors", hypervisor.name, "cards", alias)),
         untouched="Nothing was changed.",
         remedy="Put the card into another slot: a group is passed as a whole, the host loses the rest.",
     )
 
 
-def address_moved(site: Site) -> list[Finding]:
+def address_moved(evidence: Evidence) -> list[Finding]:
     """Refuse a card whose address shows another device than declared."""
     found: list[Finding] = []
-    for hypervisor, _ in site.hypervisors():
-        functions = site.host(hypervisor).functions
+    for hypervisor, _ in managed_vms(evidence.inventory):
+        functions = host_facts(evidence, hypervisor).functions
         if isinstance(functions, Unknown):
             continue
-        for alias in used(site.inventory, hypervisor.name):
+        for alias in used(evidence.inventory, hypervisor.name):
             card = hypervisor.cards[alias]
             first = next((each for each in functions if each.slot == card.address), None)
             if first is None and not functions:
@@ -106,7 +108,9 @@ def address_moved(site: Site) -> list[Finding]:
                     f"{card.address} of {hypervisor.name} {what}; card {alias} is {card.id or 'expected'}",
                     hypervisor.name,
                     evidence=tuple(f"{card.id} is at {each}" for each in like),
-                    source=site.inventory.source(("hypervisors", hypervisor.name, "cards", alias, "address")),
+                    source=evidence.inventory.source(
+                        ("hypervisors", hypervisor.name, "cards", alias, "address")
+                    ),
                     untouched="Nothing was changed.",
                     remedy=f"Write `address: {like[0]}`." if like else "See `lspci -nn` on the host.",
                 )
@@ -114,26 +118,26 @@ def address_moved(site: Site) -> list[Finding]:
     return found
 
 
-def claimed(site: Site) -> list[Finding]:
+def claimed(evidence: Evidence) -> list[Finding]:
     """Refuse a card that another VM has in its configuration while it runs; warn when it is off."""
     found: list[Finding] = []
-    for hypervisor, nodes in site.hypervisors():
+    for hypervisor, nodes in managed_vms(evidence.inventory):
         devices = [
             each
-            for each in site.host(hypervisor).vm_devices
+            for each in host_facts(evidence, hypervisor).vm_devices
             if each.node == hypervisor.node_name and each.key.startswith("hostpci")
         ]
         owners = {card: node for node in nodes for card in node.gpus}
-        entries = site.api(hypervisor).vms
+        entries = api_facts(evidence, hypervisor).vms
         running = (
             {each.vmid for each in entries if each.status == "running"}
             if isinstance(entries, tuple)
             else set()
         )
-        for alias in used(site.inventory, hypervisor.name):
+        for alias in used(evidence.inventory, hypervisor.name):
             owner = owners[alias]
             card = hypervisor.cards[alias]
-            mapping = names.mapping(site.inventory, alias)
+            mapping = names.mapping(evidence.inventory, alias)
             for each in devices:
                 if each.vmid == owner.vmid or each.vmid not in running:
                     continue
@@ -147,7 +151,7 @@ def claimed(site: Site) -> list[Finding]:
                         f"card {alias} is in use by VM {each.vmid}, which runs",
                         owner.name,
                         evidence=(f"{each.vmid}.conf: {each.key}: {each.value}",),
-                        source=site.inventory.source(("nodes", owner.name, "gpus")),
+                        source=evidence.inventory.source(("nodes", owner.name, "gpus")),
                         untouched="Nothing was changed.",
                         remedy=f"Stop VM {each.vmid} or take the card from it:"
                         f" qm set {each.vmid} --delete {each.key}",

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from provision.contracts.query import Unknown
-from provision.contracts.rule import Finding, Rule, UnknownYet
+from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
 from provision.proxmox.preflight.access import downloads
-from provision.proxmox.preflight.site import Site
+from provision.proxmox.preflight.site import api_facts, host_facts, managed_vms, own_vm
 from provision.values.diagnostics import Diagnostic
 from provision.values.units import format_size
 
 
-def memory(site: Site) -> list[Finding]:
+def memory(evidence: Evidence) -> list[Finding]:
     """Refuse more memory than the host has: declared VMs, others that run, and what the host keeps."""
     found: list[Finding] = []
-    for hypervisor, nodes in site.hypervisors():
+    for hypervisor, nodes in managed_vms(evidence.inventory):
         wanted = {node.name: node.memory for node in nodes if node.memory and node.power_state != "stopped"}
         if not wanted:
             continue
-        total, entries = site.host(hypervisor).memory, site.api(hypervisor).vms
+        total, entries = host_facts(evidence, hypervisor).memory, api_facts(evidence, hypervisor).vms
         if isinstance(total, Unknown) or isinstance(entries, Unknown):
             reason = total.reason if isinstance(total, Unknown) else "no VM list"
             found.append(UnknownYet(f"memory of {hypervisor.name}: {reason}", hypervisor.name))
@@ -40,7 +40,7 @@ def memory(site: Site) -> list[Finding]:
                 f"{hypervisor.name} has {format_size(total)} of memory, {format_size(need)} are asked of it",
                 hypervisor.name,
                 evidence=tuple(rows),
-                source=site.inventory.source(("hypervisors", hypervisor.name)),
+                source=evidence.inventory.source(("hypervisors", hypervisor.name)),
                 untouched="Nothing was changed.",
                 remedy="Give the VMs less memory, or stop VMs that are not needed.",
             )
@@ -48,11 +48,11 @@ def memory(site: Site) -> list[Finding]:
     return found
 
 
-def cores(site: Site) -> list[Finding]:
+def cores(evidence: Evidence) -> list[Finding]:
     """Refuse VMs with more processors than the host: PVE would refuse their start."""
     found: list[Finding] = []
-    for hypervisor, nodes in site.hypervisors():
-        have = site.host(hypervisor).processors
+    for hypervisor, nodes in managed_vms(evidence.inventory):
+        have = host_facts(evidence, hypervisor).processors
         if isinstance(have, Unknown):
             continue
         for node in nodes:
@@ -63,7 +63,7 @@ def cores(site: Site) -> list[Finding]:
                         "CORES_EXCEED_HOST",
                         f"{node.name} has {want} processors and {hypervisor.name} only {have}",
                         node.name,
-                        source=site.inventory.source(("nodes", node.name, "cores")),
+                        source=evidence.inventory.source(("nodes", node.name, "cores")),
                         untouched="Nothing was changed.",
                         remedy=f"Give it at most {have}.",
                     )
@@ -71,18 +71,20 @@ def cores(site: Site) -> list[Finding]:
     return found
 
 
-def storages(site: Site) -> list[Finding]:
+def storages(evidence: Evidence) -> list[Finding]:
     """Refuse storages without the content type that is needed now."""
     found: list[Finding] = []
-    for hypervisor, nodes in site.hypervisors():
-        known = site.host(hypervisor).storages
+    for hypervisor, nodes in managed_vms(evidence.inventory):
+        known = host_facts(evidence, hypervisor).storages
         if isinstance(known, Unknown) or not known:
             continue
-        born = [node for node in nodes if node.image is not None and site.vm(hypervisor, node) is None]
+        born = [
+            node for node in nodes if node.image is not None and own_vm(evidence, hypervisor, node) is None
+        ]
         needs = []
         if born:
             needs.append(("STORAGE_NO_SNIPPETS", hypervisor.storage.snippets, "snippets"))
-        if downloads(site, hypervisor):
+        if downloads(evidence, hypervisor):
             needs.append(("STORAGE_NO_IMPORT", hypervisor.storage.images, "import"))
         for code, storage, content in needs:
             section = known.get(storage)
@@ -98,7 +100,7 @@ def storages(site: Site) -> list[Finding]:
                     else f"{hypervisor.name} has no storage {storage}",
                     hypervisor.name,
                     evidence=(f"content: {have}",) if have else (),
-                    source=site.inventory.source(("hypervisors", hypervisor.name, "storage")),
+                    source=evidence.inventory.source(("hypervisors", hypervisor.name, "storage")),
                     untouched="Nothing was changed.",
                     remedy=f"pvesm set {storage} --content {joined}",
                 )
@@ -106,11 +108,11 @@ def storages(site: Site) -> list[Finding]:
     return found
 
 
-def bridges(site: Site) -> list[Finding]:
+def bridges(evidence: Evidence) -> list[Finding]:
     """Refuse bridges that the host does not have: PVE would only notice at the VM's start."""
     found: list[Finding] = []
-    for hypervisor, nodes in site.hypervisors():
-        known = site.host(hypervisor).bridges
+    for hypervisor, nodes in managed_vms(evidence.inventory):
+        known = host_facts(evidence, hypervisor).bridges
         if not known:
             continue  # a host without any bridge runs no VM network of its own: nothing to compare with
         for node in nodes:
@@ -123,7 +125,7 @@ def bridges(site: Site) -> list[Finding]:
                             f"{node.name} is connected to {bridge}, which {hypervisor.name} does not have",
                             node.name,
                             evidence=(f"bridges: {', '.join(sorted(known))}",),
-                            source=site.inventory.source(("nodes", node.name, "nics", at)),
+                            source=evidence.inventory.source(("nodes", node.name, "nics", at)),
                             untouched="Nothing was changed.",
                             remedy="Write one of its bridges.",
                         )

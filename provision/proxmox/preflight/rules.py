@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from provision.contracts.rule import Rule
-from provision.dhcp import preflight as network
 from provision.hosts import names as host_names
 from provision.hosts.facts import MEMORY, PROCESSORS
 from provision.hosts.queries.kernel import CMDLINE
@@ -18,7 +17,7 @@ from provision.proxmox.preflight import access, cards, hosts, vms
 from provision.proxmox.queries import Permissions, VmConfig, VmList
 from provision.proxmox.roles.pci_mapping import used
 
-RULES: tuple[Rule, ...] = (*access.RULES, *vms.RULES, *hosts.RULES, *cards.RULES, *network.RULES)
+RULES: tuple[Rule, ...] = (*access.RULES, *vms.RULES, *hosts.RULES, *cards.RULES)
 
 
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:

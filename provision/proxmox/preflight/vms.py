@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from provision.contracts.change import Op
 from provision.contracts.query import Unknown
-from provision.contracts.rule import Finding, Rule
+from provision.contracts.rule import Evidence, Finding, Rule
 from provision.hosts import names
 from provision.proxmox.api_facts import ApiFacts
-from provision.proxmox.preflight.site import Site
+from provision.proxmox.preflight.site import api_facts, managed_vms
 from provision.proxmox.queries import vm_seen
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmMarker, VmPower
 from provision.values.diagnostics import Diagnostic, Severity
 
 
-def vmid_taken(site: Site) -> list[Finding]:
+def vmid_taken(evidence: Evidence) -> list[Finding]:
     """Refuse a VMID that something else has."""
     found: list[Finding] = []
-    for vm in site.of_kind(Vm):
-        seen = site.snapshots.get(vm.system)
+    for vm in evidence.of_kind(Vm):
+        seen = evidence.snapshots.get(vm.system)
         diagnostic = vm.foreign(vm_seen(seen, vm.vmid)) if seen is not None else None
         if diagnostic is not None:
             found.append(diagnostic)
     return found
 
 
-def impossible(site: Site) -> list[Finding]:
+def impossible(evidence: Evidence) -> list[Finding]:
     """Refuse what no request can bring about: a disk that would shrink, another kind of firmware disk."""
     found: list[Finding] = []
-    for vm in site.of_kind(Vm):
-        diagnostic = site.impossible(vm)
+    for vm in evidence.of_kind(Vm):
+        diagnostic = evidence.impossible(vm)
         if diagnostic is not None and diagnostic.code in {"DISK_SHRINK", "DISK_FIXED"}:
             found.append(diagnostic)
     return found
 
 
-def onboot_forbidden(site: Site) -> list[Finding]:
+def onboot_forbidden(evidence: Evidence) -> list[Finding]:
     """Refuse start at boot for a VM that takes the card of the host's monitor."""
     found: list[Finding] = []
-    for hypervisor, nodes in site.hypervisors():
+    for hypervisor, nodes in managed_vms(evidence.inventory):
         for node in nodes:
             console = [
                 each
@@ -52,7 +52,7 @@ def onboot_forbidden(site: Site) -> list[Finding]:
                         f"{node.name} takes {console[0]}, which drives the monitor of {hypervisor.name},"
                         " and would start at boot",
                         node.name,
-                        source=site.inventory.source(("nodes", node.name, "start_at_boot")),
+                        source=evidence.inventory.source(("nodes", node.name, "start_at_boot")),
                         untouched="Nothing was changed.",
                         remedy="Write `start_at_boot: false`: the console would go dark at every boot.",
                     )
@@ -60,20 +60,20 @@ def onboot_forbidden(site: Site) -> list[Finding]:
     return found
 
 
-def locked(site: Site) -> list[Finding]:
+def locked(evidence: Evidence) -> list[Finding]:
     """Warn about a VM that is to be changed while a task of Proxmox holds it: each request waits for that."""
     wanted: list[Vm | VmPower | VmMarker | VmAbsent] = [
-        *site.of_kind(Vm),
-        *site.of_kind(VmPower),
-        *site.of_kind(VmMarker),
-        *site.of_kind(VmAbsent),
+        *evidence.of_kind(Vm),
+        *evidence.of_kind(VmPower),
+        *evidence.of_kind(VmMarker),
+        *evidence.of_kind(VmAbsent),
     ]
     held: dict[tuple[str, int], Diagnostic] = {}
     for each in wanted:
-        state = ApiFacts(site.seen(each.system)).vm(each.vmid)
+        state = ApiFacts(evidence.snapshot(each.system)).vm(each.vmid)
         if state is None or not state.lock or state.marker is None:
             continue
-        if all(change.op is Op.ATTENTION for change in site.changes(each)):
+        if all(change.op is Op.ATTENTION for change in evidence.changes(each)):
             continue
         name = state.marker.node
         held[each.system, each.vmid] = Diagnostic(
@@ -87,15 +87,15 @@ def locked(site: Site) -> list[Finding]:
     return list(held.values())
 
 
-def management_path(site: Site) -> list[Finding]:
+def management_path(evidence: Evidence) -> list[Finding]:
     """Refuse the start that takes the console away while the host cannot be reached otherwise."""
     found: list[Finding] = []
-    for power in site.of_kind(VmPower):
-        if not power.console or power.wanted != "running" or not site.changes(power):
+    for power in evidence.of_kind(VmPower):
+        if not power.console or power.wanted != "running" or not evidence.changes(power):
             continue
         hypervisor = power.system.removesuffix("/api")
-        rights = site.api(site.inventory.hypervisors[hypervisor]).rights
-        host = site.snapshots.get(names.ssh(hypervisor))
+        rights = api_facts(evidence, evidence.inventory.hypervisors[hypervisor]).rights
+        host = evidence.snapshots.get(names.ssh(hypervisor))
         ways = {"SSH": host is not None, "web API": not isinstance(rights, Unknown)}
         closed = [way for way, is_open in ways.items() if not is_open]
         if closed:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from provision.api.domains import check_folders
+from provision.api.domains import load_inventory as load
 from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.shell import Shell, ShellResult
-from provision.inventory import Inventory, load
+from provision.inventory import Inventory
 from provision.proxmox.queries import VmConfig, VmState
 from provision.verify.model import CheckOutcome, CheckResult
 from provision.verify.runner import run_checks
@@ -109,7 +111,7 @@ def sysfs(root: Path, *functions: tuple[str, str, str, int]) -> None:
 
 
 def check(inventory: Inventory, machines: Machines, name: str) -> CheckResult:
-    found = [each for each in run_checks(inventory, machines).checks if each.name == name]
+    found = [each for each in run_checks(inventory, machines, check_folders()).checks if each.name == name]
     assert len(found) == 1
     return found[0]
 
@@ -165,7 +167,7 @@ def test_a_card_is_passed_by_its_own_mapping_and_nothing_else(
 def test_an_api_that_is_away_is_asked_by_no_check(inventory: Inventory, tmp_path: Path) -> None:
     sysfs(tmp_path, ONE, TWO)
     machines = Machines(tmp_path, {}, gone=("pve/api", "vm/ssh"))
-    checks = run_checks(inventory, machines).checks
+    checks = run_checks(inventory, machines, check_folders()).checks
     unsure = [each for each in checks if each.outcome is CheckOutcome.UNKNOWN]
     assert {each.subject for each in unsure} >= {"vm"}
     assert len([each for each in unsure if each.message == "pve/api does not answer"]) >= 8

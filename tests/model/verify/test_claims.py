@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from docs.generators.verify_reference import check_names
+from provision.api.domains import check_folders
+from provision.api.domains import load_inventory as load
 from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.shell import Shell, ShellResult
-from provision.inventory import Inventory, load
+from provision.inventory import Inventory
 from provision.proxmox.queries import VmConfig, VmState
 from provision.values.outcomes import ExitCode
+from provision.verify.claims import check_names
 from provision.verify.model import CheckOutcome, CheckResult
 from provision.verify.runner import run_checks, subjects
 from tests.model.verify.test_cards import INVENTORY as CARDS
@@ -88,7 +90,7 @@ def inventory_of(folder: Path, text: str) -> Inventory:
 
 
 def found(inventory: Inventory, answers: Any, name: str) -> CheckResult:
-    (result,) = [each for each in run_checks(inventory, answers).checks if each.name == name]
+    (result,) = [each for each in run_checks(inventory, answers, check_folders()).checks if each.name == name]
     return result
 
 
@@ -101,12 +103,12 @@ def test_of_what_is_not_managed_nothing_is_claimed(tmp_path: Path) -> None:
         tmp_path, text.replace("    bridge: vmbr0\n", "    bridge: vmbr0\n    manage: false\n")
     )
     assert not any(subjects(inventory).values())
-    assert run_checks(inventory, Told({})).checks == ()
+    assert run_checks(inventory, Told({}), check_folders()).checks == ()
     assert "vm" in subjects(inventory_of(tmp_path, CARDS))["gpu_vm"]
 
 
 def test_a_clock_that_nobody_sets_is_no_claim(tmp_path: Path) -> None:
-    names = {each.name for each in run_checks(inventory_of(tmp_path, NODE), Told({})).checks}
+    names = {each.name for each in run_checks(inventory_of(tmp_path, NODE), Told({}), check_folders()).checks}
     assert UNITS in names
     assert "The clock agrees with the controller's within ten seconds" not in names
 
@@ -255,7 +257,7 @@ def test_a_skipped_check_is_not_asked_and_is_no_fault(tmp_path: Path) -> None:
     known = {"systemctl list-units": "web.service loaded failed failed Something\n"}
     inventory = inventory_of(tmp_path, NODE + "verify: { skip: [test_no_unit_has_failed] }\n")
     told = Told(known)
-    report = run_checks(inventory, told)
+    report = run_checks(inventory, told, check_folders())
     (result,) = [each for each in report.checks if each.name == UNITS]
     assert (result.outcome, result.excused) == (CheckOutcome.UNKNOWN, True)
     assert "verify.skip" in result.message
@@ -264,7 +266,7 @@ def test_a_skipped_check_is_not_asked_and_is_no_fault(tmp_path: Path) -> None:
 
 
 def test_the_names_that_can_be_skipped_are_those_of_the_checks() -> None:
-    assert {"test_clock", "test_no_unit_has_failed", "test_it_is_marked"} <= check_names()
+    assert {"test_clock", "test_no_unit_has_failed", "test_it_is_marked"} <= check_names(check_folders())
 
 
 def test_a_command_that_takes_too_long_cannot_tell(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from provision.api.domains import check_folders
 from provision.inventory import Inventory
 from provision.verify.model import CheckResult
 from provision.verify.runner import run_checks
@@ -21,7 +22,7 @@ def test_a_listener_that_fails_is_told_by_its_error_alone(
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        run_checks(inventory, Host({}), on_result=listener)
+        run_checks(inventory, Host({}), check_folders(), on_result=listener)
     assert len(told) == 1
     captured = capsys.readouterr()
     assert captured.out + captured.err == ""

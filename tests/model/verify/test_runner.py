@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from provision.api.domains import check_folders
+from provision.api.domains import load_inventory as load
 from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.shell import Shell, ShellResult
-from provision.inventory import Inventory, load
+from provision.inventory import Inventory
 from provision.values.outcomes import ExitCode
 from provision.verify import plugin
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
@@ -81,7 +83,7 @@ def test_what_is_seen_decides_and_silence_is_not_success(inventory: Inventory) -
             "ip -o -4": "198.18.0.11/24",
         }
     )
-    report = run_checks(inventory, host)
+    report = run_checks(inventory, host, check_folders())
     checks = by_name(report)
     assert checks["The host name is the declared one"].outcome is CheckOutcome.FAILED
     assert (
@@ -97,28 +99,28 @@ def test_what_is_seen_decides_and_silence_is_not_success(inventory: Inventory) -
 def test_a_first_verification_costs_a_few_round_trips_and_not_one_a_command(inventory: Inventory) -> None:
     known = {"uname -n": "a", "uname": "Linux", "os-release": "ID=debian\n", "hostname": "a\n", "": ""}
     host = Host(known)
-    run_checks(inventory, host)
+    run_checks(inventory, host, check_folders())
     assert len(host.asked) >= 8
     assert len(host.asked) == len(set(host.asked)), "nothing is asked twice"
     assert host.trips <= 5
     trips = host.trips
-    run_checks(inventory, host)
+    run_checks(inventory, host, check_folders())
     assert host.trips == trips, "what is at hand is not asked again"
 
 
 def test_what_is_not_declared_is_no_check(inventory: Inventory) -> None:
-    names = by_name(run_checks(inventory, Host({})))
+    names = by_name(run_checks(inventory, Host({}), check_folders()))
     assert "The clock follows a time server" not in names
     assert "The machine type is the declared one" not in names
 
 
 def test_a_node_that_is_off_by_hand_is_excused(inventory: Inventory) -> None:
     host = Host({}, away="a is off by hand")
-    report = run_checks(inventory, host, excused=frozenset({"a"}))
+    report = run_checks(inventory, host, check_folders(), excused=frozenset({"a"}))
     assert {each.outcome for each in report.checks} == {CheckOutcome.UNKNOWN}
     assert all("off by hand" in each.message for each in report.checks)
     assert report.exit_code(strict=True) is ExitCode.DONE
-    assert run_checks(inventory, host).exit_code(strict=True) is ExitCode.UNKNOWN
+    assert run_checks(inventory, host, check_folders()).exit_code(strict=True) is ExitCode.UNKNOWN
 
 
 def test_no_check_at_all_proves_nothing() -> None:
@@ -142,5 +144,5 @@ def test_a_restarted_time_daemon_gets_time_to_synchronise(
     path.write_text(INVENTORY.replace("swap: off", "ntp: [198.18.0.1]"))
     host = Host({"NTPSynchronized": "no\n", "chronyc": "Leap status     : Not synchronised\n"})
     host.later = {"chronyc": later}
-    check = by_name(run_checks(load(path), host))["The clock follows a time server"]
+    check = by_name(run_checks(load(path), host, check_folders()))["The clock follows a time server"]
     assert check.outcome is outcome

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from provision.api import Options, Site
+from provision.api.domains import load_inventory as load
 from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver
 from provision.contracts.system import SystemSpec
-from provision.inventory import load
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError, Refused

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from provision.inventory import load
+from provision.api.domains import check_folders
+from provision.api.domains import load_inventory as load
 from provision.verify.runner import run_checks, subjects
 from tests.model.verify.test_runner import INVENTORY, Host
 
@@ -13,5 +14,7 @@ def test_checks_are_about_the_targets_and_nothing_else(tmp_path: Path) -> None:
     inventory = load(path)
     assert "a" in subjects(inventory)["node"]
     assert set(subjects(inventory, ("a",))["node"]) == {"a"}
-    assert {each.subject for each in run_checks(inventory, Host({}), targets=("a",)).checks} == {"a"}
-    assert run_checks(inventory, Host({}), targets=("another",)).checks == ()
+    assert {
+        each.subject for each in run_checks(inventory, Host({}), check_folders(), targets=("a",)).checks
+    } == {"a"}
+    assert run_checks(inventory, Host({}), check_folders(), targets=("another",)).checks == ()

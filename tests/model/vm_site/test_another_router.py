@@ -77,7 +77,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OtherWorld:
     served = replace(DHCP_BACKENDS["openwrt"], orders=("reserve_first",))
     monkeypatch.setitem(DHCP_BACKENDS, "openwrt", served)
     monkeypatch.setitem(ROUTERS, "openwrt", Ethers.declared)
-    monkeypatch.setattr("provision.resources.proxmox.driver.FIRST_POLL", 0.0)
+    monkeypatch.setattr("provision.proxmox.driver.FIRST_POLL", 0.0)
     made = OtherWorld(tmp_path)
     made.write(INVENTORY.replace("backend: dnsmasq", "backend: openwrt"))
     return made

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from provision.api.cards import aliases, cards, cards_of, models_of, uuids_of
+from provision.api.domains import load_inventory as load
 from provision.cli import main
 from provision.hosts.resources.pci import PciFunction
-from provision.inventory import load
 from provision.report.cards import print_cards
 from provision.values.cancel import Cancel
 from tests.unit.proxmox.roles.world import INVENTORY, World

@@ -7,10 +7,11 @@ from typing import Any, NoReturn
 
 import pytest
 
+from provision.api.domains import load_inventory as load
 from provision.cli import main, runs
 from provision.cli.lab_network import INSIDE, lab_settings
 from provision.cli.names import find_inventory
-from provision.inventory import Inventory, load
+from provision.inventory import Inventory
 from provision.lab import record, site
 from provision.lab.images import Images
 from provision.lab.record import Record

@@ -15,12 +15,12 @@ from provision.api.masking import plan_masked
 from provision.cli import main, runs
 from provision.cli.names import saved_plan
 from provision.contracts import common_effects
-from provision.contracts.effect import Consent
 from provision.engine.model import ConsentNeed, Plan, RunReport, StepId, StepReport
 from provision.inventory import Inventory
 from provision.inventory.models.cluster import VerifyOptions
 from provision.values import events
 from provision.values.cancel import Cancel
+from provision.values.consent import Consent
 from provision.values.errors import UsageError
 from provision.values.events import Emitter
 from provision.values.outcomes import ExitCode, Outcome
@@ -144,7 +144,7 @@ def test_plan_shows_the_plan_and_closes_the_site(site: FakeSite, capsys: pytest.
     assert main.main(["plan", "lab", "--detailed-exitcode", "--target", "vm-1", "--allow", "delete"]) == 2
     assert "/etc/chrony/chrony.conf" in capsys.readouterr().out
     assert site.closed
-    assert site.options == Options(targets=("vm-1",), allow=frozenset({common_effects.DELETE}))
+    assert site.options == Options(targets=("vm-1",), allow=frozenset({common_effects.DELETE.name}))
 
 
 def test_plan_saves_what_is_not_refused(site: FakeSite, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_destroy_wants_the_name_typed(
 def test_destroy_with_consent_asks_nothing(site: FakeSite) -> None:
     assert main.main(["destroy", "lab", "--yes", "--allow", "delete", "--host"]) == 0
     assert site.confirmed is True
-    assert site.options == Options(allow=frozenset({common_effects.DELETE}), host=True)
+    assert site.options == Options(allow=frozenset({common_effects.DELETE.name}), host=True)
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_after_a_saved_plan_the_next_command_names_the_inventory(
     site: FakeSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.main(["apply", saved(tmp_path), "--yes", "--allow", "delete"]) == 0
-    assert site.options == Options(allow=frozenset({common_effects.DELETE}))
+    assert site.options == Options(allow=frozenset({common_effects.DELETE.name}))
     assert "Next: provision verify inventories/lab.yaml\n" in capsys.readouterr().out
 
 

@@ -103,7 +103,7 @@ def test_removal_needs_a_reload() -> None:
     assert resource.changes(Snapshot("router", answers={query: ABSENT})) == ()
     fix = resource.fix(Snapshot("router", answers={query: FileStatus("file", "0644")}))
     assert isinstance(fix, Fix)
-    assert fix.effects == (Effect(host_effects.RESTART, "reload:dnsmasq.service"),)
+    assert fix.effects == (Effect(host_effects.RELOAD, "dnsmasq.service"),)
 
 
 @given(st.text(max_size=200))

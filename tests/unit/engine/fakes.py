@@ -11,16 +11,16 @@ from typing import Any, ClassVar, cast
 from provision.connections.contracts import Endpoint, LocalEndpoint
 from provision.contracts.change import Change, Key, Op, Settles
 from provision.contracts.driver import Action, Emit, Result, Verdict
-from provision.contracts.effect import Consent, Effect, EffectClass
+from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import ByHand, Fix, Impossible, Remedy
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Need, Role
+from provision.contracts.role import Context, Need, Parent, Role
 from provision.contracts.snapshot import Pending, Snapshot
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import asked
 from provision.engine.generated import GeneratedValues
-from provision.engine.journal import Journal
+from provision.engine.journal import Journal, _Entry
 from provision.engine.model import RunReport
 from provision.engine.plan import Planner
 from provision.engine.planned import Planned
@@ -30,7 +30,6 @@ from provision.engine.session import Session
 from provision.engine.world import (
     Entry,
     Options,
-    Parent,
     Playbook,
     Verify,
     World,
@@ -38,10 +37,10 @@ from provision.engine.world import (
     no_rules,
 )
 from provision.hosts import host_effects
-from provision.hosts.protocol.effects import REBUILDS_BOOT
 from provision.hosts.protocol.script import is_satisfied
 from provision.inventory import Inventory, Subject
 from provision.values.cancel import Cancel, Interrupted
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import ProvisionError, Transient
 from provision.values.events import Event
@@ -171,7 +170,7 @@ class Host:
         self.reboots += 1
         running = {f"running {name}": value for name, value in self.values.items() if " " not in name}
         self.values.update(running)
-        self.pending = {each: boot for each, boot in self.pending.items() if not each.cls.is_reboot}
+        self.pending = {each: boot for each, boot in self.pending.items() if not each.cls.reboots}
 
     def dump(self) -> tuple[Any, ...]:
         return (tuple(sorted(self.values.items())), tuple(map(str, self.pending)))
@@ -216,7 +215,7 @@ class FakeDriver:
             if left <= 1:
                 self.host.values[name] = value
         found = {each: self.host.unknown.get(each.name, self.host.values.get(each.name)) for each in queries}
-        rebuild = any(each.cls in REBUILDS_BOOT for each in self.host.pending)
+        rebuild = any(each.cls.needs_boot for each in self.host.pending)
         pending = tuple(
             Pending(each, boot, "earlier")
             for each, boot in self.host.pending.items()
@@ -360,6 +359,15 @@ def own(**values: str) -> Callable[[Context], Sequence[Item]]:
     ]
 
 
+class NoJournal(Journal):
+    """Takes every entry and keeps none."""
+
+    def _put(self, sql: str, *values: Any) -> _Entry:
+        entry = _Entry(sql, values)
+        entry.written.set()
+        return entry
+
+
 @dataclass
 class FakeSite:
     """Hosts, roles and a playbook; sessions come and go, hosts stay."""
@@ -374,6 +382,8 @@ class FakeSite:
     rules: Any = no_rules
     home: dict[str, Diagnostic] = field(default_factory=dict)
     state: Path | None = None
+    journal: Journal | None = None
+    runs: int = 0
     verify: Verify | None = None
     on_set: Callable[[str, str, str], None] | None = None
     kill_at: int = 0
@@ -446,9 +456,12 @@ class FakeSite:
         """Plan in a new session and apply."""
         planned = planned or self.plan(options, destroying=destroying)
         assert self.session is not None
-        journal = Journal((self.state or Path("/nonexistent")) / "journal.sqlite")
+        self.runs += 1
+        journal = self.journal
+        if journal is None:
+            journal = Journal(self.state / "journal.sqlite") if self.state else NoJournal(Path("journal"))
         run = Run(
-            id="run-1",
+            id=f"run-{self.runs}",
             world=self.world(),
             session=self.session,
             planned=planned,

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from provision.contracts.change import Key
-from provision.contracts.effect import Consent, Effect
+from provision.contracts.effect import Effect
+from provision.contracts.role import Parent
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import readback
-from provision.engine.world import Entry, Options, Parent
+from provision.engine.world import Entry, Options
 from provision.hosts import host_effects
 from provision.proxmox import vm_effects
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 from provision.values.events import ChangeMade, StepEnded
@@ -145,7 +147,7 @@ def test_a_reboot_without_consent_waits_and_the_rest_goes_on(tmp_path: Path) -> 
     assert report.exit_code == 5
     assert [str(each.effect) for each in report.consents_missing] == ["reboot-node"]
     assert site.hosts["n1/ssh"].reboots == 0
-    allowed = site.apply(Options(allow=frozenset({REBOOT})))
+    allowed = site.apply(Options(allow=frozenset({REBOOT.name})))
     assert allowed.exit_code == 0
     assert site.hosts["n1/ssh"].reboots == 1
     assert site.plan().plan.empty
@@ -187,7 +189,7 @@ def test_only_who_runs_provision_is_told_to_reboot_it(tmp_path: Path) -> None:
 
 def test_never_is_not_lifted_by_allow(tmp_path: Path) -> None:
     site = FakeSite([boots("driver")], policy={REBOOT: Consent.NEVER}, state=tmp_path)
-    assert site.apply(Options(allow=frozenset({REBOOT})), ask=lambda _: True).exit_code == 5
+    assert site.apply(Options(allow=frozenset({REBOOT.name})), ask=lambda _: True).exit_code == 5
 
 
 def test_what_lacks_consent_before_its_fix_is_not_begun_and_its_dependents_wait(tmp_path: Path) -> None:
@@ -224,7 +226,7 @@ def test_a_reboot_before_the_rebuild_that_it_needs_stays_in_the_plan(tmp_path: P
     site = FakeSite([FakeRole("r", own(a="1"), on_own())], hosts={"n1/ssh": host}, state=tmp_path)
     planned = site.plan().plan.steps[0].changes
     assert {each.key.name for each in planned} == {str(initramfs), str(REBOOT)}
-    report = site.apply(Options(allow=frozenset({REBOOT})))
+    report = site.apply(Options(allow=frozenset({REBOOT.name})))
     assert (report.exit_code, host.reboots, host.pending) == (0, 1, {})
     assert host.restarted[0] == str(initramfs)
 

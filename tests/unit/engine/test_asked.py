@@ -30,5 +30,5 @@ def test_what_a_caller_does_to_the_answer_does_not_come_back(tmp_path: Path) -> 
 def test_a_question_of_an_unknown_kind_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "asked.json"
     asked.write(file, {"a/ssh": {FIRST, SECOND}})
-    file.write_text(file.read_text().replace("query_file:FileText", "query_file:Gone", 1))
+    file.write_text(file.read_text().replace("file:FileText", "file:Gone", 1))
     assert len(asked.read(file)["a/ssh"]) == 1

@@ -6,52 +6,57 @@ from pathlib import Path
 
 import pytest
 
+from provision.api.domains import effect_classes
 from provision.contracts import common_effects
-from provision.contracts.effect import Consent, Effect, EffectClass
+from provision.contracts.effect import Effect, EffectClass
+from provision.contracts.role import Parent
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
 from provision.engine import savedplan
 from provision.engine.consent import Consents
-from provision.engine.world import Entry, Options, Parent, Verification, default_policy
+from provision.engine.world import Entry, Options, Verification, default_policy
 from provision.hosts import host_effects
 from provision.proxmox import vm_effects
 from provision.values.cancel import Cancel
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, born_on, here, on_own, own
 
 REPLACE, CYCLE = Effect(common_effects.REPLACE, "vm"), Effect(vm_effects.POWER_CYCLE, "vm")
-HARMLESS = {"daemon-reload", "initramfs", "boot-loader", "restart"}
+HARMLESS = {"daemon-reload", "initramfs", "boot-loader", "reload", "restart"}
 """What a policy without a word allows."""
 LOSS = Effect(common_effects.DELETE, "n1")
 
 
 def consents(
-    *, never: bool = False, allow: frozenset[EffectClass] = frozenset(), everything: bool = False
+    *, never: bool = False, allow: frozenset[str] = frozenset(), everything: bool = False
 ) -> Consents:
     policy = (lambda _: Consent.NEVER) if never else default_policy
     return Consents(policy, allow, lambda _: "n1", frozenset({"n1"}), everything)
 
 
-@pytest.mark.parametrize("cls", EffectClass)
+@pytest.mark.parametrize("cls", effect_classes().values())
 def test_each_class_may_be_asked_for_allowed_and_forbidden(cls: EffectClass) -> None:
     effect = Effect(cls)
-    assert consents().of("n1/ssh", effect) is (Consent.ALLOW if cls in HARMLESS else Consent.ASK)
-    assert consents(allow=frozenset({cls})).of("n1/ssh", effect) is Consent.ALLOW
-    assert consents(never=True, allow=frozenset({cls})).of("n1/ssh", effect) is Consent.NEVER
+    assert consents().of("n1/ssh", effect) is (Consent.ALLOW if cls.name in HARMLESS else Consent.ASK)
+    assert consents(allow=frozenset({cls.name})).of("n1/ssh", effect) is Consent.ALLOW
+    assert consents(never=True, allow=frozenset({cls.name})).of("n1/ssh", effect) is Consent.NEVER
 
 
-@pytest.mark.parametrize("cls", EffectClass)
+@pytest.mark.parametrize("cls", effect_classes().values())
 def test_destroy_consents_to_all_but_reboots(cls: EffectClass) -> None:
-    expected = Consent.NEVER if cls.is_reboot else Consent.ALLOW
+    expected = Consent.NEVER if cls.reboots else Consent.ALLOW
     assert consents(never=True, everything=True).of("n1/ssh", Effect(cls)) is expected
 
 
-@pytest.mark.parametrize("cls", [each for each in EffectClass if each.default_consent is Consent.ASK])
+@pytest.mark.parametrize(
+    "cls", [each for each in effect_classes().values() if each.default_consent is Consent.ASK]
+)
 def test_a_risk_that_is_never_allowed_touches_nothing(cls: EffectClass, tmp_path: Path) -> None:
     role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", risks=(Effect(cls, "n1"),))], on_own())
     site = FakeSite([role], policy={cls: Consent.NEVER}, state=tmp_path)
-    report = site.apply(Options(allow=frozenset({cls})), ask=lambda _: True)
+    report = site.apply(Options(allow=frozenset({cls.name})), ask=lambda _: True)
     assert report.exit_code == ExitCode.WAITING
     assert site.hosts["n1/ssh"].acts == 0
 
@@ -93,7 +98,7 @@ def test_what_may_not_be_replaced_is_protected_like_all_that_was_there(tmp_path:
 
 def test_what_may_be_replaced_needs_no_further_consent(tmp_path: Path) -> None:
     site = replacing(tmp_path)
-    risks = site.plan(Options(allow=frozenset({common_effects.REPLACE}))).plan.risks
+    risks = site.plan(Options(allow=frozenset({common_effects.REPLACE.name}))).plan.risks
     assert {each.effect: each.consent for each in risks} == {REPLACE: Consent.ALLOW, CYCLE: Consent.ALLOW}
 
 
@@ -121,7 +126,7 @@ def test_what_is_called_like_a_silent_guest_is_not_its_birth(tmp_path: Path) -> 
         state=tmp_path,
     )
     assert [each.consent for each in site.plan().plan.risks] == [Consent.NEVER]
-    report = site.apply(Options(allow=frozenset({vm_effects.POWER_CYCLE})))
+    report = site.apply(Options(allow=frozenset({vm_effects.POWER_CYCLE.name})))
     assert report.exit_code == ExitCode.WAITING
     assert site.hosts["router"].values == {"vm": "reserved"}
     assert "cores" not in site.hosts["pve/api"].values
@@ -130,7 +135,7 @@ def test_what_is_called_like_a_silent_guest_is_not_its_birth(tmp_path: Path) -> 
 def test_what_is_final_is_looked_at_once_more_right_before(tmp_path: Path) -> None:
     role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "gone", risks=(LOSS,))], on_own())
     site = FakeSite([role], hosts={"n1/ssh": Host({"a": "mine"})}, state=tmp_path)
-    allowed = Options(allow=frozenset({common_effects.DELETE}))
+    allowed = Options(allow=frozenset({common_effects.DELETE.name}))
     planned = site.plan(allowed)
     site.hosts["n1/ssh"].values["a"] = "gone"  # while a person read the plan
     report = site.apply(allowed, planned=planned)
@@ -157,7 +162,7 @@ def test_a_promise_is_the_same_with_a_consent_that_comes_later(tmp_path: Path) -
         assert site.session is not None
         return savedplan.content(planned, "digest", site.session.snapshots())
 
-    savedplan.check(content(Options()), content(Options(allow=frozenset({common_effects.DELETE}))))
+    savedplan.check(content(Options()), content(Options(allow=frozenset({common_effects.DELETE.name}))))
 
 
 # ---------------------------------------------------------------- what is claimed at the end

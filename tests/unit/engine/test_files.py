@@ -13,7 +13,9 @@ from provision.contracts.change import Change, Op
 from provision.engine import journal, savedplan
 from provision.engine.model import StepId
 from provision.engine.run_lock import run_lock
+from provision.hosts import host_effects
 from provision.report.history import record
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError, Refused, UsageError
 from provision.values.outcomes import ExitCode
@@ -102,12 +104,58 @@ def test_a_journal_of_a_version_that_kept_no_output_of_effects_is_read_and_goes_
     assert [each["output"] for each in found["effects"]] == ["", "why", "why"]
 
 
-def test_a_journal_that_cannot_be_written_does_not_stop_a_run(tmp_path: Path) -> None:
+def test_no_run_begins_without_a_journal(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     book = journal.Journal(tmp_path / "file" / "journal.sqlite")
-    book.begin("run-a", "lab", "apply", "me")
+    with pytest.raises(ProvisionError) as caught:
+        book.begin("run-a", "lab", "apply", "me")
     book.close()
-    assert "no journal" in book.error
+    assert caught.value.diagnostics[0].code == "JOURNAL_UNWRITABLE"
+    assert "cannot be written" in book.error
+
+
+class BrokenJournal(journal.Journal):
+    """Takes entries until `broken` is set; then they fail, or never reach the disk."""
+
+    broken = ""
+
+    def _put(self, sql: str, *values: object) -> journal._Entry:
+        if self.broken == "fails":
+            return super()._put("INSERT INTO nowhere VALUES (1)")
+        return journal._Entry(sql, values) if self.broken == "hangs" else super()._put(sql, *values)
+
+
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+def test_an_action_that_is_not_in_the_journal_does_not_begin(how: str, tmp_path: Path) -> None:
+    book = BrokenJournal(tmp_path / "journal.sqlite")
+    roles = [FakeRole(name, own(**{name: "1"}), on_own(name)) for name in ("first", "second", "third")]
+    site = FakeSite(roles, journal=book)
+
+    def break_after_the_first(_system: str, _name: str, _value: str) -> None:
+        book.broken, book.patience = how, 10.0 if how == "fails" else 0.01
+
+    site.on_set = break_after_the_first
+    report = site.apply()
+    assert site.hosts["n1/ssh"].values == {"first": "1"}
+    assert site.outcomes(report) == {"n1: first": "changed", "n1: second": "failed", "n1: third": "blocked"}
+    assert report.exit_code == 1
+    (told,) = report.steps[1].diagnostics
+    assert told.code == "JOURNAL_UNWRITABLE"
+    assert told.untouched == "the next action was not started"
+
+
+def test_a_reboot_that_is_not_in_the_journal_does_not_begin(tmp_path: Path) -> None:
+    book = BrokenJournal(tmp_path / "journal.sqlite")
+    role = FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", boots=host_effects.REBOOT_NODE)], on_own("a"))
+    site = FakeSite([role], journal=book, policy={host_effects.REBOOT_NODE: Consent.ALLOW})
+
+    def break_it(_system: str, _name: str, _value: str) -> None:
+        book.broken = "fails"
+
+    site.on_set = break_it
+    report = site.apply()
+    assert site.hosts["n1/ssh"].boot == 1
+    assert report.steps[0].diagnostics[0].code == "JOURNAL_UNWRITABLE"
 
 
 def test_only_one_run_at_a_time(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from provision.contracts.effect import Consent
-from provision.contracts.role import Context, Count, Need
+from provision.contracts.role import Context, Count, Need, Parent
 from provision.engine.expand import expand
 from provision.engine.graph import Ancestry, Countdown, narrowed, ordered, predecessors, reversed_steps
 from provision.engine.model import Barrier, RunReport, Step, StepId
-from provision.engine.world import Entry, Options, Parent
+from provision.engine.world import Entry, Options
 from provision.hosts import host_effects
 from provision.inventory import Subject
+from provision.values.consent import Consent
 from provision.values.errors import UsageError
 from tests.unit.engine.fakes import FakeRole, FakeSite, Item, on_own, own
 

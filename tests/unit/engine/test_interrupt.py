@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from provision.contracts.effect import Consent
 from provision.contracts.system import SystemSpec
 from provision.engine import journal, workers
 from provision.engine.observe import observe
 from provision.engine.session import Session
 from provision.hosts import host_effects
 from provision.values.cancel import Cancel, Interrupted
+from provision.values.consent import Consent
 from provision.values.events import ChangeMade, Problem
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, here, on_own, own
 

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from provision.contracts.change import Key
-from provision.contracts.effect import Consent, Effect
+from provision.contracts.effect import Effect
+from provision.contracts.role import Parent
 from provision.engine import asked
 from provision.engine.expand import expand, parse_playbook
 from provision.engine.model import StepId
-from provision.engine.world import Entry, Options, Parent
+from provision.engine.world import Entry, Options
 from provision.hosts import host_effects
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import UsageError
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, on_own, own

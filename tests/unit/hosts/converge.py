@@ -42,7 +42,7 @@ def converge(host: ModelHost, resources: Sequence[Resource]) -> bool:
             effects.update(remedy.effects)
     if not actions and not effects:
         return False
-    now = sorted((each for each in effects if not each.cls.is_reboot), key=lambda each: (each.cls.rank, each))
+    now = sorted((each for each in effects if not each.cls.reboots), key=lambda each: (each.cls.rank, each))
     results = host.act("run", actions, now, quiet, Cancel())
     assert {each.verdict for each in results} <= {Verdict.DONE}, results
     for effect in sorted(effects - set(now)):

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from provision.inventory import Inventory, load
+from provision.api.domains import load_inventory as load
+from provision.inventory import Inventory
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from provision.inventory import json_schema, reference_markdown
+from docs.generators.inventory_reference import reference_markdown
+from provision.inventory import json_schema
 from provision.inventory.docstrings import field_docs
 from provision.inventory.schema import models
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from provision.inventory import load
+from provision.api.domains import load_inventory as load
 from provision.inventory.resolve import resolve
 from provision.values.errors import UsageError
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from provision.contracts.effect import Consent, EffectClass
-from provision.inventory import Inventory, Login, load, select
+from provision.api.domains import load_inventory as load
+from provision.inventory import Inventory, Login, select
+from provision.values.consent import Consent
 from provision.values.errors import UsageError
 from provision.values.outcomes import ExitCode
 
@@ -238,11 +239,8 @@ def test_selectors_follow_from_what_nodes_declare(loads: Loads) -> None:
 
 def test_consent_follows_the_policy_and_its_defaults(loads: Loads) -> None:
     inventory = loads(SITE + "policy: { allow: [reboot-guest], ask: [restart], never: [delete] }\n")
-    found = [
-        inventory.consent(EffectClass(each))
-        for each in ("reboot-guest", "restart", "delete", "initramfs", "drain", "restart-k3s")
-    ]
-    assert found == [Consent.ALLOW, Consent.ASK, Consent.NEVER, Consent.ALLOW, Consent.ASK, Consent.ASK]
+    found = [inventory.consent(each) for each in ("reboot-guest", "restart", "delete", "initramfs")]
+    assert found == [Consent.ALLOW, Consent.ASK, Consent.NEVER, None]
 
 
 def test_a_login_is_the_hosts_own_over_access(loads: Loads, tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from provision.api import read_playbook, roles_of
-from provision.contracts.effect import Consent, EffectClass
-from provision.inventory import load, select, unproven, unserved
+from provision.api.domains import load_inventory as load
+from provision.inventory import select, unproven, unserved
+from provision.values.consent import Consent
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = ["lab", "homelab", "h100-pair", "h100-kai", "h100-kai-fractions"]
@@ -41,7 +42,7 @@ def test_the_lab_has_work_for_every_role_of_the_main_job_and_declares_nothing_in
         assert any(role.declared(inventory, each) for each in subjects), name
     assert unserved(inventory) == ()
     for cls in ("reboot-hypervisor", "reboot-guest", "power-cycle", "console-loss", "delete"):
-        assert inventory.consent(EffectClass(cls)) is Consent.ALLOW
+        assert inventory.consent(cls) is Consent.ALLOW
 
 
 def test_the_lab_has_resources_of_every_kind_on_hypervisor_and_guests() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.inventory import load
+from provision.api.domains import load_inventory as load
 from provision.inventory import reader as reader_module
 from provision.inventory.scalars import Scalar, core_value, typed_value
 from provision.values.errors import UsageError

@@ -4,17 +4,18 @@ import io
 from collections.abc import Callable
 from typing import TextIO
 
-from provision.kube import kube_effects
 from rich.console import Console
 
 from provision.contracts import common_effects
 from provision.contracts.change import Change, Key, Op
-from provision.contracts.effect import Consent, Effect
+from provision.contracts.effect import Effect
 from provision.contracts.remedy import ByHand
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepId, StepPlan
 from provision.hosts import host_effects
 from provision.inventory import Subject
+from provision.kube import kube_effects
 from provision.report.style import make_console
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Severity, Source
 
 

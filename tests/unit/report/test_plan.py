@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from provision.contracts.change import Change, Key, Op
-from provision.contracts.effect import Consent, Effect
+from provision.contracts.effect import Effect
 from provision.contracts.remedy import ByHand
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, StepPlan
 from provision.hosts import host_effects
 from provision.proxmox import vm_effects
 from provision.report.plan import hit, op_of, print_plan
+from provision.values.consent import Consent
 from tests.unit.report.samples import GUEST_STEP, HOST_STEP, PLAN, REFUSED, SAME, shown, step
 
 GOLDEN = Path(__file__).parent / "golden"

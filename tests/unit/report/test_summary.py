@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from provision.contracts import common_effects
-from provision.contracts.effect import Consent, Effect
+from provision.contracts.effect import Effect
 from provision.engine.model import ConsentNeed, RunReport, StepId, StepReport
 from provision.report.summary import next_command, print_summary
+from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import Outcome
 from tests.unit.report.samples import REBOOT, shown

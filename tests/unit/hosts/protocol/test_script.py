@@ -4,13 +4,20 @@ import re
 from collections.abc import Callable
 
 import pytest
-from provision.k3s import k3s_effects
 
+from provision.api.domains import effect_classes
 from provision.contracts import common_effects
 from provision.contracts.effect import Effect, EffectClass
 from provision.hosts import host_effects
-from provision.hosts.protocol.effects import fragment
-from provision.hosts.protocol.script import Step, act_script, marker_name, new_nonce, observe_script
+from provision.hosts.protocol.script import (
+    Step,
+    act_script,
+    effect_fragment,
+    marker_name,
+    new_nonce,
+    observe_script,
+)
+from provision.k3s import k3s_effects
 
 RESTART = Effect(host_effects.RESTART, "chrony.service")
 
@@ -89,7 +96,9 @@ def test_what_would_break_the_script_is_refused(make: Callable[[], bytes]) -> No
 
 
 def test_markers_of_different_effects_have_different_names() -> None:
-    effects = [Effect(cls, target) for cls in EffectClass for target in ("", "a", "b", "../x", "a b")]
+    effects = [
+        Effect(cls, target) for cls in effect_classes().values() for target in ("", "a", "b", "../x", "a b")
+    ]
     names = {marker_name(each) for each in effects}
     assert len(names) == len(effects)
     assert all(re.fullmatch(r"[a-z0-9-]+(\.[0-9a-f]{16})?", each) for each in names)
@@ -104,17 +113,17 @@ def test_markers_of_different_effects_have_different_names() -> None:
         (Effect(host_effects.BOOT_LOADER), "proxmox-boot-tool refresh"),
         (Effect(host_effects.BOOT_LOADER), "update-grub"),
         (RESTART, "systemctl restart -- chrony.service"),
-        (Effect(host_effects.RESTART, "reload:ssh.service"), "try-reload-or-restart -- ssh.service"),
+        (Effect(host_effects.RELOAD, "ssh.service"), "try-reload-or-restart -- ssh.service"),
         (Effect(host_effects.RESTART, "a;b"), "systemctl restart -- 'a;b'"),
         (Effect(k3s_effects.RESTART_K3S), "k3s-agent"),
     ],
 )
 def test_effects_have_their_commands(effect: Effect, words: str) -> None:
-    assert words in (fragment(effect) or "")
+    assert words in (effect_fragment(effect) or "")
 
 
 @pytest.mark.parametrize(
     "cls", [host_effects.REBOOT_NODE, common_effects.REPLACE, common_effects.DELETE, host_effects.RESTART]
 )
 def test_effects_that_a_fragment_cannot_bring_about_have_none(cls: EffectClass) -> None:
-    assert fragment(Effect(cls)) is None
+    assert effect_fragment(Effect(cls)) is None

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from provision.api.domains import load_inventory as load
 from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.resource import Resource
 from provision.hosts import host_effects
@@ -21,7 +22,7 @@ from provision.hosts.resources.pci import CardUnbound
 from provision.hosts.resources.service import Service
 from provision.hosts.resources.system import TimeSync
 from provision.hosts.roles import base_os, host_resources
-from provision.inventory import Inventory, Subject, load
+from provision.inventory import Inventory, Subject
 from provision.proxmox.roles import hypervisor_host
 from provision.testing.model_host import HostState, ModelHost, guest_state, hypervisor_state
 from provision.testing.model_state import ModelFile

@@ -10,19 +10,19 @@ from types import ModuleType
 import pytest
 from pydantic import SecretStr
 
+from provision.api.domains import load_inventory as load_file
 from provision.connections.contracts import KeyPair
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context
 from provision.hosts.resources.pci import IommuStatus
 from provision.hosts.roles import base_os, host_resources
 from provision.inventory import Inventory, Subject, select
-from provision.inventory import load as load_file
 from provision.proxmox.roles import hypervisor_host
 from provision.testing.model_host import HostState, ModelHost, ModelUnit, guest_state, hypervisor_state
 from provision.values.cancel import Cancel
 from tests.unit.hosts.converge import converge, differing
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 INVENTORIES = sorted((ROOT / "inventories").glob("*.yaml"))
 ROLES: tuple[ModuleType, ...] = (hypervisor_host, base_os, host_resources)
 

@@ -10,21 +10,22 @@ from pydantic import SecretStr
 
 from docs.generators.preflight_reference import reference
 from provision.api import preflight
+from provision.api.domains import load_inventory as load
 from provision.api.preflight import evidence
 from provision.connections.contracts import KeyPair
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context
+from provision.contracts.rule import Evidence
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.preflight import mac_duplicate
 from provision.dhcp.roles import dhcp_reservation
 from provision.hosts.preflight import controller, home
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.resources.pci import IommuStatus, PciFunction
-from provision.inventory import Subject, load
+from provision.inventory import Subject
 from provision.proxmox import macs
 from provision.proxmox.host_facts import VM_DEVICES
 from provision.proxmox.preflight.cards import claimed
-from provision.proxmox.preflight.site import Site
 from provision.proxmox.queries import VmEntry, VmList
 from provision.proxmox.roles import image, pci_mapping, virtual_machine
 from provision.testing.model_host import ModelFile, ModelFunction, ModelHost
@@ -42,7 +43,7 @@ class Keys:
         return KeyPair(SecretStr(purpose), f"ssh-ed25519 {purpose}", f"SHA256:{purpose}")
 
 
-def site(world: World, text: str = INVENTORY) -> Site:
+def site(world: World, text: str = INVENTORY) -> Evidence:
     """Return what rules see: the answers of all systems and the desired states of the VM roles."""
     world.write(text)
     inventory = load(world.folder / "site.yaml")
@@ -75,7 +76,7 @@ def site(world: World, text: str = INVENTORY) -> Site:
         if missing:
             newer = drivers[each.key.system].answer(missing, Cancel())
             snapshots[each.key.system] = replace(newer, answers={**seen.answers, **newer.answers})
-    return Site(inventory, snapshots, resources)
+    return Evidence(inventory, snapshots, resources)
 
 
 def found(world: World, text: str = INVENTORY, *, destroying: bool = False) -> list[Diagnostic]:
@@ -256,7 +257,7 @@ def test_strangers_of_one_name_count_each_for_memory(world: World) -> None:
     assert [each for each in finding.evidence if each.startswith("games")] == ["games: 256MiB"] * 2
 
 
-def cluster(world: World, *rows: str) -> Site:
+def cluster(world: World, *rows: str) -> Evidence:
     """Return what rules see of two declared nodes of one Proxmox cluster: each shows the VMs of both."""
     pve, _, rest = INVENTORY.partition("  pve:\n")[2].partition("profiles:\n")
     two = pve.replace("10.0.0.5", "10.0.0.6")
@@ -271,7 +272,7 @@ def cluster(world: World, *rows: str) -> Site:
     for name in inventory.hypervisors:
         snapshots[f"{name}/ssh"] = Snapshot("", answers={VM_DEVICES: ShellResult(0, text, b"")})
         snapshots[f"{name}/api"] = Snapshot("", answers={VmList(): listed})
-    return Site(inventory, snapshots, ())
+    return Evidence(inventory, snapshots, ())
 
 
 def test_a_vm_of_another_declared_node_of_the_cluster_is_no_stranger(world: World) -> None:
@@ -330,5 +331,5 @@ def test_who_has_to_reboot_the_machine_of_this_process_is_told_how(world: World)
 
 
 def test_every_code_stands_in_the_reference_that_is_published() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "preflight.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "preflight.md").read_text()
     assert page == reference()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provision.api.domains import load_inventory as load
 from provision.api.systems import systems
 from provision.connections.contracts import HttpsEndpoint, SshEndpoint
 from provision.contracts.driver import Keeper
@@ -15,7 +16,7 @@ from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere
 from provision.hosts.driver import HostDriver
-from provision.inventory import Inventory, load
+from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Api
 from provision.proxmox import macs
 from provision.proxmox.driver import ProxmoxDriver
@@ -49,7 +50,7 @@ def reach(
 
 def test_a_site_has_two_systems_a_hypervisor_a_router_and_its_nodes(inventory: Inventory) -> None:
     found = systems(inventory)
-    assert list(found) == ["pve/api", "pve/ssh", "router", "vm-1/ssh", "vm-gpu/ssh"]
+    assert list(found) == ["pve/api", "pve/ssh", "vm-1/ssh", "vm-gpu/ssh", "router"]
     assert [each.kind for each in found.values()] == ["proxmox", "host", "host", "host", "host"]
     endpoint = found["pve/api"].endpoint({})
     assert isinstance(endpoint, HttpsEndpoint)

@@ -1,0 +1,45 @@
+"""What a check may look at. Checks are pytest files; this is all that they share with the runner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from provision.contracts.snapshot import Snapshot
+from provision.inventory import Inventory
+
+if TYPE_CHECKING:
+    from testinfra.host import Host
+
+
+class NotDeclared(Exception):  # noqa: N818 - a word to the runner, no error
+    """The subject declares nothing for this check: there is nothing to compare, and no result."""
+
+
+class Site(Protocol):
+    """The site under verification, as the fixture `site` gives it to checks."""
+
+    @property
+    def inventory(self) -> Inventory:
+        """What was declared."""
+        ...
+
+    def is_away(self, system: str) -> bool:
+        """Return whether a system cannot be reached now."""
+        ...
+
+    def host(self, system: str) -> Host:
+        """Return testinfra's view of a system; the check ends as unknown when it is away."""
+        ...
+
+    def ask(self, system: str, *queries: Any) -> Snapshot:
+        """Return answers of a system; the check ends as unknown when it is away.
+
+        Raises:
+            ProvisionError: it gives no answers, though it did before.
+        """
+        ...
+
+    def again(self, system: str, *commands: str) -> Iterator[None]:
+        """Run commands anew for some time, for what is true only some time after a change."""
+        ...

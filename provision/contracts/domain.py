@@ -1,0 +1,91 @@
+"""What a domain brings into the house: its one entry in the composition root.
+
+What is slow to import is named as `module:attribute`, as entry points are, and loaded when it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from provision.connections.contracts import Endpoint
+from provision.contracts.effect import EffectClass
+from provision.contracts.query import QueryKind
+from provision.contracts.system import SystemSpec
+from provision.inventory import Inventory
+from provision.values.redaction import Redactor
+
+
+def _always(_inventory: Inventory) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One link of the chain.
+
+    Args:
+        name: of its folder.
+        concerns: whether an inventory declares anything of it; where not, nothing of it is imported.
+        effects: the effect classes that it declares.
+        systems: `(inventory) -> Iterable[SystemSpec]`: the systems that it brings; empty for none.
+        drivers: by system kind, `(Opening) -> Driver`.
+        query_kinds: by system kind, a mapping of `QueryKind` by the kind of question.
+        parents: `(inventory, subject) -> tuple[Parent, ...]`: whose steps come first; empty for none.
+        roles: its `Role` objects by role name.
+        planned_roles: names of roles that are known and not supported yet.
+        destroy_keeps: roles whose work `destroy` leaves on machines that stay, unless it is told `--host`.
+        rules: its preflight rules, a tuple of `Rule`; empty for none.
+        evidence: `(inventory) -> Mapping[str, tuple[Query, ...]]`: what its rules look at beyond the
+            questions of roles, by system; empty for nothing.
+        checks: packages of its checks, which are pytest files.
+    """
+
+    name: str
+    concerns: Callable[[Inventory], bool] = _always
+    effects: tuple[EffectClass, ...] = ()
+    systems: str = ""
+    drivers: Mapping[str, str] = field(default_factory=dict)
+    query_kinds: Mapping[str, str] = field(default_factory=dict)
+    parents: str = ""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    planned_roles: tuple[str, ...] = ()
+    destroy_keeps: frozenset[str] = frozenset()
+    rules: str = ""
+    evidence: str = ""
+    checks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """All that the driver of a system is made from; nothing is sent before its first question.
+
+    Args:
+        spec: the system.
+        endpoint: where it is.
+        inventory: what was declared.
+        redactor: masks secrets in all output.
+        who: user and machine on whose behalf it acts.
+        effects: all effect classes.
+        query_kinds: how each kind of question to this kind of system is asked.
+    """
+
+    spec: SystemSpec
+    endpoint: Endpoint
+    inventory: Inventory
+    redactor: Redactor
+    who: str
+    effects: Collection[EffectClass]
+    query_kinds: Mapping[str, QueryKind]
+
+
+def load_object(reference: str) -> Any:
+    """Return what `module:attribute` names.
+
+    Raises:
+        ImportError, AttributeError: there is no such thing.
+    """
+    module, _, attribute = reference.partition(":")
+    return getattr(import_module(module), attribute)

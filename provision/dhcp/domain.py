@@ -1,0 +1,17 @@
+"""DHCP, as the composition root sees it."""
+
+from __future__ import annotations
+
+from provision.contracts.domain import Domain
+
+DOMAIN = Domain(
+    "dhcp",
+    concerns=lambda inventory: inventory.dhcp is not None,
+    systems="provision.dhcp.systems:systems",
+    roles={
+        "dhcp_reservation": "provision.dhcp.roles.dhcp_reservation:ROLE",
+        "address": "provision.dhcp.roles.address:ROLE",
+    },
+    rules="provision.dhcp.preflight:RULES",
+    checks=("provision.dhcp.checks",),
+)

@@ -1,0 +1,1 @@
+"""GPUs: drivers, toolkit and operator."""

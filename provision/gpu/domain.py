@@ -1,0 +1,8 @@
+"""GPUs, as the composition root sees them."""
+
+from __future__ import annotations
+
+from provision.contracts.domain import Domain
+from provision.gpu.gpu_effects import EFFECTS
+
+DOMAIN = Domain("gpu", effects=EFFECTS, planned_roles=("gpu_driver", "gpu_operator"))

@@ -1,0 +1,22 @@
+"""Hosts, as the composition root sees them."""
+
+from __future__ import annotations
+
+from provision.contracts.domain import Domain
+from provision.hosts.host_effects import EFFECTS
+
+DOMAIN = Domain(
+    "hosts",
+    effects=EFFECTS,
+    systems="provision.hosts.systems:systems",
+    drivers={"host": "provision.hosts.systems:open_host"},
+    query_kinds={"host": "provision.hosts.query_kinds:HOST_KINDS"},
+    roles={
+        "base_os": "provision.hosts.roles.base_os:ROLE",
+        "host_resources": "provision.hosts.roles.host_resources:ROLE",
+    },
+    destroy_keeps=frozenset({"host_resources"}),
+    rules="provision.hosts.preflight:RULES",
+    evidence="provision.hosts.preflight:evidence",
+    checks=("provision.hosts.checks",),
+)

@@ -1,0 +1,1 @@
+"""k3s: servers and agents of the cluster."""

@@ -1,0 +1,8 @@
+"""Kubernetes, as the composition root sees it."""
+
+from __future__ import annotations
+
+from provision.contracts.domain import Domain
+from provision.kube.kube_effects import EFFECTS
+
+DOMAIN = Domain("kube", effects=EFFECTS, planned_roles=("shared_storage",))

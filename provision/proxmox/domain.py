@@ -1,0 +1,26 @@
+"""Proxmox VE, as the composition root sees it."""
+
+from __future__ import annotations
+
+from provision.contracts.domain import Domain
+from provision.proxmox.vm_effects import EFFECTS
+
+DOMAIN = Domain(
+    "proxmox",
+    concerns=lambda inventory: bool(inventory.hypervisors),
+    effects=EFFECTS,
+    systems="provision.proxmox.systems:systems",
+    drivers={"proxmox": "provision.proxmox.systems:open_api"},
+    parents="provision.proxmox.systems:parents",
+    roles={
+        "hypervisor_host": "provision.proxmox.roles.hypervisor_host:ROLE",
+        "image": "provision.proxmox.roles.image:ROLE",
+        "pci_mapping": "provision.proxmox.roles.pci_mapping:ROLE",
+        "virtual_machine": "provision.proxmox.roles.virtual_machine:ROLE",
+        "first_contact": "provision.proxmox.roles.first_contact:ROLE",
+    },
+    destroy_keeps=frozenset({"hypervisor_host", "image"}),
+    rules="provision.proxmox.preflight.rules:RULES",
+    evidence="provision.proxmox.preflight.rules:evidence",
+    checks=("provision.proxmox.checks",),
+)

@@ -1,0 +1,14 @@
+"""What changes of a VM cost."""
+
+from __future__ import annotations
+
+from provision.contracts.effect import EffectClass
+
+CONSOLE_LOSS = EffectClass(80, "console-loss", "the local screen goes dark", affects_existing=True)
+"""It affects the hypervisor's monitor, which was there before a VM that is created in this run."""
+
+POWER_CYCLE = EffectClass(
+    90, "power-cycle", "the VM is switched off and on", voids_target=True, boots_target=True
+)
+
+EFFECTS = (CONSOLE_LOSS, POWER_CYCLE)

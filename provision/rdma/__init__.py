@@ -1,0 +1,1 @@
+"""RDMA networks of pods."""

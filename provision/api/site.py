@@ -231,7 +231,7 @@ class Site:
     ) -> Planned:
         if self._session is not None:
             for name in self._session.systems:
-                self._session.reset(name, close=False)
+                self._session.reset(name, cancel, close=False)
         world = self.world
         if destroying and not options.host:
             kept_roles = roles_kept_by_destroy()

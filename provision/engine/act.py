@@ -23,7 +23,6 @@ from provision.engine.journal import shown
 from provision.engine.late import bringer_of, missing_answer
 from provision.engine.readback import confirm_by_hand, finish, left_behind, unreached
 from provision.engine.refresh import is_own, is_stale, refresh
-from provision.engine.retry import retrying
 from provision.engine.run import Run
 from provision.engine.session import AwayError
 from provision.engine.step_state import StepResult, StepState, failed, inherited_result
@@ -105,7 +104,7 @@ def _batches(run: Run, state: StepState) -> Iterator[tuple[str, list[Resource]]]
 
 
 def _act(run: Run, state: StepState, system: str, batch: Sequence[Resource]) -> None:
-    with run.session.systems[system].lock:
+    with run.session.systems[system].lock.held(run.cancel):
         batch = _current(run, state, batch)
         queries = {query for resource in batch for query in resource.queries()}
         snapshot = run.session.ask(system, queries, run.cancel)
@@ -128,7 +127,7 @@ def _act(run: Run, state: StepState, system: str, batch: Sequence[Resource]) -> 
         _send(run, state, system, selected, actions, effects)
     # Without the lock: whoever holds a subject's system may be asking this one.
     for subject in state.voided:
-        run.session.void(subject)
+        run.session.void(subject, run.cancel)
     state.voided.clear()
 
 
@@ -217,19 +216,21 @@ def _send(
     effects: Sequence[Effect],
 ) -> None:
     step = state.step.id
-    driver = run.session.driver(system, run.cancel)
+    run.session.driver(system, run.cancel)  # nothing is begun on a system that is not there
     run.journal.intent(run.id, step, system, [*(each.label for each in actions), *map(str, effects)])
     state.acted_on[system] = None
     try:
         # An error that a driver raises means that nothing began; what may have begun is a verdict.
-        results = retrying(
-            lambda: driver.act(run.id, actions, effects, lambda line: run.progress(step, line), run.cancel),
+        results = run.session.call(
+            system,
+            lambda driver: driver.act(
+                run.id, actions, effects, lambda line: run.progress(step, line), run.cancel
+            ),
             run.cancel,
         )
     finally:
-        run.session.forget(
-            system, [query for each in selected for query in each.resource.queries()], unclaimed=True
-        )
+        queries = [query for each in selected for query in each.resource.queries()]
+        run.session.forget(system, queries, run.cancel, unclaimed=True)
     for differing, result in zip(selected, results, strict=False):
         _record(run, state, differing, result)
     for effect, result in zip(effects, results[len(actions) :], strict=False):

@@ -71,7 +71,7 @@ def read_back(run: Run, states: Sequence[StepState], systems: Sequence[str]) -> 
             held = run.session.snapshot(system)
             wanted |= set(held.answers) if held is not None else set()
         run.session.ask(system, wanted, run.cancel, fresh=True)
-    run.session.follow(systems)
+    run.session.follow(systems, run.cancel)
 
 
 def forget_affected(run: Run, states: Sequence[StepState], kept: Sequence[str] = ()) -> dict[str, set[Any]]:

@@ -331,9 +331,10 @@ class Scheduler:
         """Begin the reboot that a subject owes, once its systems are free; return whether it began."""
         if subject in self.rebooting or self.run.cancel.draining:
             return False
-        systems = self.run.session.behind(subject)
-        if any(self.busy[name] for name in systems):
+        session = self.run.session
+        if any(self.busy[name] for name in session.behind(subject)):
             return False
+        systems = session.behind(subject, movable=False)  # the others are reached by another way meanwhile
         self.rebooting.add(subject)
         waiting = [state for state in self.provisional.values() if state.awaited_reboots == {subject}]
 

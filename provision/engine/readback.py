@@ -92,7 +92,7 @@ def forget_affected(run: Run, states: Sequence[StepState], kept: Sequence[str] =
             affected.setdefault(system, set()).add(query)
     for system, queries in affected.items():
         if system not in kept:
-            run.session.forget(system, queries)
+            run.session.forget(system, queries, run.cancel)
     return {system: queries for system, queries in affected.items() if system in kept}
 
 

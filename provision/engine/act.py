@@ -10,6 +10,7 @@ from provision.contracts.driver import Action, Result, Verdict
 from provision.contracts.effect import Effect
 from provision.contracts.remedy import ApiCall, ByHand, Fix, Impossible
 from provision.contracts.resource import Resource
+from provision.contracts.role import NotYet
 from provision.contracts.snapshot import Snapshot
 from provision.engine.difference import (
     Difference,
@@ -19,16 +20,19 @@ from provision.engine.difference import (
     settles_without_action,
 )
 from provision.engine.journal import shown
+from provision.engine.late import bringer_of, missing_answer
 from provision.engine.readback import confirm_by_hand, finish, left_behind, unreached
 from provision.engine.refresh import is_own, is_stale, refresh
 from provision.engine.run import Run
 from provision.engine.session import AwayError
-from provision.engine.step_state import StepResult, StepState, failed
+from provision.engine.step_state import StepResult, StepState, failed, inherited_result
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError
 from provision.values.events import ChangeMade, EffectDone
 from provision.values.outcomes import ExitCode, Outcome
+
+_ENDED_WELL = frozenset({Outcome.UNCHANGED, Outcome.CHANGED})
 
 
 def execute(run: Run, state: StepState) -> StepResult:
@@ -41,10 +45,22 @@ def execute(run: Run, state: StepState) -> StepResult:
         if not state.indeterminate:
             raise
         result = failed(left_behind(state), exit_code=ExitCode.INTERRUPTED)
+    except NotYet as error:
+        result = _result_of_missing(run, state, error)
     except ProvisionError as error:
         result = failed(error.diagnostics[0], exit_code=error.exit_code)
         result = replace(result, diagnostics=error.diagnostics)
     return replace(result, changed=result.changed or state.changed)
+
+
+def _result_of_missing(run: Run, state: StepState, error: NotYet) -> StepResult:
+    """Return the result of a step whose role lacks an answer: that of the step which may bring it."""
+    step = state.step.id
+    bringer = bringer_of(run.session, tuple(run.planned.states.values()), step, error.system)
+    result = bringer.result if bringer is not None else None
+    if bringer is not None and result is not None and result.outcome not in _ENDED_WELL:
+        return inherited_result(bringer.step.id, result)
+    return failed(missing_answer(run.world, run.session, run.planned.options, step, error))
 
 
 def _carry_out(run: Run, state: StepState) -> StepResult:

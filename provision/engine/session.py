@@ -29,6 +29,7 @@ class AwayError(Permanent):
 
     def __init__(self, system: str, away: NotThere) -> None:
         super().__init__(Diagnostic("SYSTEM_AWAY", away.reason, subject=system))
+        self.system = system
         self.away = away
 
 

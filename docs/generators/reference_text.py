@@ -67,7 +67,7 @@ AFTER = """
 Before `plan` and `apply` ask the first system, all of this is looked at, and every problem is told at
 once with its place (exit 64):
 
-- **What no role serves yet** (`FEATURE_UNSERVED`): declared features, and options that nothing reads yet.
+- **What no role serves yet** (`FEATURE_UNSUPPORTED`): declared features, and options that nothing reads yet.
   `--target`, `--step` and the playbook leave out what they do not meet; `destroy` removes what was made
   in any case. `validate` notes it.
 - **Placeholders** (`PLACEHOLDER`).

@@ -12,7 +12,7 @@ import yaml
 from docs.generators.verify_reference import reference
 from provision.api.domains import check_folders, effect_classes, role_references
 from provision.api.domains import load_inventory as load
-from provision.inventory import unserved
+from provision.api.support import unsupported
 from provision.inventory.selectors import SELECTORS
 from provision.verify.claims import check_files, claims
 
@@ -147,7 +147,7 @@ def test_every_check_claims_something_about_somebody() -> None:
 
 def test_what_the_readme_says_of_the_homelab_is_so() -> None:
     waiting = {
-        name: {each.role for each in unserved(load(ROOT / "inventories" / f"{name}.yaml"))}
+        name: {each.role for each in unsupported(load(ROOT / "inventories" / f"{name}.yaml"))}
         for name in ("homelab", "lab")
     }
     assert waiting == {"homelab": {"k3s_server", "k3s_agent", "gpu_driver", "gpu_operator"}, "lab": set()}

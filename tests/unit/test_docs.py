@@ -210,11 +210,11 @@ def test_the_starter_inventory_is_supported_as_a_whole() -> None:
 
 
 def test_what_the_readme_says_of_the_homelab_is_so() -> None:
-    unsupported = {
+    roles = {
         name: {item.role for item in unsupported(load(ROOT / "inventories" / f"{name}.yaml"))}
         for name in ("homelab", "lab")
     }
-    assert unsupported == {
+    assert roles == {
         "homelab": {"k3s_server", "k3s_agent", "gpu_driver", "gpu_operator"},
         "lab": set(),
     }

@@ -211,7 +211,7 @@ def test_the_inventory_that_the_quickstart_builds_is_supported(tmp_path: Path) -
     site = tmp_path / "site.yaml"
     site.write_text("\n".join([*kept, added, network]))
     inventory = load(site, environ={})
-    assert unserved(inventory) == ()
+    assert unsupported(inventory) == ()
     assert list(inventory.nodes) == ["web", "db"]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Role, told
+from provision.contracts.role import Context, Role
 from provision.dhcp.backends.manual import ManualReservation
 from provision.dhcp.contract import Reservation, Router, fold_mac
 from provision.dhcp.resources.reservation import RouterReservation
@@ -21,7 +21,8 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import macs, names
 from provision.proxmox.queries import VmConfig, vm_state
-from provision.values.diagnostics import Source
+from provision.values.diagnostics import Diagnostic, Source
+from provision.values.errors import Permanent
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -100,11 +101,14 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         if not each.manage or declared(inventory, Subject("node", each.name))
     }
     known |= {each.name for each in inventory.hypervisors.values() if each.reserve_address}
-    found = keeper.reservations(context.seen(keeper.system))
+    reservations = keeper.reservations(context.seen(keeper.system))
+    if isinstance(reservations, Unknown):
+        summary = f"cannot list the reservations of the router: {reservations.reason}"
+        raise Permanent(Diagnostic("UNKNOWN", summary, context.subject.name))
     return tuple(
-        RouterReservation(keeper, each, absent=True)
-        for each in told(found, "the router's reservations cannot be listed", context.subject.name)
-        if each.name not in known and each.place == keeper.place(each.name)
+        RouterReservation(keeper, reservation, absent=True)
+        for reservation in reservations
+        if reservation.name not in known and reservation.place == keeper.place(reservation.name)
     )
 
 

@@ -14,8 +14,8 @@ from provision.api.checks import excused, shipped_checks, silent, verification, 
 from provision.api.domains import load_inventory, roles_kept_by_destroy
 from provision.api.events import check_event, guarded, is_worth_asking, plan_code, plan_events
 from provision.api.masking import checks_masked, explained_masked, plan_masked, run_masked
-from provision.api.memory import Memory
 from provision.api.refusals import check_destroy, check_plan, check_verify
+from provision.api.remembered_queries import RememberedQueries
 from provision.api.systems import open_system, parents, systems
 from provision.api.wiring import (
     is_shipped,
@@ -187,14 +187,14 @@ class Site:
     def _consent(self, cls: EffectClass) -> Consent:
         return self.inventory.consent(cls.name) or cls.default_consent
 
-    @property
-    def _memory(self) -> Memory:
-        return Memory(self.folder / "asked.json")
+    @cached_property
+    def _queries(self) -> RememberedQueries:
+        return RememberedQueries(self.folder / "query_cache.json")
 
     def _remember(self, options: Options, verified: Mapping[str, Iterable[Any]] | None = None) -> None:
         late = self._planned is not None and any(each.late for each in self._planned.plan.steps)
         partial = bool(options.targets or options.steps or late)
-        self._memory.note(self.session, verified or {}, partial=partial)
+        self._queries.update(self.session, verified or {}, partial=partial)
 
     # ------------------------------------------------------------ calls
 
@@ -241,7 +241,7 @@ class Site:
         check(world, options, expand(world, options))
         # What only the checks ask is asked along where they follow: one round trip for both.
         verifying = verifying and not options.steps and _verifies(world)
-        remembered = self._memory.recall(verify=verifying)
+        remembered = self._queries.recall(verify=verifying)
         planner = Planner(world, self.session, options, remembered, cancel, destroying=destroying)
         self._planned, self._shown = planner.plan(), None
         notes = planned_roles(world.playbook, options, shipped=is_shipped(self.playbook))
@@ -374,7 +374,7 @@ class Site:
             journal=journal,
             ask=lambda question: ask(mask(question)),
             verify=verify,
-            remembered=self._memory.recall(verify=verb == "apply"),
+            remembered=self._queries.recall(verify=verb == "apply"),
             typical_seconds=usually(self.journal_path, self.inventory.name),
         )
         try:
@@ -399,7 +399,7 @@ class Site:
         self.steps(options)  # refuses targets that do not exist
         check_verify(self.world, options)
         answers = Answers(self.session, cancel)
-        remembered = self._memory.recall(verify=True)
+        remembered = self._queries.recall(verify=True)
         questions = Questions()
         known = self.session.snapshots()
         questions.add({name: () for name in verified(self.world, options.targets) if name not in known})

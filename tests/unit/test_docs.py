@@ -316,3 +316,17 @@ def test_codes_of_the_page_of_troubles_exist() -> None:
     assert codes
     source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "provision").rglob("*.py"))
     assert [code for code in codes if f'"{code}"' not in source] == []
+
+
+def test_files_that_the_architecture_names_exist() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:provision|tests|docs|playbooks)/[\w./-]*)`", text)
+    named = [path for path in paths if "DOMAIN" not in path and "NAME" not in path]
+    assert len(named) > 25
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_architecture_names_every_folder_of_the_package() -> None:
+    table = (DOCS / "architecture.md").read_text(encoding="utf-8").partition("## How a run goes")[0]
+    folders = {path.parent.name for path in (ROOT / "provision").glob("*/__init__.py")}
+    assert set(re.findall(r"`(\w+)/`", table)) >= folders

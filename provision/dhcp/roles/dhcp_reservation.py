@@ -21,8 +21,7 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import macs, names
 from provision.proxmox.queries import VmConfig, vm_state
-from provision.values.diagnostics import Diagnostic, Source
-from provision.values.errors import Permanent
+from provision.values.diagnostics import Source
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -101,13 +100,12 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         if not each.manage or declared(inventory, Subject("node", each.name))
     }
     known |= {each.name for each in inventory.hypervisors.values() if each.reserve_address}
-    reservations = keeper.reservations(context.seen(keeper.system))
-    if isinstance(reservations, Unknown):
-        summary = f"cannot list the reservations of the router: {reservations.reason}"
-        raise Permanent(Diagnostic("UNKNOWN", summary, context.subject.name))
+    for query in keeper.questions():
+        what = "cannot list the reservations of the router"
+        context.require(keeper.system, query, what, may_be_absent=True)
     return tuple(
         RouterReservation(keeper, reservation, absent=True)
-        for reservation in reservations
+        for reservation in keeper.reservations(context.seen(keeper.system))
         if reservation.name not in known and reservation.place == keeper.place(reservation.name)
     )
 

@@ -18,7 +18,7 @@ from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Parent, Role
 from provision.contracts.snapshot import Pending, Snapshot
 from provision.contracts.system import NotThere, SystemSpec
-from provision.engine import asked
+from provision.engine import query_cache
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal, _Entry
 from provision.engine.model import RunReport
@@ -431,7 +431,7 @@ class FakeSite:
         """Plan in a new session."""
         world = self.world()
         self.session = Session(world.systems, world.open_driver)
-        remembered = asked.read(self.state / "asked.json") if self.state else {}
+        remembered = query_cache.read(self.state / "query_cache.json") if self.state else {}
         planned = Planner(
             world, self.session, options or Options(), remembered, Cancel(), destroying=destroying
         ).plan()
@@ -440,8 +440,9 @@ class FakeSite:
 
     def remember(self) -> None:
         if self.state is not None and self.session is not None:
-            asked.write(
-                self.state / "asked.json", {name: each.claimed for name, each in self.session.systems.items()}
+            query_cache.write(
+                self.state / "query_cache.json",
+                {name: each.claimed for name, each in self.session.systems.items()},
             )
 
     def apply(

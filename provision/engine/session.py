@@ -70,6 +70,8 @@ class Session:
     ) -> None:
         self._open = open_driver
         self.systems = {name: System(spec) for name, spec in specs.items()}
+        self.awaited: set[str] = set()
+        """Systems that were asked and have not answered yet, for those who watch."""
         self._dependents: dict[str, set[str]] = {name: set() for name in specs}
         for name, spec in specs.items():
             for each in spec.questions:
@@ -128,11 +130,14 @@ class Session:
             if held is not None and not missing:
                 return held
             driver = self.driver(name, cancel)
+            self.awaited.add(name)
             try:
                 newer = retrying(lambda: driver.answer(missing, cancel), cancel, attempts)
             except ProvisionError as error:
                 system.error = error
                 raise
+            finally:
+                self.awaited.discard(name)
             return self._taken(system, newer)
 
     def _taken(self, system: System, newer: Snapshot) -> Snapshot:

@@ -35,7 +35,10 @@ def complete_inventory(incomplete: str) -> list[str]:
 
 def complete_subject(context: typer.Context, incomplete: str) -> list[str]:
     """Return the subjects of the steps of the inventory on the line: nodes, their hosts, the cluster."""
-    return _starting(_of_site(context, lambda site: [step.id.subject for step in site.steps()]), incomplete)
+    names = _of_site(
+        context, lambda site: [step.id.subject for step in site.steps() if step.id.role != "verify"]
+    )
+    return _starting(names, incomplete)
 
 
 def complete_role(context: typer.Context, incomplete: str) -> list[str]:

@@ -3,7 +3,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup packages lab test story story-full check lint types layers unit model docs bench format clean
+.PHONY: setup packages lab test story story-full check lint types layers unit model docs site pages bench format clean
 
 setup: $(STAMP)
 
@@ -34,7 +34,7 @@ story: $(STAMP)
 story-full: $(STAMP)
 	$(VENV)/bin/pytest tests/e2e -n 2 --dist loadfile
 
-check: lint types layers unit
+check: lint types layers unit pages
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff check .
@@ -58,12 +58,19 @@ model: $(STAMP)
 	$(VENV)/bin/pytest tests/model tests/contract -n 2
 	$(VENV)/bin/pytest tests/unit -m hypothesis --hypothesis-profile=deep -n 2
 
+# Writes the generated pages, and the outputs of commands in all pages.
 docs: $(STAMP)
-	$(VENV)/bin/python -m docs.generators.inventory_reference > docs/inventory.md
-	$(VENV)/bin/python -m docs.generators.preflight_reference > docs/preflight.md
-	$(VENV)/bin/python -m docs.generators.cli_reference > docs/cli.md
-	$(VENV)/bin/python -m provision.report.schema > docs/events.md
-	$(VENV)/bin/python -m docs.generators.verify_reference > docs/verify.md
+	$(VENV)/bin/python -m docs.generators
+
+# The documentation as a web site, in the folder site.
+export NO_MKDOCS_2_WARNING := 1
+site: $(STAMP)
+	$(VENV)/bin/mkdocs build --quiet --strict --clean --site-dir site
+
+# Builds the site into a folder that is removed again: a broken link or a page without a place is an error.
+pages: $(STAMP)
+	@folder=$$(mktemp -d); set -x; $(VENV)/bin/mkdocs build --quiet --strict --site-dir $$folder; \
+	status=$$?; rm -rf $$folder; exit $$status
 
 # A re-run without changes beside its peers; says so and ends well where ../shared/bench is not there.
 bench: $(STAMP)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import typer
@@ -11,46 +10,45 @@ from provision.api.domains import effect_classes
 from provision.cli.main import app
 
 INTRODUCTION = """\
-# Command line
+# Commands
 
-`provision COMMAND --help` says the same as this page, which is made from the commands.
+<!-- run: starter fresh -->
+```console
+$ provision --help
+```
 
-INVENTORY is a file, or the name of an inventory that ships with the tool: `inventories/lab.yaml`, or just
-`lab`. With a `lab:` section in it, the command runs itself again, once, inside the lab's own network;
-`apply` starts a lab that is not up, every other command says so.
+`provision COMMAND --help` shows what this page shows for one command.
 
-Output goes to the terminal's width, with colours only on a terminal (`NO_COLOR` turns them off), in plain
-ASCII where the encoding is not UTF-8. Results go to standard output, problems to standard error. What
-ends with which code stands in [exit-codes.md](exit-codes.md), what `--json` prints in
-[events.md](events.md).
-
-The first Ctrl-C (or SIGTERM) begins nothing new and lets what runs end; the second one ends what runs on
-the targets and leaves. While nothing acts (`plan`, `verify`, `apply` before its question)
-the first one leaves. Running the same command again goes on where the run ended.
-
-Signs of a plan: `+` made, `~` changed, `-/+` made anew, `-` removed, `!` needs attention.
+- **INVENTORY** is a file, or the name of a shipped inventory: `inventories/lab.yaml`, or just `lab`. If it
+  has the section `lab:`, the command runs inside [the lab's](lab.md) network. `apply` starts a lab that is
+  not up.
+- **Output**: results go to standard output, problems to standard error. Colours are used only on a
+  terminal, and `NO_COLOR` turns them off. See also [exit codes](exit-codes.md) and [events](events.md)
+  (`--json`).
+- **Ctrl-C** (or SIGTERM): the first one begins nothing new and lets running actions finish. The second one
+  ends what runs on the targets, and leaves. Run the same command again to resume. A command that only looks
+  (`plan`, `verify`) leaves at the first one.
+- **Signs of a plan**: `+` created, `~` changed, `-/+` replaced, `-` removed, `!` needs attention.
 """
 EFFECTS = """\
 ## Effect classes
 
-What a change costs, in rising order of risk. `policy:` in the inventory and `--allow` name these.
-`--allow` lifts *ask* for one run and never lifts *never*; what lacks consent waits, the rest goes on, and
-the run ends with 5. `destroy` is its own consent: it asks for the inventory's name, or takes `--yes
---allow delete`.
+What a change may cost, in rising order of risk: the words of `--allow` and of `policy:` in the inventory.
+[Consent](consent.md) explains how they work.
 
 | class | what happens | without a policy |
 |---|---|---|
 {rows}
 """
 NOT_YET = """\
-## Not tried
+## Not tested yet
 
-`bootstrap` was tried against stand-ins for `pveum`, `pvesh` and `pvesm` and a real SSH server. It was not run
-against a real Proxmox VE: look at the role and the token that it made (`pveum role list`, `pveum acl list`).
+`bootstrap` was run against stand-ins for `pveum`, `pvesh` and `pvesm` and a real SSH server, not against a
+real Proxmox VE host. Look at the role and the token that it created: `pveum role list`, `pveum acl list`.
 
-## Not yet
+## Not supported yet
 
-Nothing real stands behind these yet, so there is no such command: {names}.
+{names}: there is no cluster yet whose access it could give.
 """
 PLANNED = ("kubeconfig",)
 
@@ -85,7 +83,7 @@ def _command(path: str, command: Any) -> str:
     lines = [f"## `{usage}`", "", command.help or "", ""]
     described = [each for each in arguments if each.help]
     if described or options:
-        lines += ["| | |", "|---|---|"]
+        lines += ["| argument or option | meaning |", "|---|---|"]
         lines += [f"| `{_cell(_name(each))}` | {_cell(each.help)} |" for each in described]
         lines += [f"| {_flags(each)} | {_cell(each.help or '')} |" for each in options]
         lines.append("")
@@ -104,7 +102,3 @@ def _flags(option: Any) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference())

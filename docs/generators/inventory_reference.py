@@ -1,8 +1,7 @@
-"""Writes docs/inventory.md from the models of the inventory."""
+"""The page of the inventory, from its models."""
 
 from __future__ import annotations
 
-import sys
 import types
 import typing
 from typing import Any
@@ -11,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from docs.generators.inventory_examples import examples, unsupported_fields
 from docs.generators.reference_text import AFTER, BEFORE, EFFECTS
 from provision.api.domains import effect_classes
 from provision.inventory import scalars
@@ -70,6 +70,7 @@ class _Writer:
         self.checks = _checks()
         self.lines: list[str] = []
         self.done: dict[type[BaseModel], str] = {}
+        self.unsupported = unsupported_fields()
 
     def section(self, model: type[BaseModel], path: str) -> None:
         if model in self.done:
@@ -79,14 +80,18 @@ class _Writer:
         self.lines += [f"### `{path}`" if path else "### The file", "", (model.__doc__ or "").strip(), ""]
         if shared:
             self.lines += ["Besides its own keys, all of `profiles.NAME`.", ""]
-        self.lines += ["| key | value | unset | meaning |", "|---|---|---|---|"]
+        for example in (example for example in examples() if example.section == path):
+            self.lines += ["```yaml", example.marked, "```", ""]
+        self.lines += ["| key | value | if unset | meaning |", "|---|---|---|---|"]
         docs = field_docs(model)
         below: list[tuple[type[BaseModel], str]] = []
         for name, field in model.model_fields.items():
             if field.exclude or name in shared:
                 continue
             words = _cell(self.words(field.annotation, field.metadata))
-            self.lines.append(f"| `{name}` | {words} | {_cell(_default(field))} | {_cell(docs[name])} |")
+            mark = self.unsupported.get((model, name), "")
+            meaning = f"{docs[name]} *{mark.capitalize()}.*" if mark else docs[name]
+            self.lines.append(f"| `{name}` | {words} | {_cell(_default(field))} | {_cell(meaning)} |")
             inner = f"{path}.{name}" if path else name
             below += [(each, inner + _suffix(field.annotation)) for each in members(field.annotation)]
         self.lines.append("")
@@ -177,7 +182,3 @@ def reference_markdown() -> str:
             "",
         ]
     )
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference_markdown())

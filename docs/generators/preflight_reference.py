@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 from provision.api.preflight import rules
 
-HEAD = """# Preflight
+HEAD = """# Preflight codes
 
-Rules that are checked before anything is touched. An error refuses the run (exit 4); a warning is shown.
-A rule whose evidence is missing (a host that is not up yet) is checked again when its step is reached.
-`destroy` checks only those that bear on a removal.
+<!-- run: overcommitted fresh 10 -->
+```console
+$ provision plan overcommitted.yaml
+```
 
-This page is generated: `python -m docs.generators.preflight_reference docs/preflight.md`.
+Preflight rules look at the inventory and at what the systems answered, before anything is changed. An error
+refuses the run (exit code 4); a warning is shown. A rule that lacks an answer, because a host is not up
+yet, is checked again when its step is reached. `destroy` checks only the rules of the last column.
 
-| code | severity | when | remedy | in a destroy |
+| code | severity | when | what to do | also in destroy |
 | --- | --- | --- | --- | --- |
 """
 
@@ -24,19 +24,7 @@ def reference() -> str:
     """Return the page as Markdown."""
     rows = [
         f"| {', '.join(f'`{code}`' for code in rule.codes)} | {rule.severity} | {rule.when} | {rule.remedy} |"
-        f" {'checked' if rule.removal else '-'} |"
+        f" {'yes' if rule.removal else 'no'} |"
         for rule in rules()
     ]
     return HEAD + "\n".join(rows) + "\n"
-
-
-def main() -> None:
-    """Write the page to the file that is named, or to standard output."""
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(reference())
-    else:
-        sys.stdout.write(reference())
-
-
-if __name__ == "__main__":
-    main()

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import ast
-import sys
 
 from provision.api.domains import check_folders
 from provision.verify.claims import check_files, claims
 
-HEAD = """# Verification
+HEAD = """# Checks of verify
 
-`provision verify INVENTORY` proves the site on fresh answers, and `apply` ends with it. Each check claims one
-thing about one subject. What the inventory does not declare is not checked. A check that finds no evidence
-either way is *unknown*: that is no success (`--strict`: [exit 7](exit-codes.md)), unless the subject is off
-because its owner wants it so (`power: unmanaged`). Of what is not managed (`manage: false`)
-nothing is claimed, and it is not asked. A unit that failed without being of the inventory fails no check: it
-is told with the one that passes.
+```console
+$ provision verify starter.yaml --strict --junit verify.xml
+```
 
-`verify.skip` names checks that are left out, by the last column of the tables below; they stay in the
-results, as *unknown* without fault. `verify.timeout` ends each command of a check after as many seconds:
-the check is *unknown* then.
+This checks the site on fresh answers, and writes the results for your CI as well. `apply` ends with the
+same checks.
 
-Checks are testinfra's; each of their commands is a question that goes with all others in one execution.
-Nothing is installed on hosts, and nothing is changed.
+- Each check claims one thing about one subject. What the inventory does not declare is not checked.
+- A check that finds no evidence for or against its claim is *unknown*. It does not count as passed; with
+  `--strict` the [exit code](exit-codes.md) is 7. A machine that its owner may switch off (`power:
+  unmanaged`) is excused.
+- Nothing is checked on a node with `manage: false`.
+- A failed unit that the inventory does not declare fails no check; it is named beside the check that
+  passed.
+- Nothing is installed on the machines, and nothing is changed.
 
-This page is generated from the checks: `python -m docs.generators.verify_reference > docs/verify.md`.
+Leave checks out with `verify.skip`, by the name in the last column; they stay in the results as *unknown*,
+excused. `verify.timeout` limits the seconds of each command of a check.
 """
 
 
@@ -37,7 +39,3 @@ def reference() -> str:
         rows = [f"| {claim} | {subject} | `{name}` |" for name, claim, subject in claims(tree)]
         parts.append(f"\n## {title}\n\n| claim | about | check |\n|---|---|---|\n" + "\n".join(rows) + "\n")
     return "".join(parts)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference())

@@ -15,11 +15,11 @@ from provision.api.defaults import OpenDriver, Verifier, accept, ignore, nobody
 from provision.api.domains import roles_kept_by_destroy
 from provision.api.events import check_event, guarded, is_worth_asking, plan_code, plan_events
 from provision.api.masking import checks_masked, explained_masked, plan_masked, run_masked
-from provision.api.memory import Memory
 from provision.api.refusals import check_destroy, check_plan
+from provision.api.remembered_queries import RememberedQueries
+from provision.api.systems import open_system, parents, systems
 from provision.api.wiring import (
     is_shipped,
-    open_system,
     planned_roles,
     read_playbook,
     roles_of,
@@ -49,8 +49,8 @@ from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
-from provision.engine.world import Options, Parent, Verification, World
-from provision.inventory import Inventory, Subject, open_at_hand, select
+from provision.engine.world import Options, Verification, World
+from provision.inventory import Inventory, open_at_hand, select
 from provision.inventory.host_keys import key_place
 from provision.report.junit import junit_xml
 from provision.values.cancel import Cancel, Interrupted
@@ -111,7 +111,6 @@ class Site:
         """
         # Only when something is asked: not for --help.
         from provision.api.preflight import check, evidence  # noqa: PLC0415 - slow, late
-        from provision.api.systems import systems  # noqa: PLC0415 - slow, late
         from provision.hosts.preflight import home  # noqa: PLC0415 - slow, late
 
         found = read_playbook(self.playbook)
@@ -125,7 +124,7 @@ class Site:
             open_driver=self._open,
             generated=self._generated,
             policy=self._consent,
-            parents=self._parents,
+            parents=lambda subject: parents(self.inventory, subject),
             rules=check,
             home=home,
             evidence=evidence(self.inventory),
@@ -186,27 +185,16 @@ class Site:
     def _consent(self, cls: EffectClass) -> Consent:
         return self.inventory.consent(cls.name) or cls.default_consent
 
-    def _parents(self, subject: Subject) -> tuple[Parent, ...]:
-        if subject.kind == "cluster":
-            nodes = self.inventory.nodes.items()
-            return tuple(
-                Parent(name, any_of="" if node.k3s == "server" else "agents")
-                for name, node in nodes
-                if node.k3s
-            )
-        node = self.inventory.nodes.get(subject.name) if subject.kind == "node" else None
-        return (Parent(node.hypervisor),) if node is not None and node.hypervisor else ()
-
-    @property
-    def memory(self) -> Memory:
+    @cached_property
+    def queries(self) -> RememberedQueries:
         """What was asked in former runs."""
-        return Memory(self.folder / "asked.json")
+        return RememberedQueries(self.folder / "query_cache.json")
 
     def remember(self, options: Options, verified: Mapping[str, Iterable[Any]] | None = None) -> None:
         """Keep the questions of this run, and those of its checks, for the next one."""
         late = self._planned is not None and any(each.late for each in self._planned.plan.steps)
         partial = bool(options.targets or options.steps or late)
-        self.memory.note(self.session, verified or {}, partial=partial)
+        self.queries.update(self.session, verified or {}, partial=partial)
 
     # ------------------------------------------------------------ calls
 
@@ -250,7 +238,7 @@ class Site:
     ) -> Planned:
         if self._session is not None:
             for name in self._session.systems:
-                self._session.reset(name, close=False)
+                self._session.reset(name, cancel, close=False)
         world = self.world
         if destroying and not options.host:
             kept_roles = roles_kept_by_destroy()
@@ -260,7 +248,7 @@ class Site:
         check(world, options, expand(world, options))
         # What only the checks ask is asked along where they follow: one round trip for both.
         verifying = verifying and not options.steps and _verifies(world)
-        remembered = self.memory.recall(verify=verifying)
+        remembered = self.queries.recall(verify=verifying)
         planner = Planner(world, self.session, options, remembered, cancel, destroying=destroying)
         self._planned, self._shown = planner.plan(), None
         notes = planned_roles(world.playbook, options, shipped=is_shipped(self.playbook))
@@ -399,7 +387,7 @@ class Site:
             journal=journal,
             ask=lambda question: ask(mask(question)),
             verify=verify,
-            remembered=self.memory.recall(verify=verb == "apply"),
+            remembered=self.queries.recall(verify=verb == "apply"),
             typical_seconds=usually(self.journal_path, self.inventory.name),
         )
         try:

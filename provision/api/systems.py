@@ -1,28 +1,58 @@
-"""All systems of a site."""
+"""All systems of a site, who opens them, and whose steps come first."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from provision.api.domains import domains, effect_classes
+from provision.connections.contracts import Endpoint
+from provision.contracts.domain import Domain, Opening, load_object
+from provision.contracts.driver import Driver
+from provision.contracts.query import QueryKind
+from provision.contracts.role import Parent
 from provision.contracts.system import SystemSpec
-from provision.dhcp.systems import _router, _speaks_ssh
-from provision.hosts.systems import _metal
-from provision.inventory import Inventory
-from provision.proxmox.systems import _api, _host
+from provision.engine.run_identity import who
+from provision.inventory import Inventory, Subject
+from provision.values.redaction import Redactor
+
+
+def _concerned(inventory: Inventory) -> Iterator[Domain]:
+    return (domain for domain in domains() if domain.concerns(inventory))
 
 
 def systems(inventory: Inventory) -> dict[str, SystemSpec]:
-    """Return all systems by name, in the order in which they can be reached."""
-    found: list[SystemSpec] = []
-    for hypervisor in inventory.hypervisors.values():
-        found += [_api(inventory, hypervisor), _host(inventory, hypervisor)]
-    dhcp = inventory.dhcp
-    if dhcp is not None and _speaks_ssh(dhcp):
-        found.append(_router(inventory, dhcp))
-    for node in inventory.nodes.values():
-        above = inventory.hypervisor_of(node)
-        if above is None:
-            found.append(_metal(inventory, node))
-        else:
-            from provision.proxmox.guests import guest  # noqa: PLC0415 - slow, and bare metal has none
+    """Return all systems by name."""
+    specs: list[SystemSpec] = []
+    for domain in _concerned(inventory):
+        if domain.systems:
+            specs += load_object(domain.systems)(inventory)
+    return {spec.name: spec for spec in specs}
 
-            found.append(guest(inventory, above, node))
-    return {each.name: each for each in found}
+
+def parents(inventory: Inventory, subject: Subject) -> tuple[Parent, ...]:
+    """Return whose steps come before those of a subject."""
+    return tuple(
+        parent
+        for domain in _concerned(inventory)
+        if domain.parents
+        for parent in load_object(domain.parents)(inventory, subject)
+    )
+
+
+def query_kinds(system_kind: str) -> dict[str, QueryKind]:
+    """Return how each kind of question to a kind of system is asked, by the kind of question."""
+    kinds: dict[str, QueryKind] = {}
+    for domain in domains():
+        if system_kind in domain.query_kinds:
+            kinds |= load_object(domain.query_kinds[system_kind])
+    return kinds
+
+
+def open_system(inventory: Inventory, redactor: Redactor, spec: SystemSpec, endpoint: Endpoint) -> Driver:
+    """Return the driver of a real system; nothing is sent yet."""
+    opener = next(domain.drivers[spec.kind] for domain in domains() if spec.kind in domain.drivers)
+    opening = Opening(
+        spec, endpoint, inventory, redactor, who(), effect_classes().values(), query_kinds(spec.kind)
+    )
+    driver: Driver = load_object(opener)(opening)
+    return driver

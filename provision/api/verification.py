@@ -64,7 +64,7 @@ def _run_checks(
 ) -> VerifyReport:
     """Ask the systems, run the checks, and record what they found."""
     answers = Answers(site.session, cancel)
-    remembered = site.memory.recall(verify=True)
+    remembered = site.queries.recall(verify=True)
     questions = Questions()
     known = site.session.snapshots()
     questions.add({name: () for name in verified(site.world, options.targets) if name not in known})

@@ -121,10 +121,10 @@ def write_config(
     path = f"/nodes/{hypervisor.node_name}/qemu/{names.vmid(site.inventory, node)}/config"
     key = Key(system, "vm-marker", node.name)
     action = Action(key, str(key), ApiCall((Request("PUT", path, data),)))
-    with site.session.systems[system].lock:
+    with site.session.systems[system].lock.held(cancel):
         driver = site.session.driver(system, cancel)
         (result,) = driver.act(run, [action], (), lambda _line: None, cancel)
-    site.session.forget(system, [VmConfig(names.vmid(site.inventory, node))])
+    site.session.forget(system, [VmConfig(names.vmid(site.inventory, node))], cancel)
     if result.verdict is not Verdict.DONE:
         summary = f"the marker of {node.name} was not written"
         raise Permanent(result.diagnostic or Diagnostic("FIX_FAILED", summary, node.name))

@@ -5,26 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from provision.api.domains import effect_classes, planned_role_names, role_references
-from provision.connections.contracts import (
-    Endpoint,
-    HttpsEndpoint,
-    LocalEndpoint,
-    ShellConnection,
-    SshEndpoint,
-)
+from provision.api.domains import planned_role_names, role_references
 from provision.contracts.domain import load_object
-from provision.contracts.driver import Driver
 from provision.contracts.role import Role
-from provision.contracts.system import SystemSpec
 from provision.engine.expand import VERIFY, parse_playbook
-from provision.engine.run_identity import who
 from provision.engine.world import Options, Playbook
-from provision.inventory import Inventory
 from provision.inventory.scalars import near
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import UsageError
-from provision.values.redaction import Redactor
 from provision.values.shipped import shipped_folder
 
 
@@ -35,35 +23,6 @@ def state_folder() -> Path:
         return Path(given)
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "provision"
-
-
-def open_system(inventory: Inventory, redactor: Redactor, spec: SystemSpec, endpoint: Endpoint) -> Driver:
-    """Return the driver of a real system; nothing is sent yet."""
-    # Transports are slow to import, and only some of them are needed: hence the late imports.
-    if isinstance(endpoint, HttpsEndpoint):
-        from provision.connections.https import PveConnection  # noqa: PLC0415 - slow, late
-        from provision.proxmox import names  # noqa: PLC0415 - slow, late
-        from provision.proxmox.driver import ProxmoxDriver  # noqa: PLC0415 - slow, late
-
-        node = inventory.hypervisors[spec.subject].node_name
-        vms = names.nodes_of(inventory, spec.subject)
-        vmids = {each.name: each.vmid for each in vms if each.vmid is not None}
-        return ProxmoxDriver(spec.name, PveConnection(endpoint, spec.subject), node, vmids=vmids)
-    from provision.hosts.driver import HostDriver  # noqa: PLC0415 - slow, late
-    from provision.hosts.query_kinds import HOST_KINDS  # noqa: PLC0415 - slow, late
-
-    connection: ShellConnection
-    if isinstance(endpoint, SshEndpoint):
-        from provision.connections.ssh import SshConnection  # noqa: PLC0415 - slow, late
-
-        connection = SshConnection(endpoint, spec.name)
-    elif isinstance(endpoint, LocalEndpoint):
-        from provision.connections.local import LocalConnection  # noqa: PLC0415 - slow, late
-
-        connection = LocalConnection()
-    return HostDriver(
-        spec.name, connection, HOST_KINDS, who=who(), redactor=redactor, effects=effect_classes().values()
-    )
 
 
 def read_playbook(name: str) -> Playbook:

@@ -12,7 +12,6 @@ REPLACE = EffectClass(
     replaces_target=True,
     voids_target=True,
     affects_existing=True,
-    aftermath="was replaced",
 )
 DELETE = EffectClass(140, "delete", "its data is lost", is_final=True, voids_target=True)
 

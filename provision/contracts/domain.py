@@ -5,13 +5,17 @@ What is slow to import is named as `module:attribute`, as entry points are, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from provision.connections.contracts import Endpoint
 from provision.contracts.effect import EffectClass
+from provision.contracts.query import QueryKind
+from provision.contracts.system import SystemSpec
 from provision.inventory import Inventory
+from provision.values.redaction import Redactor
 
 
 def _always(_inventory: Inventory) -> bool:
@@ -24,34 +28,64 @@ class Domain:
 
     Args:
         name: of its folder.
+        concerns: whether an inventory declares anything of it; where not, nothing of it is imported.
         effects: the effect classes that it declares.
-        roles: its role modules by role name.
+        systems: `(inventory) -> Iterable[SystemSpec]`: the systems that it brings; empty for none.
+        drivers: by system kind, `(Opening) -> Driver`.
+        query_kinds: by system kind, a mapping of `QueryKind` by the kind of question.
+        parents: `(inventory, subject) -> tuple[Parent, ...]`: whose steps come first; empty for none.
+        roles: its `Role` objects by role name.
         planned_roles: names of roles that are known and not supported yet.
         destroy_keeps: roles whose work `destroy` leaves on machines that stay, unless it is told `--host`.
-        checks: packages of its checks, which are pytest files.
         rules: its preflight rules, a tuple of `Rule`; empty for none.
-        evidence: what its rules look at beyond the questions of roles: a function from an inventory to
-            questions by system; empty for none.
-        concerns: whether an inventory declares anything of it; where not, nothing of it is imported.
+        evidence: `(inventory) -> Mapping[str, tuple[Query, ...]]`: what its rules look at beyond the
+            questions of roles, by system; empty for nothing.
+        checks: packages of its checks, which are pytest files.
     """
 
     name: str
+    concerns: Callable[[Inventory], bool] = _always
     effects: tuple[EffectClass, ...] = ()
+    systems: str = ""
+    drivers: Mapping[str, str] = field(default_factory=dict)
+    query_kinds: Mapping[str, str] = field(default_factory=dict)
+    parents: str = ""
     roles: Mapping[str, str] = field(default_factory=dict)
     planned_roles: tuple[str, ...] = ()
     destroy_keeps: frozenset[str] = frozenset()
-    checks: tuple[str, ...] = ()
     rules: str = ""
     evidence: str = ""
-    concerns: Callable[[Inventory], bool] = _always
+    checks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """All that the driver of a system is made from; nothing is sent before its first question.
+
+    Args:
+        spec: the system.
+        endpoint: where it is.
+        inventory: what was declared.
+        redactor: masks secrets in all output.
+        who: user and machine on whose behalf it acts.
+        effects: all effect classes.
+        query_kinds: how each kind of question to this kind of system is asked.
+    """
+
+    spec: SystemSpec
+    endpoint: Endpoint
+    inventory: Inventory
+    redactor: Redactor
+    who: str
+    effects: Collection[EffectClass]
+    query_kinds: Mapping[str, QueryKind]
 
 
 def load_object(reference: str) -> Any:
-    """Return what `module:attribute` (or `module`) names.
+    """Return what `module:attribute` names.
 
     Raises:
         ImportError, AttributeError: there is no such thing.
     """
     module, _, attribute = reference.partition(":")
-    loaded = import_module(module)
-    return getattr(loaded, attribute) if attribute else loaded
+    return getattr(import_module(module), attribute)

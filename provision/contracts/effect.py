@@ -21,7 +21,7 @@ class EffectClass:
         replaces_target: its target is another one afterwards, of which nothing is known before.
         voids_target: its target's systems are not what they were: answers and connections no longer count.
         affects_existing: it affects what existed before, even where its target is created in this run.
-        aftermath: what has become of its target (`after NAME has rebooted`); empty if its facts stay true.
+        boots_target: its target boots without the engine waiting for it, as a reboot does otherwise.
         script: POSIX text by which a host performs it, with `{target}` for the quoted target; empty if a host
             cannot by itself.
         timeout: seconds that the script may take (generous: emulated machines are slow).
@@ -38,7 +38,7 @@ class EffectClass:
     replaces_target: bool = field(default=False, compare=False)
     voids_target: bool = field(default=False, compare=False)
     affects_existing: bool = field(default=False, compare=False)
-    aftermath: str = field(default="", compare=False)
+    boots_target: bool = field(default=False, compare=False)
     script: str = field(default="", compare=False, repr=False)
     timeout: float = field(default=300.0, compare=False)
     done_by_boot: bool = field(default=False, compare=False)

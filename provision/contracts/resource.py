@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -89,6 +89,33 @@ class Mergeable(Protocol):
 
     def merge(self, other: Any) -> Any:
         """Return the union, or None when the two contradict each other."""
+        ...
+
+
+AnswerId = tuple[str, Any]
+"""The answer of a system to a query."""
+
+
+@runtime_checkable
+class AffectsAnswers(Protocol):
+    """A resource whose changes alter answers beyond those to its own queries."""
+
+    def affects(self, changes: Sequence[Change], /) -> frozenset[AnswerId]:
+        """Return the answers that other steps may read and that these changes alter."""
+        ...
+
+
+def affected_answers(resource: Resource, changes: Sequence[Change]) -> frozenset[AnswerId]:
+    """Return the answers that changes of a resource alter for other steps; none for most kinds."""
+    return resource.affects(changes) if isinstance(resource, AffectsAnswers) else frozenset()
+
+
+@runtime_checkable
+class Creatable(Protocol):
+    """A resource that can say what it brings to a system that does not exist yet."""
+
+    def creation(self) -> tuple[Change, ...]:
+        """Return the changes that make it where nothing of it is there."""
         ...
 
 

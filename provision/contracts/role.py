@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from provision.connections.contracts import KeyPair
 from provision.contracts.query import Unknown
-from provision.contracts.resource import Resource
+from provision.contracts.resource import Resource, meaning
 from provision.contracts.snapshot import Snapshot
 from provision.inventory import Inventory, Subject
 from provision.values.diagnostics import Diagnostic, Source
@@ -44,6 +44,60 @@ class Context:
     def seen(self, system: str) -> Snapshot:
         """Return the answers of a system; an empty snapshot when it was not asked."""
         return self.snapshots.get(system, Snapshot(system))
+
+    def answer(self, system: str, query: Any) -> Any:
+        """Return an answer, which may be Unknown, or None for nothing there.
+
+        Raises:
+            UnaskedError: `questions` does not name the query.
+        """
+        snapshot = self.snapshots.get(system)
+        return Unknown(f"{system} was not asked") if snapshot is None else snapshot[query]
+
+    def require(
+        self,
+        system: str,
+        query: Any,
+        what: str = "",
+        source: Source | None = None,
+        *,
+        may_be_absent: bool = False,
+    ) -> Any:
+        """Return an answer without which the role cannot say what it wants.
+
+        Args:
+            system: whose answer.
+            query: one of `questions`.
+            what: what is not possible without it, as the user reads it (`cannot read the PCI cards of pve`).
+            source: inventory line.
+            may_be_absent: whether nothing there (None) is an answer, too.
+
+        Raises:
+            NotYet: it is Unknown, or nothing is there.
+            UnaskedError: `questions` does not name the query.
+        """
+        answer = self.answer(system, query)
+        if not isinstance(answer, Unknown) and (answer is not None or may_be_absent):
+            return answer
+        reason = answer.reason if isinstance(answer, Unknown) else "there is nothing yet"
+        code = "UNKNOWN" if isinstance(answer, Unknown) else "ANSWER_MISSING"
+        summary = f"{what or f'{system} has no answer to {meaning(query)}'}: {reason}"
+        raise NotYet(system, query, Diagnostic(code, summary, self.subject.name, source=source))
+
+
+class NotYet(Permanent):
+    """A role cannot say what it wants before a system has an answer.
+
+    Args:
+        system: which system.
+        query: to which query.
+        diagnostic: the problem, should the answer never come.
+    """
+
+    def __init__(self, system: str, query: Any, diagnostic: Diagnostic) -> None:
+        super().__init__(diagnostic)
+        self.system = system
+        self.query = query
 
 
 def told(answer: T | Unknown, what: str, subject: str, source: Source | None = None) -> T:
@@ -121,3 +175,18 @@ class Role:
     retired: Callable[[Context], Sequence[Resource]] | None = None
     orphan_owners: Callable[[Inventory], Mapping[Subject, Questions]] | None = None
     orphans: Callable[[Context], Sequence[Resource]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A subject whose steps come first.
+
+    Args:
+        name: the subject.
+        needed: whether its failure blocks; otherwise only the order counts.
+        any_of: a word that several parents share of which one that ended well is enough, or empty.
+    """
+
+    name: str
+    needed: bool = True
+    any_of: str = ""

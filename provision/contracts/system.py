@@ -26,17 +26,32 @@ class NotThere:
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """One way to reach a system.
+
+    Args:
+        questions: what other systems must have answered before `endpoint` can tell, by system. The way is
+            cut when one of these systems goes down, so a way through a node names that node's system.
+        endpoint: from snapshots (by system) to an endpoint, or why there is none.
+    """
+
+    questions: Mapping[str, tuple[Any, ...]]
+    endpoint: Callable[[Mapping[str, Snapshot]], Endpoint | NotThere]
+
+
+@dataclass(frozen=True, slots=True)
 class SystemSpec:
     """One system of the site and how its endpoint follows from what others answered.
 
     Args:
-        name: `pve/ssh`, `pve/api`, `router`, `vm-1/ssh`.
-        kind: `host` or `proxmox` (later `kube`).
+        name: as in `vm-1/ssh`.
+        kind: which driver speaks to it.
         subject: the inventory item it belongs to.
-        questions: what other systems must have answered before `endpoint` can tell, by system.
-        endpoint: from snapshots (by system) to an endpoint, or why there is none.
+        questions: of the first way to reach it; see `Way`.
+        endpoint: of the first way.
         guard: the host that keeps this system's lock while a run acts on it; empty for hosts, which lock
             themselves, and where the host's login is not root and may take no lock.
+        alternatives: further ways, taken in turn where those before lead nowhere.
     """
 
     name: str
@@ -45,3 +60,9 @@ class SystemSpec:
     questions: Mapping[str, tuple[Any, ...]]
     endpoint: Callable[[Mapping[str, Snapshot]], Endpoint | NotThere]
     guard: str = ""
+    alternatives: tuple[Way, ...] = ()
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """All ways, in the order in which they are tried."""
+        return (Way(self.questions, self.endpoint), *self.alternatives)

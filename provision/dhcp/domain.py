@@ -6,11 +6,12 @@ from provision.contracts.domain import Domain
 
 DOMAIN = Domain(
     "dhcp",
+    concerns=lambda inventory: inventory.dhcp is not None,
+    systems="provision.dhcp.systems:systems",
     roles={
         "dhcp_reservation": "provision.dhcp.roles.dhcp_reservation:ROLE",
         "address": "provision.dhcp.roles.address:ROLE",
     },
-    checks=("provision.dhcp.checks",),
     rules="provision.dhcp.preflight:RULES",
-    concerns=lambda inventory: inventory.dhcp is not None,
+    checks=("provision.dhcp.checks",),
 )

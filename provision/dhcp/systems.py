@@ -5,7 +5,7 @@ from __future__ import annotations
 from provision.connections.contracts import SshEndpoint
 from provision.contracts.system import SystemSpec
 from provision.hosts import names
-from provision.hosts.systems import _constant
+from provision.hosts.systems import constant
 from provision.inventory import Inventory
 from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.site import Dhcp
@@ -16,6 +16,12 @@ from provision.values.errors import UsageError
 def _speaks_ssh(dhcp: Dhcp) -> bool:
     backend = DHCP_BACKENDS[dhcp.backend]
     return backend.served and backend.reached == "ssh"
+
+
+def systems(inventory: Inventory) -> tuple[SystemSpec, ...]:
+    """Return the router, where it is reached by SSH."""
+    dhcp = inventory.dhcp
+    return (_router(inventory, dhcp),) if dhcp is not None and _speaks_ssh(dhcp) else ()
 
 
 def _router(inventory: Inventory, dhcp: Dhcp) -> SystemSpec:
@@ -40,4 +46,4 @@ def _router(inventory: Inventory, dhcp: Dhcp) -> SystemSpec:
         fingerprints=(own.host_key,) if own and own.host_key else (),
         sudo=own.sudo if own else True,
     )
-    return SystemSpec(names.ROUTER, "host", names.ROUTER, {}, _constant(endpoint))
+    return SystemSpec(names.ROUTER, "host", names.ROUTER, {}, constant(endpoint))

@@ -10,6 +10,7 @@ from provision.contracts.driver import Action, Result, Verdict
 from provision.contracts.effect import Effect
 from provision.contracts.remedy import ApiCall, ByHand, Fix, Impossible
 from provision.contracts.resource import Resource
+from provision.contracts.role import NotYet
 from provision.contracts.snapshot import Snapshot
 from provision.engine.difference import (
     Difference,
@@ -19,17 +20,19 @@ from provision.engine.difference import (
     settles_without_action,
 )
 from provision.engine.journal import shown
+from provision.engine.late import bringer_of, missing_answer
 from provision.engine.readback import confirm_by_hand, finish, left_behind, unreached
 from provision.engine.refresh import is_own, is_stale, refresh
-from provision.engine.retry import retrying
 from provision.engine.run import Run
 from provision.engine.session import AwayError
-from provision.engine.step_state import StepResult, StepState, failed
+from provision.engine.step_state import StepResult, StepState, failed, inherited_result
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError
 from provision.values.events import ChangeMade, EffectDone
 from provision.values.outcomes import ExitCode, Outcome
+
+_ENDED_WELL = frozenset({Outcome.UNCHANGED, Outcome.CHANGED})
 
 
 def execute(run: Run, state: StepState) -> StepResult:
@@ -42,10 +45,22 @@ def execute(run: Run, state: StepState) -> StepResult:
         if not state.indeterminate:
             raise
         result = failed(left_behind(state), exit_code=ExitCode.INTERRUPTED)
+    except NotYet as error:
+        result = _result_of_missing(run, state, error)
     except ProvisionError as error:
         result = failed(error.diagnostics[0], exit_code=error.exit_code)
         result = replace(result, diagnostics=error.diagnostics)
     return replace(result, changed=result.changed or state.changed)
+
+
+def _result_of_missing(run: Run, state: StepState, error: NotYet) -> StepResult:
+    """Return the result of a step whose role lacks an answer: that of the step which may bring it."""
+    step = state.step.id
+    bringer = bringer_of(run.session, tuple(run.planned.states.values()), step, error.system)
+    result = bringer.result if bringer is not None else None
+    if bringer is not None and result is not None and result.outcome not in _ENDED_WELL:
+        return inherited_result(bringer.step.id, result)
+    return failed(missing_answer(run.world, run.session, run.planned.options, step, error))
 
 
 def _carry_out(run: Run, state: StepState) -> StepResult:
@@ -89,7 +104,7 @@ def _batches(run: Run, state: StepState) -> Iterator[tuple[str, list[Resource]]]
 
 
 def _act(run: Run, state: StepState, system: str, batch: Sequence[Resource]) -> None:
-    with run.session.systems[system].lock:
+    with run.session.systems[system].lock.held(run.cancel):
         batch = _current(run, state, batch)
         queries = {query for resource in batch for query in resource.queries()}
         snapshot = run.session.ask(system, queries, run.cancel)
@@ -112,7 +127,7 @@ def _act(run: Run, state: StepState, system: str, batch: Sequence[Resource]) -> 
         _send(run, state, system, selected, actions, effects)
     # Without the lock: whoever holds a subject's system may be asking this one.
     for subject in state.voided:
-        run.session.void(subject)
+        run.session.void(subject, run.cancel)
     state.voided.clear()
 
 
@@ -201,19 +216,21 @@ def _send(
     effects: Sequence[Effect],
 ) -> None:
     step = state.step.id
-    driver = run.session.driver(system, run.cancel)
+    run.session.driver(system, run.cancel)  # nothing is begun on a system that is not there
     run.journal.intent(run.id, step, system, [*(each.label for each in actions), *map(str, effects)])
     state.acted_on[system] = None
     try:
         # An error that a driver raises means that nothing began; what may have begun is a verdict.
-        results = retrying(
-            lambda: driver.act(run.id, actions, effects, lambda line: run.progress(step, line), run.cancel),
+        results = run.session.call(
+            system,
+            lambda driver: driver.act(
+                run.id, actions, effects, lambda line: run.progress(step, line), run.cancel
+            ),
             run.cancel,
         )
     finally:
-        run.session.forget(
-            system, [query for each in selected for query in each.resource.queries()], unclaimed=True
-        )
+        queries = [query for each in selected for query in each.resource.queries()]
+        run.session.forget(system, queries, run.cancel, unclaimed=True)
     for differing, result in zip(selected, results, strict=False):
         _record(run, state, differing, result)
     for effect, result in zip(effects, results[len(actions) :], strict=False):

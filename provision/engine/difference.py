@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from provision.contracts.change import Change, Key, Settles
 from provision.contracts.effect import Effect
 from provision.contracts.remedy import ByHand, Impossible, Remedy
-from provision.contracts.resource import Resource, changes_of, remedy_of
+from provision.contracts.resource import AnswerId, Resource, affected_answers, changes_of, remedy_of
 from provision.contracts.snapshot import Snapshot
 from provision.engine.model import PlannedChange
 
@@ -55,11 +55,22 @@ class Difference:
         """The subject that the remedy creates, as it declares itself; names alone prove nothing."""
         return "" if isinstance(self.remedy, ByHand | Impossible) else self.remedy.births
 
+    @property
+    def affects(self) -> frozenset[AnswerId]:
+        """Answers that the remedy alters for other steps."""
+        return affected_answers(self.resource, self.changes)
+
     def planned(self) -> PlannedChange:
         """Return it as data."""
         by_hand = self.remedy if isinstance(self.remedy, ByHand) else None
         return PlannedChange(
-            self.resource.key, self.changes, self.effects, self.risks, by_hand, births=self.births
+            self.resource.key,
+            self.changes,
+            self.effects,
+            self.risks,
+            by_hand,
+            births=self.births,
+            affects=self.affects,
         )
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Generated
 from provision.engine.defect import defect
-from provision.engine.model import Step, StepPlan
-from provision.engine.session import AwayError, Session
+from provision.engine.session import Session
 from provision.engine.step_state import StepState
 from provision.engine.world import World
 from provision.values.errors import ProvisionError
@@ -30,24 +29,26 @@ class Expander:
         self.generated = generated
         self.destroying = destroying
 
-    def context(self, state: StepState) -> Context:
-        """Return all that the step's role may read."""
-        snapshots = {
-            name: snapshot
-            for name in state.questions
-            if (snapshot := self.session.snapshot(name)) is not None
-        }
+    def context(self, state: StepState, without: frozenset[str] = frozenset()) -> Context:
+        """Return all that the step's role may read, the answers of some systems left out."""
+        snapshots = self.session.basis(name for name in state.questions if name not in without)
         return Context(self.world.inventory, state.step.subject, snapshots, self.generated)
 
-    def resources(self, state: StepState) -> tuple[Resource, ...]:
+    def resources(self, state: StepState, without: frozenset[str] = frozenset()) -> tuple[Resource, ...]:
         """Return the desired states of a step (what must go, when destroying).
 
+        Args:
+            state: the step.
+            without: systems whose answers its role does not get.
+
         Raises:
+            NotYet: a system has no answer that the role needs.
             ProvisionError: the role lacks an answer, with its reason.
         """
         role = state.role
         call = None if role is None else role.retired if self.destroying else role.resources
-        return self._call(state, call, "retired" if self.destroying else "resources")
+        name = "retired" if self.destroying else "resources"
+        return self._call(state, call, name, without)
 
     def orphans(self, state: StepState) -> tuple[Resource, ...]:
         """Return what an orphan owner still holds for a role and the inventory no longer declares."""
@@ -55,12 +56,16 @@ class Expander:
         return self._call(state, call, "orphans")
 
     def _call(
-        self, state: StepState, call: Callable[[Context], Sequence[Resource]] | None, name: str
+        self,
+        state: StepState,
+        call: Callable[[Context], Sequence[Resource]] | None,
+        name: str,
+        without: frozenset[str] = frozenset(),
     ) -> tuple[Resource, ...]:
         if call is None:
             return ()
         try:
-            return tuple(call(self.context(state)))
+            return tuple(call(self.context(state, without)))
         except ProvisionError:
             raise
         except Exception as error:
@@ -68,18 +73,3 @@ class Expander:
             untouched = "nothing of this step was touched"
             diagnostic = defect("ROLE_DEFECT", what, state.step.subject.name, error, untouched)
             raise ProvisionError(diagnostic) from error
-
-
-def unreached_plan(step: Step, error: ProvisionError, *, moved: bool) -> StepPlan:
-    """Return the plan of a step whose system gives no answers.
-
-    Args:
-        step: the step.
-        error: why.
-        moved: whether an earlier step of this run may change that.
-    """
-    if isinstance(error, AwayError):
-        if error.away.late and moved:
-            return StepPlan(step, late=error.away.reason)
-        return StepPlan(step, unreached=error.away.reason, excused=error.away.excused)
-    return StepPlan(step, unreached=error.diagnostics[0].summary)

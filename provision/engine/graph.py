@@ -156,31 +156,43 @@ class _Gate:
         return [] if self._acting else self._waiting.pop(subject, [])
 
 
-class Behind:
-    """Tells which steps come after marked ones, directly or not; to be asked in order.
+class Ancestry:
+    """Finds steps that come before others, directly or not.
 
     Args:
-        steps: all steps.
+        steps: all steps, in order.
     """
 
     def __init__(self, steps: Iterable[Step]) -> None:
-        self._marked: set[StepId | Barrier] = set()
-        self._barriers: dict[StepId, list[Barrier]] = {}
-        for barrier in barriers_of(steps):
-            for step in barrier.steps:
-                self._barriers.setdefault(step, []).append(barrier)
+        self._steps = tuple(steps)
+        self._position = {step.id: position for position, step in enumerate(self._steps)}
 
-    def mark(self, step: StepId) -> None:
-        """Mark a step."""
-        self._marked.add(step)
-        self._marked.update(self._barriers.get(step, ()))
-
-    def __contains__(self, step: Step) -> bool:
-        return not (
-            self._marked.isdisjoint(step.after)
-            and self._marked.isdisjoint(step.needs)
-            and self._marked.isdisjoint(step.barriers)
-        )
+    def nearest(self, step: StepId, candidates: Collection[StepId]) -> StepId | None:
+        """Return the last of some steps that comes before a step, or None."""
+        end = self._position[step]
+        positions = {position for name in candidates if (position := self._position.get(name, end)) < end}
+        if not positions:
+            return None
+        first = min(positions)  # what comes before a step stands before it: nothing earlier leads there
+        open_positions = [-end]  # a heap: the last step first
+        visited = {end}
+        barriers: set[Barrier] = set()
+        while open_positions:
+            position = -heapq.heappop(open_positions)
+            if position in positions:
+                return self._steps[position].id
+            current = self._steps[position]
+            before = {*current.after, *current.needs}
+            for barrier in current.barriers:
+                if barrier not in barriers:
+                    barriers.add(barrier)
+                    before.update(barrier.steps)
+            for name in before:
+                earlier = self._position.get(name, -1)
+                if earlier >= first and earlier not in visited:
+                    visited.add(earlier)
+                    heapq.heappush(open_positions, -earlier)
+        return None
 
 
 def narrowed(steps: Sequence[Step], kept: Collection[StepId]) -> tuple[Step, ...]:

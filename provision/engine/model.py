@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from provision.contracts.change import Change, Key
 from provision.contracts.effect import Effect
 from provision.contracts.remedy import ByHand
+from provision.contracts.resource import AnswerId
 from provision.inventory import Subject
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
@@ -77,6 +78,7 @@ class PlannedChange:
         by_hand: what a person must do, if the engine cannot.
         pending: True when only effects of an earlier run are owed.
         births: the subject that the fix makes, or makes anew; empty for nearly all.
+        affects: answers that it alters for other steps.
     """
 
     key: Key
@@ -86,6 +88,7 @@ class PlannedChange:
     by_hand: ByHand | None = None
     pending: bool = False
     births: str = ""
+    affects: frozenset[AnswerId] = field(default=frozenset(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +97,9 @@ class StepPlan:
 
     Args:
         step: the step.
-        changes: resources that differ; empty means unchanged.
+        changes: resources that differ; of a late step, what it brings to systems that do not exist yet.
         unchanged: how many resources are as desired.
-        late: why it cannot be told yet (`after NAME has rebooted`), or empty.
+        late: after which step it can be planned (`after SUBJECT: ROLE`), or empty.
         unreached: why its system does not answer, or empty.
         excused: unreached without fault (off by hand).
         problem: why expanding it failed, if it did.

@@ -61,14 +61,15 @@ def observe(
     place = {name: index for index, name in enumerate(names)}
 
     def ask(name: str) -> None:
-        for other in session.systems[name].spec.questions:
+        ways = session.systems[name].spec.ways
+        for other in dict.fromkeys(other for way in ways for other in way.questions):
             # Only who comes first is waited for: it has a thread by now.
             if place.get(other, len(place)) < place[name]:
                 workers.wait_for(answered[other], cancel)
-            behind = session.systems.get(other)
-            if behind is not None and behind.snapshot is None and behind.error is not None:
-                session.systems[name].error = behind.error  # it was tried already
-                return
+        errors = [session.error_of(way.questions) for way in ways]
+        if all(errors):
+            session.systems[name].error = errors[0]  # the others were tried already
+            return
         wanted = {*questions[name], *remembered.get(name, ())}
         try:
             session.ask(name, wanted, cancel)
@@ -88,7 +89,8 @@ def _dependents_last(names: list[str], session: Session) -> list[str]:
     """Return systems after those that their endpoints follow from; as they are if these go in a circle."""
     known = set(names)
     behind = {
-        name: [each for each in session.systems[name].spec.questions if each in known] for name in names
+        name: [other for way in session.systems[name].spec.ways for other in way.questions if other in known]
+        for name in names
     }
     try:
         return list(TopologicalSorter(behind).static_order())

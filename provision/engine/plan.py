@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from provision.contracts.remedy import Impossible
-from provision.contracts.resource import Resource
+from provision.contracts.resource import Creatable, Resource
+from provision.contracts.role import NotYet
 from provision.engine.consent import Consents, ranked
 from provision.engine.difference import (
     difference,
@@ -17,8 +18,9 @@ from provision.engine.difference import (
     settles_without_action,
 )
 from provision.engine.expand import VERIFY, Desired, expand
-from provision.engine.expander import Expander, unreached_plan
-from provision.engine.graph import Behind, narrowed, ordered, reversed_steps
+from provision.engine.expander import Expander
+from provision.engine.graph import Ancestry, narrowed, ordered, reversed_steps
+from provision.engine.late import Alterations, missing_answer
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepId, StepPlan
 from provision.engine.observe import Questions, observe
 from provision.engine.orphans import Orphans, asked_of
@@ -57,9 +59,6 @@ class Planner:
         self.usage: list[Diagnostic] = []
         self.orphans = Orphans(world, options)
         self.told: list[Diagnostic] = []
-        # Subjects whose facts this plan changes, or that it makes anew, with when they can be told:
-        self.dirty: dict[str, str] = {}
-        self.renewed: dict[str, str] = {}
 
     def plan(self) -> Planned:
         """Ask all systems and return what would be done.
@@ -89,6 +88,7 @@ class Planner:
         removals: list[StepState] = []
         if self.destroying or self.options.prune:
             removals = self.orphans.removals(self.session, states, destroying=self.destroying)
+        self.ancestry = Ancestry(state.step for state in states)
         late: set[StepId] = set()
         while True:  # what is late wants nothing yet, and that may change what others show
             self._unite(states, drafts, late)
@@ -116,16 +116,14 @@ class Planner:
             state.basis = self.session.basis(state.systems)
 
     def _compare(self, states: Sequence[StepState], drafts: Mapping[StepId, _Draft]) -> None:
-        self.dirty, self.renewed, self.told = {}, {}, []
+        self.told = []
         self.consents.born.clear()
-        moved = Behind(state.step for state in states)
+        self.alterations = Alterations(self.session, self.consents, self.ancestry)
         pending_seen: set[str] = set()
         for state in states:
-            before = state.step in moved
-            state.plan = self._step_plan(state, drafts[state.step.id], pending_seen, moved=before)
-            if before or state.plan.changes or state.plan.late:
-                moved.mark(state.step.id)
-            self._note_dirt(state)
+            state.plan = self._step_plan(state, drafts[state.step.id], pending_seen)
+            self.alterations.note(state)
+            self._note_born(state)
 
     # ------------------------------------------------------------ asking
 
@@ -181,15 +179,20 @@ class Planner:
     # ------------------------------------------------------------ one step
 
     def _draft(self, state: StepState) -> _Draft:
-        if state.role is None or self._silence(state.questions) is not None:
+        silence = self._silence(state.questions)
+        comes = isinstance(silence, AwayError) and silence.away.late and not self.destroying
+        if state.role is None or (silence is not None and not comes):
             return _Draft()
         try:
-            return _Draft(self.expander.resources(state))
+            resources = self.expander.resources(state)
         except UsageError as error:
             self.usage.extend(error.diagnostics)
             return _Draft()
+        except NotYet as error:
+            return _Draft() if comes else _Draft(missing=error)
         except ProvisionError as error:
-            return _Draft(problem=error.diagnostics[0])
+            return _Draft() if comes else _Draft(problem=error.diagnostics[0])
+        return _Draft() if comes else _Draft(resources)  # what is not there yet wants nothing yet
 
     def _silence(self, systems: Iterable[str]) -> ProvisionError | None:
         """Return why the first of some systems gives no answers, or None when all do."""
@@ -201,35 +204,72 @@ class Planner:
                 return system.error or ProvisionError(Diagnostic("SYSTEM_SILENT", f"{name} was not asked"))
         return None
 
-    def _step_plan(self, state: StepState, draft: _Draft, pending_seen: set[str], *, moved: bool) -> StepPlan:
-        step = state.step
+    def _step_plan(self, state: StepState, draft: _Draft, pending_seen: set[str]) -> StepPlan:
         if state.role is None:
-            return StepPlan(step)
-        systems = frozenset(state.questions).union(each.key.system for each in draft.resources)
-        late = self._late(state, systems)
-        if late:
-            return StepPlan(step, late=late)
+            return StepPlan(state.step)
+        systems = frozenset(state.questions).union(resource.key.system for resource in draft.resources)
+        creators = (self.alterations.creator(state, system) for system in sorted(systems))
+        after = next(filter(None, creators), None) or self.alterations.altering(state, draft.resources)
+        if after is not None:
+            return self._late_plan(state, after)
         silence = self._silence(systems)
-        if silence is not None and self.destroying and isinstance(silence, AwayError):
-            return StepPlan(step)  # what is not there needs no removal
         if silence is not None:
-            found = unreached_plan(step, silence, moved=moved)
-            if not isinstance(silence, AwayError) and silence.diagnostics[0] not in self.told:
-                self.told.append(silence.diagnostics[0])  # once, not for each step behind it
-                found = replace(found, problem=silence.diagnostics[0])
-            return found
+            return self._silent_plan(state, silence)
+        if draft.missing is not None:
+            return self._missing_plan(state, draft.missing)
         if draft.problem is not None:
-            return StepPlan(step, problem=draft.problem)
+            return StepPlan(state.step, problem=draft.problem)
         return self._compared(state, pending_seen)
 
-    def _late(self, state: StepState, systems: Iterable[str]) -> str:
-        for name in systems:
-            subject = self.session.subject_of(name)
-            if subject in self.renewed:
-                return self.renewed[subject]
-            if state.needs_new_boot and subject in self.dirty:
-                return self.dirty[subject]
-        return ""
+    def _missing_plan(self, state: StepState, missing: NotYet) -> StepPlan:
+        """Return the plan of a step whose role lacks an answer: late while a step before it may bring it."""
+        bringer = self.alterations.bringer(state, missing.system)
+        if bringer is not None:
+            return self._late_plan(state, bringer)
+        problem = missing_answer(self.world, self.session, self.options, state.step.id, missing)
+        return StepPlan(state.step, problem=problem)
+
+    def _silent_plan(self, state: StepState, silence: ProvisionError) -> StepPlan:
+        """Return the plan of a step of which a system gives no answers."""
+        step = state.step
+        if isinstance(silence, AwayError):
+            if self.destroying:
+                return StepPlan(step)  # what is not there needs no removal
+            bringer = self.alterations.bringer(state, silence.system) or self.alterations.active(state)
+            if silence.away.late and bringer is not None:
+                return self._late_plan(state, bringer)
+            return StepPlan(step, unreached=silence.away.reason, excused=silence.away.excused)
+        diagnostic = silence.diagnostics[0]
+        plan = StepPlan(step, unreached=diagnostic.summary)
+        if diagnostic in self.told:
+            return plan
+        self.told.append(diagnostic)  # once, not for each step behind it
+        return replace(plan, problem=diagnostic)
+
+    def _late_plan(self, state: StepState, after: StepId) -> StepPlan:
+        """Return the plan of a step that is planned again when it is reached, with what is known already."""
+        missing = frozenset(
+            system
+            for system in self.session.systems
+            if system in state.questions
+            and (self.session.snapshot(system) is None or self.alterations.creator(state, system))
+        )
+        changes: list[PlannedChange] = []
+        if missing and not self.destroying:
+            try:
+                resources = self.expander.resources(state, without=missing)
+            except ProvisionError:
+                resources = ()  # it needs an answer
+            changes = [
+                PlannedChange(resource.key, creation)
+                for resource in resources
+                if resource.key.system in missing
+                and isinstance(resource, Creatable)
+                and (creation := resource.creation())
+            ]
+        return StepPlan(
+            state.step, tuple(change for change in changes if change.changes), late=f"after {after}"
+        )
 
     def _compared(self, state: StepState, pending_seen: set[str]) -> StepPlan:
         changes: list[PlannedChange] = []
@@ -263,16 +303,11 @@ class Planner:
             )
         return StepPlan(state.step, tuple(changes), unchanged, problem=problem)
 
-    def _note_dirt(self, state: StepState) -> None:
-        for planned in state.plan.changes:
-            for effect in (*planned.effects, *planned.risks):
-                subject = self.consents.hit(planned.key.system, effect)
-                if effect.cls.aftermath:
-                    late = self.renewed if effect.cls.replaces_target else self.dirty
-                    late.setdefault(subject, f"after {subject} {effect.cls.aftermath}")
+    def _note_born(self, state: StepState) -> None:
+        for change in state.plan.changes:
             # What may not be replaced is still what it was.
-            if planned.births and not self.consents.missing(planned.key.system, planned.risks):
-                self.consents.born.add(planned.births)
+            if change.births and not self.consents.missing(change.key.system, change.risks):
+                self.consents.born.add(change.births)
 
     # ------------------------------------------------------------ the whole
 
@@ -319,3 +354,4 @@ class _Draft:
 
     resources: tuple[Resource, ...] = ()
     problem: Diagnostic | None = None
+    missing: NotYet | None = None

@@ -64,19 +64,43 @@ def read_back(run: Run, states: Sequence[StepState], systems: Sequence[str]) -> 
     Raises:
         ProvisionError: a system gives no answers.
     """
+    affected = forget_affected(run, states, systems)
     for system in systems:
-        wanted = queries_of(run, [*states, *run.later(states[0])], system)
+        wanted = queries_of(run, [*states, *run.later(states[0])], system) | affected.get(system, set())
         if run.session.subject_of(system) == states[0].step.subject.name:
             held = run.session.snapshot(system)
             wanted |= set(held.answers) if held is not None else set()
         run.session.ask(system, wanted, run.cancel, fresh=True)
-    run.session.follow(systems)
+    run.session.follow(systems, run.cancel)
+
+
+def forget_affected(run: Run, states: Sequence[StepState], kept: Sequence[str] = ()) -> dict[str, set[Any]]:
+    """Drop the answers that some steps have altered for others; the caller holds no lock of a system.
+
+    Args:
+        run: the run.
+        states: the steps.
+        kept: systems that are asked again at once.
+
+    Returns:
+        The altered answers at hand of the systems that were kept.
+    """
+    affected: dict[str, set[Any]] = {}
+    for system, query in frozenset().union(*(state.affects for state in states)):
+        held = run.session.snapshot(system)
+        if held is not None and query in held:
+            affected.setdefault(system, set()).add(query)
+    for system, queries in affected.items():
+        if system not in kept:
+            run.session.forget(system, queries, run.cancel)
+    return {system: queries for system, queries in affected.items() if system in kept}
 
 
 def finish(run: Run, state: StepState) -> StepResult:
     """Read back what a step did and return its ending."""
     changed = state.changed
     if (state.problem is not None or state.cut) and not state.indeterminate:
+        forget_affected(run, [state])
         return _broken_off(state, changed)
     try:
         read_back(run, [state], list(state.acted_on))
@@ -119,13 +143,17 @@ def _left(run: Run, state: StepState) -> dict[Key, tuple[Change, ...]]:
     # What nobody acted on may be older than what other steps did: it is looked at once more at once.
     pause = FIRST_POLL if state.acted_on else 0.0
     began = time.monotonic()
+    polled = False
     while True:
         left = _unexplained(run, state)
         slow = {key: changes for key, changes in left.items() if settles_without_action(changes)}
         deadline = max((each.deadline for changes in slow.values() for each in changes), default=0.0)
         spent = time.monotonic() - began
         if spent >= deadline:
+            if polled:  # what came true meanwhile may have altered them after the first look
+                forget_affected(run, [state])
             return left
+        polled = True
         run.cancel.wait(min(pause, deadline - spent))
         pause = min(max(pause * 1.5, FIRST_POLL), LAST_POLL)
         for system in dict.fromkeys(key.system for key in slow):

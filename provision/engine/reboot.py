@@ -39,13 +39,14 @@ def reboot(run: Run, subject: str) -> Diagnostic | None:
     handle = run.session.systems[system]
     try:
         run.journal.intent(run.id, step, system, [str(effect)])
-        with handle.lock:
+        run.session.move_away(subject, run.cancel)
+        with handle.lock.held(run.cancel):
             driver = run.session.driver(system, run.cancel)
             driver.reboot(effect, lambda line: run.progress(step, line), run.cancel)
     except ProvisionError as error:
         problem = error.diagnostics[0]
     finally:
-        run.session.void(subject, keep=system)
+        run.session.void(subject, run.cancel, keep=system)
     seconds = time.monotonic() - began
     verdict = "failed" if problem else "done"
     run.journal.effect(run.id, system, str(effect), verdict, seconds)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from provision.contracts.resource import Resource, changes_of
+from provision.contracts.role import NotYet
 from provision.engine.expand import ConflictError
 from provision.engine.journal import shown
 from provision.engine.readback import queries_of
@@ -91,9 +92,14 @@ def _expand_again(run: Run, state: StepState) -> None:
     and what they want alone is compared again.
 
     Raises:
-        ProvisionError: the role lacks an answer, or its wants contradict those of another step.
+        NotYet: a system still has no answer that the role needs.
+        ProvisionError: its wants contradict those of another step, or the role has another problem.
     """
-    resources = run.expander.resources(state)
+    try:
+        resources = run.expander.resources(state)
+    except NotYet as missing:  # the answer at hand may be older than what brings it
+        run.session.ask(missing.system, [missing.query], run.cancel, fresh=True)
+        resources = run.expander.resources(state)
     with run.lock:
         desired = run.planned.desired
         try:

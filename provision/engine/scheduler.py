@@ -19,7 +19,7 @@ from provision.engine.model import Barrier, ConsentNeed, StepId, StepReport
 from provision.engine.reboot import REBOOT, after_reboot, reboot
 from provision.engine.refresh import has_moved, is_stale
 from provision.engine.run import Run
-from provision.engine.step_state import StepResult, StepState, failed
+from provision.engine.step_state import StepResult, StepState, failed, inherited_result
 from provision.values.cancel import Interrupted
 from provision.values.consent import Consent
 from provision.values.outcomes import ExitCode, Outcome
@@ -39,16 +39,6 @@ _NOT_VERIFIED = {
 
 _HOPE = {Outcome.WAITING: 0, Outcome.UNREACHED: 1}
 """How likely a step that did not end well does so in a later run; all others are last."""
-
-
-def _inherited(step: StepId, result: StepResult) -> StepResult:
-    """Return the result of a step that cannot go on because of another one."""
-    if result.outcome is Outcome.UNREACHED:
-        return StepResult(Outcome.UNREACHED, result.reason, stops=True, excused=result.excused)
-    if result.outcome is Outcome.WAITING:
-        return StepResult(Outcome.WAITING, f"waits for {step}", stops=True)
-    cause = result.reason if result.outcome is Outcome.BLOCKED else f"{step} failed"
-    return StepResult(Outcome.BLOCKED, cause, stops=True)
 
 
 @dataclass(slots=True)
@@ -238,10 +228,10 @@ class Scheduler:
         for step in sorted(state.step.needs):
             needed = self.states.get(step)
             if needed is not None and needed.result is not None and needed.result.stops:
-                return _inherited(step, needed.result)
+                return inherited_result(step, needed.result)
         stopping = self.stopped.get(state.step.group)
         if stopping is not None and stopping.result is not None:
-            return _inherited(stopping.step.id, stopping.result)
+            return inherited_result(stopping.step.id, stopping.result)
         results = (self._unmet(barrier) for barrier in state.step.barriers)
         return next((result for result in results if result is not None), None)
 
@@ -260,7 +250,7 @@ class Scheduler:
             # As many as are missing may still end well later: the least hopeful one of these decides.
             hopeful = sorted(stopped, key=lambda step: (_HOPE.get(stopped[step].outcome, 2), step))
             cause = hopeful[missing - 1]
-            unmet = _inherited(cause, stopped[cause])
+            unmet = inherited_result(cause, stopped[cause])
         if self.provisional.keys().isdisjoint(results):
             self.unmet[barrier] = unmet
         return unmet
@@ -341,9 +331,10 @@ class Scheduler:
         """Begin the reboot that a subject owes, once its systems are free; return whether it began."""
         if subject in self.rebooting or self.run.cancel.draining:
             return False
-        systems = self.run.session.behind(subject)
-        if any(self.busy[name] for name in systems):
+        session = self.run.session
+        if any(self.busy[name] for name in session.behind(subject)):
             return False
+        systems = session.behind(subject, movable=False)  # the others are reached by another way meanwhile
         self.rebooting.add(subject)
         waiting = [state for state in self.provisional.values() if state.awaited_reboots == {subject}]
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver, Hold, Keeper
 from provision.contracts.snapshot import Snapshot
-from provision.contracts.system import NotThere, SystemSpec
+from provision.contracts.system import NotThere, SystemSpec, Way
 from provision.engine import workers
-from provision.engine.retry import retrying
+from provision.engine.retry import ATTEMPTS, retrying
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
-from provision.values.errors import Permanent, ProvisionError
+from provision.values.errors import Permanent, ProvisionError, Transient
 
+T = TypeVar("T")
 PATIENCE = 2.0
 """Seconds that all connections together have to close."""
 
@@ -27,6 +29,7 @@ class AwayError(Permanent):
 
     def __init__(self, system: str, away: NotThere) -> None:
         super().__init__(Diagnostic("SYSTEM_AWAY", away.reason, subject=system))
+        self.system = system
         self.away = away
 
 
@@ -39,6 +42,7 @@ class System:
         lock: held while it is asked or acted on.
         driver: once it was opened.
         endpoint: where it was opened.
+        way: by which of its ways, an index.
         snapshot: its latest answers.
         error: why it gave no answers the last time.
         claimed: questions of roles and resources; others (those of verification) are dropped after changes.
@@ -47,9 +51,10 @@ class System:
     """
 
     spec: SystemSpec
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: workers.SystemLock = field(default_factory=workers.SystemLock)
     driver: Driver | None = None
     endpoint: Endpoint | None = None
+    way: int = 0
     snapshot: Snapshot | None = None
     error: ProvisionError | None = None
     claimed: set[Any] = field(default_factory=set)
@@ -72,11 +77,15 @@ class Session:
         self.systems = {name: System(spec) for name, spec in specs.items()}
         self.awaited: set[str] = set()
         """Systems that were asked and have not answered yet, for those who watch."""
+        self._down: set[str] = set()  # subjects that reboot: ways through them are the last to be tried
+        self._by_subject: dict[str, list[str]] = {}
         self._dependents: dict[str, set[str]] = {name: set() for name in specs}
         for name, spec in specs.items():
-            for each in spec.questions:
-                if each in self._dependents:
-                    self._dependents[each].add(name)
+            self._by_subject.setdefault(spec.subject, []).append(name)
+            for way in spec.ways:
+                for other in way.questions:
+                    if other in self._dependents:
+                        self._dependents[other].add(name)
 
     # ------------------------------------------------------------ looking
 
@@ -100,7 +109,7 @@ class Session:
 
     def of_subject(self, subject: str) -> list[str]:
         """Return the systems that belong to a subject."""
-        return [name for name, system in self.systems.items() if system.spec.subject == subject]
+        return list(self._by_subject.get(subject, ()))
 
     def trips(self) -> dict[str, int]:
         """Return the round trips so far by system, those never asked left out."""
@@ -123,19 +132,15 @@ class Session:
             Interrupted: the run must leave.
         """
         system = self._system(name)
-        with system.lock:
+        with system.lock.held(cancel):
             wanted = frozenset(queries)
             held = system.snapshot
             missing = wanted if fresh or held is None else held.missing(wanted)
             if held is not None and not missing:
                 return held
-            driver = self.driver(name, cancel)
             self.awaited.add(name)
             try:
-                newer = retrying(lambda: driver.answer(missing, cancel), cancel, attempts)
-            except ProvisionError as error:
-                system.error = error
-                raise
+                newer = self.call(name, lambda driver: driver.answer(missing, cancel), cancel, attempts)
             finally:
                 self.awaited.discard(name)
             return self._taken(system, newer)
@@ -146,6 +151,33 @@ class Session:
         system.error = None
         return system.snapshot
 
+    def call(self, name: str, work: Callable[[Driver], T], cancel: Cancel, attempts: int = ATTEMPTS) -> T:
+        """Call a driver of a system; where its way fails, one that is opened through the next way.
+
+        The caller holds the system's lock. An error that `work` raises means that nothing began.
+
+        Raises:
+            AwayError: it is not there now.
+            ProvisionError: no way leads to it, or it gives no answers.
+            Interrupted: the run must leave.
+        """
+        system = self._system(name)
+        failed: dict[int, Transient] = {}  # by way
+        while True:
+            try:
+                on_this_way = partial(work, self._open_driver(name, failed, cancel))
+                is_last = len(failed) + 1 >= len(system.spec.ways)
+                return retrying(on_this_way, cancel, attempts if is_last else 1)
+            except ProvisionError as error:
+                if isinstance(error, Transient) and system.driver is not None:
+                    failed[system.way] = error
+                    if len(failed) < len(system.spec.ways):
+                        self._shut(system)
+                        continue
+                # Of a way that was open, its failure says more than why others lead nowhere.
+                system.error = next(iter(failed.values()), error)
+                raise system.error from None
+
     def driver(self, name: str, cancel: Cancel) -> Driver:
         """Return the open driver of a system; the caller holds its lock.
 
@@ -153,29 +185,73 @@ class Session:
             AwayError: it is not there now.
             ProvisionError: what its endpoint follows from cannot be asked.
         """
+        try:
+            return self._open_driver(name, frozenset(), cancel)
+        except ProvisionError as error:
+            self._system(name).error = error
+            raise
+
+    def _open_driver(self, name: str, failed: Collection[int], cancel: Cancel) -> Driver:
         system = self._system(name)
         if system.driver is None:
-            endpoint = self.endpoint(name, cancel)
+            way, endpoint = self._first_way(name, failed, cancel)
             if isinstance(endpoint, NotThere):
-                system.error = AwayError(name, endpoint)
-                raise system.error
-            system.endpoint = endpoint
-            try:
-                system.driver = self._open(system.spec, endpoint)
-            except ProvisionError as error:
-                system.error = error
-                raise
+                raise AwayError(name, endpoint)
+            system.way, system.endpoint = way, endpoint
+            system.driver = self._open(system.spec, endpoint)
         return system.driver
 
     def endpoint(self, name: str, cancel: Cancel) -> Endpoint | NotThere:
         """Return where a system is, by what others answer (they are asked if need be).
 
         Raises:
-            ProvisionError: one of the others gives no answers.
+            ProvisionError: no way leads to it, and one of the others gives no answers.
         """
-        spec = self._system(name).spec
-        seen = {other: self.ask(other, queries, cancel) for other, queries in spec.questions.items()}
-        return spec.endpoint(seen)
+        return self._first_way(name, frozenset(), cancel)[1]
+
+    def _first_way(
+        self, name: str, failed: Collection[int], cancel: Cancel
+    ) -> tuple[int, Endpoint | NotThere]:
+        """Return the first way that leads somewhere; else the most promising reason why none does."""
+        ways = self._system(name).spec.ways
+        order = [index for index in range(len(ways)) if index not in failed]
+        order.sort(key=lambda index: self._is_cut(ways[index]))
+        closed: list[tuple[int, NotThere]] = []
+        errors: list[ProvisionError] = []
+        for index in order:
+            try:
+                snapshots = {
+                    other: self._held(other, queries) or self.ask(other, queries, cancel)
+                    for other, queries in ways[index].questions.items()
+                }
+            except ProvisionError as error:
+                errors.append(error)
+                continue
+            endpoint = ways[index].endpoint(snapshots)
+            if not isinstance(endpoint, NotThere):
+                return index, endpoint
+            closed.append((index, endpoint))
+        # What comes later in this run counts more than what is off, and that more than what is silent.
+        errors.sort(key=lambda error: not (isinstance(error, AwayError) and error.away.late))
+        if closed and not (errors and isinstance(errors[0], AwayError) and errors[0].away.late):
+            return min(closed, key=lambda way: (not way[1].late, way[1].excused))
+        raise errors[0]
+
+    def _held(self, name: str, queries: Iterable[Any]) -> Snapshot | None:
+        """Return the answers at hand, if they suffice, without waiting for who holds the system's lock."""
+        snapshot = self.snapshot(name)
+        return snapshot if snapshot is not None and not snapshot.missing(queries) else None
+
+    def _is_cut(self, way: Way) -> bool:
+        """Whether a way leads through a subject that reboots, or a system that gave no answers."""
+        is_down = any(self.subject_of(other) in self._down for other in way.questions)
+        return is_down or self.error_of(way.questions) is not None
+
+    def error_of(self, names: Iterable[str]) -> ProvisionError | None:
+        """Return why the first of some systems that was asked gave no answers, or None."""
+        asked = (self.systems[name] for name in names if name in self.systems)
+        silent = (system.error for system in asked if system.snapshot is None)
+        return next((error for error in silent if error is not None), None)
 
     def _system(self, name: str) -> System:
         try:
@@ -198,7 +274,7 @@ class Session:
         keeper = self.systems.get(system.spec.guard)
         if keeper is None or (system.hold is not None and system.hold.alive):
             return False
-        with keeper.lock:
+        with keeper.lock.held(cancel):
             driver = self.driver(system.spec.guard, cancel)
             if not isinstance(driver, Keeper):
                 return False
@@ -219,10 +295,10 @@ class Session:
         if name in self.systems:
             self.systems[name].claimed.update(queries)
 
-    def forget(self, name: str, queries: Iterable[Any] = (), *, unclaimed: bool = False) -> None:
+    def forget(self, name: str, queries: Iterable[Any], cancel: Cancel, *, unclaimed: bool = False) -> None:
         """Drop some answers, and if `unclaimed` those that no role or resource looks at."""
         system = self._system(name)
-        with system.lock:
+        with system.lock.held(cancel):
             if system.snapshot is None:
                 return
             gone = set(queries)
@@ -233,49 +309,69 @@ class Session:
             }
             system.snapshot = replace(system.snapshot, answers=kept)
 
-    def follow(self, names: Iterable[str]) -> None:
+    def follow(self, names: Iterable[str], cancel: Cancel) -> None:
         """Close connections whose endpoint has changed with new answers of some systems (a new host key)."""
-        for name in {dependent for each in names for dependent in self._dependents[each]}:
+        for name in {dependent for other in names for dependent in self._dependents[other]}:
             system = self.systems[name]
             if system.driver is None:
                 continue
-            seen = {}
-            for other, queries in system.spec.questions.items():
-                held = self.systems[other].snapshot if other in self.systems else None
-                if held is None or held.missing(queries):
-                    break
-                seen[other] = held
-            else:
-                found = system.spec.endpoint(seen)
-                if not isinstance(found, NotThere) and found != system.endpoint:
-                    with system.lock:
-                        self._shut(system)
+            way = system.spec.ways[system.way]
+            held = {other: self._held(other, queries) for other, queries in way.questions.items()}
+            snapshots = {other: snapshot for other, snapshot in held.items() if snapshot is not None}
+            if len(snapshots) < len(held):
+                continue
+            endpoint = way.endpoint(snapshots)
+            if not isinstance(endpoint, NotThere) and endpoint != system.endpoint:
+                with system.lock.held(cancel):
+                    self._shut(system)
 
-    def void(self, subject: str, *, keep: str = "") -> None:
+    def void(self, subject: str, cancel: Cancel, *, keep: str = "") -> None:
         """Drop what is known of a subject's systems and of those behind them: it boots, or is another one.
 
         Args:
             subject: whose systems.
+            cancel: ends the waiting for who uses them.
             keep: a system whose driver has followed the boot by itself and stays open.
         """
+        self._down.discard(subject)
         for name in self.behind(subject):
-            self.reset(name, close=name != keep)
+            self.reset(name, cancel, close=name != keep)
 
-    def behind(self, subject: str) -> frozenset[str]:
-        """Return a subject's systems and all whose endpoints follow from theirs."""
+    def behind(self, subject: str, *, movable: bool = True) -> frozenset[str]:
+        """Return a subject's systems and all that are reached through them now.
+
+        Args:
+            subject: whose systems.
+            movable: with those that could be reached by another way.
+        """
         todo = self.of_subject(subject)
-        seen: set[str] = set()
+        behind: set[str] = set()
         while todo:
             name = todo.pop()
-            if name not in seen:
-                seen.add(name)
-                todo.extend(self._dependents[name])
-        return frozenset(seen)
+            if name not in behind:
+                behind.add(name)
+                todo.extend(other for other in self._dependents[name] if self._leads(name, other, movable))
+        return frozenset(behind)
 
-    def reset(self, name: str, *, close: bool = True) -> None:
+    def _leads(self, name: str, dependent: str, movable: bool) -> bool:
+        """Whether the way in use to a system is cut without another one."""
+        system = self.systems[dependent]
+        ways = system.spec.ways
+        if len(ways) == 1:
+            return True
+        return movable and system.driver is not None and name in ways[system.way].questions
+
+    def move_away(self, subject: str, cancel: Cancel) -> None:
+        """Close connections through a subject that is about to reboot, where there is another way."""
+        self._down.add(subject)
+        for name in self.behind(subject) - self.behind(subject, movable=False):
+            with self.systems[name].lock.held(cancel):
+                self._shut(self.systems[name])
+
+    def reset(self, name: str, cancel: Cancel, *, close: bool = True) -> None:
         """Drop the answers of one system, and its connection."""
         system = self._system(name)
-        with system.lock:
+        with system.lock.held(cancel):
             system.snapshot = None
             system.error = None
             if close:

@@ -10,11 +10,11 @@ from provision.contracts.change import Key
 from provision.contracts.driver import Result
 from provision.contracts.effect import Effect
 from provision.contracts.remedy import Impossible
-from provision.contracts.resource import Resource
+from provision.contracts.resource import AnswerId, Resource
 from provision.contracts.role import Role
 from provision.contracts.snapshot import Snapshot
 from provision.engine.difference import Difference
-from provision.engine.model import PlannedChange, Step, StepPlan
+from provision.engine.model import PlannedChange, Step, StepId, StepPlan
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode, Outcome
 
@@ -51,6 +51,16 @@ def failed(
     return StepResult(
         Outcome.FAILED, diagnostic.summary, (diagnostic,), changed, stops=True, exit_code=exit_code
     )
+
+
+def inherited_result(step: StepId, result: StepResult) -> StepResult:
+    """Return the result of a step that cannot go on because of another one."""
+    if result.outcome is Outcome.UNREACHED:
+        return StepResult(Outcome.UNREACHED, result.reason, stops=True, excused=result.excused)
+    if result.outcome is Outcome.WAITING:
+        return StepResult(Outcome.WAITING, f"waits for {step}", stops=True)
+    cause = result.reason if result.outcome is Outcome.BLOCKED else f"{step} failed"
+    return StepResult(Outcome.BLOCKED, cause, stops=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -128,6 +138,12 @@ class StepState:
         for resource in self.resources:
             queries.setdefault(resource.key.system, set()).update(resource.queries())
         return queries
+
+    @property
+    def affects(self) -> frozenset[AnswerId]:
+        """Answers that what it has done alters for other steps."""
+        differences = (*self.differences.values(), *self.confirmed.values())
+        return frozenset().union(*(difference.affects for difference in differences))
 
     @property
     def reboots(self) -> frozenset[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from provision.values.cancel import Cancel, Interrupted
@@ -13,6 +14,32 @@ T = TypeVar("T")
 OBSERVERS = 32
 TICK = 0.2
 """Seconds after which a waiting main thread looks at the cancellation (and Python at signals)."""
+
+
+class SystemLock:
+    """A reentrant lock; who waits for it stops waiting when the run must leave.
+
+    It may be held for minutes, by a host that reboots.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def held(self, cancel: Cancel) -> Iterator[None]:
+        """Hold the lock.
+
+        Raises:
+            Interrupted: the run must leave.
+        """
+        if not self._lock.acquire(blocking=False):
+            while not self._lock.acquire(timeout=TICK):
+                if cancel.leaving:
+                    raise Interrupted
+        try:
+            yield
+        finally:
+            self._lock.release()
 
 
 def start(name: str, work: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver
 from provision.contracts.effect import EffectClass
 from provision.contracts.resource import Resource
-from provision.contracts.role import Generated, Role
+from provision.contracts.role import Generated, Parent, Role
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
 from provision.inventory import Inventory, Subject
@@ -48,21 +48,6 @@ class Playbook:
     name: str
     entries: tuple[Entry, ...]
     description: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Parent:
-    """A subject whose steps come first.
-
-    Args:
-        name: the subject.
-        needed: whether its failure blocks; otherwise only the order counts.
-        any_of: a word that several parents share of which one that ended well is enough, or empty.
-    """
-
-    name: str
-    needed: bool = True
-    any_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

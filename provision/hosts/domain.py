@@ -8,12 +8,15 @@ from provision.hosts.host_effects import EFFECTS
 DOMAIN = Domain(
     "hosts",
     effects=EFFECTS,
+    systems="provision.hosts.systems:systems",
+    drivers={"host": "provision.hosts.systems:open_host"},
+    query_kinds={"host": "provision.hosts.query_kinds:HOST_KINDS"},
     roles={
         "base_os": "provision.hosts.roles.base_os:ROLE",
         "host_resources": "provision.hosts.roles.host_resources:ROLE",
     },
     destroy_keeps=frozenset({"host_resources"}),
-    checks=("provision.hosts.checks",),
     rules="provision.hosts.preflight:RULES",
     evidence="provision.hosts.preflight:evidence",
+    checks=("provision.hosts.checks",),
 )

@@ -69,18 +69,13 @@ RESTART = EffectClass(
     done_by_boot=True,
 )
 
-REBOOT_GUEST = EffectClass(
-    100, "reboot-guest", "the VM reboots", reboots=True, aftermath="has rebooted", done_by_boot=True
-)
-REBOOT_NODE = EffectClass(
-    110, "reboot-node", "the machine reboots", reboots=True, aftermath="has rebooted", done_by_boot=True
-)
+REBOOT_GUEST = EffectClass(100, "reboot-guest", "the VM reboots", reboots=True, done_by_boot=True)
+REBOOT_NODE = EffectClass(110, "reboot-node", "the machine reboots", reboots=True, done_by_boot=True)
 REBOOT_HYPERVISOR = EffectClass(
     120,
     "reboot-hypervisor",
     "the hypervisor reboots, and every VM on it stops",
     reboots=True,
-    aftermath="has rebooted",
     done_by_boot=True,
 )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from provision.connections.contracts import Endpoint, SshEndpoint
+from provision.connections.contracts import Endpoint, LocalEndpoint, ShellConnection, SshEndpoint
+from provision.contracts.domain import Opening
+from provision.contracts.driver import Driver
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere, SystemSpec
 from provision.hosts import names
@@ -12,7 +14,9 @@ from provision.inventory import Inventory, Login
 from provision.inventory.models.node import Node
 
 
-def _constant(endpoint: Endpoint) -> Callable[[Mapping[str, Snapshot]], Endpoint | NotThere]:
+def constant(endpoint: Endpoint) -> Callable[[Mapping[str, Snapshot]], Endpoint | NotThere]:
+    """Return how a system is reached whose endpoint follows from no answers."""
+
     def endpoint_of(_snapshots: Mapping[str, Snapshot]) -> Endpoint | NotThere:
         return endpoint
 
@@ -41,6 +45,38 @@ def ssh_endpoint(login: Login, fingerprints: tuple[str, ...] = (), wait: float =
     )
 
 
-def _metal(inventory: Inventory, node: Node) -> SystemSpec:
+def bare_metal(inventory: Inventory, node: Node) -> SystemSpec:
+    """Return the system of a machine that no hypervisor carries."""
     endpoint = ssh_endpoint(inventory.login(node.name))
-    return SystemSpec(names.ssh(node.name), "host", node.name, {}, _constant(endpoint))
+    return SystemSpec(names.ssh(node.name), "host", node.name, {}, constant(endpoint))
+
+
+def systems(inventory: Inventory) -> tuple[SystemSpec, ...]:
+    """Return the machines that no hypervisor of ours carries."""
+    return tuple(bare_metal(inventory, node) for node in inventory.nodes.values() if not node.is_virtual)
+
+
+def open_host(opening: Opening) -> Driver:
+    """Return the driver of a host."""
+    # Transports are slow to import, and only some of them are needed: hence the late imports.
+    from provision.hosts.driver import HostDriver  # noqa: PLC0415 - slow, late
+
+    connection: ShellConnection
+    if isinstance(opening.endpoint, SshEndpoint):
+        from provision.connections.ssh import SshConnection  # noqa: PLC0415 - slow, late
+
+        connection = SshConnection(opening.endpoint, opening.spec.name)
+    elif isinstance(opening.endpoint, LocalEndpoint):
+        from provision.connections.local import LocalConnection  # noqa: PLC0415 - slow, late
+
+        connection = LocalConnection()
+    else:
+        raise TypeError(f"{opening.spec.name}: a host is reached by SSH or locally")
+    return HostDriver(
+        opening.spec.name,
+        connection,
+        opening.query_kinds,
+        who=opening.who,
+        redactor=opening.redactor,
+        effects=opening.effects,
+    )

@@ -7,7 +7,11 @@ from provision.proxmox.vm_effects import EFFECTS
 
 DOMAIN = Domain(
     "proxmox",
+    concerns=lambda inventory: bool(inventory.hypervisors),
     effects=EFFECTS,
+    systems="provision.proxmox.systems:systems",
+    drivers={"proxmox": "provision.proxmox.systems:open_api"},
+    parents="provision.proxmox.systems:parents",
     roles={
         "hypervisor_host": "provision.proxmox.roles.hypervisor_host:ROLE",
         "image": "provision.proxmox.roles.image:ROLE",
@@ -16,8 +20,7 @@ DOMAIN = Domain(
         "first_contact": "provision.proxmox.roles.first_contact:ROLE",
     },
     destroy_keeps=frozenset({"hypervisor_host", "image"}),
-    checks=("provision.proxmox.checks",),
     rules="provision.proxmox.preflight.rules:RULES",
     evidence="provision.proxmox.preflight.rules:evidence",
-    concerns=lambda inventory: bool(inventory.hypervisors),
+    checks=("provision.proxmox.checks",),
 )

@@ -15,8 +15,6 @@ from provision.proxmox import formats
 from provision.proxmox.queries import VmState
 
 PREFIX = "BC:24:11"
-_LAST: list[tuple[Inventory, dict[tuple[str, int], str]]] = []
-"""Addresses of the inventory that was looked at last: every new VM looks at all of them."""
 
 
 def made(inventory: str, node: str, nic: int, taken: Container[str] = frozenset()) -> str:
@@ -47,12 +45,7 @@ def of_vm(state: VmState | None, nic: int) -> str:
 
 def all_made(inventory: Inventory) -> dict[tuple[str, int], str]:
     """Return the addresses of all devices before anything exists: declared or made, each once."""
-    for held, found in _LAST:
-        if held is inventory:
-            return found
-    found = _all_made(inventory)
-    _LAST[:] = [(inventory, found)]
-    return found
+    return inventory.derived(_all_made)
 
 
 def _all_made(inventory: Inventory) -> dict[tuple[str, int], str]:

@@ -57,7 +57,14 @@ def vmid(inventory: Inventory, node: Node) -> int:
 
 def nodes_of(inventory: Inventory, hypervisor: str) -> tuple[Node, ...]:
     """Return the VMs of a hypervisor, in the inventory's order."""
-    return tuple(each for each in inventory.nodes.values() if each.hypervisor == hypervisor)
+    return inventory.derived(_nodes_by_hypervisor).get(hypervisor, ())
+
+
+def _nodes_by_hypervisor(inventory: Inventory) -> dict[str, tuple[Node, ...]]:
+    nodes: dict[str, list[Node]] = {}
+    for node in inventory.nodes.values():
+        nodes.setdefault(node.hypervisor or "", []).append(node)
+    return {hypervisor: tuple(theirs) for hypervisor, theirs in nodes.items()}
 
 
 def orphan_owners(inventory: Inventory) -> tuple[Subject, ...]:

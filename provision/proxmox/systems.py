@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from provision.connections.contracts import Endpoint, HttpsEndpoint, LocalEndpoint
+from provision.contracts.domain import Opening
+from provision.contracts.driver import Driver
+from provision.contracts.role import Parent
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere, SystemSpec
 from provision.hosts import names as host_names
-from provision.hosts.systems import _constant, ssh_endpoint
-from provision.inventory import Inventory
+from provision.hosts.systems import constant, ssh_endpoint
+from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.placeholders import bootstrap_remedy
 from provision.proxmox import names
+from provision.proxmox.guests import guest
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
@@ -49,6 +53,38 @@ def _api(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
 def _host(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
     name = host_names.ssh(hypervisor.name)
     if hypervisor.connection == "local":
-        return SystemSpec(name, "host", hypervisor.name, {}, _constant(LocalEndpoint()))
+        return SystemSpec(name, "host", hypervisor.name, {}, constant(LocalEndpoint()))
     endpoint = ssh_endpoint(inventory.login(hypervisor.name))
-    return SystemSpec(name, "host", hypervisor.name, {}, _constant(endpoint))
+    return SystemSpec(name, "host", hypervisor.name, {}, constant(endpoint))
+
+
+def systems(inventory: Inventory) -> tuple[SystemSpec, ...]:
+    """Return the API and the host of each hypervisor, then their guests."""
+    specs: list[SystemSpec] = []
+    for hypervisor in inventory.hypervisors.values():
+        specs += [_api(inventory, hypervisor), _host(inventory, hypervisor)]
+    for node in inventory.nodes.values():
+        hypervisor_of_node = inventory.hypervisor_of(node)
+        if hypervisor_of_node is not None:
+            specs.append(guest(inventory, hypervisor_of_node, node))
+    return tuple(specs)
+
+
+def open_api(opening: Opening) -> Driver:
+    """Return the driver of a hypervisor's API."""
+    from provision.connections.https import PveConnection  # noqa: PLC0415 - slow, late
+    from provision.proxmox.driver import ProxmoxDriver  # noqa: PLC0415 - slow, late
+
+    if not isinstance(opening.endpoint, HttpsEndpoint):
+        raise TypeError(f"{opening.spec.name}: an API is reached by HTTPS")
+    subject = opening.spec.subject
+    node = opening.inventory.hypervisors[subject].node_name
+    vms = names.nodes_of(opening.inventory, subject)
+    vmids = {vm.name: vm.vmid for vm in vms if vm.vmid is not None}
+    return ProxmoxDriver(opening.spec.name, PveConnection(opening.endpoint, subject), node, vmids=vmids)
+
+
+def parents(inventory: Inventory, subject: Subject) -> tuple[Parent, ...]:
+    """Return the hypervisor of a VM: all of its steps come before those of its VMs."""
+    node = inventory.nodes.get(subject.name) if subject.kind == "node" else None
+    return (Parent(node.hypervisor),) if node is not None and node.hypervisor else ()

@@ -8,7 +8,7 @@ CONSOLE_LOSS = EffectClass(80, "console-loss", "the local screen goes dark", aff
 """It affects the hypervisor's monitor, which was there before a VM that is created in this run."""
 
 POWER_CYCLE = EffectClass(
-    90, "power-cycle", "the VM is switched off and on", voids_target=True, aftermath="was power-cycled"
+    90, "power-cycle", "the VM is switched off and on", voids_target=True, boots_target=True
 )
 
 EFFECTS = (CONSOLE_LOSS, POWER_CYCLE)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from provision.contracts.role import Parent
 from provision.contracts.system import SystemSpec
-from provision.engine.world import Parent
 from provision.hosts import host_effects
 from provision.values.consent import Consent
 from tests.unit.engine.fakes import (

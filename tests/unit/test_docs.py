@@ -1,57 +1,80 @@
-"""Pages that say what the code does are held to the code; links lead somewhere."""
+"""Pages are held to the code: links lead somewhere, commands exist, inventories load."""
 
 from __future__ import annotations
 
 import ast
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 import yaml
 
-from docs.generators.verify_reference import reference
+from docs.generators.console import without_outputs
+from docs.generators.pages import GENERATED
+from provision.api import read_playbook
 from provision.api.domains import check_folders, effect_classes, role_references
 from provision.api.domains import load_inventory as load
+from provision.cli.main import app
 from provision.inventory import unserved
 from provision.inventory.selectors import SELECTORS
 from provision.verify.claims import check_files, claims
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+SITE = sorted(DOCS.rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *SITE]
 ROLES = sorted(role_references())
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-HEADINGS = ("Declared by", "Resources", "Effects", "Facts it needs", "What it never touches", "Unproven")
+BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+HEADINGS = (
+    "Declared by",
+    "Resources",
+    "Effects",
+    "What it reads",
+    "What it never touches",
+    "Not tested yet",
+)
+SNIPPET = re.compile(r'--8<-- "(.+)"')
 
 
 def prose(page: Path) -> str:
     """Return a page without its blocks of code."""
-    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return BLOCK.sub("", page.read_text(encoding="utf-8"))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Return the code blocks of a page in one language."""
+    text = page.read_text(encoding="utf-8")
+    return [body for _, found, body in BLOCK.findall(text) if found == language]
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
     titles = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def broken(page: Path, root: Path = ROOT) -> list[str]:
+def broken_links(page: Path, root: Path = ROOT) -> list[str]:
     """Return the relative links of a page that lead nowhere."""
-    found = []
+    broken = []
     for link in LINK.findall(prose(page)):
         if re.match(r"[a-z]+:", link):
             continue
         name, _, anchor = link.partition("#")
         target = (page.parent / name).resolve() if name else page
-        outside = not target.is_relative_to(root)
-        if outside or not target.exists() or (anchor and anchor not in anchors(target)):
-            found.append(link)
-    return found
+        is_outside = not target.is_relative_to(root)
+        if is_outside or not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_relative_link_resolves(page: Path) -> None:
-    assert broken(page) == []
+    assert broken_links(page) == []
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
@@ -59,15 +82,148 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
     page.write_text(
         "# A b\n[x](#a-b) [y](nowhere.md) [z](#nothing) [w](https://example.org)\n```\n[c](code)\n```\n"
     )
-    assert broken(page, tmp_path) == ["nowhere.md", "#nothing"]
-    assert broken(page) == ["#a-b", "nowhere.md", "#nothing"]  # all of it is outside the project
+    assert broken_links(page, tmp_path) == ["nowhere.md", "#nothing"]
+    assert broken_links(page) == ["#a-b", "nowhere.md", "#nothing"]  # all of it is outside the project
     assert anchors(page) == {"a-b"}
 
 
 def test_the_index_names_every_page() -> None:
     index = DOCS / "index.md"
-    linked = {(DOCS / each.partition("#")[0]).resolve() for each in LINK.findall(prose(index))}
-    assert set(PAGES) - {index} <= linked
+    linked = {(DOCS / link.partition("#")[0]).resolve() for link in LINK.findall(prose(index))}
+    assert {*SITE} - {index} <= linked
+
+
+def test_the_site_has_every_page_in_its_navigation() -> None:
+    paths = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    assert sorted(paths) == sorted(str(page.relative_to(DOCS)) for page in SITE)
+
+
+@pytest.mark.parametrize("page", SITE, ids=lambda page: str(page.relative_to(DOCS)))
+def test_a_page_begins_with_what_to_type(page: Path) -> None:
+    snippet = SNIPPET.match(page.read_text("utf-8"))
+    text = (ROOT / snippet[1] if snippet else page).read_text("utf-8")
+    assert re.match(r"# .+\n\n(<!-- .+ -->\n)?```(console|python)\n", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_an_output_is_run_or_recorded_and_not_invented(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for match in re.finditer(
+        r"^(<!-- (?:run|recorded): .+ -->\n)?```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL
+    ):
+        outputs = [line for line in match[2].splitlines() if not line.startswith("$ ")]
+        if outputs and match[1] is None:
+            assert outputs in SHORT_OUTPUTS, match[2]
+
+
+CONSOLE = re.compile(r"^(<!-- (?:run|recorded): .+ -->\n)?```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHORT_OUTPUTS = (["provision 0.1.0"], ["2"])
+"""Of `provision --version` and `echo $?`."""
+
+
+# ---------------------------------------------------------------- commands
+
+TARGETS = {
+    *re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE),
+    "tour",  # until it is there
+}
+COMMANDS: Any = typer.main.get_command(app)
+
+
+def command_lines(page: Path) -> Iterator[str]:
+    """Yield what a page says to type: in its blocks, and in code within its text."""
+    for language in ("console", "sh"):
+        for body in blocks(page, language):
+            lines = re.sub(r"\\\n", " ", body).splitlines()
+            yield from (line.removeprefix("$ ") for line in lines if language == "sh" or line[:2] == "$ ")
+    yield from re.findall(r"`((?:provision|make) [^`]+)`", prose(page))
+
+
+def mistake(line: str) -> str:
+    """Return what is wrong with a command line; empty if it can be typed."""
+    for part in re.split(r"&&|\|(?=\s)|;|#", line):
+        words = [word for word in shlex.split(part.strip().replace("'", "")) if "=" not in word[:12]]
+        if words[:1] == ["make"] and words[1:]:
+            return "" if words[1] in TARGETS else f"no target {words[1]}"
+        if not words[:1] or words[0].rpartition("/")[2] != "provision":
+            continue
+        command = COMMANDS
+        for word in words[1:]:
+            if hasattr(command, "commands") and not word.startswith("-"):
+                if word not in command.commands:
+                    return "" if word.isupper() else f"no command {word}"
+                command = command.commands[word]
+        options = {option for each in command.params for option in each.opts} | {"--help", "--version", "--"}
+        options |= {"--install-completion", "--show-completion"}
+        before = words[: words.index("--")] if "--" in words else words
+        wrong = [word for word in before if word.startswith("-") and word.partition("=")[0] not in options]
+        if wrong:
+            return f"no option {wrong[0]}"
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_of_a_page_exist(page: Path) -> None:
+    assert [(line, mistake(line)) for line in command_lines(page) if mistake(line)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("provision plan lab --step base_os", ""),
+        ("provision plna lab", "no command plna"),
+        ("provision plan lab --stpe x", "no option --stpe"),
+        ("provision lab up lab && provision lab upp", "no command upp"),
+        ("provision ssh lab vm-1 -- ls --color", ""),
+        ("make nothing", "no target nothing"),
+    ],
+)
+def test_a_mistyped_command_is_found(line: str, expected: str) -> None:
+    assert mistake(line) == expected
+
+
+# ---------------------------------------------------------------- inventories and playbooks
+
+
+def yaml_blocks() -> Iterator[Any]:
+    for page in PAGES:
+        if page.name != "inventory.md":  # its examples are tested beside their generator
+            for number, body in enumerate(blocks(page, "yaml"), 1):
+                if not SNIPPET.match(body):
+                    yield pytest.param(body, id=f"{page.stem}-{number}")
+
+
+@pytest.mark.parametrize("body", [*yaml_blocks()])
+def test_yaml_of_a_page_loads(body: str, tmp_path: Path) -> None:
+    if "\nsteps:" in body:
+        playbook = tmp_path / "playbook.yaml"
+        playbook.write_text(body)
+        assert read_playbook(str(playbook)).entries
+        return
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text(body)
+    assert load(ROOT / "inventories" / "starter.yaml", overlays=[overlay], environ={}).nodes
+
+
+def test_the_starter_inventory_is_supported_as_a_whole() -> None:
+    assert unserved(load(ROOT / "inventories" / "starter.yaml", environ={})) == ()
+
+
+def test_what_the_readme_says_of_the_homelab_is_so() -> None:
+    unsupported = {
+        name: {item.role for item in unserved(load(ROOT / "inventories" / f"{name}.yaml"))}
+        for name in ("homelab", "lab")
+    }
+    assert unsupported == {
+        "homelab": {"k3s_server", "k3s_agent", "gpu_driver", "gpu_operator"},
+        "lab": set(),
+    }
+    assert "declares k3s, a managed GPU driver and the GPU Operator" in (ROOT / "README.md").read_text(
+        "utf-8"
+    )
+
+
+# ---------------------------------------------------------------- pages about roles, effects, playbooks
 
 
 def test_every_role_has_its_page_and_no_page_lacks_its_role() -> None:
@@ -116,44 +272,36 @@ def test_the_page_of_consent_has_all_effect_classes_in_their_order() -> None:
     assert rows == [(cls.name, cls.default_consent) for cls in effect_classes().values()]
 
 
-def test_the_page_of_playbooks_has_all_of_them_with_their_roles() -> None:
+@pytest.mark.parametrize("path", sorted((ROOT / "playbooks").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_shipped_playbook_has_its_page_with_all_of_its_roles(path: Path) -> None:
+    playbook = yaml.safe_load(path.read_text(encoding="utf-8"))
+    text = (DOCS / "playbooks" / f"{playbook['name']}.md").read_text(encoding="utf-8")
+    for step in playbook["steps"]:
+        assert f"`{step.get('role', 'verify')}`" in text
+
+
+def test_the_page_of_playbooks_has_all_selectors() -> None:
     text = (DOCS / "playbooks.md").read_text(encoding="utf-8")
-    for path in (ROOT / "playbooks").glob("*.yaml"):
-        playbook = yaml.safe_load(path.read_text(encoding="utf-8"))
-        part = text.partition(f"\n## `{playbook['name']}`\n")[2].partition("\n## ")[0]
-        assert part, path.name
-        for step in playbook["steps"]:
-            assert f"`{step.get('role', 'verify')}`" in part
-    assert all(f"`{each}`" in text for each in SELECTORS)
+    assert all(f"| `{selector}` |" in text for selector in SELECTORS)
 
 
-def test_the_page_of_checks_is_the_generated_one() -> None:
-    command = "python -m docs.generators.verify_reference > docs/verify.md"
-    assert (DOCS / "verify.md").read_text(encoding="utf-8") == reference(), f"run: {command}"
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_generated_page_is_current(name: str) -> None:
+    page = (DOCS / name).read_text(encoding="utf-8")
+    assert without_outputs(page) == without_outputs(GENERATED[name]()), "run: make docs"
 
 
 def test_every_check_claims_something_about_somebody() -> None:
     found = [
-        each
+        claim
         for path in check_files(check_folders())
-        for each in claims(ast.parse(path.read_text(encoding="utf-8")))
+        for claim in claims(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert len(found) > 20
     for name, claim, subject in found:
         assert claim.endswith(".")
         assert claim != name
         assert subject, name
-
-
-def test_what_the_readme_says_of_the_homelab_is_so() -> None:
-    waiting = {
-        name: {each.role for each in unserved(load(ROOT / "inventories" / f"{name}.yaml"))}
-        for name in ("homelab", "lab")
-    }
-    assert waiting == {"homelab": {"k3s_server", "k3s_agent", "gpu_driver", "gpu_operator"}, "lab": set()}
-    assert "declares k3s, a managed GPU driver and the GPU Operator" in (ROOT / "README.md").read_text(
-        "utf-8"
-    )
 
 
 def test_the_command_lines_of_the_lab_s_page_are_those_of_the_commands() -> None:
@@ -167,4 +315,18 @@ def test_codes_of_the_page_of_troubles_exist() -> None:
     codes = re.findall(r"\*\*`([A-Z_]+)`\*\*", (DOCS / "troubleshooting.md").read_text(encoding="utf-8"))
     assert codes
     source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "provision").rglob("*.py"))
-    assert [each for each in codes if f'"{each}"' not in source] == []
+    assert [code for code in codes if f'"{code}"' not in source] == []
+
+
+def test_files_that_the_architecture_names_exist() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:provision|tests|docs|playbooks)/[\w./-]*)`", text)
+    named = [path for path in paths if "DOMAIN" not in path and "NAME" not in path]
+    assert len(named) > 25
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_architecture_names_every_folder_of_the_package() -> None:
+    table = (DOCS / "architecture.md").read_text(encoding="utf-8").partition("## How a run goes")[0]
+    folders = {path.parent.name for path in (ROOT / "provision").glob("*/__init__.py")}
+    assert set(re.findall(r"`(\w+)/`", table)) >= folders

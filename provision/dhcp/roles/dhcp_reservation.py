@@ -100,10 +100,12 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         if not each.manage or declared(inventory, Subject("node", each.name))
     }
     known |= {each.name for each in inventory.hypervisors.values() if each.reserve_address}
-    found = keeper.reservations(context.seen(keeper.system))
+    snapshot = context.seen(keeper.system)
+    for query in keeper.questions():
+        told(snapshot[query], "the router's reservations cannot be listed", context.subject.name)
     return tuple(
         RouterReservation(keeper, each, absent=True)
-        for each in told(found, "the router's reservations cannot be listed", context.subject.name)
+        for each in keeper.reservations(snapshot)
         if each.name not in known and each.place == keeper.place(each.name)
     )
 

@@ -1,6 +1,8 @@
 """The root of the inventory, with what follows from it."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Self, TypeVar
 
 from pydantic import Field, PrivateAttr
 
@@ -26,6 +28,8 @@ from provision.inventory.tree import KeyPath, Tree
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.redaction import Redactor
+
+T = TypeVar("T")
 
 
 class Inventory(Model):
@@ -81,6 +85,7 @@ class Inventory(Model):
     _digest: str = PrivateAttr(default="")
     _lock: Lock = PrivateAttr(default_factory=Lock)
     _redactor: Redactor = PrivateAttr(default_factory=Redactor)
+    _derived: dict[object, tuple[Any, Any]] = PrivateAttr(default_factory=dict)
 
     def settle(self, tree: Tree, file: str, digest: str, lock: Lock, redactor: Redactor) -> None:
         """Take what the loader knows and no field says."""
@@ -128,6 +133,15 @@ class Inventory(Model):
     def consent(self, effect_class: str) -> Consent | None:
         """Return what the policy says about one effect class, None where it does not list it."""
         return self.policy.consent(effect_class)
+
+    def derived(self, function: Callable[[Self], T]) -> T:
+        """Return what a pure function makes of this inventory, computed once."""
+        inventory, value = self._derived.get(function, (None, None))
+        if inventory is not self:  # a copy with other fields shares the dictionary
+            value = function(self)
+            self._derived[function] = (self, value)
+        result: T = value
+        return result
 
     def hypervisor_of(self, node: Node) -> Hypervisor | None:
         """Return a node's hypervisor; None for bare metal."""

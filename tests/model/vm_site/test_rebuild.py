@@ -77,7 +77,7 @@ def test_the_plan_says_what_is_lost_and_waits_for_consent(world: World) -> None:
     assert [each.op for each in vm.changes] == [Op.REPLACE]
     assert [(str(need.effect), str(need.consent)) for need in plan.risks] == [("replace vm-1", "ask")]
     assert {(s.step.id.subject, s.late) for s in plan.steps if s.late} == {
-        ("vm-1", "after vm-1 was replaced")
+        ("vm-1", "after vm-1: virtual_machine")
     }
     report = world.apply()
     assert report.exit_code == 5

@@ -12,12 +12,13 @@ from provision.connections.contracts import Endpoint, LocalEndpoint
 from provision.contracts.change import Change, Key, Op, Settles
 from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect, EffectClass
+from provision.contracts.query import Unknown
 from provision.contracts.remedy import ByHand, Fix, Impossible, Remedy
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Need, Role
+from provision.contracts.role import Context, Need, Parent, Role
 from provision.contracts.snapshot import Pending, Snapshot
 from provision.contracts.system import NotThere, SystemSpec
-from provision.engine import asked
+from provision.engine import query_cache
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal, _Entry
 from provision.engine.model import RunReport
@@ -29,7 +30,6 @@ from provision.engine.session import Session
 from provision.engine.world import (
     Entry,
     Options,
-    Parent,
     Playbook,
     Verify,
     World,
@@ -69,6 +69,8 @@ class Item:
         risks: what its fix needs consent for.
         replaces: mending it makes something anew.
         makes: the subject that mending it makes.
+        reads: further names that it asks for.
+        alters: system and name of answers that mending it alters for others.
         by_hand: a person must do it.
         impossible: nothing may be done.
         within: seconds in which it comes true by itself.
@@ -86,6 +88,8 @@ class Item:
     within: float = 0.0
     merges: bool = False
     makes: str = ""
+    reads: tuple[str, ...] = ()
+    alters: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> Key:
@@ -96,7 +100,15 @@ class Item:
         return None
 
     def queries(self) -> tuple[Any, ...]:
-        return (Value(self.name), Value(f"running {self.name}")) if self.boots else (Value(self.name),)
+        names = (self.name, f"running {self.name}") if self.boots else (self.name,)
+        return tuple(Value(name) for name in (*names, *self.reads))
+
+    def affects(self, changes: Sequence[Change]) -> frozenset[tuple[str, Any]]:
+        del changes
+        return frozenset((system, Value(name)) for system, name in self.alters)
+
+    def creation(self) -> tuple[Change, ...]:
+        return (Change(Op.CREATE, "value", None, self.want),)
 
     def changes(self, seen: Snapshot) -> tuple[Change, ...]:
         now = seen[Value(self.name)]
@@ -134,6 +146,7 @@ class Host:
     """A machine, or an API: what it holds, which boot it is in, and what it owes."""
 
     values: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, Unknown] = field(default_factory=dict)
     boot: int = 1
     is_api: bool = False
     pending: dict[Effect, str] = field(default_factory=dict)
@@ -201,7 +214,7 @@ class FakeDriver:
             self.host.by_itself[name] = (left - 1, value)
             if left <= 1:
                 self.host.values[name] = value
-        found = {each: self.host.values.get(each.name) for each in queries}
+        found = {each: self.host.unknown.get(each.name, self.host.values.get(each.name)) for each in queries}
         rebuild = any(each.cls.needs_boot for each in self.host.pending)
         pending = tuple(
             Pending(each, boot, "earlier")
@@ -418,7 +431,7 @@ class FakeSite:
         """Plan in a new session."""
         world = self.world()
         self.session = Session(world.systems, world.open_driver)
-        remembered = asked.read(self.state / "asked.json") if self.state else {}
+        remembered = query_cache.read(self.state / "query_cache.json") if self.state else {}
         planned = Planner(
             world, self.session, options or Options(), remembered, Cancel(), destroying=destroying
         ).plan()
@@ -427,8 +440,9 @@ class FakeSite:
 
     def remember(self) -> None:
         if self.state is not None and self.session is not None:
-            asked.write(
-                self.state / "asked.json", {name: each.claimed for name, each in self.session.systems.items()}
+            query_cache.write(
+                self.state / "query_cache.json",
+                {name: each.claimed for name, each in self.session.systems.items()},
             )
 
     def apply(

@@ -7,9 +7,10 @@ import pytest
 
 from provision.contracts.change import Key
 from provision.contracts.effect import Effect
+from provision.contracts.role import Parent
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import readback
-from provision.engine.world import Entry, Options, Parent
+from provision.engine.world import Entry, Options
 from provision.hosts import host_effects
 from provision.proxmox import vm_effects
 from provision.values.consent import Consent
@@ -125,7 +126,7 @@ def test_a_step_that_needs_the_new_boot_has_it_and_is_expanded_after_it(tmp_path
     site = FakeSite([boots("driver"), mapping, boots("last")], policy=ALLOWED, state=tmp_path)
     planned = site.plan()
     late = {str(each.step.id): each.late for each in planned.plan.steps if each.late}
-    assert late == {"n1: mapping": "after n1 has rebooted"}
+    assert late == {"n1: mapping": "after n1: driver"}
     report = site.apply(planned=planned)
     assert set(site.outcomes(report).values()) == {"changed"}
     assert seen[-1] == "1"
@@ -319,7 +320,7 @@ def test_steps_of_a_guest_that_is_not_there_yet_are_late_and_run_once_it_is(tmp_
     site = guests(tmp_path)
     planned = site.plan()
     late = {str(each.step.id): each.late for each in planned.plan.steps if each.late}
-    assert late == {"vm: base": "vm does not exist yet", "vm: more": "vm does not exist yet"}
+    assert late == {"vm: base": "after vm: create", "vm: more": "after vm: create"}
     report = site.apply(planned=planned)
     assert set(site.outcomes(report).values()) == {"changed"}
     assert site.hosts["vm/ssh"].reboots == 1, "a guest born in this run may be rebooted"

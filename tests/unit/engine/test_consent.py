@@ -9,11 +9,12 @@ import pytest
 from provision.api.domains import effect_classes
 from provision.contracts import common_effects
 from provision.contracts.effect import Effect, EffectClass
+from provision.contracts.role import Parent
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
 from provision.engine import savedplan
 from provision.engine.consent import Consents
-from provision.engine.world import Entry, Options, Parent, Verification, default_policy
+from provision.engine.world import Entry, Options, Verification, default_policy
 from provision.hosts import host_effects
 from provision.proxmox import vm_effects
 from provision.values.cancel import Cancel

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from provision.contracts.role import Context, Count, Need
+from provision.contracts.role import Context, Count, Need, Parent
 from provision.engine.expand import expand
-from provision.engine.graph import Behind, Countdown, narrowed, ordered, predecessors, reversed_steps
+from provision.engine.graph import Ancestry, Countdown, narrowed, ordered, predecessors, reversed_steps
 from provision.engine.model import Barrier, RunReport, Step, StepId
-from provision.engine.world import Entry, Options, Parent
+from provision.engine.world import Entry, Options
 from provision.hosts import host_effects
 from provision.inventory import Subject
 from provision.values.consent import Consent
@@ -77,7 +77,7 @@ def test_a_subject_goes_on_before_its_own_reboot_when_the_others_are_done() -> N
     assert names(countdown.settle(step_id("a@x"))) == ["b@y"]
 
 
-def test_behind_follows_needs_order_and_barriers() -> None:
+def test_the_nearest_earlier_step_is_found_through_all_edges() -> None:
     barrier = Barrier((step_id("a@x"), step_id("a@y")))
     steps = [
         step("a@x"),
@@ -86,9 +86,11 @@ def test_behind_follows_needs_order_and_barriers() -> None:
         step("b@y", after=["a@y"]),
         step("c@z", barriers=[barrier]),
     ]
-    behind = Behind(steps)
-    behind.mark(step_id("a@y"))
-    assert [f"{each.id.role}@{each.id.subject}" for each in steps if each in behind] == ["b@y", "c@z"]
+    ancestry = Ancestry(steps)
+    after_y = [each.id for each in steps if ancestry.nearest(each.id, {step_id("a@y")})]
+    assert names(after_y) == ["b@y", "c@z"]
+    assert ancestry.nearest(step_id("c@z"), {step_id("a@x"), step_id("a@y")}) == step_id("a@y")
+    assert ancestry.nearest(step_id("c@z"), {step_id("b@x"), step_id("unknown@x")}) is None
 
 
 def test_edges_lead_through_steps_that_are_left_out() -> None:

@@ -7,10 +7,11 @@ import pytest
 
 from provision.contracts.change import Key
 from provision.contracts.effect import Effect
-from provision.engine import asked
+from provision.contracts.role import Parent
+from provision.engine import query_cache
 from provision.engine.expand import expand, parse_playbook
 from provision.engine.model import StepId
-from provision.engine.world import Entry, Options, Parent
+from provision.engine.world import Entry, Options
 from provision.hosts import host_effects
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Severity
@@ -145,18 +146,18 @@ def test_a_merged_change_is_reported_once(tmp_path: Path) -> None:
 
 
 def test_what_was_asked_is_kept_and_unknown_kinds_are_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "x" / "asked.json"
-    asked.write(path, {"a": [Value("1"), Value("2")], "b": [Value("1")]})
-    assert asked.read(path) == {"a": {Value("1"), Value("2")}, "b": {Value("1")}}
+    path = tmp_path / "x" / "query_cache.json"
+    query_cache.write(path, {"a": [Value("1"), Value("2")], "b": [Value("1")]})
+    assert query_cache.read(path) == {"a": {Value("1"), Value("2")}, "b": {Value("1")}}
     path.write_text(path.read_text().replace("fakes:Value", "fakes:Gone"))
-    assert asked.read(path) == {"a": frozenset(), "b": frozenset()}
+    assert query_cache.read(path) == {"a": frozenset(), "b": frozenset()}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version":1,"queries":[],"systems":{"a":[7]}}', "\x00"])
 def test_a_damaged_memory_is_no_memory(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "asked.json"
+    path = tmp_path / "query_cache.json"
     path.write_text(text)
-    assert asked.read(path) == {}
+    assert query_cache.read(path) == {}
 
 
 def test_a_question_with_a_nested_tuple_comes_back_equal() -> None:
@@ -165,7 +166,7 @@ def test_a_question_with_a_nested_tuple_comes_back_equal() -> None:
         kind = "local"
         names: tuple[tuple[str, int], ...]
 
-    packed = asked.pack(Local((("a", 1),)))
+    packed = query_cache.pack(Local((("a", 1),)))
     assert packed is not None
     assert packed[2] == [[["a", 1]]]
 

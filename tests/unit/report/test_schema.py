@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from provision.report.schema import event_classes, event_schema, reference
+from provision.report.schema import event_classes, event_schema
 from provision.values import events
 from provision.values.diagnostics import Diagnostic, Source
 
@@ -152,8 +151,3 @@ def test_a_field_of_another_type_does_not_fit() -> None:
     schema = event_schema()
     data = json.loads(json.dumps(EXAMPLES[5].as_json())) | {"seconds": "1"}
     assert problems(data, schema, schema) != []
-
-
-def test_the_page_in_the_docs_is_the_generated_one() -> None:
-    page = Path(__file__).parents[3] / "docs" / "events.md"
-    assert page.read_text(encoding="utf-8") == reference()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from docs.generators.preflight_reference import reference
 from provision.api import preflight
 from provision.api.domains import load_inventory as load
 from provision.api.preflight import evidence
@@ -328,8 +327,3 @@ def test_who_has_to_reboot_the_machine_of_this_process_is_told_how(world: World)
     assert told.summary == "provision runs on pve/ssh, which has to reboot"
     assert told.remedy.startswith("systemctl reboot")
     assert home(seen.inventory, seen.snapshots, "other") == {}
-
-
-def test_every_code_stands_in_the_reference_that_is_published() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "preflight.md").read_text()
-    assert page == reference()

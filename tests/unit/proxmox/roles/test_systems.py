@@ -50,7 +50,7 @@ def reach(
 
 def test_a_site_has_two_systems_a_hypervisor_a_router_and_its_nodes(inventory: Inventory) -> None:
     found = systems(inventory)
-    assert list(found) == ["pve/api", "pve/ssh", "router", "vm-1/ssh", "vm-gpu/ssh"]
+    assert list(found) == ["pve/api", "pve/ssh", "vm-1/ssh", "vm-gpu/ssh", "router"]
     assert [each.kind for each in found.values()] == ["proxmox", "host", "host", "host", "host"]
     endpoint = found["pve/api"].endpoint({})
     assert isinstance(endpoint, HttpsEndpoint)

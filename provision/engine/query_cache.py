@@ -1,6 +1,6 @@
-"""What each system was asked last time, so that the next plan asks it all at once.
+"""The queries that each system got last time, so that the next plan asks them all at once.
 
-A cache and nothing more: without it the first plan costs one more round trip a system.
+It holds queries and no answers, and is only a cache: without it the first plan costs one more round trip.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VERSION = 1
 
 
 def pack(query: Any) -> list[Any] | None:
-    """Return a question as JSON types, or None when it has fields that JSON cannot hold."""
+    """Return a query as JSON types, or None when it has fields that JSON cannot hold."""
     cls = type(query)
     values = [_packed(getattr(query, each.name)) for each in fields(cls)]
     if any(value is NotImplemented for value in values):
@@ -36,7 +36,7 @@ def _packed(value: Any) -> Any:
 
 
 def unpack(data: Any) -> Any | None:
-    """Return the question, or None when its kind is unknown by now; loads no module."""
+    """Return the query, or None when its kind is unknown by now; loads no module."""
     try:
         place, kind, values = data
         module, _, name = place.partition(":")
@@ -54,41 +54,27 @@ def _unpacked(value: Any) -> Any:
     return tuple(_unpacked(each) for each in value) if isinstance(value, list) else value
 
 
-_last: tuple[Any, dict[str, frozenset[Any]]] = (None, {})
-"""The file that was read last, and what it said: one run reads it four times."""
-
-
 def read(path: Path) -> dict[str, frozenset[Any]]:
-    """Return the questions by system; nothing when the file is absent or damaged."""
-    global _last  # noqa: PLW0603 - a cache of one file
+    """Return the queries by system; nothing when the file is absent or damaged."""
     try:
-        status = path.stat()
-        stamp = (path, status.st_ino, status.st_mtime_ns, status.st_size)
-        if _last[0] == stamp:
-            return dict(_last[1])
         data = json.loads(path.read_bytes())
         if data["version"] != VERSION:
             return {}
-        table = [unpack(each) for each in data["queries"]]
-        found = {
-            str(system): frozenset(
-                query for query in (table[index] for index in indexes) if query is not None
-            )
+        table = [unpack(packed) for packed in data["queries"]]
+        return {
+            str(system): frozenset(table[index] for index in indexes) - {None}
             for system, indexes in data["systems"].items()
         }
-        if None not in table:  # a kind that is unknown now may be known later
-            _last = (stamp, dict(found))
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
         return {}
-    return found
 
 
-def write(path: Path, asked: Mapping[str, Iterable[Any]]) -> None:
-    """Write the questions by system, each question once; a full disk is no error."""
+def write(path: Path, queries_by_system: Mapping[str, Iterable[Any]]) -> None:
+    """Write the queries by system, each query once; a full disk is no error."""
     table: dict[Any, int | None] = {}
     packed: list[list[Any]] = []
     systems: dict[str, list[int]] = {}
-    for system, queries in asked.items():
+    for system, queries in queries_by_system.items():
         indexes = systems.setdefault(system, [])
         for query in queries:
             if query not in table:

@@ -29,6 +29,7 @@ from provision.connections.contracts import (
     KeyPair,
     SshEndpoint,
 )
+from provision.connections.ssh_pool import SshPool
 from provision.connections.trust import TrustStore
 from provision.contracts.driver import Driver
 from provision.contracts.effect import Effect, EffectClass
@@ -90,6 +91,7 @@ class Site:
     state: Path | None = None
     open_driver: OpenDriver | None = None
     verifier: Verifier | None = None
+    _ssh_pool: SshPool = field(default_factory=SshPool)
     _planned: Planned | None = None
     _shown: Plan | None = None
     """The last plan as callers got it: secrets masked."""
@@ -152,7 +154,7 @@ class Site:
         if self.open_driver is not None:
             return self.open_driver(spec, endpoint)
         accepted = self._accepted(spec.name, endpoint)
-        return open_system(self.inventory, self.redactor, spec, accepted)
+        return open_system(self.inventory, self.redactor, self._ssh_pool, spec, accepted)
 
     @property
     def trust(self) -> TrustStore:

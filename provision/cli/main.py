@@ -7,6 +7,7 @@ import contextlib
 import errno
 import gc
 import os
+import resource
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -98,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; those of the process if None.
     """
     gc.set_threshold(_GC_EVERY, 20, 20)
+    _raise_descriptor_limit()
     atexit.register(gc.freeze)  # the interpreter's last look through all objects frees nothing that matters
     arguments = tuple(sys.argv[1:] if argv is None else argv)
     state = State(debug=bool(os.environ.get("PROVISION_DEBUG")), argv=arguments)
@@ -113,6 +115,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         _silence_stdout()
         return int(ExitCode.ERROR)
     return code
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many open files as the system does: each SSH connection is one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @cache

@@ -176,7 +176,8 @@ def main() -> None:
             costs.append(cost)
             print(
                 f"round {number + 1}: {given.sessions} sessions: wall {cost.wall:.1f} s, "
-                f"CPU {cost.cpu:.2f} s, memory {cost.memory:.0f} MiB, threads {cost.threads}, descriptors {cost.descriptors}",
+                f"CPU {cost.cpu:.2f} s, memory {cost.memory:.0f} MiB, threads {cost.threads}, "
+                f"descriptors {cost.descriptors}",
                 flush=True,
             )
         print(f"median CPU {statistics.median(cost.cpu for cost in costs):.2f} s")

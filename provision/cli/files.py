@@ -40,7 +40,7 @@ def validate(context: typer.Context, inventory: InventoryName, debug: Debug = Fa
     """Check an inventory: schema, references, formats. Opens no secret, key or network connection."""
     found = read(inventory, state(context).redactor)
     hypervisors, nodes = len(found.hypervisors), len(found.nodes)
-    from provision.inventory import unproven, unserved  # noqa: PLC0415 - keep --help fast
+    from provision.api.support import unsupported, untested  # noqa: PLC0415 - keep --help fast
     from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
     from provision.report.style import count  # noqa: PLC0415 - keep --help fast
 
@@ -48,8 +48,8 @@ def validate(context: typer.Context, inventory: InventoryName, debug: Debug = Fa
         f"{found.file} is valid: {found.name}, {count(hypervisors, 'hypervisor')}, {count(nodes, 'node')}",
         soft_wrap=True,
     )
-    waiting = (replace(each.problem(found), severity=Severity.NOTE) for each in unserved(found))
-    notes = [*unproven(found), *waiting]
+    waiting = (replace(each.problem(found), severity=Severity.NOTE) for each in unsupported(found))
+    notes = [*untested(found), *waiting]
     if notes:
         print_diagnostics(err(), notes)
     return 0

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
 from provision.values.diagnostics import Diagnostic, Source
@@ -54,14 +53,14 @@ class Router(Protocol):
         ...
 
     def questions(self) -> tuple[Any, ...]:
-        """Return the questions whose answers `reservations` and `leases` read."""
+        """Return the queries whose answers `reservations` and `leases` read; none of them may be Unknown."""
         ...
 
-    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
+    def reservations(self, snapshot: Snapshot, /) -> tuple[Reservation, ...]:
         """Return all reservations that the router holds, ours and others."""
         ...
 
-    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | Unknown:
+    def leases(self, snapshot: Snapshot, /) -> tuple[Lease, ...]:
         """Return all leases."""
         ...
 

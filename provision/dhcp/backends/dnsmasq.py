@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from provision.contracts.effect import Effect
-from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Lease, Reservation, fold_mac
 from provision.hosts import host_effects
 from provision.hosts.queries.file import FileText
-from provision.hosts.queries.shell import Shell, ShellResult
+from provision.hosts.queries.shell import Shell
 from provision.hosts.resources.file import File
 from provision.inventory.models.site import Dhcp
 from provision.values.diagnostics import Source
@@ -71,19 +70,13 @@ class Dnsmasq:
         """Return the path of our file for a host."""
         return f"{self.folder}/{self.prefix}{name}"
 
-    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
+    def reservations(self, snapshot: Snapshot, /) -> tuple[Reservation, ...]:
         """Read the listing."""
-        answer = seen.answers.get(self._listing, Unknown("the router was not asked"))
-        if not isinstance(answer, ShellResult):
-            return answer if isinstance(answer, Unknown) else Unknown("no listing")
-        return tuple(parse_reservations(answer.stdout.decode(errors="replace")))
+        return tuple(parse_reservations(snapshot[self._listing].stdout.decode(errors="replace")))
 
-    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | Unknown:
+    def leases(self, snapshot: Snapshot, /) -> tuple[Lease, ...]:
         """Read the lease file; without one nothing is leased."""
-        answer = seen.answers.get(LEASES, Unknown("the router was not asked"))
-        if isinstance(answer, Unknown):
-            return answer
-        return tuple(parse_leases(answer.decode(errors="replace") if isinstance(answer, bytes) else ""))
+        return tuple(parse_leases((snapshot[LEASES] or b"").decode(errors="replace")))
 
     def entry(self, wanted: Reservation, *, absent: bool, source: Source | None) -> File:
         """Return our file for a host: read at once when it comes or changes, after a reload when it went."""

@@ -18,8 +18,9 @@ def vmid_taken(evidence: Evidence) -> list[Finding]:
     """Refuse a VMID that something else has."""
     found: list[Finding] = []
     for vm in evidence.of_kind(Vm):
-        seen = evidence.snapshots.get(vm.system)
-        diagnostic = vm.foreign(vm_seen(seen, vm.vmid)) if seen is not None else None
+        snapshot = evidence.snapshots.get(vm.system)
+        state = vm_seen(snapshot, vm.vmid) if snapshot is not None else None
+        diagnostic = None if isinstance(state, Unknown) else vm.foreign(state)
         if diagnostic is not None:
             found.append(diagnostic)
     return found
@@ -91,7 +92,7 @@ def management_path(evidence: Evidence) -> list[Finding]:
     """Refuse the start that takes the console away while the host cannot be reached otherwise."""
     found: list[Finding] = []
     for power in evidence.of_kind(VmPower):
-        if not power.console or power.wanted != "running" or not evidence.changes(power):
+        if not power.console or power.desired != "running" or not evidence.changes(power):
             continue
         hypervisor = power.system.removesuffix("/api")
         rights = api_facts(evidence, evidence.inventory.hypervisors[hypervisor]).rights

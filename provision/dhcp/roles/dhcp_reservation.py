@@ -7,7 +7,7 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Role, told
+from provision.contracts.role import Context, Role
 from provision.dhcp.backends.manual import ManualReservation
 from provision.dhcp.contract import Reservation, Router, fold_mac
 from provision.dhcp.resources.reservation import RouterReservation
@@ -99,13 +99,13 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         if not each.manage or declared(inventory, Subject("node", each.name))
     }
     known |= {each.name for each in inventory.hypervisors.values() if each.reserve_address}
-    snapshot = context.seen(keeper.system)
     for query in keeper.questions():
-        told(snapshot[query], "the router's reservations cannot be listed", context.subject.name)
+        what = "cannot list the reservations of the router"
+        context.require(keeper.system, query, what, may_be_absent=True)
     return tuple(
-        RouterReservation(keeper, each, absent=True)
-        for each in keeper.reservations(snapshot)
-        if each.name not in known and each.place == keeper.place(each.name)
+        RouterReservation(keeper, reservation, absent=True)
+        for reservation in keeper.reservations(context.seen(keeper.system))
+        if reservation.name not in known and reservation.place == keeper.place(reservation.name)
     )
 
 

@@ -52,7 +52,8 @@ def planned_role_names() -> tuple[str, ...]:
 
 def vocabulary() -> Vocabulary:
     """Return the names that domains bring and that an inventory may use."""
-    return Vocabulary(effect_classes=tuple(effect_classes()))
+    backends = {name: backend for domain in domains() for name, backend in domain.backends.items()}
+    return Vocabulary(effect_classes=tuple(effect_classes()), dhcp_backends=backends)
 
 
 def load_inventory(

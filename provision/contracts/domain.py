@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 from provision.connections.contracts import Endpoint
 from provision.contracts.effect import EffectClass
 from provision.contracts.query import QueryKind
+from provision.contracts.support import Untested
 from provision.contracts.system import SystemSpec
 from provision.inventory import Inventory
+from provision.inventory.vocabulary import DhcpBackend
 from provision.values.redaction import Redactor
 
 
@@ -41,6 +44,9 @@ class Domain:
         evidence: `(inventory) -> Mapping[str, tuple[Query, ...]]`: what its rules look at beyond the
             questions of roles, by system; empty for nothing.
         checks: packages of its checks, which are pytest files.
+        backends: DHCP servers that it brings, by the name in `network.dhcp.backend`.
+        unsupported: `(inventory) -> Iterator[Unsupported]`: what is declared and waits for one of its roles.
+        untested: what it supports and nobody has run yet.
     """
 
     name: str
@@ -56,6 +62,9 @@ class Domain:
     rules: str = ""
     evidence: str = ""
     checks: tuple[str, ...] = ()
+    backends: Mapping[str, DhcpBackend] = field(default_factory=dict)
+    unsupported: str = ""
+    untested: tuple[Untested, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,4 +97,4 @@ def load_object(reference: str) -> Any:
         ImportError, AttributeError: there is no such thing.
     """
     module, _, attribute = reference.partition(":")
-    return getattr(import_module(module), attribute)
+    return attrgetter(attribute)(import_module(module))

@@ -138,6 +138,7 @@ class Run:
 
     def step_started(self, step: StepId, usually: float = 0.0) -> None:
         """Tell that a step begins, and the seconds that it usually takes."""
+        self.journal.step_begins(step)
         self.emit(StepStarted(run=self.id, subject=step.subject, role=step.role, usually=usually))
 
     def step_ended(self, step: StepId, outcome: Outcome, seconds: float, reason: str) -> None:

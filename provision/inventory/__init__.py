@@ -10,8 +10,6 @@ from provision.inventory.models.inventory import Inventory
 from provision.inventory.secret_files import open_at_hand, unopenable
 from provision.inventory.secrets import Secret
 from provision.inventory.selectors import SELECTORS, Subject, select
-from provision.inventory.unsupported import Unserved, unserved
-from provision.inventory.untested import unproven
 from provision.inventory.vocabulary import Vocabulary
 
 __all__ = [
@@ -20,15 +18,12 @@ __all__ = [
     "Login",
     "Secret",
     "Subject",
-    "Unserved",
     "Vocabulary",
     "json_schema",
     "load",
     "open_at_hand",
     "select",
     "unopenable",
-    "unproven",
-    "unserved",
 ]
 
 

@@ -60,7 +60,7 @@ def load(
     if problems or inventory is None:
         raise UsageError(_unique(problems))
     digest = hashlib.sha256(_canonical(tree)).hexdigest()
-    inventory.settle(tree, str(path), digest, lock, redactor or Redactor())
+    inventory.attach(tree, str(path), digest, lock, redactor or Redactor(), vocabulary)
     return inventory
 
 

@@ -18,8 +18,8 @@ from docs.generators.pages import GENERATED
 from provision.api import read_playbook
 from provision.api.domains import check_folders, effect_classes, role_references
 from provision.api.domains import load_inventory as load
+from provision.api.support import unsupported
 from provision.cli.main import app
-from provision.inventory import unserved
 from provision.inventory.selectors import SELECTORS
 from provision.verify.claims import check_files, claims
 
@@ -206,15 +206,15 @@ def test_yaml_of_a_page_loads(body: str, tmp_path: Path) -> None:
 
 
 def test_the_starter_inventory_is_supported_as_a_whole() -> None:
-    assert unserved(load(ROOT / "inventories" / "starter.yaml", environ={})) == ()
+    assert unsupported(load(ROOT / "inventories" / "starter.yaml", environ={})) == ()
 
 
 def test_what_the_readme_says_of_the_homelab_is_so() -> None:
-    unsupported = {
-        name: {item.role for item in unserved(load(ROOT / "inventories" / f"{name}.yaml"))}
+    roles = {
+        name: {item.role for item in unsupported(load(ROOT / "inventories" / f"{name}.yaml"))}
         for name in ("homelab", "lab")
     }
-    assert unsupported == {
+    assert roles == {
         "homelab": {"k3s_server", "k3s_agent", "gpu_driver", "gpu_operator"},
         "lab": set(),
     }

@@ -12,7 +12,6 @@ from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
 from provision.hosts import names
 from provision.hosts.effects import effects_of_path, reboot_of, restart
-from provision.hosts.facts import HostFacts
 from provision.hosts.queries.file import FileText
 from provision.hosts.resources.base import checked_unit
 from provision.hosts.resources.command import Command
@@ -112,11 +111,11 @@ def _each(
 
 def _lasting(found: Iterator[Resource], context: Context) -> Iterator[Resource]:
     """Yield the resources; what is of /etc/hosts goes into what that is made from at each boot, too."""
-    text = HostFacts(context.seen(names.ssh(context.subject.name))).text(FileText(HOSTS))
-    made = isinstance(text, str) and MADE_BY_CLOUD_INIT in text
     for each in found:
-        if made and isinstance(each, File | FileLine) and each.path == HOSTS:
-            yield replace(each, path=HOSTS_TEMPLATE)
+        if isinstance(each, File | FileLine) and each.path == HOSTS:
+            hosts = context.require(names.ssh(context.subject.name), FileText(HOSTS), may_be_absent=True)
+            if MADE_BY_CLOUD_INIT.encode() in (hosts or b""):
+                yield replace(each, path=HOSTS_TEMPLATE)
         yield each
 
 

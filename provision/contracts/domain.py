@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from provision.connections.contracts import Endpoint
+from provision.connections.ssh_pool import SshPool
 from provision.contracts.effect import EffectClass
 from provision.contracts.query import QueryKind
 from provision.contracts.support import Untested
@@ -76,6 +77,7 @@ class Opening:
         endpoint: where it is.
         inventory: what was declared.
         redactor: masks secrets in all output.
+        ssh_pool: what the site's SSH connections share.
         who: user and machine on whose behalf it acts.
         effects: all effect classes.
         query_kinds: how each kind of question to this kind of system is asked.
@@ -85,6 +87,7 @@ class Opening:
     endpoint: Endpoint
     inventory: Inventory
     redactor: Redactor
+    ssh_pool: SshPool
     who: str
     effects: Collection[EffectClass]
     query_kinds: Mapping[str, QueryKind]

@@ -25,7 +25,7 @@ from provision.inventory.models.site import Access, Dhcp, Image, Lab, Network, P
 from provision.inventory.placeholders import find_placeholders, is_placeholder
 from provision.inventory.scalars import Label, LocalPath, SchemaVersion, Text, Vars
 from provision.inventory.tree import KeyPath, Tree
-from provision.inventory.vocabulary import DhcpBackend, Vocabulary
+from provision.inventory.vocabulary import DhcpBackend, ResourceKind, Vocabulary
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.redaction import Redactor
@@ -130,6 +130,10 @@ class Inventory(Model):
     def dhcp_backend(self) -> DhcpBackend | None:
         """What is known of the declared DHCP server."""
         return None if self.dhcp is None else self._vocabulary.dhcp_backends.get(self.dhcp.backend)
+
+    def resource_kind(self, kind: str) -> ResourceKind | None:
+        """Return what a domain adds as a kind of host resources, None for ours."""
+        return self._vocabulary.resource_kinds.get(kind)
 
     def source(self, path: KeyPath) -> Source | None:
         """Return where a field was written, through extends, overlays, profiles and ranges.

@@ -92,10 +92,7 @@ def fold_mac(text: str) -> str:
 
 
 def conflict(
-    wanted: Reservation,
-    reservations: Iterable[Reservation],
-    leases: Iterable[Lease],
-    now: float = 0.0,
+    wanted: Reservation, reservations: Iterable[Reservation], leases: Iterable[Lease], now: float = 0.0
 ) -> str:
     """Return who holds the address, MAC or name instead, in words; empty when nobody does.
 

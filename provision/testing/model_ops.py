@@ -36,10 +36,7 @@ def _write(state: HostState, op: ops.WriteFile) -> None:
     _parents(state, path)
     keep = present or ModelFile()
     state.files[path] = ModelFile(
-        op.content,
-        mode_of(op.mode or keep.mode),
-        op.owner or keep.owner,
-        op.group or keep.group,
+        op.content, mode_of(op.mode or keep.mode), op.owner or keep.owner, op.group or keep.group
     )
     if path.startswith("/etc/systemd/system/"):
         _unit_file(state, path)

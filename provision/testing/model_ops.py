@@ -170,7 +170,7 @@ def _uninstall(state: HostState, op: ops.RemovePackages) -> None:
 
 def _hold(state: HostState, op: ops.HoldPackages) -> None:
     if op.hold:
-        state.held.update(each for each in op.names if each in state.packages)
+        state.held.update(name for name in op.names if name in state.packages)
     else:
         state.held.difference_update(op.names)
 
@@ -341,9 +341,9 @@ def next_line(state: HostState) -> str:
         raise OperationFailedError("no known boot loader tool is installed")
     arguments = state.grub.split()
     drop_in = _ARGUMENTS.search(state.text(GRUB_DROP_IN))
-    for each in drop_in[1].split() if drop_in else ():
-        if each not in arguments:
-            arguments.append(each)
+    for word in drop_in[1].split() if drop_in else ():
+        if word not in arguments:
+            arguments.append(word)
     return " ".join(("BOOT_IMAGE=/boot/vmlinuz root=/dev/vda1 ro", *arguments))
 
 

@@ -105,13 +105,13 @@ def parse_reservations(text: str) -> Iterator[Reservation]:
         body = line.strip().removeprefix("dhcp-host=")
         if not colon or not body or body.startswith("#"):
             continue
-        fields = [each.strip() for each in body.split(",")]
-        macs = [each for each in fields if _MAC.fullmatch(each)]
-        addresses = [each for each in fields if _ADDRESS.fullmatch(each)]
+        fields = [word.strip() for word in body.split(",")]
+        macs = [field for field in fields if _MAC.fullmatch(field)]
+        addresses = [field for field in fields if _ADDRESS.fullmatch(field)]
         rest = [
-            each
-            for each in fields
-            if each not in {*macs, *addresses} and re.fullmatch(r"[A-Za-z][A-Za-z0-9.-]*", each)
+            field
+            for field in fields
+            if field not in {*macs, *addresses} and re.fullmatch(r"[A-Za-z][A-Za-z0-9.-]*", field)
         ]
         for mac in macs:
             yield Reservation(

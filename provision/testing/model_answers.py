@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -15,7 +16,7 @@ from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.queries.system import Bridges, ClockState, HostKeys
 from provision.hosts.resources.filesystem import RootChain
 from provision.hosts.resources.package import PackageState, PackageStatus
-from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunction, PciFunctions
+from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunctions
 from provision.hosts.resources.service import UnitState, UnitStatus
 from provision.hosts.resources.sysctl import SysctlValue
 from provision.testing.model_state import HostState, ModelFile
@@ -56,17 +57,8 @@ def _file(state: HostState, query: FileState) -> object:
         digest = hashlib.sha256(entry.content).hexdigest()
         if digest != query.want and len(entry.content) <= INLINE_LIMIT * 3 // 4:
             content = entry.content
-    return FileStatus(
-        entry.type,
-        entry.mode,
-        entry.owner,
-        entry.group,
-        _id(entry.owner),
-        _id(entry.group),
-        len(entry.content),
-        digest,
-        content,
-    )
+    owner, group, size = entry.owner, entry.group, len(entry.content)
+    return FileStatus(entry.type, entry.mode, owner, group, _id(owner), _id(group), size, digest, content)
 
 
 def _virtual(state: HostState, path: str) -> bytes | None:
@@ -144,20 +136,8 @@ def blacklist_of(line: str) -> frozenset[str]:
 
 def _pci(state: HostState, query: PciFunctions) -> object:
     del query
-    found = [
-        PciFunction(
-            function.pci.address,
-            function.pci.vendor,
-            function.pci.device,
-            function.pci.cls,
-            function.driver,
-            function.pci.group,
-            function.pci.boot_vga,
-            function.pci.subsystem,
-        )
-        for function in state.functions
-    ]
-    return tuple(sorted(found, key=lambda each: each.address))
+    functions = [replace(function.pci, driver=function.driver) for function in state.functions]
+    return tuple(sorted(functions, key=lambda function: function.address))
 
 
 def _candidates(state: HostState, query: ModuleCandidates) -> object:

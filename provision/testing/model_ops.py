@@ -43,29 +43,22 @@ def _write(state: HostState, op: ops.WriteFile) -> None:
 
 
 def _set_line(state: HostState, op: ops.SetLine) -> None:
-    present = state.files.get(op.path)
-    if present is not None and present.type == "link":
-        raise OperationFailedError(f"refused: {op.path} is a symbolic link or a directory")
-    content = present.content if present is not None else b""
-    _write(state, ops.WriteFile(op.path, ops.with_line(content, op.line, op.word), mode=""))
+    present = state.files.get(op.path, ModelFile())
+    _write(state, ops.WriteFile(op.path, ops.with_line(present.content, op.line, op.word), mode=""))
 
 
 def _comment_out_swap(state: HostState, op: ops_edit.CommentOutSwap) -> None:
-    present = state.files.get(op.path)
-    if present is None:
-        return
-    if present.type != "file":
-        raise OperationFailedError(f"refused: {op.path} is a symbolic link or a directory")
-    _write(state, ops.WriteFile(op.path, ops_edit.without_swap(present.content), mode=""))
+    if op.path in state.files:
+        content = ops_edit.without_swap(state.files[op.path].content)
+        _write(state, ops.WriteFile(op.path, content, mode=""))
 
 
-def _replace_seen(state: HostState, op: ops_edit.ReplaceSeen) -> None:
-    path = resolved(state, op.path)
-    present = state.files.get(path)
-    found = digest_of(present.content) if present is not None and present.type == "file" else ""
-    if present is None or found not in (op.wanted, op.seen):
+def _replace_seen(state: HostState, op: ops_edit.ReplaceUnchanged) -> None:
+    present = state.files.get(resolved(state, op.path), ModelFile(type="directory"))
+    digest = digest_of(present.content) if present.type == "file" else ""
+    if digest not in (op.desired, op.expected):
         raise OperationFailedError(op.refusal)
-    if found == op.seen:
+    if digest == op.expected:
         state.files[op.copy] = replace(present)
         _write(state, ops.WriteFile(op.path, op.content, mode=""))
 
@@ -256,7 +249,7 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.WriteFile: _write,
     ops.SetLine: _set_line,
     ops_edit.CommentOutSwap: _comment_out_swap,
-    ops_edit.ReplaceSeen: _replace_seen,
+    ops_edit.ReplaceUnchanged: _replace_seen,
     ops.RemoveFile: _remove,
     ops.MakeDirectory: _make_directory,
     ops.SetMode: _set_mode,

@@ -51,13 +51,11 @@ def read_hello(frame: Frame, effects: Mapping[str, EffectClass]) -> Hello:
     for line in frame.stdout.decode("utf-8", "replace").split("\n"):
         name, _, value = line.partition(" ")
         if name == "pending":
-            found = _pending(value, effects)
-            if found is not None:
-                owed.append(found)
+            owed += _pending(value, effects)
         else:
             fields[name] = value
     boot = fields.get("boot", "")
-    rebuild = any(each.effect.cls.needs_boot for each in owed)
+    rebuild = any(pending.effect.cls.needs_boot for pending in owed)
     return Hello(
         uid=_number(fields.get("uid", ""), -1),
         pgid=_number(fields.get("pgid", ""), 0),
@@ -65,18 +63,19 @@ def read_hello(frame: Frame, effects: Mapping[str, EffectClass]) -> Hello:
         clock=float(_number(fields.get("epoch", ""), 0)),
         uname=fields.get("uname", ""),
         pending=tuple(
-            each
-            for each in owed
-            if not is_satisfied(each.effect.cls, each.boot_id, boot, rebuild_owed=rebuild)
+            pending
+            for pending in owed
+            if not is_satisfied(pending.effect.cls, pending.boot_id, boot, rebuild_owed=rebuild)
         ),
     )
 
 
-def _pending(line: str, effects: Mapping[str, EffectClass]) -> Pending | None:
+def _pending(line: str, effects: Mapping[str, EffectClass]) -> list[Pending]:
+    """Return the effect that a marker names; nothing for what is no marker of ours."""
     parts = line.split("\t")
     if len(parts) != 4 or parts[0] not in effects:  # noqa: PLR2004 - the fields of a marker
-        return None
-    return Pending(Effect(effects[parts[0]], parts[1]), parts[2], parts[3])
+        return []
+    return [Pending(Effect(effects[parts[0]], parts[1]), parts[2], parts[3])]
 
 
 def _number(text: str, otherwise: int) -> int:
@@ -94,7 +93,7 @@ def whole(frame: Frame | None) -> str:
     """Return all that was kept of a frame's output, and how much of it was not."""
     if frame is None:
         return ""
-    parts = [each.decode("utf-8", "replace") for each in (frame.stdout, frame.stderr) if each]
+    parts = [data.decode("utf-8", "replace") for data in (frame.stdout, frame.stderr) if data]
     if frame.dropped:
         parts.append(f"({frame.dropped} bytes in the middle were not kept)")
     return "\n".join(part.rstrip("\n") for part in parts)

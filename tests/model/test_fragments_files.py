@@ -240,7 +240,7 @@ def test_a_file_that_somebody_changed_since_is_not_replaced(shell: str, tmp_path
     line.write_bytes(b"root=b\n")
     frame = run(shell, replace.shell())
     assert (frame.rc, line.read_bytes(), copy.exists()) == (1, b"root=b\n", False)
-    assert b"changed since it was looked at" in frame.stderr
+    assert b"changed after it was read" in frame.stderr
     line.unlink()
     assert run(shell, replace.shell()).rc == 1
     assert not line.exists()

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, WrapVa
 
 from provision.inventory.models.base import Model, SecretRef
 from provision.inventory.scalars import Flag, LocalPath, Mode, TargetPath, Text, Vars, Word
+from provision.values.references import load_object
 
 
 class FileResource(Model):
@@ -107,7 +108,31 @@ class CommandResource(Model):
     """It is needed while this shell text ends with a status other than 0; it must change nothing."""
 
 
-HostResource = Annotated[
+class AddedResource(Model):
+    """A kind of resource that a domain of another package adds; its model is a subclass."""
+
+    kind: Word
+    """Which kind of resource."""
+    name: Word
+    """How it is called in plans."""
+
+
+RESOURCE_KINDS = "resource kinds"
+"""Key of the validation context under which the added kinds are."""
+
+
+def _added(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    """Validate a resource by the model that a domain adds for its kind, or by ours."""
+    kinds = (info.context or {}).get(RESOURCE_KINDS, {})
+    kind = kinds.get(value.get("kind")) if isinstance(value, dict) else None
+    return (
+        handler(value)
+        if kind is None
+        else load_object(kind.model).model_validate(value, context=info.context)
+    )
+
+
+BuiltInResource = Annotated[
     FileResource
     | PackageResource
     | ServiceResource
@@ -116,6 +141,7 @@ HostResource = Annotated[
     | CommandResource,
     Field(discriminator="kind"),
 ]
+HostResource = BuiltInResource | AddedResource
 
 
 def _shared(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
@@ -123,10 +149,13 @@ def _shared(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationI
     memo = info.context
     if memo is None or not isinstance(value, list):
         return handler(value)
-    found = memo.get(id(value))
-    if found is None:
-        found = memo[id(value)] = (handler(value), value)  # keeps the list, so that its id stays taken
-    return found[0]
+    validated = memo.get(id(value))
+    if validated is None:
+        validated = memo[id(value)] = (handler(value), value)  # keeps the list, so that its id stays taken
+    return validated[0]
 
 
-HostResources = Annotated[tuple[HostResource, ...], WrapValidator(_shared)]
+HostResources = Annotated[
+    tuple[Annotated[BuiltInResource, WrapValidator(_added)], ...], WrapValidator(_shared)
+]
+"""Pydantic sees the built-in kinds; `_added` lets those of other packages through."""

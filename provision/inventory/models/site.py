@@ -4,7 +4,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from provision.inventory.dhcp_backends import BackendName, Order
 from provision.inventory.models.base import Model, SecretRef, Ssh
 from provision.inventory.scalars import (
     Address,
@@ -21,6 +20,7 @@ from provision.inventory.scalars import (
     Url,
     Word,
 )
+from provision.inventory.vocabulary import Order
 from provision.values.consent import Consent
 
 
@@ -100,7 +100,7 @@ class DhcpApi(Model):
 class Dhcp(Model):
     """Who hands out addresses, and how reservations get there."""
 
-    backend: BackendName
+    backend: Word
     """What the router speaks; `manual` prints a table for a person to type."""
     address: Address | None = None
     """The router's address, where it is not the gateway."""

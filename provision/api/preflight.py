@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from provision.api.domains import domains
-from provision.contracts.domain import load_object
 from provision.contracts.resource import Resource
 from provision.contracts.rule import Evidence, Rule, UnknownYet
 from provision.contracts.snapshot import Snapshot
 from provision.inventory import Inventory
 from provision.values.diagnostics import Diagnostic, Severity
+from provision.values.references import load_object
 
 
 def rules(inventory: Inventory | None = None) -> tuple[Rule, ...]:

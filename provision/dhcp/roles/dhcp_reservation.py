@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from provision.contracts.domain import load_object
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
@@ -21,6 +20,7 @@ from provision.inventory.models.node import Node
 from provision.proxmox import macs, names
 from provision.proxmox.queries import VmConfig, vm_state
 from provision.values.diagnostics import Source
+from provision.values.references import load_object
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:

@@ -130,10 +130,7 @@ def router_table(router: Router, snapshot: Snapshot) -> RouterTable:
 
 
 def conflict(
-    wanted: Reservation,
-    reservations: Iterable[Reservation],
-    leases: Iterable[Lease],
-    now: float = 0.0,
+    wanted: Reservation, reservations: Iterable[Reservation], leases: Iterable[Lease], now: float = 0.0
 ) -> str:
     """Return who holds the address, MAC or name instead, in words; empty when nobody does.
 

@@ -276,12 +276,7 @@ def _permission_operations(entry: File | Directory, fields: Collection[str]) -> 
 
 
 def authorized_keys(
-    system: str,
-    user: str,
-    keys: tuple[str, ...],
-    *,
-    home: str = "",
-    source: Source | None = None,
+    system: str, user: str, keys: tuple[str, ...], *, home: str = "", source: Source | None = None
 ) -> tuple[Directory, File]:
     """Return the managed list of a user's public keys: nothing else may log in by key.
 

@@ -18,19 +18,19 @@ class FileResource(Model):
     kind: Literal["file"]
     """Which kind of resource."""
     path: TargetPath
-    """Where it lies on the host."""
+    """Path on the host."""
     content: Text | None = None
     """Its whole content."""
     template: LocalPath | None = None
-    """Jinja2 template on the controller that makes the content."""
+    """Jinja2 template on the controller for the content."""
     secret: SecretRef | None = None
-    """Its whole content, by reference; never shown."""
+    """Its whole content, by reference. It is never shown."""
     line: Text | None = None
-    """One line that the file must have; the rest of it is left alone."""
+    """One line that the file must have. The rest of the file is left alone."""
     vars: Vars = Field(default_factory=dict)
-    """Further values for the template."""
+    """More values for the template."""
     mode: Mode | None = None
-    """Octal mode (`0644`); unset, 0644 for new files (0600 for secrets)."""
+    """Octal mode; if unset, 0644 for new files and 0600 for secrets."""
     owner: Word | None = None
     """Owning user."""
     group: Word | None = None
@@ -38,9 +38,9 @@ class FileResource(Model):
     sensitive: Flag = False
     """Never show the content in plans and logs."""
     absent: Flag = False
-    """The file must not be there."""
+    """The file must not exist."""
     restart: tuple[Word, ...] = ()
-    """Units that are restarted when it changes."""
+    """Units to restart when it changes."""
 
 
 class PackageResource(Model):
@@ -53,7 +53,7 @@ class PackageResource(Model):
     absent: Flag = False
     """The package must not be installed."""
     hold: Flag | None = None
-    """Keep it from being upgraded."""
+    """Whether upgrades are held back."""
 
 
 class ServiceResource(Model):
@@ -64,9 +64,9 @@ class ServiceResource(Model):
     name: Word
     """Unit name; `.service` may be left out."""
     running: Flag | None = None
-    """Whether it runs now; unset, unmanaged."""
+    """Whether it runs now."""
     enabled: Flag | None = None
-    """Whether it starts at boot; unset, unmanaged."""
+    """Whether it starts at boot."""
 
 
 class SysctlResource(Model):
@@ -75,7 +75,7 @@ class SysctlResource(Model):
     kind: Literal["sysctl"]
     """Which kind of resource."""
     key: Word
-    """Its dotted name."""
+    """Its name with dots, as `vm.swappiness`."""
     value: Text
     """Its value."""
 
@@ -88,24 +88,24 @@ class KernelModuleResource(Model):
     name: Word
     """Module name."""
     blacklisted: Flag = False
-    """Keep it from being loaded; otherwise it is loaded now and at boot."""
+    """Never load it. Otherwise it is loaded now and at boot."""
     options: Text | None = None
     """Module options (`a=1 b=2`)."""
 
 
 class CommandResource(Model):
-    """A command with a guard that tells whether it is needed; one guard is required."""
+    """A command with a guard that says whether it is needed. One guard is required."""
 
     kind: Literal["command"]
     """Which kind of resource."""
     name: Text
-    """How it is called in plans."""
+    """Its name in plans."""
     run: Text
-    """POSIX shell text."""
+    """POSIX shell text to run."""
     creates: TargetPath | None = None
-    """It is needed while this file is missing."""
+    """The command runs while this path does not exist."""
     unless: Text | None = None
-    """It is needed while this shell text ends with a status other than 0; it must change nothing."""
+    """The command runs while this shell text fails. The text must not change anything."""
 
 
 class AddedResource(Model):

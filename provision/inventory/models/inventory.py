@@ -34,14 +34,14 @@ T = TypeVar("T")
 
 
 class Inventory(Model):
-    """Everything declared, nothing observed; loaded nodes have profile, range and driver merged in."""
+    """The keys at the top of the file."""
 
     version: SchemaVersion
     """Version of this schema: 1."""
     name: Label
-    """Name of the site; part of every marker and generated MAC."""
+    """Name of the site; part of each marker and of each generated MAC address."""
     extends: LocalPath | None = None
-    """Inventory that this one changes: mappings merge, `null` removes, all else replaces."""
+    """Inventory that this one changes: mappings merge, `null` removes, everything else replaces."""
     vars: Vars = Field(default_factory=dict)
     """Values for templates of `host_resources` on all hosts."""
     policy: Policy = Field(default_factory=Policy.model_construct)
@@ -79,7 +79,7 @@ class Inventory(Model):
     verify: VerifyOptions = Field(default_factory=VerifyOptions.model_construct)
     """How verification runs."""
     lab: Lab | None = None
-    """A stand-in site on this machine."""
+    """A rehearsal site on this machine."""
 
     _tree: Tree | None = PrivateAttr(default=None)
     _file: str = PrivateAttr(default="")

@@ -358,7 +358,7 @@ def down(name: str, progress: Progress = lambda _: None) -> bool:
         left = leftovers(name)
         _lock(name).unlink(missing_ok=True)
     if left:
-        remedy = "end what of yours uses it, then provision lab down INVENTORY"
+        remedy = "end your own processes that use it, then run `provision lab down INVENTORY`"
         raise LabError(f"lab {name}: still there: {', '.join(left)}", remedy)
     return was
 

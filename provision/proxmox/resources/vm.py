@@ -290,8 +290,8 @@ class Vm(VmResource):
             untouched="The VM was left as it is.",
             remedy="Write the larger size to the inventory: disks only grow."
             if shrink
-            else f"Write what it is to the inventory, or make the VM anew:"
-            f" provision rebuild {_file(self.source)} {self.name}",
+            else f"Write what it is to the inventory, or create the VM again:"
+            f" `provision rebuild {_file(self.source)} {self.name}`",
         )
 
 
@@ -304,13 +304,13 @@ def taken(vmid: int, wanted: Marker, state: VmState | Elsewhere, source: Source 
         state: what has it.
         source: inventory line.
     """
-    over = f"take the VM over: provision import {_file(source)} {wanted.node}"
+    over = f"take the VM over: `provision import {_file(source)} {wanted.node}`"
     marker = state.marker if isinstance(state, VmState) else None
     remedy = f"Give {wanted.node} another vmid"
     if marker is not None and marker.inventory == wanted.inventory:
         remedy += f", or, if {marker.node} is called {wanted.node} now, {over}"
     elif marker is not None:
-        remedy += f", or take the line `provision: ...` out of its notes (qm config {vmid}), then {over}"
+        remedy += f", or take the line `provision: ...` out of its notes (`qm config {vmid}`), then {over}"
     elif isinstance(state, VmState):
         remedy += f", or {over}"
     return Diagnostic(

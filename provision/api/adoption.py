@@ -68,8 +68,10 @@ def adoption(site: Site, name: str, cancel: Cancel) -> Adoption:
     node, hypervisor = vm_node(site, name)
     state = vm_now(site, node, hypervisor, cancel)
     if state is None:
-        summary = f"nothing has VMID {node.vmid} of {name}: there is nothing to adopt"
-        raise Permanent(Diagnostic("VM_ABSENT", summary, name, remedy=f"create it: `provision apply {file_of(site)}`"))
+        summary = f"no VM has the VMID {node.vmid} of {name}"
+        raise Permanent(
+            Diagnostic("VM_ABSENT", summary, name, remedy=f"create it: `provision apply {file_of(site)}`")
+        )
     own = _own_marker(site, node, state)
     mask = site.redactor.text
     return Adoption(

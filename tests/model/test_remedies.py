@@ -81,10 +81,14 @@ def test_every_command_that_a_text_names_is_one() -> None:
 
 QUOTED = re.compile(r"`[^`]*`")
 COMMAND = re.compile(
-    r"(?<![\\w./-])(?:provision (?:plan|apply|verify|destroy|pin|image|import|rebuild|trust|bootstrap|cards|lab)"
+    r"(?<![\\w./-])(?:provision (?:plan|apply|verify|pin|image|import|rebuild|trust|bootstrap|cards|lab)"
     r"|ssh-keygen|ssh-copy-id|qm|pvesm|pveum|systemctl|lspci|journalctl) [a-z{X-]"
 )
 """A command that a user would copy."""
+
+
+POSITIONS = {"usage": 2, "LabError": 1}
+"""Where the remedy is among the arguments of what raises."""
 
 
 def remedies(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -95,10 +99,11 @@ def remedies(tree: ast.AST) -> Iterator[tuple[int, str]]:
             values = [node.value]
         elif isinstance(node, ast.Assign | ast.AugAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(target, ast.Name) and target.id == "remedy" for target in targets):
+            named = [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+            if any(name.id == "remedy" for name in named):
                 values = [node.value]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "usage":
-            values = node.args[2:3]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in POSITIONS:
+            values = node.args[POSITIONS[node.func.id] :]
         for value in values:
             yield from texts(value)
 
@@ -117,7 +122,7 @@ def test_commands_of_remedies_are_quoted_so_that_they_get_a_line_of_their_own() 
     found = [
         f"{path.relative_to(SOURCE)}:{line}: {command}"
         for path in SOURCE.rglob("*.py")
-        if "remedy" in (source := path.read_text(encoding="utf-8")) or "usage(" in source
+        if any(word in (source := path.read_text(encoding="utf-8")) for word in ("remedy", *POSITIONS))
         for line, text in remedies(ast.parse(source))
         for command in unquoted(text)
     ]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from provision.values.outcomes import ExitCode, Outcome
     from provision.verify.model import CheckOutcome, VerifyReport
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Cancel",
     "CheckOutcome",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -30,6 +30,7 @@ from provision.connections.contracts import (
     KeyPair,
     SshEndpoint,
 )
+from provision.connections.ssh_pool import SshPool
 from provision.connections.trust import TrustStore
 from provision.contracts import common_effects
 from provision.contracts.driver import Driver
@@ -80,6 +81,7 @@ class Site:
     state: Path | None = None
     open_driver: OpenDriver | None = None
     verifier: Verifier | None = None
+    _ssh_pool: SshPool = field(default_factory=SshPool)
     _planned: Planned | None = None
     _shown: Plan | None = None
     """The last plan as callers got it: secrets masked."""
@@ -150,7 +152,7 @@ class Site:
         if self.open_driver is not None:
             return self.open_driver(spec, endpoint)
         accepted = self._accepted(spec.name, endpoint)
-        return open_system(self.inventory, self.redactor, spec, accepted)
+        return open_system(self.inventory, self.redactor, self._ssh_pool, spec, accepted)
 
     @property
     def trust(self) -> TrustStore:

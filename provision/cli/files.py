@@ -69,9 +69,10 @@ def schema(
 
         content = event_schema()
     else:
+        from provision.api.domains import vocabulary  # noqa: PLC0415 - keep --help fast
         from provision.inventory import json_schema  # noqa: PLC0415 - keep --help fast
 
-        content = json_schema()
+        content = json_schema(vocabulary())
     text = json.dumps(content, indent=2) + "\n"
     if output is None:
         print(text, end="")

@@ -8,7 +8,7 @@ from provision.contracts.rule import Evidence, Finding, Rule
 from provision.hosts import names
 from provision.proxmox.api_facts import ApiFacts
 from provision.proxmox.preflight.site import api_facts, managed_vms
-from provision.proxmox.queries import vm_seen
+from provision.proxmox.queries import vm_answer
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmMarker, VmPower
 from provision.values.diagnostics import Diagnostic, Severity
@@ -19,7 +19,7 @@ def vmid_taken(evidence: Evidence) -> list[Finding]:
     found: list[Finding] = []
     for vm in evidence.of_kind(Vm):
         snapshot = evidence.snapshots.get(vm.system)
-        state = vm_seen(snapshot, vm.vmid) if snapshot is not None else None
+        state = vm_answer(snapshot, vm.vmid) if snapshot is not None else None
         diagnostic = None if isinstance(state, Unknown) else vm.foreign(state)
         if diagnostic is not None:
             found.append(diagnostic)

@@ -102,10 +102,10 @@ def trust(
 
     declared = read_with_lab(inventory)
     with closing(open_site(declared)) as site:
-        systems = [name for name in site.world.systems if not name.endswith("/api")]
+        systems = [name for name in site.environment.systems if not name.endswith("/api")]
         if system not in systems:
             raise usage("SYSTEM_UNKNOWN", f"{declared.file} has no {system}", known_names(system, systems))
-        place = key_place(declared, site.world.systems[system].subject, system)
+        place = key_place(declared, site.environment.systems[system].subject, system)
         if place.instead and is_host_key(fingerprint):
             summary = f"trust changes nothing for {system}: {place.instead}"
             raise usage("TRUST_WITHOUT_EFFECT", summary, place.accepts(fingerprint))

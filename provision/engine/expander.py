@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Generated
+from provision.contracts.role import Context
 from provision.engine.defect import defect
+from provision.engine.generated import GeneratedValues
 from provision.engine.session import Session
 from provision.engine.step_state import StepState
 from provision.engine.world import World
@@ -23,7 +24,9 @@ class Expander:
         destroying: whether roles are asked for what must go.
     """
 
-    def __init__(self, world: World, session: Session, generated: Generated, *, destroying: bool) -> None:
+    def __init__(
+        self, world: World, session: Session, generated: GeneratedValues, *, destroying: bool
+    ) -> None:
         self.world = world
         self.session = session
         self.generated = generated

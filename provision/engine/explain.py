@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from provision.contracts.change import Key
-from provision.contracts.query import Unknown
+from provision.contracts.query import Unknown, is_secret
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
 from provision.engine.model import PlannedChange, StepId, StepPlan
@@ -76,5 +76,4 @@ def explained(
 
 
 def _words(query: Any, answer: Any) -> tuple[str, str]:
-    # A salted question compares a secret by its hash, and a hash can be guessed at: neither is shown.
-    return ("content of a secret", "(secret)") if getattr(query, "salt", "") else (repr(query), repr(answer))
+    return ("content of a secret", "(secret)") if is_secret(query) else (repr(query), repr(answer))

@@ -83,7 +83,7 @@ def _command(path: str, command: Any) -> str:
     lines = [f"## `{usage}`", "", command.help or "", ""]
     described = [each for each in arguments if each.help]
     if described or options:
-        lines += ["| | |", "|---|---|"]
+        lines += ["| argument or option | meaning |", "|---|---|"]
         lines += [f"| `{_cell(_name(each))}` | {_cell(each.help)} |" for each in described]
         lines += [f"| {_flags(each)} | {_cell(each.help or '')} |" for each in options]
         lines.append("")

@@ -19,7 +19,8 @@ import yaml
 from pydantic import BaseModel
 
 from provision.api.domains import load_inventory
-from provision.inventory import Unserved, unserved
+from provision.api.support import unsupported
+from provision.contracts.support import Unsupported
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Node, Profile
 from provision.inventory.schema import members
@@ -53,7 +54,7 @@ class Example:
 
     section: str
     text: str
-    unsupported: tuple[Unserved, ...]
+    unsupported: tuple[Unsupported, ...]
     inventory: Inventory
 
     @property
@@ -87,10 +88,10 @@ def _example(section: str, text: str) -> Example:
         overlay.write(text)
         overlay.flush()
         inventory = load_inventory(BASE, overlays=[Path(overlay.name)], environ={})
-    return Example(section, text, unserved(inventory), inventory)
+    return Example(section, text, unsupported(inventory), inventory)
 
 
-def _paths(item: Unserved) -> Iterator[KeyPath]:
+def _paths(item: Unsupported) -> Iterator[KeyPath]:
     """Yield where something was declared: once for each host that it is about."""
     if item.path[0] in ("nodes", "hypervisors"):
         yield from ((item.path[0], name, *item.path[2:]) for name in item.subjects)

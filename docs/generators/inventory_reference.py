@@ -13,13 +13,13 @@ from pydantic_core import PydanticUndefined
 from docs.generators.inventory_examples import examples, unsupported_fields
 from docs.generators.reference_text import AFTER, BEFORE, EFFECTS
 from provision.api.domains import effect_classes
+from provision.api.support import all_untested
 from provision.inventory import scalars
 from provision.inventory.docstrings import field_docs
 from provision.inventory.models import base
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Node, Profile
 from provision.inventory.schema import members
-from provision.inventory.untested import UNPROVEN
 from provision.values.consent import Consent
 from provision.values.units import format_size
 
@@ -160,7 +160,7 @@ def reference_markdown() -> str:
     """Return docs/inventory.md."""
     writer = _Writer()
     writer.section(Inventory, "")
-    unproven = [f"- {each.words}" for each in UNPROVEN]
+    untested = [f"- {item.what}" for item in all_untested()]
     effects = [
         f"- `{each}`" + (" (allowed unless listed)" if each.default_consent is Consent.ALLOW else "")
         for each in effect_classes().values()
@@ -178,7 +178,7 @@ def reference_markdown() -> str:
             "",
             AFTER.strip(),
             "",
-            *unproven,
+            *untested,
             "",
         ]
     )

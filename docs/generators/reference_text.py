@@ -68,7 +68,7 @@ AFTER = """
 `plan` and `apply` check this before they ask the first system. All problems are shown at once, with their
 place (exit code 64):
 
-- **What is not supported yet** (`FEATURE_UNSERVED`). `--target`, `--step` and the playbook leave out what
+- **What is not supported yet** (`FEATURE_UNSUPPORTED`). `--target`, `--step` and the playbook leave out what
   they do not need; `destroy` removes what was created in any case.
 - **Placeholders** (`PLACEHOLDER`).
 - **Secrets and files** (`SECRET_UNREADABLE`, `FILE_UNREADABLE`) that the chosen targets and steps need: API

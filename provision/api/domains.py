@@ -52,7 +52,9 @@ def planned_role_names() -> tuple[str, ...]:
 
 def vocabulary() -> Vocabulary:
     """Return the names that domains bring and that an inventory may use."""
-    return Vocabulary(effect_classes=tuple(effect_classes()))
+    backends = {name: backend for domain in domains() for name, backend in domain.backends.items()}
+    kinds = {name: kind for domain in domains() for name, kind in domain.resource_kinds.items()}
+    return Vocabulary(tuple(effect_classes()), backends, kinds)
 
 
 def load_inventory(

@@ -8,12 +8,13 @@ from typing import Any
 
 from provision.api.checks import verified
 from provision.api.domains import check_folders
+from provision.api.support import unsupported
 from provision.engine.expand import VERIFY
 from provision.engine.model import Step
 from provision.engine.world import Options, World
 from provision.hosts import names as host_names
 from provision.hosts.public_keys import public_key_file
-from provision.inventory import Inventory, unopenable, unserved
+from provision.inventory import Inventory, unopenable
 from provision.inventory.tree import KeyPath
 from provision.proxmox import names
 from provision.values.diagnostics import Diagnostic
@@ -40,7 +41,7 @@ def check_plan(world: World, options: Options, steps: Iterable[Step]) -> None:
     # What the playbook has no step for is left out, as by --step.
     meant = options.steps or [entry.role for entry in world.playbook.entries]
     problems += [
-        each.problem(inventory) for each in unserved(inventory) if each.concerns(options.targets, meant)
+        each.problem(inventory) for each in unsupported(inventory) if each.concerns(options.targets, meant)
     ]
     chosen = tuple(steps)
     parts = [*_connections(world, _of_steps(world, options, chosen)), *_contents(inventory, chosen)]
@@ -72,7 +73,7 @@ def check_verify(world: World, options: Options) -> None:
     inventory: Inventory = world.inventory
     ways = [
         each.problem(inventory)
-        for each in unserved(inventory)
+        for each in unsupported(inventory)
         if VERIFY in each.steps and each.concerns(options.targets, (VERIFY,))
     ]
     parts = _connections(world, verified(world, options.targets))

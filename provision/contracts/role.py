@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from provision.contracts.generated import Generated, GeneratedValue
 from provision.contracts.query import Unknown
@@ -13,8 +13,6 @@ from provision.contracts.snapshot import Snapshot
 from provision.inventory import Inventory, Subject
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import Permanent, ProvisionError
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +92,6 @@ class NotYet(Permanent):
         self.system = system
         self.query = query
         self.silence = silence
-
-
-def told(answer: T | Unknown, what: str, subject: str, source: Source | None = None) -> T:
-    """Return an answer that a role cannot do without.
-
-    Args:
-        answer: what a system said, or why it said nothing.
-        what: what cannot be done then, as the user reads it.
-        subject: whose step it is.
-        source: inventory line.
-
-    Raises:
-        Permanent: `UNKNOWN`: there is none.
-    """
-    if isinstance(answer, Unknown):
-        raise Permanent(Diagnostic("UNKNOWN", f"{what}: {answer.reason}", subject, source=source))
-    return answer
 
 
 Count = Literal["all", "any"] | int

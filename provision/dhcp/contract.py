@@ -5,11 +5,10 @@ A back end gives questions and resources on its system; how the router is spoken
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
 from provision.values.diagnostics import Diagnostic, Source
@@ -54,14 +53,14 @@ class Router(Protocol):
         ...
 
     def questions(self) -> tuple[Any, ...]:
-        """Return the questions whose answers `reservations` and `leases` read."""
+        """Return the queries whose answers `reservations` and `leases` read; none of them may be Unknown."""
         ...
 
-    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
+    def reservations(self, snapshot: Snapshot, /) -> tuple[Reservation, ...]:
         """Return all reservations that the router holds, ours and others."""
         ...
 
-    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | Unknown:
+    def leases(self, snapshot: Snapshot, /) -> tuple[Lease, ...]:
         """Return all leases."""
         ...
 
@@ -90,6 +89,44 @@ class SshRouter(Router, Protocol):
 def fold_mac(text: str) -> str:
     """Return a MAC as it is compared: lower-case, with colons."""
     return text.strip().lower().replace("-", ":")
+
+
+class RouterTable:
+    """What a router holds, found by address, MAC or name.
+
+    Args:
+        reservations: all of them, in the router's order.
+        leases: all of them.
+    """
+
+    def __init__(self, reservations: Iterable[Reservation], leases: Iterable[Lease]) -> None:
+        self._reservations = tuple(reservations)
+        self._places: dict[str, list[int]] = {}
+        for place, reservation in enumerate(self._reservations):
+            for word in {reservation.mac, reservation.address, reservation.name} - {""}:
+                self._places.setdefault(word, []).append(place)
+        self._leases: dict[str, list[Lease]] = {}
+        for lease in leases:
+            self._leases.setdefault(lease.address, []).append(lease)
+
+    def like(self, desired: Reservation) -> list[Reservation]:
+        """Return the reservations that share address, MAC or name with one, in the router's order."""
+        words = (desired.mac, desired.address, desired.name)
+        places = {place for word in words for place in self._places.get(word, ())}
+        return [self._reservations[place] for place in sorted(places)]
+
+    def leases_of(self, address: str) -> Sequence[Lease]:
+        """Return the leases of an address."""
+        return self._leases.get(address, ())
+
+
+def router_table(router: Router, snapshot: Snapshot) -> RouterTable:
+    """Return what a router holds, parsed once for all who read the same answers."""
+
+    def parse() -> RouterTable:
+        return RouterTable(router.reservations(snapshot), router.leases(snapshot))
+
+    return snapshot.derived((router_table, router), router.questions(), parse)
 
 
 def conflict(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from provision.contracts.domain import Domain
+from provision.dhcp.backends.table import BACKENDS
 
 DOMAIN = Domain(
     "dhcp",
@@ -14,4 +15,6 @@ DOMAIN = Domain(
     },
     rules="provision.dhcp.preflight:RULES",
     checks=("provision.dhcp.checks",),
+    backends=BACKENDS,
+    unsupported="provision.dhcp.unsupported:unsupported",
 )

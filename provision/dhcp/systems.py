@@ -7,21 +7,18 @@ from provision.contracts.system import SystemSpec
 from provision.hosts import names
 from provision.hosts.systems import constant
 from provision.inventory import Inventory
-from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.site import Dhcp
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
 
-def _speaks_ssh(dhcp: Dhcp) -> bool:
-    backend = DHCP_BACKENDS[dhcp.backend]
-    return backend.served and backend.reached == "ssh"
-
-
 def systems(inventory: Inventory) -> tuple[SystemSpec, ...]:
     """Return the router, where it is reached by SSH."""
     dhcp = inventory.dhcp
-    return (_router(inventory, dhcp),) if dhcp is not None and _speaks_ssh(dhcp) else ()
+    backend = inventory.dhcp_backend
+    if dhcp is None or backend is None or not backend.is_supported or backend.reached != "ssh":
+        return ()
+    return (_router(inventory, dhcp),)
 
 
 def _router(inventory: Inventory, dhcp: Dhcp) -> SystemSpec:

@@ -4,4 +4,8 @@ from __future__ import annotations
 
 from provision.contracts.domain import Domain
 
-DOMAIN = Domain("dynamo", planned_roles=("dynamo",))
+DOMAIN = Domain(
+    "dynamo",
+    planned_roles=("dynamo",),
+    unsupported="provision.dynamo.unsupported:unsupported",
+)

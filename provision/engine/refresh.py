@@ -129,10 +129,14 @@ def _check_rules(run: Run, state: StepState) -> None:
         ProvisionError: a rule refuses it.
     """
     others = run.subjects - {state.step.subject.name, *map(run.session.subject_of, state.systems)}
-    rules, snapshots = run.world.rules, run.session.snapshots()
-    for diagnostic in rules(
-        run.world.inventory, snapshots, state.resources, destroying=run.planned.destroying
-    ):
+    of_resources = run.world.rules(
+        run.world.inventory,
+        run.session.snapshots(),
+        state.resources,
+        destroying=run.planned.destroying,
+        systems=frozenset(),
+    )
+    for diagnostic in (*of_resources, *run.findings(sorted(state.systems))):
         if diagnostic.severity is Severity.ERROR and diagnostic.subject not in others:
             raise ProvisionError(diagnostic)
 

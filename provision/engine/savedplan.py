@@ -35,7 +35,8 @@ def _canonical(value: object) -> str:
     if isinstance(value, SecretStr):
         return f"{_MARK}{value.get_secret_value()}{_MARK}"
     if isinstance(value, Mapping):
-        return _canonical(frozenset(value.items())) if value else "{}"
+        items = (f"{_canonical(key)}: {_canonical(item)}" for key, item in value.items())
+        return f"{{{', '.join(sorted(items))}}}"
     if isinstance(value, set | frozenset):
         return f"{{{', '.join(sorted(map(_canonical, value)))}}}"
     if isinstance(value, tuple | list):

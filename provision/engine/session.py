@@ -82,6 +82,8 @@ class Session:
         self._open = open_driver
         self._learn = learn
         self.systems = {name: System(spec) for name, spec in specs.items()}
+        self.awaited: set[str] = set()
+        """Systems that were asked and have not answered yet, for those who watch."""
         self._down: set[str] = set()  # subjects that reboot: ways through them are the last to be tried
         self._by_subject: dict[str, list[str]] = {}
         self._dependents: dict[str, set[str]] = {name: set() for name in specs}
@@ -143,7 +145,11 @@ class Session:
             missing = wanted if fresh or held is None else held.missing(wanted)
             if held is not None and not missing:
                 return held
-            newer = self.call(name, lambda driver: driver.answer(missing, cancel), cancel, attempts)
+            self.awaited.add(name)
+            try:
+                newer = self.call(name, lambda driver: driver.answer(missing, cancel), cancel, attempts)
+            finally:
+                self.awaited.discard(name)
             for answer in newer.answers.values():
                 if isinstance(answer, SecretStr):
                     self._learn(answer)

@@ -60,20 +60,20 @@ class Options:
         steps: names of roles; empty for all.
         allow: names of effect classes whose `ask` is lifted for this run; never lifts `never`.
         prune: also remove what left the inventory.
-        rotate: names of generated values that are replaced by new ones.
         host: destroy also removes what it would leave on machines that stay.
         strict: verify: an unknown check is exit 7.
         junit: verify: where to write JUnit XML, or None.
+        rotate: names of generated values that are replaced by new ones.
     """
 
     targets: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
     allow: frozenset[str] = frozenset()
     prune: bool = False
-    rotate: frozenset[str] = frozenset()
     host: bool = False
     strict: bool = False
     junit: Any = None
+    rotate: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,9 @@ class Rules(Protocol):
         resources: Sequence[Resource],
         *,
         destroying: bool,
+        systems: frozenset[str] | None = None,
     ) -> Iterable[Diagnostic]:
-        """Return what refuses, or is told."""
+        """Return what refuses, or is told; rules about whole systems look at `systems`, None for all."""
         ...
 
 
@@ -111,9 +112,10 @@ def no_rules(
     resources: Sequence[Resource],
     *,
     destroying: bool,
+    systems: frozenset[str] | None = None,
 ) -> Iterable[Diagnostic]:
     """Answer for sites without preflight rules."""
-    del inventory, snapshots, resources, destroying
+    del inventory, snapshots, resources, destroying, systems
     return ()
 
 

@@ -5,4 +5,9 @@ from __future__ import annotations
 from provision.contracts.domain import Domain
 from provision.gpu.gpu_effects import EFFECTS
 
-DOMAIN = Domain("gpu", effects=EFFECTS, planned_roles=("gpu_driver", "gpu_operator"))
+DOMAIN = Domain(
+    "gpu",
+    effects=EFFECTS,
+    planned_roles=("gpu_driver", "gpu_operator"),
+    unsupported="provision.gpu.unsupported:unsupported",
+)

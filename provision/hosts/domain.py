@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from provision.contracts.domain import Domain
+from provision.contracts.support import Untested
 from provision.hosts.host_effects import EFFECTS
+from provision.inventory import Inventory
+
+
+def _has_ubuntu(inventory: Inventory) -> bool:
+    return any(name.startswith("ubuntu") for name in inventory.images)
+
 
 DOMAIN = Domain(
     "hosts",
@@ -19,4 +26,6 @@ DOMAIN = Domain(
     rules="provision.hosts.preflight:RULES",
     evidence="provision.hosts.preflight:evidence",
     checks=("provision.hosts.checks",),
+    unsupported="provision.hosts.unsupported:unsupported",
+    untested=(Untested("Ubuntu guests", ("images",), _has_ubuntu),),
 )

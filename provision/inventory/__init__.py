@@ -10,8 +10,6 @@ from provision.inventory.models.inventory import Inventory
 from provision.inventory.secret_files import open_at_hand, unopenable
 from provision.inventory.secrets import Secret
 from provision.inventory.selectors import SELECTORS, Subject, select
-from provision.inventory.unsupported import Unserved, unserved
-from provision.inventory.untested import unproven
 from provision.inventory.vocabulary import Vocabulary
 
 __all__ = [
@@ -20,20 +18,17 @@ __all__ = [
     "Login",
     "Secret",
     "Subject",
-    "Unserved",
     "Vocabulary",
     "json_schema",
     "load",
     "open_at_hand",
     "select",
     "unopenable",
-    "unproven",
-    "unserved",
 ]
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of an inventory file."""
+def json_schema(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return the JSON Schema of an inventory file, with the names that domains bring."""
     from provision.inventory.schema import json_schema as made  # noqa: PLC0415 - only `provision schema` needs it
 
-    return made()
+    return made(vocabulary)

@@ -6,5 +6,9 @@ from provision.contracts.domain import Domain
 from provision.k3s.k3s_effects import EFFECTS
 
 DOMAIN = Domain(
-    "k3s", effects=EFFECTS, parents="provision.k3s.cluster:parents", planned_roles=("k3s_server", "k3s_agent")
+    "k3s",
+    effects=EFFECTS,
+    parents="provision.k3s.cluster:parents",
+    planned_roles=("k3s_server", "k3s_agent"),
+    unsupported="provision.k3s.unsupported:unsupported",
 )

@@ -5,4 +5,9 @@ from __future__ import annotations
 from provision.contracts.domain import Domain
 from provision.kube.kube_effects import EFFECTS
 
-DOMAIN = Domain("kube", effects=EFFECTS, planned_roles=("shared_storage",))
+DOMAIN = Domain(
+    "kube",
+    effects=EFFECTS,
+    planned_roles=("shared_storage",),
+    unsupported="provision.kube.unsupported:unsupported",
+)

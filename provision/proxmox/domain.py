@@ -23,4 +23,5 @@ DOMAIN = Domain(
     rules="provision.proxmox.preflight.rules:RULES",
     evidence="provision.proxmox.preflight.rules:evidence",
     checks=("provision.proxmox.checks",),
+    unsupported="provision.proxmox.unsupported:unsupported",
 )

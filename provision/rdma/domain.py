@@ -4,4 +4,8 @@ from __future__ import annotations
 
 from provision.contracts.domain import Domain
 
-DOMAIN = Domain("rdma", planned_roles=("rdma_host", "network_operator"))
+DOMAIN = Domain(
+    "rdma",
+    planned_roles=("rdma_host", "network_operator"),
+    unsupported="provision.rdma.unsupported:unsupported",
+)

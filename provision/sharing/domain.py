@@ -4,4 +4,8 @@ from __future__ import annotations
 
 from provision.contracts.domain import Domain
 
-DOMAIN = Domain("sharing", planned_roles=("gpu_sharing",))
+DOMAIN = Domain(
+    "sharing",
+    planned_roles=("gpu_sharing",),
+    unsupported="provision.sharing.unsupported:unsupported",
+)

@@ -178,7 +178,7 @@ def test_what_a_playbook_has_no_step_for_is_neither_refused_nor_opened(makes: Ma
     model = makes("router-key", text=text)
     found = problems_of(model.plan)
     assert found[0] == ("FILE_UNREADABLE", "./router-key")
-    assert [code for code, _ in found[1:]] == ["FEATURE_UNSERVED", "SECRET_UNREADABLE"]
+    assert [code for code, _ in found[1:]] == ["FEATURE_UNSUPPORTED", "SECRET_UNREADABLE"]
     site = model.site()
     site.playbook = "hosts"
     try:
@@ -234,7 +234,7 @@ def test_verify_needs_its_connections_only_and_says_all_that_it_lacks(makes: Mak
 def test_verify_refuses_what_no_check_looks_at_and_nothing_else_that_waits_for_a_role(makes: Makes) -> None:
     text = TEXT + "proxy: { url: http://10.0.0.9 }\nexpect: { nccl: { nvls: required } }\n"
     site = makes(text=text)
-    assert problems_of(lambda: verify(site, Options())) == [("FEATURE_UNSERVED", "nccl")]
+    assert problems_of(lambda: verify(site, Options())) == [("FEATURE_UNSUPPORTED", "nccl")]
     assert trips(site) == 0
     verify(makes(text=text), Options(targets=("metal",)))
 

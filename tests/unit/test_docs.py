@@ -18,8 +18,8 @@ from docs.generators.pages import GENERATED
 from provision.api import read_playbook
 from provision.api.domains import check_folders, effect_classes, role_references
 from provision.api.domains import load_inventory as load
+from provision.api.support import unsupported
 from provision.cli.main import app
-from provision.inventory import unserved
 from provision.inventory.selectors import SELECTORS
 from provision.verify.claims import check_files, claims
 
@@ -205,16 +205,26 @@ def test_yaml_of_a_page_loads(body: str, tmp_path: Path) -> None:
     assert load(ROOT / "inventories" / "starter.yaml", overlays=[overlay], environ={}).nodes
 
 
+def test_the_inventory_that_the_quickstart_builds_is_supported(tmp_path: Path) -> None:
+    written, added, network = blocks(DOCS / "quickstart.md", "yaml")
+    kept = [line for line in written.splitlines() if not line.startswith("network:")]
+    site = tmp_path / "site.yaml"
+    site.write_text("\n".join([*kept, added, network]))
+    inventory = load(site, environ={})
+    assert unsupported(inventory) == ()
+    assert list(inventory.nodes) == ["web", "db"]
+
+
 def test_the_starter_inventory_is_supported_as_a_whole() -> None:
-    assert unserved(load(ROOT / "inventories" / "starter.yaml", environ={})) == ()
+    assert unsupported(load(ROOT / "inventories" / "starter.yaml", environ={})) == ()
 
 
 def test_what_the_readme_says_of_the_homelab_is_so() -> None:
-    unsupported = {
-        name: {item.role for item in unserved(load(ROOT / "inventories" / f"{name}.yaml"))}
+    roles = {
+        name: {item.role for item in unsupported(load(ROOT / "inventories" / f"{name}.yaml"))}
         for name in ("homelab", "lab")
     }
-    assert unsupported == {
+    assert roles == {
         "homelab": {"k3s_server", "k3s_agent", "gpu_driver", "gpu_operator"},
         "lab": set(),
     }
@@ -316,3 +326,17 @@ def test_codes_of_the_page_of_troubles_exist() -> None:
     assert codes
     source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "provision").rglob("*.py"))
     assert [code for code in codes if f'"{code}"' not in source] == []
+
+
+def test_files_that_the_architecture_names_exist() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:provision|tests|docs|playbooks)/[\w./-]*)`", text)
+    named = [path for path in paths if "DOMAIN" not in path and "NAME" not in path]
+    assert len(named) > 25
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_architecture_names_every_folder_of_the_package() -> None:
+    table = (DOCS / "architecture.md").read_text(encoding="utf-8").partition("## How a run goes")[0]
+    folders = {path.parent.name for path in (ROOT / "provision").glob("*/__init__.py")}
+    assert set(re.findall(r"`(\w+)/`", table)) >= folders

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from provision.contracts.effect import Effect
-from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Lease, Reservation, fold_mac
 from provision.hosts import host_effects
 from provision.hosts.queries.file import FileText
-from provision.hosts.queries.shell import Shell, ShellResult
+from provision.hosts.queries.shell import Shell
 from provision.hosts.resources.file import File
 from provision.inventory.models.site import Dhcp
 from provision.values.diagnostics import Source
@@ -32,6 +31,7 @@ _CONFIGURATION = "/etc/dnsmasq.conf /etc/dnsmasq.d"
 
 _MAC = re.compile(r"(?:[0-9a-fA-F]{1,2}[:-]){5}[0-9a-fA-F]{1,2}")
 _ADDRESS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9.-]*")
 _LEASE_FIELDS = 4
 
 
@@ -71,19 +71,13 @@ class Dnsmasq:
         """Return the path of our file for a host."""
         return f"{self.folder}/{self.prefix}{name}"
 
-    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
+    def reservations(self, snapshot: Snapshot, /) -> tuple[Reservation, ...]:
         """Read the listing."""
-        answer = seen.answers.get(self._listing, Unknown("the router was not asked"))
-        if not isinstance(answer, ShellResult):
-            return answer if isinstance(answer, Unknown) else Unknown("no listing")
-        return tuple(parse_reservations(answer.stdout.decode(errors="replace")))
+        return tuple(parse_reservations(snapshot[self._listing].stdout.decode(errors="replace")))
 
-    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | Unknown:
+    def leases(self, snapshot: Snapshot, /) -> tuple[Lease, ...]:
         """Read the lease file; without one nothing is leased."""
-        answer = seen.answers.get(LEASES, Unknown("the router was not asked"))
-        if isinstance(answer, Unknown):
-            return answer
-        return tuple(parse_leases(answer.decode(errors="replace") if isinstance(answer, bytes) else ""))
+        return tuple(parse_leases((snapshot[LEASES] or b"").decode(errors="replace")))
 
     def entry(self, wanted: Reservation, *, absent: bool, source: Source | None) -> File:
         """Return our file for a host: read at once when it comes or changes, after a reload when it went."""
@@ -112,18 +106,17 @@ def parse_reservations(text: str) -> Iterator[Reservation]:
         body = line.strip().removeprefix("dhcp-host=")
         if not colon or not body or body.startswith("#"):
             continue
-        fields = [each.strip() for each in body.split(",")]
-        macs = [each for each in fields if _MAC.fullmatch(each)]
-        addresses = [each for each in fields if _ADDRESS.fullmatch(each)]
-        rest = [
-            each
-            for each in fields
-            if each not in {*macs, *addresses} and re.fullmatch(r"[A-Za-z][A-Za-z0-9.-]*", each)
-        ]
+        macs: list[str] = []
+        address = name = ""
+        for field in map(str.strip, body.split(",")):
+            if _MAC.fullmatch(field):
+                macs.append(field)
+            elif _ADDRESS.fullmatch(field):
+                address = address or field
+            elif not name and _NAME.fullmatch(field):
+                name = field
         for mac in macs:
-            yield Reservation(
-                fold_mac(mac), addresses[0] if addresses else "", rest[0] if rest else "", place
-            )
+            yield Reservation(fold_mac(mac), address, name, place)
 
 
 def parse_leases(text: str) -> Iterator[Lease]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
-from provision.contracts.change import Change, Key, Op
-from provision.contracts.query import Unknown
+from provision.contracts.change import Change, Op
 from provision.contracts.remedy import ByHand
+from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Reservation, fold_mac
 from provision.hosts.queries.shell import Shell, ShellResult
-from provision.values.diagnostics import Source
 
 
 def table(reservations: Iterable[Reservation]) -> tuple[str, ...]:
@@ -27,25 +27,21 @@ def table(reservations: Iterable[Reservation]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class ManualReservation:
-    """A reservation that a person makes.
+class ManualReservation(KeyedResource):
+    """A reservation that a person makes; its system is the hypervisor's host, which sees the address.
 
     Args:
-        system: the hypervisor by SSH: from there the address is looked at.
         wanted: MAC, address, name.
-        source: inventory line.
-        beside: what nobody can prove from here (the hypervisor's own static address); told with the rest.
+        beside: what nobody can prove from there (the hypervisor's own static address), listed with the rest.
     """
 
-    system: str
+    kind: ClassVar[str] = "dhcp-reservation"
+
     wanted: Reservation
-    source: Source | None = None
     beside: tuple[Reservation, ...] = ()
 
-    @property
-    def key(self) -> Key:
-        """Identity: the host's name."""
-        return Key(self.system, "dhcp-reservation", self.wanted.name)
+    def _key_name(self) -> str:
+        return self.wanted.name
 
     @property
     def question(self) -> Shell:
@@ -57,25 +53,21 @@ class ManualReservation:
         """Ask who has the address."""
         return (self.question,)
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
-        """Return nothing once the VM's MAC was seen at the address."""
-        answer = seen.answers.get(self.question, Unknown("the hypervisor was not asked"))
-        if isinstance(answer, Unknown):
-            return (Change(Op.ATTENTION, "reservation", f"unknown: {answer.reason}", str(self.wanted)),)
-        holder = neighbour(answer)
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        """Return nothing once the VM's MAC answers at the address."""
+        holder = neighbour(snapshot[self.question])
         if holder == self.wanted.mac:
             return ()
         return (Change(Op.CREATE, "reservation", holder or None, str(self.wanted)),)
 
-    def fix(self, seen: Snapshot) -> ByHand:  # noqa: ARG002 - the protocol's form
+    def fix(self, snapshot: Snapshot, /) -> ByHand:
         """Return the lines to type."""
+        del snapshot
         return ByHand(("Reserve on the router:", *table((self.wanted, *self.beside))))
 
 
-def neighbour(answer: object) -> str:
+def neighbour(answer: ShellResult) -> str:
     """Return the MAC of a neighbour entry that was confirmed, or empty."""
-    if not isinstance(answer, ShellResult):
-        return ""
     for line in answer.stdout.decode(errors="replace").splitlines():
         words = line.split()
         if "lladdr" in words[:-1] and not {"FAILED", "INCOMPLETE"} & set(words):

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from provision.contracts.change import Change, Key, Op, Settles
-from provision.contracts.query import Unknown
 from provision.contracts.remedy import Impossible
+from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.contract import Router, fold_mac
+from provision.dhcp.contract import Router, fold_mac, router_table
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.values.diagnostics import Diagnostic, Source
 
@@ -19,76 +19,61 @@ _ADDRESSES = Shell("ip -o -4 address show scope global")
 
 
 @dataclass(frozen=True, slots=True)
-class AddressUsed:
+class AddressUsed(KeyedResource):
     """A guest has its declared address on the network device with its MAC.
 
     Args:
-        system: `vm-1/ssh`.
         name: the node.
         mac: of the VM's first network device.
         address: declared address.
-        source: inventory line.
     """
 
-    QUESTIONS: ClassVar[tuple[Shell, ...]] = (_LINKS, _ADDRESSES)
+    kind: ClassVar[str] = "address-used"
+    QUERIES: ClassVar[tuple[Shell, ...]] = (_LINKS, _ADDRESSES)
 
-    system: str
     name: str
     mac: str
     address: str
-    source: Source | None = None
 
-    @property
-    def key(self) -> Key:
-        """Identity: the node's name."""
-        return Key(self.system, "address-used", self.name)
+    def _key_name(self) -> str:
+        return self.name
 
     def queries(self) -> tuple[Shell, ...]:
         """Ask for links and addresses."""
-        return self.QUESTIONS
+        return self.QUERIES
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Compare the addresses of the device with this MAC."""
-        links, addresses = seen[_LINKS], seen[_ADDRESSES]
-        for answer in (links, addresses):
-            if not isinstance(answer, ShellResult):
-                reason = answer.reason if isinstance(answer, Unknown) else "no answer"
-                return (Change(Op.ATTENTION, "address", f"unknown: {reason}", self.address),)
-        held = addresses_of(links, addresses, self.mac)
+        held = addresses_of(snapshot[_LINKS], snapshot[_ADDRESSES], self.mac)
         if self.address in held:
             return ()
         return (Change(Op.ATTENTION, "address", ", ".join(held) or None, self.address),)
 
-    def fix(self, seen: Snapshot) -> Impossible:
+    def fix(self, snapshot: Snapshot, /) -> Impossible:
         """Say which address it got instead."""
-        old = self.changes(seen)[0].old
-        return Impossible(
-            Diagnostic(
-                "LEASE_NOT_RESERVED_IP",
-                f"{self.name} ({self.mac}) has {old or 'no address'} instead of {self.address}",
-                self.name,
-                source=self.source,
-                remedy="See whether the router gives the reserved address to this MAC; a guest takes another"
-                " address at its next renewal or reboot.",
-            )
+        old = self.changes(snapshot)[0].old
+        return self._refused(
+            "LEASE_NOT_RESERVED_IP",
+            f"{self.name} ({self.mac}) has {old or 'no address'} instead of {self.address}",
+            subject=self.name,
+            remedy="See whether the router gives the reserved address to this MAC; a guest takes another"
+            " address at its next renewal or reboot.",
         )
 
 
-def addresses_of(links: object, addresses: object, mac: str) -> tuple[str, ...]:
+def addresses_of(links: ShellResult, addresses: ShellResult, mac: str) -> tuple[str, ...]:
     """Return the IPv4 addresses of the device with a MAC, from two one-line listings of ip(8)."""
-    if not isinstance(links, ShellResult) or not isinstance(addresses, ShellResult):
-        return ()
     devices = {
         _device(line)
         for line in links.stdout.decode(errors="replace").splitlines()
         if f"link/ether {mac}" in line.lower()
     }
-    found: list[str] = []
+    held: list[str] = []
     for line in addresses.stdout.decode(errors="replace").splitlines():
         words = line.split()
         if _device(line) in devices and "inet" in words[:-1]:
-            found.append(words[words.index("inet") + 1].partition("/")[0])
-    return tuple(found)
+            held.append(words[words.index("inet") + 1].partition("/")[0])
+    return tuple(held)
 
 
 def _device(line: str) -> str:
@@ -123,28 +108,20 @@ class LeaseHeld:
         """Ask the router."""
         return self.router.questions()
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
-        """Compare the lease."""
-        leases = self.router.leases(seen)
-        if isinstance(leases, Unknown):
-            return (Change(Op.ATTENTION, "lease", f"unknown: {leases.reason}", self.address),)
-        holders = [lease.mac for lease in leases if lease.address == self.address]
-        if fold_mac(self.mac) in holders:
-            return ()
-        return (
-            Change(
-                Op.ATTENTION,
-                "lease",
-                holders[0] if holders else None,
-                self.mac,
-                settles=Settles.WITHIN,
-                deadline=LEASE_SECONDS,
-            ),
-        )
+    def _holder(self, snapshot: Snapshot) -> str | None:
+        macs = [lease.mac for lease in router_table(self.router, snapshot).leases_of(self.address)]
+        return self.mac if fold_mac(self.mac) in macs else next(iter(macs), None)
 
-    def fix(self, seen: Snapshot) -> Impossible:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        """Compare the lease; a guest may take a moment until it asks for one."""
+        holder = self._holder(snapshot)
+        if holder == self.mac:
+            return ()
+        return (Change(Op.ATTENTION, "lease", holder, self.mac, Settles.WITHIN, LEASE_SECONDS),)
+
+    def fix(self, snapshot: Snapshot, /) -> Impossible:
         """Say who has the lease instead."""
-        holder = self.changes(seen)[0].old
+        holder = self._holder(snapshot)
         return Impossible(
             Diagnostic(
                 "LEASE_NOT_RESERVED_IP",

@@ -6,11 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from provision.contracts.change import Change, Key, Op
-from provision.contracts.query import Unknown
 from provision.contracts.remedy import Impossible, Remedy
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.contract import Reservation, Router, conflict, held_by_other
+from provision.dhcp.contract import (
+    Reservation,
+    Router,
+    RouterTable,
+    conflict,
+    held_by_other,
+    router_table,
+)
 from provision.values.diagnostics import Source
 
 
@@ -45,48 +51,29 @@ class RouterReservation:
             return self._entry.queries()
         return (*self._entry.queries(), *self.router.questions())
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what differs; an address that somebody else holds needs a person."""
-        found = self._entry.changes(seen)
-        if self.absent:
-            return found
-        if any(each.op is Op.ATTENTION for each in found):
-            return found
-        if self._by_others(seen):
-            # The same reservation, written by somebody else, is as good as ours.
-            return ()
-        holder = self._holder(seen)
-        if isinstance(holder, Unknown):
-            return (Change(Op.ATTENTION, "reservation", f"unknown: {holder.reason}", str(self.wanted)),)
-        if holder:
-            return (Change(Op.ATTENTION, "reservation", holder, str(self.wanted)),)
-        return found
+        changes = self._entry.changes(snapshot)
+        if self.absent or any(change.op is Op.ATTENTION for change in changes):
+            return changes
+        table = router_table(self.router, snapshot)
+        others = self._others(table)
+        if any((other.mac, other.address) == (self.wanted.mac, self.wanted.address) for other in others):
+            return ()  # the same reservation, written by somebody else, is as good as ours
+        holder = conflict(self.wanted, others, table.leases_of(self.wanted.address), snapshot.clock)
+        return (Change(Op.ATTENTION, "reservation", holder, str(self.wanted)),) if holder else changes
 
-    def fix(self, seen: Snapshot) -> Remedy:
+    def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Make our entry, or take it away."""
         if not self.absent:
-            holder = self._holder(seen)
-            if isinstance(holder, str) and holder:
+            table = router_table(self.router, snapshot)
+            leases = table.leases_of(self.wanted.address)
+            holder = conflict(self.wanted, self._others(table), leases, snapshot.clock)
+            if holder:
                 return Impossible(held_by_other(self.wanted, holder, self.wanted.name, self.source))
-        return self._entry.fix(seen)
+        return self._entry.fix(snapshot)
 
-    def _others(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
-        found = self.router.reservations(seen)
-        if isinstance(found, Unknown):
-            return found
+    def _others(self, table: RouterTable) -> list[Reservation]:
+        """Return the reservations like ours that are not our own entry."""
         own = self.router.place(self.wanted.name)
-        return tuple(each for each in found if each.place != own)
-
-    def _by_others(self, seen: Snapshot) -> bool:
-        found = self._others(seen)
-        if isinstance(found, Unknown):
-            return False
-        return any((each.mac, each.address) == (self.wanted.mac, self.wanted.address) for each in found)
-
-    def _holder(self, seen: Snapshot) -> str | Unknown:
-        reservations, leases = self._others(seen), self.router.leases(seen)
-        if isinstance(reservations, Unknown):
-            return reservations
-        if isinstance(leases, Unknown):
-            return leases
-        return conflict(self.wanted, reservations, leases, seen.clock)
+        return [other for other in table.like(self.wanted) if other.place != own]

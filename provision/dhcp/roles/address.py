@@ -25,7 +25,7 @@ def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any,
     node = inventory.nodes[subject.name]
     return {
         names.api(str(node.hypervisor)): (VmConfig(names.vmid(inventory, node)),),
-        host_names.ssh(node.name): AddressUsed.QUESTIONS,
+        host_names.ssh(node.name): AddressUsed.QUERIES,
     }
 
 

@@ -7,27 +7,26 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Role, told
+from provision.contracts.role import Context, Role
 from provision.dhcp.backends.manual import ManualReservation
 from provision.dhcp.contract import Reservation, Router, fold_mac
 from provision.dhcp.resources.reservation import RouterReservation
-from provision.dhcp.routers import ROUTERS
 from provision.hosts import names as host_names
 from provision.hosts.facts import HostFacts
 from provision.hosts.queries.file import FileText
 from provision.inventory import Inventory, Subject
-from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import macs, names
 from provision.proxmox.queries import VmConfig, vm_state
 from provision.values.diagnostics import Source
+from provision.values.references import load_object
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
     """Whether the subject's address is reserved by us."""
-    dhcp = inventory.dhcp
-    if dhcp is None or not DHCP_BACKENDS[dhcp.backend].served:
+    backend = inventory.dhcp_backend
+    if backend is None or not backend.is_supported:
         return False
     if subject.kind == "hypervisor":
         return inventory.hypervisors[subject.name].reserve_address and router(inventory) is not None
@@ -100,20 +99,24 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         if not each.manage or declared(inventory, Subject("node", each.name))
     }
     known |= {each.name for each in inventory.hypervisors.values() if each.reserve_address}
-    found = keeper.reservations(context.seen(keeper.system))
+    for query in keeper.questions():
+        what = "cannot list the reservations of the router"
+        context.require(keeper.system, query, what, may_be_absent=True)
     return tuple(
-        RouterReservation(keeper, each, absent=True)
-        for each in told(found, "the router's reservations cannot be listed", context.subject.name)
-        if each.name not in known and each.place == keeper.place(each.name)
+        RouterReservation(keeper, reservation, absent=True)
+        for reservation in keeper.reservations(context.seen(keeper.system))
+        if reservation.name not in known and reservation.place == keeper.place(reservation.name)
     )
 
 
 def router(inventory: Inventory) -> Router | None:
     """Return the router that we write reservations to; None where a person does, or nobody can yet."""
     dhcp = inventory.dhcp
-    if dhcp is None or dhcp.backend not in ROUTERS:
+    backend = inventory.dhcp_backend
+    if dhcp is None or backend is None or not backend.router:
         return None
-    return ROUTERS[dhcp.backend](host_names.ROUTER, f"provision-{inventory.name}-", dhcp)
+    made: Router = load_object(backend.router)(host_names.ROUTER, f"provision-{inventory.name}-", dhcp)
+    return made
 
 
 def wanted_of(context: Context, node: Node) -> Reservation:

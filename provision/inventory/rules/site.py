@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.placeholders import bootstrap_remedy
 from provision.inventory.rules.findings import Findings
@@ -59,7 +58,12 @@ def _dhcp(inventory: Inventory, findings: Findings) -> None:
                 findings.conflict("an address can be reserved only where network.dhcp is declared", where)
         return
     path = ("network", "dhcp")
-    backend = DHCP_BACKENDS[dhcp.backend]
+    known = findings.vocabulary.dhcp_backends
+    backend = known.get(dhcp.backend)
+    if backend is None:
+        summary = f"unknown DHCP back end {dhcp.backend!r}{near(dhcp.backend, known)}"
+        findings.add("INVENTORY_VALUE", summary, (*path, "backend"), remedy=f"known are {', '.join(known)}")
+        return
     way = backend.reached
     used = (way, *backend.keys)
     for key in _ROUTER_KEYS:

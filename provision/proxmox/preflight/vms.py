@@ -18,8 +18,9 @@ def vmid_taken(evidence: Evidence) -> list[Finding]:
     """Refuse a VMID that something else has."""
     found: list[Finding] = []
     for vm in evidence.of_kind(Vm):
-        seen = evidence.snapshots.get(vm.system)
-        diagnostic = vm.foreign(vm_seen(seen, vm.vmid)) if seen is not None else None
+        snapshot = evidence.snapshots.get(vm.system)
+        state = vm_seen(snapshot, vm.vmid) if snapshot is not None else None
+        diagnostic = None if isinstance(state, Unknown) else vm.foreign(state)
         if diagnostic is not None:
             found.append(diagnostic)
     return found
@@ -38,7 +39,7 @@ def impossible(evidence: Evidence) -> list[Finding]:
 def onboot_forbidden(evidence: Evidence) -> list[Finding]:
     """Refuse start at boot for a VM that takes the card of the host's monitor."""
     found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence.inventory):
+    for hypervisor, nodes in managed_vms(evidence):
         for node in nodes:
             console = [
                 each
@@ -91,7 +92,7 @@ def management_path(evidence: Evidence) -> list[Finding]:
     """Refuse the start that takes the console away while the host cannot be reached otherwise."""
     found: list[Finding] = []
     for power in evidence.of_kind(VmPower):
-        if not power.console or power.wanted != "running" or not evidence.changes(power):
+        if not power.console or power.desired != "running" or not evidence.changes(power):
             continue
         hypervisor = power.system.removesuffix("/api")
         rights = api_facts(evidence, evidence.inventory.hypervisors[hypervisor]).rights
@@ -119,12 +120,14 @@ RULES = (
         "a declared VMID belongs to a VM or container without this node's marker",
         "another vmid, or `provision import INVENTORY NODE`",
         vmid_taken,
+        of_resources=True,
     ),
     Rule(
         ("DISK_SHRINK", "DISK_FIXED"),
         "a disk is larger than declared, or a firmware or TPM disk is of another kind than declared",
         "declare what is there, or `provision rebuild INVENTORY NODE`",
         impossible,
+        of_resources=True,
     ),
     Rule(
         ("ONBOOT_FORBIDDEN",),
@@ -139,11 +142,13 @@ RULES = (
         locked,
         Severity.WARNING,
         removal=True,
+        of_resources=True,
     ),
     Rule(
         ("MANAGEMENT_PATH",),
         "a start would take the host's console while SSH or the web API does not answer",
         "make both ways work",
         management_path,
+        of_resources=True,
     ),
 )

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import ClassVar
 
 from provision.connections.contracts import KeyPair
-from provision.contracts.change import Change, Key, Op
-from provision.contracts.query import Unknown
+from provision.contracts.change import Change, Op
 from provision.contracts.remedy import Fix, Remedy
+from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.file import FileState
-from provision.hosts.queries.shell import Shell, ShellResult
+from provision.hosts.queries.shell import Shell
 from provision.hosts.resources.file import File
-from provision.values.diagnostics import Source
 
 CLOUD_INIT_SECONDS = 900.0
 STATUS = """if [ -e /var/lib/cloud/instance/boot-finished ]; then echo 'status: done'
@@ -42,20 +42,18 @@ def vendor_data(key: KeyPair) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class SnippetGone:
+class SnippetGone(KeyedResource):
     """The vendor snippet is no longer on the hypervisor.
 
     A kind of its own: in a step that creates a VM the file first comes and then goes.
     """
 
-    system: str
-    path: str
-    source: Source | None = None
+    kind: ClassVar[str] = "snippet-gone"
 
-    @property
-    def key(self) -> Key:
-        """Identity: the path."""
-        return Key(self.system, "snippet-gone", self.path)
+    path: str
+
+    def _key_name(self) -> str:
+        return self.path
 
     @property
     def _file(self) -> File:
@@ -65,46 +63,39 @@ class SnippetGone:
         """Ask whether it is there."""
         return self._file.queries()
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return its removal, if it is there."""
-        return self._file.changes(seen)
+        return self._file.changes(snapshot)
 
-    def fix(self, seen: Snapshot) -> Remedy:
+    def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Remove it."""
-        return self._file.fix(seen)
+        return self._file.fix(snapshot)
 
 
 @dataclass(frozen=True, slots=True)
-class CloudInitDone:
+class CloudInitDone(KeyedResource):
     """A new guest has finished its first boot; recoverable errors of cloud-init are no failure."""
 
-    system: str
-    source: Source | None = None
+    kind: ClassVar[str] = "cloud-init"
 
-    @property
-    def key(self) -> Key:
-        """Identity: one a guest."""
-        return Key(self.system, "cloud-init", "first-boot")
+    def _key_name(self) -> str:
+        return "first-boot"
 
     def queries(self) -> tuple[Shell, ...]:
         """Ask whether cloud-init has finished a boot of this instance."""
-        return (Shell(STATUS),)
+        return first_boot()
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return the wait, as long as cloud-init works."""
-        if Shell(STATUS) not in seen:  # the guest does not exist yet
+        if Shell(STATUS) not in snapshot:  # the guest does not exist yet
             return (Change(Op.CREATE, "cloud-init", None, "done"),)
-        answer = seen[Shell(STATUS)]
-        if not isinstance(answer, ShellResult):
-            reason = answer.reason if isinstance(answer, Unknown) else "no status"
-            return (Change(Op.ATTENTION, "cloud-init", f"unknown: {reason}", "done"),)
-        if _UNDER_WAY not in answer.stdout.decode(errors="replace"):
+        if _UNDER_WAY not in snapshot[Shell(STATUS)].stdout.decode(errors="replace"):
             return ()
         return (Change(Op.UPDATE, "cloud-init", "running", "done"),)
 
-    def fix(self, seen: Snapshot) -> Fix:
+    def fix(self, snapshot: Snapshot, /) -> Fix:
         """Wait for it; exit status 2 says that it recovered from an error."""
-        del seen
+        del snapshot
         script = (
             "set +e\ncloud-init status --wait\nrc=$?\nset -e\n"
             'if [ "$rc" -ne 0 ] && [ "$rc" -ne 2 ]; then cloud-init status --long >&2 || :; exit "$rc"; fi'
@@ -113,5 +104,5 @@ class CloudInitDone:
 
 
 def first_boot() -> tuple[Shell, ...]:
-    """Return the question about a guest's first boot."""
+    """Return the query about a guest's first boot."""
     return (Shell(STATUS),)

@@ -7,54 +7,43 @@ Content type `import` wants a known extension (qcow2): an `.img` name is refused
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 from urllib.parse import quote
 
-from provision.contracts.change import Change, Key, Op
-from provision.contracts.query import Unknown
+from provision.contracts.change import Change, Op
 from provision.contracts.remedy import ApiCall, Request
+from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
-from provision.proxmox.queries import StorageContent, Volume
-from provision.values.diagnostics import Source
+from provision.proxmox.queries import StorageContent
 
 DOWNLOAD_SECONDS = 7200.0
 DELETE_SECONDS = 600.0
 
 
-def _there(seen: Snapshot, storage: str, volume: str) -> bool | Unknown:
-    answer = seen[StorageContent(storage)]
-    if isinstance(answer, Unknown):
-        return answer
-    return any(isinstance(item, Volume) and item.volid == volume for item in answer)
-
-
 @dataclass(frozen=True, slots=True)
-class ImageFile:
+class ImageFile(KeyedResource):
     """An image is in a storage, or is not.
 
     Args:
-        system: `pve/api`.
         node: node name in Proxmox VE.
         storage: storage with content type import.
         file: file name with the digest in it.
         url: where it is downloaded from.
         sha256: its digest in hex.
         absent: it must not be there.
-        source: inventory line.
     """
 
-    system: str
+    kind: ClassVar[str] = "image"
+
     node: str
     storage: str
     file: str
     url: str = ""
     sha256: str = ""
     absent: bool = False
-    source: Source | None = None
 
-    @property
-    def key(self) -> Key:
-        """Identity: the volume."""
-        return Key(self.system, "image", self.volume)
+    def _key_name(self) -> str:
+        return self.volume
 
     @property
     def volume(self) -> str:
@@ -65,13 +54,10 @@ class ImageFile:
         """Ask for the storage's content."""
         return (StorageContent(self.storage),)
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return the download or the removal."""
-        there = _there(seen, self.storage, self.volume)
-        if isinstance(there, Unknown):
-            wanted = "absent" if self.absent else self.volume
-            return (Change(Op.ATTENTION, "image", f"unknown: {there.reason}", wanted),)
-        if there is not self.absent:
+        exists = any(volume.volid == self.volume for volume in snapshot[StorageContent(self.storage)])
+        if exists is not self.absent:
             return ()
         if self.absent:
             return (Change(Op.DELETE, "image", self.volume, None),)
@@ -81,8 +67,9 @@ class ImageFile:
             Change(Op.CREATE, "sha256", None, self.sha256),
         )
 
-    def fix(self, seen: Snapshot) -> ApiCall:  # noqa: ARG002 - the protocol's form
+    def fix(self, snapshot: Snapshot, /) -> ApiCall:
         """Download it, with the digest checked by Proxmox, or remove it."""
+        del snapshot
         content = f"/nodes/{self.node}/storage/{self.storage}"
         if self.absent:
             path = f"{content}/content/{quote(self.volume, safe=':')}"

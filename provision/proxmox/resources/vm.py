@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 from urllib.parse import quote
 
 from provision.contracts import common_effects
-from provision.contracts.change import Change, Key, Op, Settles
+from provision.contracts.change import Change, Op, Settles
 from provision.contracts.effect import Effect
-from provision.contracts.query import Unknown
 from provision.contracts.remedy import ApiCall, Impossible, Request
 from provision.contracts.snapshot import Snapshot
 from provision.proxmox import formats, vm_effects
 from provision.proxmox.answers import tags as split_tags
 from provision.proxmox.formats import Format, join, normal, size_gib
 from provision.proxmox.marker import TAG, Marker
-from provision.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
-from provision.proxmox.resources.vm_lifecycle import rebuilds, remove
+from provision.proxmox.queries import Elsewhere, VmState
+from provision.proxmox.resources.vm_lifecycle import State, VmResource, own_marker, rebuilds, remove
 from provision.proxmox.resources.vm_parts import GIB, CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.values.diagnostics import Diagnostic, Source
 
@@ -47,13 +47,10 @@ _FORMATS: Mapping[str, Format] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Vm:
+class Vm(VmResource):
     """A VM with its configuration.
 
     Args:
-        system: `pve/api`.
-        node: node name in Proxmox VE.
-        vmid: its number.
         name: name of the node in the inventory; the VM's name at creation.
         marker: whose it is; written at creation, kept afterwards by VmMarker.
         settings: managed keys and their values as PVE takes them; an empty machine is i440fx.
@@ -66,12 +63,10 @@ class Vm:
         cloud_init: what the guest is born with.
         pool: pool at creation.
         mapping_prefix: mappings of ours; such an entry that is not in `passed` is taken away.
-        source: inventory line.
     """
 
-    system: str
-    node: str
-    vmid: int
+    kind: ClassVar[str] = "vm"
+
     name: str
     marker: Marker
     settings: tuple[tuple[str, str], ...] = ()
@@ -84,61 +79,39 @@ class Vm:
     cloud_init: CloudInit | None = None
     pool: str = ""
     mapping_prefix: str = ""
-    source: Source | None = None
 
-    @property
-    def key(self) -> Key:
-        """Identity: the node's name."""
-        return Key(self.system, "vm", self.name)
+    def _key_name(self) -> str:
+        return self.name
 
-    @property
-    def path(self) -> str:
-        """API path of the VM."""
-        return f"/nodes/{self.node}/qemu/{self.vmid}"
-
-    def queries(self) -> tuple[VmConfig, ...]:
-        """Ask for the VM."""
-        return (VmConfig(self.vmid),)
-
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what differs, field by field."""
-        state = vm_seen(seen, self.vmid)
-        if isinstance(state, Unknown):
-            return (Change(Op.ATTENTION, "vm", old=state.reason, new=str(self.vmid)),)
+        state = self._state(snapshot)
         if state is None:
             return self._creation()
-        foreign = self.foreign(state)
-        if foreign is not None:
-            return (Change(Op.ATTENTION, "vm", old=foreign.summary, new=str(self.vmid)),)
-        if not isinstance(state, VmState):
-            return ()
+        if isinstance(state, Elsewhere) or own_marker(state, self.marker) is None:
+            return (Change(Op.ATTENTION, "vm", old=self._taken(state).summary, new=str(self.vmid)),)
         if rebuilds(state):
             disks = "from its image" if any(drive.image for drive in self.drives) else "with empty disks"
-            anew = f"VM {self.vmid} made anew {disks}"
-            return (Change(Op.REPLACE, "vm", f"VM {self.vmid} with its disks", anew),)
+            return (
+                Change(Op.REPLACE, "vm", f"VM {self.vmid} with its disks", f"a new VM {self.vmid} {disks}"),
+            )
         return tuple(difference.change(state) for difference in self._differences(state))
 
-    def fix(self, seen: Snapshot) -> ApiCall | Impossible:
+    def fix(self, snapshot: Snapshot, /) -> ApiCall | Impossible:
         """Return the requests that create or change it."""
-        state = vm_seen(seen, self.vmid)
+        state = self._state(snapshot)
         if state is None:
             return ApiCall(self._create_requests(), births=self.name)
-        foreign = self.foreign(state)
-        if foreign is not None:
-            return Impossible(foreign)
-        if not isinstance(state, VmState):
-            reason = state.reason if isinstance(state, Unknown) else ""
-            return Impossible(Diagnostic("UNKNOWN", reason, self.name, source=self.source))
+        if isinstance(state, Elsewhere) or own_marker(state, self.marker) is None:
+            return Impossible(self._taken(state))
         return self._replacement(state) if rebuilds(state) else self._update(state)
 
-    def foreign(self, state: VmState | Elsewhere | Unknown | None) -> Diagnostic | None:
+    def foreign(self, state: State) -> Diagnostic | None:
         """Return the problem when the number belongs to something that is not this node's VM."""
-        if state is None or isinstance(state, Unknown):
-            return None
-        marker = self.marker
-        if isinstance(state, VmState) and state.marker_of(marker.inventory, marker.node) is not None:
-            return None
-        return taken(self.vmid, marker, state, self.source)
+        return None if state is None or own_marker(state, self.marker) is not None else self._taken(state)
+
+    def _taken(self, state: VmState | Elsewhere) -> Diagnostic:
+        return taken(self.vmid, self.marker, state, self.source)
 
     # ------------------------------------------------------------ creation
 

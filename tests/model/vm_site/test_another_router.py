@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from provision.api.domains import domains
+from provision.contracts.domain import Domain
 from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Lease, Reservation
-from provision.dhcp.routers import ROUTERS
 from provision.hosts.queries.file import FileText
 from provision.hosts.resources.file import File
-from provision.inventory.dhcp_backends import DHCP_BACKENDS
 from provision.inventory.models.site import Dhcp
+from provision.inventory.vocabulary import DhcpBackend
 from provision.testing.model_host import ModelFile
 from provision.values.diagnostics import Source
 from provision.values.outcomes import ExitCode
@@ -35,7 +36,7 @@ class Ethers:
 
     @classmethod
     def declared(cls, system: str, prefix: str, dhcp: Dhcp) -> Ethers:
-        assert dhcp.backend == "openwrt"
+        assert dhcp.backend == "ethers"
         return cls(system, prefix)
 
     def questions(self) -> tuple[Any, ...]:
@@ -74,12 +75,14 @@ class OtherWorld(World):
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OtherWorld:
-    served = replace(DHCP_BACKENDS["openwrt"], orders=("reserve_first",))
-    monkeypatch.setitem(DHCP_BACKENDS, "openwrt", served)
-    monkeypatch.setitem(ROUTERS, "openwrt", Ethers.declared)
+    backend = DhcpBackend(
+        "ssh", ("address",), orders=("reserve_first",), router=f"{__name__}:Ethers.declared"
+    )
+    added = Domain("ethers", backends={"ethers": backend})
+    monkeypatch.setattr("provision.api.domains.domains", lambda: (*domains(), added))
     monkeypatch.setattr("provision.proxmox.driver.FIRST_POLL", 0.0)
     made = OtherWorld(tmp_path)
-    made.write(INVENTORY.replace("backend: dnsmasq", "backend: openwrt"))
+    made.write(INVENTORY.replace("backend: dnsmasq", "backend: ethers"))
     return made
 
 

@@ -48,7 +48,7 @@ def test_a_valid_inventory_is_told_what_no_role_serves_yet(capsys: pytest.Captur
     assert main.main(["validate", "h100-kai-fractions"]) == 0
     said = capsys.readouterr()
     assert "is valid" in said.out
-    assert "no role serves this yet (gpu_sharing)" in said.err
+    assert "is not supported yet (role gpu_sharing)" in said.err
     assert "error" not in said.err
 
 

@@ -8,6 +8,7 @@ from provision.contracts.change import Op
 from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import ByHand, Fix, Impossible
+from provision.contracts.resource import changes_of
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.backends.dnsmasq import LEASES, Dnsmasq, parse_leases, parse_reservations
 from provision.dhcp.backends.manual import ManualReservation, neighbour, table
@@ -94,7 +95,7 @@ def test_a_router_that_cannot_be_read_is_not_free() -> None:
     at = seen()
     listing, _ = ROUTER.questions()
     unread = Snapshot("router", answers={**at.answers, listing: Unknown("denied")})
-    assert [each.op for each in RouterReservation(ROUTER, WANTED).changes(unread)] == [Op.ATTENTION]
+    assert [each.op for each in changes_of(RouterReservation(ROUTER, WANTED), unread)] == [Op.ATTENTION]
 
 
 def test_removal_needs_a_reload() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from provision.api import read_playbook, roles_of
 from provision.api.domains import load_inventory as load
-from provision.inventory import select, unproven, unserved
+from provision.api.support import unsupported, untested
+from provision.inventory import select
 from provision.values.consent import Consent
 
 ROOT = Path(__file__).parents[3]
@@ -40,7 +41,7 @@ def test_the_lab_has_work_for_every_role_of_the_main_job_and_declares_nothing_in
     subjects = [*select(inventory, "hypervisors"), *select(inventory, "nodes")]
     for name, role in roles_of(read_playbook("site")).items():
         assert any(role.declared(inventory, each) for each in subjects), name
-    assert unserved(inventory) == ()
+    assert unsupported(inventory) == ()
     for cls in ("reboot-hypervisor", "reboot-guest", "power-cycle", "console-loss", "delete"):
         assert inventory.consent(cls) is Consent.ALLOW
 
@@ -54,7 +55,7 @@ def test_the_lab_has_resources_of_every_kind_on_hypervisor_and_guests() -> None:
 
 def test_what_no_role_serves_is_named_with_its_place() -> None:
     inventory = load(ROOT / "inventories" / "homelab.yaml", environ={})
-    found = unserved(inventory)
+    found = unsupported(inventory)
     assert [each.role for each in found] == [
         "k3s_server",
         "k3s_agent",
@@ -89,8 +90,8 @@ def test_the_homelab_is_the_one_of_the_facts() -> None:
 
 def test_fractions_are_unserved_and_replace_the_sharing_of_the_pair() -> None:
     inventory = load(ROOT / "inventories" / "h100-kai-fractions.yaml", environ={})
-    assert unproven(inventory) == []
-    assert "gpu_sharing" in {each.role for each in unserved(inventory)}
+    assert untested(inventory) == []
+    assert "gpu_sharing" in {each.role for each in unsupported(inventory)}
     assert inventory.sharing is not None
     assert (inventory.sharing.mode, inventory.sharing.version, inventory.sharing.cards) == (
         "kai_fractions",

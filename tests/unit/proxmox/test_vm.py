@@ -9,6 +9,7 @@ from provision.contracts.change import Op, Settles
 from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import ApiCall, Impossible
+from provision.contracts.resource import Resource, changes_of, remedy_of
 from provision.contracts.snapshot import Snapshot
 from provision.proxmox import vm_effects
 from provision.proxmox.marker import Marker
@@ -245,10 +246,20 @@ def test_what_is_not_ours_is_never_touched(answer: object, helps: str) -> None:
     assert gone.changes(at) == ()
 
 
-def test_an_unanswered_question_is_not_absence() -> None:
+@pytest.mark.parametrize(
+    "resource",
+    [
+        VM,
+        VmPower("pve/api", "pve", 102, "vm-gpu", "running"),
+        VmMarker("pve/api", "pve", 102, MARK),
+        VmAbsent("pve/api", "pve", 102, MARK),
+    ],
+    ids=lambda resource: type(resource).__name__,
+)
+def test_an_unanswered_question_is_not_absence(resource: Resource) -> None:
     at = Snapshot("pve/api", answers={VmConfig(102): Unknown("no rights")})
-    assert [each.op for each in VM.changes(at)] == [Op.ATTENTION]
-    assert isinstance(VM.fix(at), Impossible)
+    assert [each.op for each in changes_of(resource, at)] == [Op.ATTENTION]
+    assert isinstance(remedy_of(resource, at), Impossible)
 
 
 def test_the_start_of_the_console_vm_risks_the_console_unless_it_runs() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from provision.api.domains import role_references
-from provision.inventory import unproven, unserved
+from provision.api.support import unsupported, untested
 
 from .conftest import SITE, Loads
 
@@ -49,12 +49,12 @@ def test_an_option_that_nothing_reads_is_named_with_its_place(
 ) -> None:
     assert old in SITE
     inventory = loads(SITE.replace(old, new, 1))
-    problems = [each.problem(inventory) for each in unserved(inventory)]
+    problems = [each.problem(inventory) for each in unsupported(inventory)]
     shown = [(each.summary, each.source.text if each.source else "") for each in problems]
-    assert [(words in summary, f"({role})" in summary, line in text) for summary, text in shown] == [
+    assert [(words in summary, f"(role {role})" in summary, line in text) for summary, text in shown] == [
         (True, True, True)
     ], shown
-    assert unproven(inventory) == []
+    assert untested(inventory) == []
 
 
 @pytest.mark.parametrize("role", sorted({each[2] for each in OPTIONS}))
@@ -71,7 +71,7 @@ def test_what_is_refused_waits_for_a_role_that_is_not_there(role: str) -> None:
     ],
 )
 def test_what_is_read_or_says_nothing_is_no_problem(loads: Loads, option: str) -> None:
-    assert unserved(loads(f"{SITE}{option}\n")) == ()
+    assert unsupported(loads(f"{SITE}{option}\n")) == ()
 
 
 MANY = (
@@ -98,7 +98,7 @@ def test_targets_and_steps_leave_out_what_they_do_not_meet(
     loads: Loads, targets: tuple[str, ...], steps: tuple[str, ...], roles: set[str]
 ) -> None:
     inventory = loads(MANY)
-    met = [each for each in unserved(inventory) if each.concerns(targets, steps)]
+    met = [each for each in unsupported(inventory) if each.concerns(targets, steps)]
     assert {each.role for each in met} == roles
     for each in met:
         assert ("--target" in each.problem(inventory).remedy) == (each.role != "proxy")

@@ -1,0 +1,24 @@
+"""The DHCP servers that an inventory may name: a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from provision.inventory.vocabulary import DhcpBackend
+
+BACKENDS: Mapping[str, DhcpBackend] = {
+    "manual": DhcpBackend("by hand", orders=("reserve_first", "boot_first"), tested=True),
+    "dnsmasq": DhcpBackend(
+        "ssh",
+        ("address", "file"),
+        orders=("reserve_first",),
+        tested=True,
+        router="provision.dhcp.backends.dnsmasq:Dnsmasq.declared",
+    ),
+    "openwrt": DhcpBackend("ssh", ("address",)),
+    "opnsense": DhcpBackend("api", ("address", "server")),
+    "opnsense_kea": DhcpBackend("api", ("address", "server")),
+    "pfsense": DhcpBackend("api", ("address", "server")),
+    "unifi": DhcpBackend("api", ("address", "server")),
+    "kea": DhcpBackend("ssh", ("address", "file")),
+}

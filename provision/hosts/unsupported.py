@@ -1,0 +1,26 @@
+"""What an inventory may declare of hosts and no role serves yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from provision.contracts.support import Unsupported
+from provision.inventory import Inventory
+
+
+def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
+    """Yield options of the site as a whole that nothing reads yet."""
+    proxy, sources, network = inventory.proxy, inventory.sources, inventory.network
+    if proxy.url is not None or proxy.no_proxy:
+        key = "no_proxy" if proxy.url is None else "url"
+        yield Unsupported("proxy", f"proxy.{key}", ("proxy", key))
+    if sources.mode != "online":
+        yield Unsupported(f"sources_{sources.mode}", f"sources.mode {sources.mode}", ("sources", "mode"))
+    if sources.registries:
+        yield Unsupported("sources_registries", "sources.registries", ("sources", "registries"))
+    if sources.apt is not None:
+        yield Unsupported("sources_apt", "sources.apt", ("sources", "apt"))
+    if network is not None and network.dns:
+        yield Unsupported("resolver", "network.dns", ("network", "dns"))
+    if network is not None and network.domain is not None:
+        yield Unsupported("resolver", "network.domain", ("network", "domain"))

@@ -19,6 +19,7 @@ from provision.inventory.tree import KeyPath
 from provision.proxmox import names
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
+from provision.values.suggestions import known_names
 
 Part = tuple[KeyPath, Any]
 CLUSTER = "cluster"
@@ -37,13 +38,13 @@ def check_plan(world: World, options: Options, steps: Iterable[Step]) -> None:
         UsageError: with every problem and its position.
     """
     inventory: Inventory = world.inventory
-    problems = [*inventory.placeholders()]
+    chosen = tuple(steps)
+    problems = [*inventory.placeholders(), *_not_generated(world, options, chosen)]
     # What the playbook has no step for is left out, as by --step.
     meant = options.steps or [entry.role for entry in world.playbook.entries]
     problems += [
         each.problem(inventory) for each in unsupported(inventory) if each.concerns(options.targets, meant)
     ]
-    chosen = tuple(steps)
     parts = [*_connections(world, _of_steps(world, options, chosen)), *_contents(inventory, chosen)]
     whole = not options.targets and not options.steps
     if whole and any(CLUSTER in entry.on for entry in world.playbook.entries):
@@ -51,6 +52,17 @@ def check_plan(world: World, options: Options, steps: Iterable[Step]) -> None:
     if any(step.id.role == VERIFY for step in chosen):
         problems += _skips(inventory)
     _refuse([*problems, *unopenable(inventory, parts)])
+
+
+def _not_generated(world: World, options: Options, steps: Iterable[Step]) -> list[Diagnostic]:
+    """Return a problem for each value to rotate that no role of these steps generates."""
+    roles = (world.roles.get(role) for role in {step.id.role for step in steps})
+    generates = (role.generates for role in roles if role is not None and role.generates is not None)
+    names = sorted({value.name for declared in generates for value in declared(world.inventory)})
+    return [
+        Diagnostic("VALUE_UNKNOWN", f"no role generates a value {name!r}", remedy=known_names(name, names))
+        for name in sorted(options.rotate - set(names))
+    ]
 
 
 def check_destroy(world: World, options: Options, steps: Iterable[Step]) -> None:

@@ -141,7 +141,8 @@ def _by_hand(context: Context) -> tuple[Resource, ...]:
     beside = () if host is None else _own(context, host)
     source = _source(inventory, context.subject)
     wanted = wanted_of(context, node)
-    return (ManualReservation(host_names.ssh(str(node.hypervisor)), wanted, source=source, beside=beside),)
+    system, guest = host_names.ssh(str(node.hypervisor)), host_names.ssh(node.name)
+    return (ManualReservation(system, wanted, source=source, beside=beside, guest=guest),)
 
 
 def _told_with(inventory: Inventory, node: Node) -> Hypervisor | None:

@@ -78,7 +78,7 @@ def _ask_again(run: Run, state: StepState) -> None:
         wanted = set(queries)
         if run.session.snapshot(system) is None:
             wanted |= queries_of(run, [state, *run.later(state)], system)
-            wanted.update(run.world.evidence.get(system, ()))
+            wanted.update(run.environment.evidence.get(system, ()))
             if is_own(run, state, system):
                 wanted |= run.remembered.get(system, frozenset())
         run.session.claim(system, queries)
@@ -129,8 +129,8 @@ def _check_rules(run: Run, state: StepState) -> None:
         ProvisionError: a rule refuses it.
     """
     others = run.subjects - {state.step.subject.name, *map(run.session.subject_of, state.systems)}
-    of_resources = run.world.rules(
-        run.world.inventory,
+    of_resources = run.environment.rules(
+        run.environment.inventory,
         run.session.snapshots(),
         state.resources,
         destroying=run.planned.destroying,

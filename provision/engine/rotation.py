@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from provision.contracts.generated import GeneratedValue
 from provision.contracts.resource import Resource
+from provision.engine.environment import Options
 from provision.engine.generated import GeneratedValues
 from provision.engine.model import Barrier, Step, StepId, StepPlan
 from provision.engine.orphans import step_with
 from provision.engine.session import Session
 from provision.engine.step_state import StepState
-from provision.engine.world import Options
 from provision.inventory import Inventory, Subject
 
 BEGIN, FINISH = "begin_rotation", "finish_rotation"

@@ -18,9 +18,9 @@ from pydantic import SecretStr
 
 from provision.contracts.query import is_secret
 from provision.contracts.snapshot import Snapshot
+from provision.engine.environment import Options
 from provision.engine.model import StepPlan
 from provision.engine.planned import Planned
-from provision.engine.world import Options
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Refused, UsageError
 from provision.values.whole_file import write_whole

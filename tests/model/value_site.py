@@ -16,8 +16,8 @@ from provision.contracts.generated import GeneratedValue
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Role
 from provision.contracts.system import NotThere, SystemSpec
+from provision.engine.environment import Entry, Environment, Playbook
 from provision.engine.model import RunReport
-from provision.engine.world import Entry, Playbook, World
 from provision.hosts.generated_values import generated_value
 from provision.hosts.resources.file import File
 from provision.inventory import Inventory, Subject
@@ -88,10 +88,10 @@ class ValueSite(ModelSite):
 
     def site(self) -> Site:
         site = super().site()
-        site.__dict__["world"] = self._world(site.world)
+        site.__dict__["world"] = self._world(site.environment)
         return site
 
-    def _world(self, world: World) -> World:
+    def _world(self, world: Environment) -> Environment:
         specs = {
             name: replace(spec, endpoint=partial(_gone, self.away[spec.subject]))
             if spec.subject in self.away

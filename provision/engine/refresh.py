@@ -23,6 +23,13 @@ def is_stale(run: Run, state: StepState) -> bool:
     return bool(state.plan.late or state.plan.unreached) or has_moved(run, state, state.questions)
 
 
+def is_outdated(run: Run, state: StepState) -> bool:
+    """Whether an answer that a step was compared from is gone or has another value."""
+    if all(run.session.snapshot(system) is state.basis.get(system) for system in state.systems):
+        return False  # the usual case, and cheap: nothing was asked or dropped since
+    return has_moved(run, state, state.queries())
+
+
 def has_moved(run: Run, state: StepState, queries: Mapping[str, Iterable[Any]]) -> bool:
     """Whether an answer to one of some questions is gone, or is another one than a step was expanded from.
 

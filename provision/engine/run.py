@@ -112,33 +112,34 @@ class Run:
             return None if self.cancel.draining else self.ask(text)
 
     def consent(self, system: str, effect: Effect) -> bool:
-        """Tell whether an effect may happen; asks a person where the policy says so."""
+        """Return whether an effect may happen; asks a person where the policy says so."""
         consents = self.planned.consents
-        found = consents.of(system, effect)
-        if effect.cls.reboots and consents.affected_subject(system, effect) in self.planned.home:
+        consent = consents.of(system, effect)
+        subject = consents.affected_subject(system, effect)
+        if effect.cls.reboots and subject in self.planned.home:
             with self.lock:  # this process would die with it: a person does it, and runs again
-                self.withheld[consents.affected_subject(system, effect)] = ConsentNeed(
-                    system, effect, Consent.ALLOW
-                )
+                self.withheld[subject] = ConsentNeed(system, effect, Consent.ALLOW)
             return False
-        if found is Consent.ASK:
-            hit = consents.affected_subject(system, effect) or system
-            with self._asking:  # who waited for this answer does not ask again
-                answer = consents.answers.get((hit, effect.cls))
-                if answer is None and not self.cancel.draining:
-                    answer = self.ask(f"{hit}: allow {effect}?")
-                if answer is not None:
-                    consents.answers[hit, effect.cls] = answer
-            if answer:
-                return True
-        if found is Consent.ALLOW:
+        if consent is Consent.ALLOW or (
+            consent is Consent.ASK and self._ask_consent(subject or system, effect)
+        ):
             return True
         with self.lock:
-            need = ConsentNeed(system, effect, found)
+            need = ConsentNeed(system, effect, consent)
             self.missing[need] = None
             if effect.cls.reboots:
-                self.withheld[consents.affected_subject(system, effect)] = need
+                self.withheld[subject] = need
         return False
+
+    def _ask_consent(self, subject: str, effect: Effect) -> bool:
+        answers = self.planned.consents.answers
+        with self._asking:  # who waited for this answer does not ask again
+            answer = answers.get((subject, effect.cls))
+            if answer is None and not self.cancel.draining:
+                answer = self.ask(f"{subject}: allow {effect}?")
+            if answer is not None:
+                answers[subject, effect.cls] = answer
+        return bool(answer)
 
     def step_started(self, step: StepId, usually: float = 0.0) -> None:
         """Tell that a step begins, and the seconds that it usually takes."""

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -32,6 +32,10 @@ FOLDERS = (Path(__file__).parents[2] / "inventories", Path(__file__).parent)
 PROGRESS = re.compile(r"\d\d:\d\d:\d\d ")
 BLOCK = re.compile(
     r"(<!-- run: (\S+) (\S+)(?: (\d+))? -->\n```console\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL
+)
+SCRIPT = re.compile(
+    r"(<!-- run: (\S+) (\S+) -->\n```python\n(.*?)^```\n\nprints\n\n```text\n)(.*?)(^```$)",
+    re.MULTILINE | re.DOTALL,
 )
 WIDTH = "96"
 """Columns of the terminal: what a page of the site shows without scrolling."""
@@ -59,6 +63,21 @@ class Rehearsal:
             main.main(words[1:])
         lines = (line.rstrip() for line in output.getvalue().splitlines())
         return "\n".join(line for line in lines if not PROGRESS.match(line)).strip("\n")
+
+    def run_script(self, code: str) -> str:
+        """Run Python that uses the library and return what it prints."""
+        models = self.models
+        if models is None:
+            raise ValueError("a script needs models")
+        opened = partial(provision.api.load, open_driver=models.open)
+        output = io.StringIO()
+        with (
+            self._environment(),
+            mock.patch.object(provision.api, "load", opened),
+            contextlib.redirect_stdout(output),
+        ):
+            exec(compile(code, "page", "exec"), {})  # noqa: S102 - a page of ours
+        return output.getvalue().strip("\n")
 
     @contextmanager
     def _environment(self) -> Iterator[None]:
@@ -127,6 +146,7 @@ def _pin(inventory: Inventory, folder: Path) -> None:
 
 def refreshed(text: str) -> str:
     """Return a page with the outputs of its commands as they are now."""
+    text = SCRIPT.sub(lambda match: f"{match[1]}{_printed(match[2], match[3], match[4])}\n{match[6]}", text)
     return BLOCK.sub(lambda match: _block(match, _outputs), text)
 
 
@@ -152,3 +172,8 @@ def _block(match: re.Match[str], output_of: Callable[[str, str, str], str]) -> s
 def _outputs(name: str, state: str, command: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         return prepare(name, state, Path(folder)).run(command).replace(folder, "/home/you")
+
+
+def _printed(name: str, state: str, code: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        return prepare(name, state, Path(folder)).run_script(code)

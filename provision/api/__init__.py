@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from provision.api.answers import Answers
+from provision.api.defaults import OpenDriver, Verifier, nobody
 from provision.api.events import plan_code
-from provision.api.site import OpenDriver, Site, Verifier, load, nobody
+from provision.api.loading import load
+from provision.api.site import Site
 from provision.api.wiring import read_playbook, roles_of, state_folder
 from provision.engine.model import Plan, RunReport
 from provision.engine.run import Ask

@@ -124,12 +124,12 @@ def adopt(site: Site, name: str, host_key: str, cancel: Cancel) -> bool:
             return False
         old = _own_marker(site, node, state)
         new = old if host_key in old.fingerprints else replace(old, host_key=host_key, first_key="")
-        tags = ";".join(sorted({*split_tags(state.wanted("tags")), TAG}))
-        wanted = {"description": markers.write(state.wanted("description"), new), "tags": tags}
+        tags = ";".join(sorted({*split_tags(state.next_value("tags")), TAG}))
+        wanted = {"description": markers.write(state.next_value("description"), new), "tags": tags}
         data: dict[str, object] = {}
-        if wanted["description"] != state.wanted("description"):
+        if wanted["description"] != state.next_value("description"):
             data["description"] = wanted["description"]
-        if TAG not in split_tags(state.wanted("tags")):
+        if TAG not in split_tags(state.next_value("tags")):
             data["tags"] = wanted["tags"]
         if not data:
             return False
@@ -151,7 +151,7 @@ def _own_marker(site: Site, node: Node, state: VmState) -> Marker:
     if not former and state.marker_of(inventory.name, node.name) is None:
         raise Permanent(foreign(site, node, state))
     snippet = names.snippet_file(inventory, found.node)
-    if former and (found.first_key or snippet in state.wanted("cicustom")):
+    if former and (found.first_key or snippet in state.next_value("cicustom")):
         # First contact takes the snippet of the node's own name away: this one would stay, with its key.
         raise Permanent(_unfinished(site, node, found.node))
     return replace(found, node=node.name)
@@ -181,8 +181,8 @@ def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState)
         state,
         config={
             **state.config,
-            "description": markers.write(state.wanted("description"), _own_marker(site, node, state)),
-            "tags": ";".join(sorted({*split_tags(state.wanted("tags")), TAG})),
+            "description": markers.write(state.next_value("description"), _own_marker(site, node, state)),
+            "tags": ";".join(sorted({*split_tags(state.next_value("tags")), TAG})),
         },
     )
     seen = snapshots[api]

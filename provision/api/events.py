@@ -90,6 +90,7 @@ def check_event(run: str, result: CheckResult) -> CheckDone:
         message=result.message,
         excused=result.excused,
         seconds=result.seconds,
+        total=result.total,
     )
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from provision.api.answers import Answers
-from provision.api.checks import excused, shipped_checks, silent, verification, verified
-from provision.api.domains import load_inventory, roles_kept_by_destroy
+from provision.api.checks import excused, shipped_checks, verification
+from provision.api.defaults import OpenDriver, Verifier, accept, ignore, nobody
+from provision.api.domains import roles_kept_by_destroy
 from provision.api.events import check_event, guarded, is_worth_asking, plan_code, plan_events
 from provision.api.masking import checks_masked, explained_masked, plan_masked, run_masked
-from provision.api.refusals import check_destroy, check_plan, check_verify
+from provision.api.refusals import check_destroy, check_plan
 from provision.api.remembered_queries import RememberedQueries
 from provision.api.systems import open_system, parents, systems
 from provision.api.wiring import (
@@ -29,7 +30,9 @@ from provision.connections.contracts import (
     KeyPair,
     SshEndpoint,
 )
+from provision.connections.ssh_pool import SshPool
 from provision.connections.trust import TrustStore
+from provision.contracts import common_effects
 from provision.contracts.driver import Driver
 from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.resource import Resource
@@ -40,7 +43,6 @@ from provision.engine.explain import Explained, explained
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal, usually
 from provision.engine.model import Plan, RunReport, Step, StepId
-from provision.engine.observe import Questions, observe
 from provision.engine.plan import Planner
 from provision.engine.planned import Planned
 from provision.engine.run import Ask, Run
@@ -56,21 +58,10 @@ from provision.values.cancel import Cancel, Interrupted
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Refused, UsageError
-from provision.values.events import Emitter, Problem, RunEnded, RunStarted
+from provision.values.events import Emitter, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode
 from provision.values.redaction import Redactor
-from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
-
-OpenDriver = Callable[[SystemSpec, Endpoint], Driver]
-"""Makes the driver of one system; nothing is sent before its first question."""
-
-Verifier = Callable[["Answers", frozenset[str], Options, Callable[[CheckResult], None]], VerifyReport]
-"""Runs the checks: session, subjects away without fault, options, and whom to tell each result."""
-
-
-def nobody(_question: str) -> bool | None:
-    """Answer for a person who is not there."""
-    return None
+from provision.verify.model import CheckResult, VerifyReport
 
 
 @dataclass
@@ -90,6 +81,7 @@ class Site:
     state: Path | None = None
     open_driver: OpenDriver | None = None
     verifier: Verifier | None = None
+    _ssh_pool: SshPool = field(default_factory=SshPool)
     _planned: Planned | None = None
     _shown: Plan | None = None
     """The last plan as callers got it: secrets masked."""
@@ -148,11 +140,19 @@ class Site:
             self._session = Session(self.world.systems, self.world.open_driver)
         return self._session
 
+    def keeps_on_hosts(self) -> bool:
+        """Return whether destroy leaves something on machines that stay, unless it is told `--host`."""
+        return any(step.id.role in roles_kept_by_destroy() for step in self.steps())
+
+    def awaited(self) -> tuple[str, ...]:
+        """Return the systems that were asked and have not answered yet; safe from any thread."""
+        return () if self._session is None else tuple(self._session.awaited.copy())
+
     def _open(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
         if self.open_driver is not None:
             return self.open_driver(spec, endpoint)
         accepted = self._accepted(spec.name, endpoint)
-        return open_system(self.inventory, self.redactor, spec, accepted)
+        return open_system(self.inventory, self.redactor, self._ssh_pool, spec, accepted)
 
     @property
     def trust(self) -> TrustStore:
@@ -188,13 +188,15 @@ class Site:
         return self.inventory.consent(cls.name) or cls.default_consent
 
     @cached_property
-    def _queries(self) -> RememberedQueries:
+    def queries(self) -> RememberedQueries:
+        """What was asked in former runs."""
         return RememberedQueries(self.folder / "query_cache.json")
 
-    def _remember(self, options: Options, verified: Mapping[str, Iterable[Any]] | None = None) -> None:
+    def remember(self, options: Options, verified: Mapping[str, Iterable[Any]] | None = None) -> None:
+        """Keep the questions of this run, and those of its checks, for the next one."""
         late = self._planned is not None and any(each.late for each in self._planned.plan.steps)
         partial = bool(options.targets or options.steps or late)
-        self._queries.update(self.session, verified or {}, partial=partial)
+        self.queries.update(self.session, verified or {}, partial=partial)
 
     # ------------------------------------------------------------ calls
 
@@ -202,7 +204,14 @@ class Site:
         """Return the steps in the order in which they would begin; asks nothing."""
         return expand(self.world, options or Options())
 
-    def plan(self, options: Options, emit: Emitter, cancel: Cancel, *, detailed: bool = False) -> Plan:
+    def plan(
+        self,
+        options: Options | None = None,
+        emit: Emitter = ignore,
+        cancel: Cancel | None = None,
+        *,
+        detailed: bool = False,
+    ) -> Plan:
         """Ask every system and return what apply would do; refusals are part of the plan.
 
         Args:
@@ -218,7 +227,7 @@ class Site:
         run, emit = new_run_id(), guarded(emit, self.redactor.text)
         began = time.monotonic()
         emit(RunStarted(run=run, inventory=self.inventory.name, verb="plan"))
-        self._plan(options, cancel)
+        self._plan(options or Options(), cancel or Cancel())
         plan = self._leaving()
         for event in plan_events(run, plan):
             emit(event)
@@ -241,7 +250,7 @@ class Site:
         check(world, options, expand(world, options))
         # What only the checks ask is asked along where they follow: one round trip for both.
         verifying = verifying and not options.steps and _verifies(world)
-        remembered = self._queries.recall(verify=verifying)
+        remembered = self.queries.recall(verify=verifying)
         planner = Planner(world, self.session, options, remembered, cancel, destroying=destroying)
         self._planned, self._shown = planner.plan(), None
         notes = planned_roles(world.playbook, options, shipped=is_shipped(self.playbook))
@@ -250,7 +259,7 @@ class Site:
         if cancel.draining:  # it may have come after the last answer
             raise Interrupted
         if not destroying:
-            self._remember(options)
+            self.remember(options)
         return self._planned
 
     def _leaving(self) -> Plan:
@@ -285,16 +294,19 @@ class Site:
 
     def apply(
         self,
-        plan: Plan | None,
-        options: Options,
-        emit: Emitter,
-        cancel: Cancel,
-        confirm: Callable[[Plan], bool],
+        plan: Plan | None = None,
+        options: Options | None = None,
+        emit: Emitter = ignore,
+        cancel: Cancel | None = None,
+        confirm: Callable[[Plan], bool] = accept,
         *,
         ask: Ask = nobody,
         saved: Path | None = None,
     ) -> RunReport:
-        """Make it so.
+        """Bring the site to its desired state.
+
+        Without `confirm` the plan is accepted, as `--yes` does; effects that the policy asks about still need
+        `options.allow`, or an answer of `ask`.
 
         Args:
             plan: what `plan` of this site returned, or None to plan first.
@@ -309,7 +321,8 @@ class Site:
             Refused: the plan has refusals, or the saved plan is stale.
             ProvisionError: locked (exit 6), usage (64).
         """
-        run = new_run_id()
+        run, started = new_run_id(), time.time()
+        options, cancel = options or Options(), cancel or Cancel()
         promise = savedplan.read(saved) if saved is not None else None
         if promise is not None:
             given = savedplan.options_of(promise)
@@ -327,7 +340,7 @@ class Site:
             if is_worth_asking(planned.plan) and not confirm(self._leaving()):
                 return RunReport(run, self.inventory.name, (), exit_code=int(ExitCode.WAITING))
             self._ask_consents(planned, ask)
-            return self._perform(run, "apply", planned, options, emit, cancel, ask)
+            return self._perform(run, "apply", planned, options, emit, cancel, ask, started)
 
     def _ask_consents(self, planned: Planned, ask: Ask) -> None:
         """Ask now for what the plan needs, so that nobody has to sit beside the run."""
@@ -351,18 +364,20 @@ class Site:
         emit: Emitter,
         cancel: Cancel,
         ask: Ask,
+        started: float,
     ) -> RunReport:
         mask = self.redactor.text
-        journal = Journal(self.journal_path, mask)
+        journal = Journal(self.journal_path, mask, started=started)
         told = guarded(emit, mask)
         answers = Answers(self.session, cancel)
 
         def tell(result: CheckResult) -> None:
+            journal.check(run_id, result, time.time() - result.seconds)
             told(check_event(run_id, result))
 
         def verify(_cancel: Cancel) -> Verification:
-            report = self._checks(answers, options, tell)
-            return verification(report, strict=self._is_strict(options))
+            report = self.run_checks(answers, options, tell)
+            return verification(report, strict=self.is_strict(options))
 
         run = Run(
             id=run_id,
@@ -374,7 +389,7 @@ class Site:
             journal=journal,
             ask=lambda question: ask(mask(question)),
             verify=verify,
-            remembered=self._queries.recall(verify=verb == "apply"),
+            remembered=self.queries.recall(verify=verb == "apply"),
             typical_seconds=usually(self.journal_path, self.inventory.name),
         )
         try:
@@ -382,46 +397,28 @@ class Site:
         finally:
             journal.close()
         if verb == "apply":
-            self._remember(options, answers.asked)
+            self.remember(options, answers.asked)
         return report
 
-    def verify(self, options: Options, emit: Emitter, cancel: Cancel) -> VerifyReport:
+    def verify(
+        self, options: Options | None = None, emit: Emitter = ignore, cancel: Cancel | None = None
+    ) -> VerifyReport:
         """Prove the site: run all checks on fresh answers, after an apply those of its end.
+
+        Args:
+            options: targets, strict.
+            emit: receives all events.
+            cancel: ends it early.
 
         Raises:
             UsageError: targets do not exist, or what is needed to ask cannot be opened.
             Interrupted: the run was told to drain or to leave; nothing acts.
         """
-        cancel = cancel.looking()
-        run, emit = new_run_id(), guarded(emit, self.redactor.text)
-        began = time.monotonic()
-        emit(RunStarted(run=run, inventory=self.inventory.name, verb="verify"))
-        self.steps(options)  # refuses targets that do not exist
-        check_verify(self.world, options)
-        answers = Answers(self.session, cancel)
-        remembered = self._queries.recall(verify=True)
-        questions = Questions()
-        known = self.session.snapshots()
-        questions.add({name: () for name in verified(self.world, options.targets) if name not in known})
-        questions.close_over(self.session)
-        observe(self.session, questions.by_system, remembered, cancel)
+        from provision.api.verification import verify_site  # noqa: PLC0415 - it needs this class
 
-        def tell(result: CheckResult) -> None:
-            emit(check_event(run, result))
+        return verify_site(self, options or Options(), emit, cancel or Cancel())
 
-        unheard = tuple(each.masked(self.redactor.text) for each in silent(self.session, self.inventory))
-        report = replace(self._checks(answers, options, tell), silent=unheard)
-        if cancel.leaving:
-            raise Interrupted
-        for each in report.silent:
-            emit(Problem(run=run, diagnostic=each.diagnostic.as_json()))
-        self._remember(options, answers.asked)
-        counts = {str(each): report.count(each) for each in CheckOutcome}
-        code = report.exit_code(strict=self._is_strict(options))
-        emit(RunEnded(run=run, outcomes=counts, exit_code=int(code), seconds=time.monotonic() - began))
-        return report
-
-    def _checks(
+    def run_checks(
         self, answers: Answers, options: Options, tell: Callable[[CheckResult], None]
     ) -> VerifyReport:
         """Run the checks; what they return has secrets masked."""
@@ -436,57 +433,69 @@ class Site:
             Path(options.junit).write_text(text, encoding="utf-8")
         return report
 
-    def _is_strict(self, options: Options) -> bool:
+    def is_strict(self, options: Options) -> bool:
         """Whether an unknown check counts: by option, or by the inventory's `verify.strict`."""
         return options.strict or self.inventory.verify.strict
 
     def destroy(
         self,
-        options: Options,
-        emit: Emitter,
-        cancel: Cancel,
-        confirm: Callable[[Plan], bool],
+        options: Options | None = None,
+        emit: Emitter = ignore,
+        cancel: Cancel | None = None,
+        confirm: Callable[[Plan], bool] | None = None,
     ) -> RunReport:
-        """Remove what apply made and nothing else, in reverse order; the confirmation is the consent."""
-        run = new_run_id()
+        """Remove what apply made and nothing else, in reverse order; the confirmation is the consent.
+
+        Args:
+            options: `host` also removes what destroy leaves on machines that stay.
+            emit: receives all events.
+            cancel: `drain` ends after what runs, `leave` at once.
+            confirm: shown the plan; False ends with nothing done (exit 5). Without it `delete` must be in
+                `options.allow`, or allowed by the policy.
+
+        Raises:
+            UsageError: nobody has agreed to the loss of data.
+        """
+        run, started = new_run_id(), time.time()
+        options, cancel = options or Options(), cancel or Cancel()
+        delete = common_effects.DELETE.name
+        if confirm is None:
+            if delete not in options.allow and self.inventory.consent(delete) is not Consent.ALLOW:
+                summary = "destroy removes machines and their data, and nobody has agreed to that"
+                remedy = 'pass confirm=..., or options with allow={"delete"}'
+                raise UsageError(Diagnostic("CONFIRMATION_MISSING", summary, remedy=remedy))
+            confirm = accept
         with run_lock(self.folder / "lock", run, who()):
             planned = self._plan(options, cancel, destroying=True)
             if planned.plan.refusals:
                 raise Refused(self._leaving().refusals)
             if not confirm(self._leaving()):
                 return RunReport(run, self.inventory.name, (), exit_code=int(ExitCode.WAITING))
-            return self._perform(run, "destroy", planned, options, emit, cancel, nobody)
+            return self._perform(run, "destroy", planned, options, emit, cancel, nobody, started)
+
+    @staticmethod
+    def options(
+        *,
+        targets: Iterable[str] = (),
+        steps: Iterable[str] = (),
+        allow: Iterable[str] = (),
+        prune: bool = False,
+        host: bool = False,
+        strict: bool = False,
+    ) -> Options:
+        """Return options for `plan`, `apply`, `verify` and `destroy`; see `Options` for what each means."""
+        return Options(tuple(targets), tuple(steps), frozenset(allow), prune, host, strict)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close all connections; safe to call twice."""
         if self._session is not None:
             self._session.close()
-
-
-def load(
-    path: str | Path,
-    *,
-    playbook: str | None = None,
-    state: Path | None = None,
-    open_driver: OpenDriver | None = None,
-    overlays: Sequence[Path] = (),
-) -> Site:
-    """Read an inventory and its playbook; opens nothing.
-
-    Args:
-        path: the inventory file.
-        playbook: name of a shipped playbook, or a file; `site` if None.
-        state: folder of caches and the journal; `state_folder()` if None.
-        open_driver: how systems are opened; SSH and HTTPS if None.
-        overlays: files laid over the inventory, the last one wins.
-
-    Raises:
-        UsageError: inventory or playbook are wrong.
-    """
-    inventory = load_inventory(Path(path), overlays=overlays)
-    site = Site(inventory, playbook or "site", state, open_driver)
-    read_playbook(site.playbook)
-    return site
 
 
 def _verifies(world: World) -> bool:

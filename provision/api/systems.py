@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from provision.api.domains import domains, effect_classes
 from provision.connections.contracts import Endpoint
-from provision.contracts.domain import Domain, Opening, load_object
+from provision.connections.ssh_pool import SshPool
+from provision.contracts.domain import Domain, Opening
 from provision.contracts.driver import Driver
 from provision.contracts.query import QueryKind
 from provision.contracts.role import Parent
@@ -14,6 +15,7 @@ from provision.contracts.system import SystemSpec
 from provision.engine.run_identity import who
 from provision.inventory import Inventory, Subject
 from provision.values.redaction import Redactor
+from provision.values.references import load_object
 
 
 def _concerned(inventory: Inventory) -> Iterator[Domain]:
@@ -48,11 +50,20 @@ def query_kinds(system_kind: str) -> dict[str, QueryKind]:
     return kinds
 
 
-def open_system(inventory: Inventory, redactor: Redactor, spec: SystemSpec, endpoint: Endpoint) -> Driver:
+def open_system(
+    inventory: Inventory, redactor: Redactor, ssh_pool: SshPool, spec: SystemSpec, endpoint: Endpoint
+) -> Driver:
     """Return the driver of a real system; nothing is sent yet."""
     opener = next(domain.drivers[spec.kind] for domain in domains() if spec.kind in domain.drivers)
     opening = Opening(
-        spec, endpoint, inventory, redactor, who(), effect_classes().values(), query_kinds(spec.kind)
+        spec,
+        endpoint,
+        inventory,
+        redactor,
+        ssh_pool,
+        who(),
+        effect_classes().values(),
+        query_kinds(spec.kind),
     )
     driver: Driver = load_object(opener)(opening)
     return driver

@@ -61,7 +61,7 @@ def mark_for_rebuild(site: Site, name: str, cancel: Cancel, *, undo: bool = Fals
         if bool(found.replace) is not undo:
             return found.replace, False
         token = "" if undo else run
-        description = markers.write(state.wanted("description"), replace(found, replace=token))
+        description = markers.write(state.next_value("description"), replace(found, replace=token))
         data: dict[str, object] = {"description": description, "digest": state.digest}
         write_config(site, node, hypervisor, data, cancel, run)
     return token, True

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from provision.cli.completion import complete_host, complete_system
 from provision.cli.files import InventoryName
 from provision.cli.sites import open_site, read_with_lab, settle
 from provision.cli.state import Debug, out, usage
@@ -33,7 +34,13 @@ def open_shell(
     context: typer.Context,
     inventory: InventoryName,
     node: Annotated[
-        str, typer.Argument(metavar="NODE", help="Node, hypervisor or `router`.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="HOST",
+            help="A host of the inventory.",
+            show_default=False,
+            autocompletion=complete_host,
+        ),
     ],
     command: Annotated[
         list[str] | None,
@@ -65,7 +72,10 @@ def trust(
     system: Annotated[
         str,
         typer.Argument(
-            metavar="SYSTEM", help="`NODE/ssh` or `router`, as the error names it.", show_default=False
+            metavar="SYSTEM",
+            help="HOST/ssh, as the error names it.",
+            show_default=False,
+            autocompletion=complete_system,
         ),
     ],
     fingerprint: Annotated[

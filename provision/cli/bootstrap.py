@@ -43,7 +43,7 @@ def bootstrap(
     ] = "site",
     output: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="The inventory to write.", show_default="NAME.yaml"),
+        typer.Option("--out", "-o", metavar="FILE", help="The inventory to write.", show_default="NAME.yaml"),
     ] = None,
     key: Annotated[
         Path, typer.Option("--key", metavar="FILE", help="Private key to log in with; its .pub is installed.")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from provision.cli.files import InventoryName
-from provision.cli.runs import Target
+from provision.cli.options import Target
 from provision.cli.sites import open_site, settle
 from provision.cli.state import Debug, out, usage
 from provision.values.cancel import Cancel

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from provision.cli.names import complete_inventory
+from provision.cli.completion import complete_inventory
 from provision.cli.sites import read
 from provision.cli.state import Debug, err, out, state, usage
 from provision.values.diagnostics import Severity
@@ -57,7 +57,9 @@ def validate(context: typer.Context, inventory: InventoryName, debug: Debug = Fa
 
 def schema(
     events: Annotated[bool, typer.Option("--events", help="The schema of --json output instead.")] = False,
-    output: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write to a file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to a file.")
+    ] = None,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
     """Print the JSON Schema of inventories, for editors and CI."""
@@ -66,9 +68,10 @@ def schema(
 
         content = event_schema()
     else:
+        from provision.api.domains import vocabulary  # noqa: PLC0415 - keep --help fast
         from provision.inventory import json_schema  # noqa: PLC0415 - keep --help fast
 
-        content = json_schema()
+        content = json_schema(vocabulary())
     text = json.dumps(content, indent=2) + "\n"
     if output is None:
         print(text, end="")

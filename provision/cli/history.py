@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from provision.cli.completion import complete_run
 from provision.cli.files import write_file
 from provision.cli.sites import journal_file
 from provision.cli.state import Debug, out, usage
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
     from provision.report.history import RunRecord
 
 RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="Run, or the beginning of its id; `last` is the latest.")
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run, or the beginning of its id. `last` is the latest run.",
+        autocompletion=complete_run,
+    ),
 ]
 
 NAMED = 3
@@ -59,7 +65,9 @@ def report_run(
     run: RunId,
     output: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Where to.", show_default="provision-RUN.html"),
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="The file to write.", show_default="provision-RUN.html"
+        ),
     ] = None,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from provision.cli.completion import complete_inventory
 from provision.cli.lab_network import lab_errors, lab_settings, say, start
-from provision.cli.names import complete_inventory
 from provision.cli.sites import read
 from provision.cli.state import Debug, out, state
 from provision.values.outcomes import ExitCode

@@ -7,14 +7,17 @@ import contextlib
 import errno
 import gc
 import os
+import resource
 import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from provision.cli import access, bootstrap, cards, files, history, labs, pins, runs, unlock, vms
+from provision import __version__
+from provision.cli import access, bootstrap, cards, explain, files, history, labs, pins, runs, unlock, vms
 from provision.cli.state import Debug, State
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
@@ -31,8 +34,36 @@ a fourth of a short run's CPU time.
 _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 """How writing to a file that was opened before may fail."""
 
+
+class _Commands(TyperGroup):
+    """The commands of `provision`.
+
+    Flags that are not given have the value False from the beginning. typer leaves None, and imports pydantic
+    (60 ms of CPU time) to convert it; `provision plan --help` and shell completion need nothing else of it.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options of `provision` itself."""
+        _set_flags_to_false(self, ctx)
+        return super().parse_args(ctx, args)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return one of the commands."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            _set_flags_to_false(command, ctx)
+        return command
+
+
+def _set_flags_to_false(command: Any, context: Any) -> None:
+    for option in (*command.params, command.get_help_option(context)):
+        if option is not None and getattr(option, "is_bool_flag", False) and option.default is None:
+            option.default = False
+
+
 app = typer.Typer(
     name="provision",
+    cls=_Commands,
     help="One YAML inventory, from bare hypervisor to verified cluster.",
     epilog="Exit codes: docs/exit-codes.md. Start with: provision plan inventories/lab.yaml",
     no_args_is_help=True,
@@ -40,15 +71,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (files, runs, history, cards, unlock, vms, pins, labs, access, bootstrap):
+for _module in (files, runs, explain, history, cards, unlock, vms, pins, labs, access, bootstrap):
     _module.register(app)
 
 
 def _show_version(value: bool) -> None:
     if value:
-        from importlib.metadata import version  # noqa: PLC0415 - slow to import
-
-        print(f"provision {version('provision')}")
+        print(f"provision {__version__}")
         raise typer.Exit
 
 
@@ -70,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; those of the process if None.
     """
     gc.set_threshold(_GC_EVERY, 20, 20)
+    _raise_descriptor_limit()
     atexit.register(gc.freeze)  # the interpreter's last look through all objects frees nothing that matters
     arguments = tuple(sys.argv[1:] if argv is None else argv)
     state = State(debug=bool(os.environ.get("PROVISION_DEBUG")), argv=arguments)
@@ -85,6 +115,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         _silence_stdout()
         return int(ExitCode.ERROR)
     return code
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many open files as the system does: each SSH connection is one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @cache

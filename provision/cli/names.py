@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 from provision.cli.state import usage
 from provision.values.shipped import shipped_folder
+from provision.values.suggestions import known_names
 
 SUFFIXES = ("", ".yaml", ".yml")
 
 
 def shipped() -> list[str]:
     """Return the names of the shipped inventories, as they can be typed."""
-    return sorted(f"inventories/{each.name}" for each in shipped_folder("inventories").glob("*.yaml"))
+    return sorted(f"inventories/{path.name}" for path in shipped_folder("inventories").glob("*.yaml"))
 
 
 def find_inventory(name: str) -> Path:
@@ -31,19 +31,14 @@ def find_inventory(name: str) -> Path:
     if name and not path.is_absolute():
         bare = name.removeprefix("./").removeprefix("inventories/")
         for suffix in SUFFIXES:
-            found = shipped_folder("inventories") / (bare + suffix)
-            if "/" not in bare and found.is_file():
-                return found
-    hint = (
-        f"give the path of a file; shipped are {', '.join(shipped())}"
-        if shipped()
-        else "give the path of a file"
-    )
-    raise usage("INVENTORY_NOT_FOUND", f"there is no inventory {name}", hint)
+            file = shipped_folder("inventories") / (bare + suffix)
+            if "/" not in bare and file.is_file():
+                return file
+    raise usage("INVENTORY_NOT_FOUND", f"there is no inventory {name}", known_names(name, shipped()))
 
 
 def saved_plan(name: str) -> tuple[str, Path | None, str | None]:
-    """Return what an argument of `apply` means: an inventory, its saved plan, and the playbook of that.
+    """Return what an argument of `apply` means: an inventory, its saved plan, and the playbook of the plan.
 
     Raises:
         UsageError: it looks like a saved plan and names no inventory.
@@ -66,18 +61,7 @@ def saved_plan(name: str) -> tuple[str, Path | None, str | None]:
         return name, None, None  # an inventory may be written as JSON, too
     file = content.get("file")
     if not isinstance(file, str):
-        raise usage(
-            "PLAN_UNREADABLE", f"{name} is no plan of this version", "make it anew with provision plan --out"
-        )
+        remedy = "make a new one: `provision plan INVENTORY --out FILE`"
+        raise usage("PLAN_UNREADABLE", f"{name} is not a plan of this version", remedy)
     playbook = content.get("playbook")
     return file, path, playbook if isinstance(playbook, str) else None
-
-
-def complete_inventory(incomplete: str) -> list[str]:
-    """Return inventories for shell completion: files in reach, then shipped ones."""
-    parent = Path(incomplete).parent if incomplete else Path()
-    names: list[str] = []
-    with contextlib.suppress(OSError):
-        found = [each for each in sorted(parent.iterdir()) if each.suffix in SUFFIXES[1:] or each.is_dir()]
-        names = [f"{each}/" if each.is_dir() else str(each) for each in found]
-    return [each for each in dict.fromkeys([*names, *shipped()]) if each.startswith(incomplete)]

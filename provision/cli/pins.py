@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from provision.cli.completion import complete_image
 from provision.cli.files import InventoryName
 from provision.cli.interrupts import interrupts
 from provision.cli.sites import read
@@ -55,7 +56,10 @@ def pin(
 
 def pin_image(
     inventory: InventoryName,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The image.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="The image.", show_default=False, autocompletion=complete_image),
+    ],
     refresh: Refresh = False,
     accept: Accept = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work

@@ -66,6 +66,13 @@ def err() -> Console:
     return make_console(sys.stderr)
 
 
+def say(text: str) -> None:
+    """Print a message on standard output; commands that it quotes by backticks get lines of their own."""
+    from provision.report.problems import print_sentences  # noqa: PLC0415 - keep --help fast
+
+    print_sentences(out(), text)
+
+
 def usage(code: str, summary: str, remedy: str = "") -> UsageError:
     """Return the error for wrong usage: exit 64."""
     return UsageError(Diagnostic(code, summary, remedy=remedy))

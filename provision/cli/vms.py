@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from provision.cli.completion import complete_node
 from provision.cli.files import InventoryName
 from provision.cli.sites import open_site, settle
 from provision.cli.state import Debug, on_terminal, out, usage
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
     from provision.api.adoption import Adoption
 
 
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="A VM of the inventory.", show_default=False)]
+NodeName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NODE", help="A VM of the inventory.", show_default=False, autocompletion=complete_node
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:

@@ -9,7 +9,8 @@ import ssl
 from typing import TYPE_CHECKING
 
 from provision.connections.contracts import SshEndpoint
-from provision.connections.ssh_open import close_all, open_transport, secured
+from provision.connections.ssh_open import open_transport, secured
+from provision.connections.ssh_pool import SshPool, close_all
 from provision.connections.ssh_target import resolve
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Transient
@@ -71,10 +72,10 @@ def install_key(endpoint: SshEndpoint, password: SecretStr, public: str) -> None
     """
     import paramiko  # noqa: PLC0415 - slow
 
-    target, name = resolve(endpoint), endpoint.address
-    chain = open_transport(target.jump, (), target.jump.host) if target.jump is not None else []
+    target, name, pool = resolve(endpoint), endpoint.address, SshPool()
+    chain = open_transport(target.jump, (), target.jump.host, pool) if target.jump is not None else []
     try:
-        chain.append(secured(target, endpoint.fingerprints, name, chain))
+        chain.append(secured(target, endpoint.fingerprints, name, chain, pool))
         try:
             chain[-1].auth_password(target.user, password.get_secret_value())
         except paramiko.AuthenticationException:

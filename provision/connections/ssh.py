@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from provision.connections.contracts import SshEndpoint
-from provision.connections.ssh_open import close_all, open_transport
+from provision.connections.ssh_open import open_transport
+from provision.connections.ssh_pool import SshPool, close_all
 from provision.connections.ssh_target import Target, resolve
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic
@@ -63,10 +64,12 @@ class SshConnection:
     Args:
         endpoint: where and as whom.
         system: name for messages (`vm-1/ssh`); the address if empty.
+        pool: what it shares with other connections; nothing if None.
     """
 
-    def __init__(self, endpoint: SshEndpoint, system: str = "") -> None:
+    def __init__(self, endpoint: SshEndpoint, system: str = "", pool: SshPool | None = None) -> None:
         self._endpoint = endpoint
+        self._pool = pool or SshPool()
         self._system = system or endpoint.address
         self._lock = threading.Lock()
         self._chain: list[paramiko.Transport] = []
@@ -80,6 +83,10 @@ class SshConnection:
         self, script: bytes, *, on_output: Callable[[bytes, bool], None], cancel: Cancel
     ) -> int | None:
         """Send a script and hand out what comes back; see `ShellConnection.execute`."""
+        with self._pool.use(self, self._system):
+            return self._execute(script, on_output, cancel)
+
+    def _execute(self, script: bytes, on_output: Callable[[bytes, bool], None], cancel: Cancel) -> int | None:
         channel = self._channel(cancel)
         self.executions += 1
         bell = _Bell()
@@ -109,6 +116,10 @@ class SshConnection:
             Transient: the connection was cut; the next attempt goes on from there.
             Permanent: the host could not write it.
         """
+        with self._pool.use(self, self._system):
+            self._upload(path, data, cancel)
+
+    def _upload(self, path: str, data: bytes, cancel: Cancel) -> None:
         channel = self._channel(cancel)
         try:
             channel.settimeout(60.0)
@@ -150,24 +161,36 @@ class SshConnection:
             f"while [ $i -lt {_GRACE * 10} ] && kill -0 -$g; do i=$((i+1)); sleep 0.1 || sleep 1; done\n"
             "kill -KILL -$g\n"
         )
-        channel = self._channel(Cancel())
-        try:
-            if _exec(channel, self._command(SHELL)):
-                channel.sendall(f"{{ {script}}} 2>/dev/null\nexit 0\n".encode())
-                channel.shutdown_write()
-                channel.status_event.wait(_GRACE + 5.0)
-        except OSError as error:
-            raise self._cut("ending a process group") from error
-        finally:
-            _close(channel)
+        with self._pool.use(self, self._system):
+            channel = self._channel(Cancel())
+            try:
+                if _exec(channel, self._command(SHELL)):
+                    channel.sendall(f"{{ {script}}} 2>/dev/null\nexit 0\n".encode())
+                    channel.shutdown_write()
+                    channel.status_event.wait(_GRACE + 5.0)
+            except OSError as error:
+                raise self._cut("ending a process group") from error
+            finally:
+                _close(channel)
 
     # ------------------------------------------------------------ the connection
 
     def close(self) -> None:
         """End the connection; the next execution opens another one."""
         with self._lock:
-            chain, self._chain = self._chain, []
+            chain = self.detach()
+        self._pool.forget(self)
         close_all(chain)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds a descriptor; see `PooledConnection`."""
+        return bool(self._chain)
+
+    def detach(self) -> list[paramiko.Transport]:
+        """Give the transports away, to be closed; see `PooledConnection`."""
+        chain, self._chain = self._chain, []
+        return chain
 
     def _channel(self, cancel: Cancel) -> paramiko.Channel:
         try:
@@ -199,7 +222,7 @@ class SshConnection:
             if cancel.leaving:
                 raise Interrupted
             try:
-                return open_transport(self._target, self._endpoint.fingerprints, self._system)
+                return open_transport(self._target, self._endpoint.fingerprints, self._system, self._pool)
             except Transient:
                 if time.monotonic() + _RETRY >= self._deadline:
                     raise

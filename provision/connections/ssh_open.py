@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 from provision.connections.contracts import NO_LOGINS_NOW, join_fingerprints
 from provision.connections.keys import fingerprint_of
 from provision.connections.lazy import import_at_first_use
+from provision.connections.ssh_pool import SshPool, close_all, is_out_of_descriptors, too_few_descriptors
 from provision.connections.ssh_target import PORT, Target
 from provision.connections.trust import KnownKey, known_hosts
 from provision.values.diagnostics import Diagnostic
@@ -31,17 +30,8 @@ CONNECT_TIMEOUT = 15.0
 HANDSHAKE_TIMEOUT = 60.0
 """Seconds for banner, key exchange and login each: emulated machines are slow."""
 
-LOGINS = 8
-"""Logins to one server at a time: beyond 10, sshd drops some at random (`MaxStartups` in sshd_config(5))."""
-
-HANDSHAKES = 32
-"""Key exchanges and logins at a time in this process, whatever their servers: they cost CPU time."""
-
 KEEPALIVE = 15
 _DEAD_AFTER_MS = 60_000
-
-_KEX = ("curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
-"""Preferred key exchanges: the cheapest first; the library's others follow."""
 
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
@@ -52,26 +42,30 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 import_at_first_use("invoke")
 
 
-def open_transport(target: Target, fingerprints: Sequence[str], system: str) -> list[paramiko.Transport]:
+def open_transport(
+    target: Target, fingerprints: Sequence[str], system: str, pool: SshPool
+) -> list[paramiko.Transport]:
     """Return the connections to a target: jump hosts first, the target's own last.
 
     Args:
         target: where.
         fingerprints: the accepted host keys; if empty, the known_hosts files decide.
         system: name for messages.
+        pool: limits logins and key exchanges.
 
     Raises:
         Transient: `HOST_UNREACHABLE`; `HOST_BOOTING`: users may not log in yet, or any more.
-        Permanent: `SSH_AUTH_FAILED`, `SSH_KEY_UNREADABLE`, `SSH_INCOMPATIBLE`.
+        Permanent: `SSH_AUTH_FAILED`, `SSH_KEY_UNREADABLE`, `SSH_INCOMPATIBLE`,
+            `TOO_FEW_DESCRIPTORS`.
         Refused: `HOST_KEY_UNKNOWN`, `HOST_KEY_CHANGED`, `HOST_KEY_REVOKED`.
     """
     chain: list[paramiko.Transport] = []
     if target.jump is not None:
-        chain = open_transport(target.jump, (), target.jump.host)
+        chain = open_transport(target.jump, (), target.jump.host, pool)
     try:
-        with _door(target):
-            chain.append(secured(target, fingerprints, system, chain))
-            with _TOKENS:
+        with pool.login(target):
+            chain.append(secured(target, fingerprints, system, chain, pool))
+            with pool.handshakes:
                 _log_in(chain[-1], target, system)
     except BaseException:
         close_all(chain)
@@ -80,57 +74,19 @@ def open_transport(target: Target, fingerprints: Sequence[str], system: str) -> 
     return chain
 
 
-class _Door:
-    """Where logins to one server pass, a few at a time; a jump host is the door of all that is behind it."""
-
-    def __init__(self) -> None:
-        self.places = threading.BoundedSemaphore(LOGINS)
-        self.closed: tuple[float, Transient] | None = None
-
-
-_DOORS: dict[tuple[str, int, str], _Door] = {}
-_TOKENS = threading.BoundedSemaphore(HANDSHAKES)
-
-
-@contextlib.contextmanager
-def _door(target: Target) -> Iterator[None]:
-    """Pass one of a few at a time; who waited while the server proved unreachable does not try it once more.
-
-    Raises:
-        Transient: what another one met meanwhile.
-    """
-    behind = target.jump.host if target.jump is not None else ""
-    door = _DOORS.setdefault((target.host, target.port, behind), _Door())  # atomic, unlike defaultdict
-    arrived = time.monotonic()
-    with door.places:
-        if door.closed is not None and door.closed[0] >= arrived:
-            raise door.closed[1]
-        try:
-            yield
-        except Transient as error:
-            door.closed = (time.monotonic(), error)
-            raise
-
-
 def shown_fingerprint(target: Target, system: str) -> str:
     """Return the fingerprint of the host key that a server shows; nothing is sent to it beyond the handshake.
 
     Raises:
         Transient, Permanent, Refused: as `open_transport`, the last one for jump hosts only.
     """
-    chain = open_transport(target.jump, (), target.jump.host) if target.jump is not None else []
+    pool = SshPool()
+    chain = open_transport(target.jump, (), target.jump.host, pool) if target.jump is not None else []
     try:
-        chain.append(_negotiated(target, system, chain, ()))
+        chain.append(_negotiated(target, system, chain, (), pool))
         return fingerprint_of(_host_key(chain[-1])[1])
     finally:
         close_all(chain)
-
-
-def close_all(chain: Sequence[paramiko.Transport]) -> None:
-    """Close connections, the last one first."""
-    for transport in reversed(chain):
-        with contextlib.suppress(OSError, EOFError):
-            transport.close()
 
 
 def _ssh(target: Target) -> str:
@@ -166,7 +122,11 @@ def _socket(target: Target, chain: Sequence[paramiko.Transport]) -> socket.socke
 
 
 def secured(
-    target: Target, fingerprints: Sequence[str], system: str, chain: Sequence[paramiko.Transport]
+    target: Target,
+    fingerprints: Sequence[str],
+    system: str,
+    chain: Sequence[paramiko.Transport],
+    pool: SshPool,
 ) -> paramiko.Transport:
     """Return a connection whose host key is accepted, before any login.
 
@@ -177,7 +137,7 @@ def secured(
     if not fingerprints:
         known = known_hosts(*target.known_hosts).keys(target.name, target.port)
     kinds = [key.kind for key in known if not key.revoked]
-    transport = _negotiated(target, system, chain, kinds)
+    transport = _negotiated(target, system, chain, kinds, pool)
     kind, blob = _host_key(transport)
     if fingerprints and fingerprint_of(blob) not in fingerprints:
         # a fingerprint does not say its key's type: the server may have another key that has it
@@ -185,7 +145,7 @@ def secured(
             if other == kind:
                 continue
             with contextlib.suppress(Transient, Permanent):
-                second = _negotiated(target, system, chain, [other], only=True)
+                second = _negotiated(target, system, chain, [other], pool, only=True)
                 if fingerprint_of(_host_key(second)[1]) in fingerprints:
                     close_all([transport])
                     return second
@@ -208,19 +168,22 @@ def _negotiated(
     system: str,
     chain: Sequence[paramiko.Transport],
     kinds: Sequence[str],
+    pool: SshPool,
     *,
     only: bool = False,
 ) -> paramiko.Transport:
     import paramiko  # noqa: PLC0415 - slow
 
+    from provision.connections.ssh_transport import LeanTransport  # noqa: PLC0415 - imports paramiko
+
     transport: paramiko.Transport | None = None
     try:
-        transport = paramiko.Transport(_socket(target, chain))
+        transport = LeanTransport(_socket(target, chain))
         transport.banner_timeout = HANDSHAKE_TIMEOUT
         transport.handshake_timeout = HANDSHAKE_TIMEOUT
         transport.auth_timeout = HANDSHAKE_TIMEOUT
         _prefer(transport, kinds, only=only)
-        with _TOKENS:  # not around the socket: a host that is still booting keeps nobody waiting
+        with pool.handshakes:  # not around the socket: a host that is still booting keeps nobody waiting
             transport.start_client(timeout=HANDSHAKE_TIMEOUT)
     except paramiko.ssh_exception.IncompatiblePeer as error:
         close_all([transport] if transport is not None else [])
@@ -235,15 +198,15 @@ def _negotiated(
         ) from error
     except (OSError, EOFError, paramiko.SSHException) as error:
         close_all([transport] if transport is not None else [])
+        if is_out_of_descriptors(error):
+            raise too_few_descriptors(system) from error
         raise _unreachable(target, system, error) from error
     return transport
 
 
 def _prefer(transport: paramiko.Transport, kinds: Sequence[str], *, only: bool) -> None:
-    """Choose cheap algorithms, and the host key types that are known first."""
+    """Prefer the host key types that are known."""
     options = transport.get_security_options()
-    cheap = [each for each in _KEX if each in options.kex]
-    options.kex = (*cheap, *(each for each in options.kex if each not in cheap))
     wanted: list[str] = []
     for kind in kinds:
         wanted += ("rsa-sha2-512", "rsa-sha2-256") if kind == "ssh-rsa" else (kind,)

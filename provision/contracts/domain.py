@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from operator import attrgetter
-from typing import Any
 
 from provision.connections.contracts import Endpoint
+from provision.connections.ssh_pool import SshPool
 from provision.contracts.effect import EffectClass
 from provision.contracts.query import QueryKind
 from provision.contracts.support import Untested
 from provision.contracts.system import SystemSpec
 from provision.inventory import Inventory
-from provision.inventory.vocabulary import DhcpBackend
+from provision.inventory.vocabulary import DhcpBackend, ResourceKind
 from provision.values.redaction import Redactor
 
 
@@ -45,6 +43,7 @@ class Domain:
             questions of roles, by system; empty for nothing.
         checks: packages of its checks, which are pytest files.
         backends: DHCP servers that it brings, by the name in `network.dhcp.backend`.
+        resource_kinds: kinds of `host_resources` that it adds.
         unsupported: `(inventory) -> Iterator[Unsupported]`: what is declared and waits for one of its roles.
         untested: what it supports and nobody has run yet.
     """
@@ -63,6 +62,7 @@ class Domain:
     evidence: str = ""
     checks: tuple[str, ...] = ()
     backends: Mapping[str, DhcpBackend] = field(default_factory=dict)
+    resource_kinds: Mapping[str, ResourceKind] = field(default_factory=dict)
     unsupported: str = ""
     untested: tuple[Untested, ...] = ()
 
@@ -76,6 +76,7 @@ class Opening:
         endpoint: where it is.
         inventory: what was declared.
         redactor: masks secrets in all output.
+        ssh_pool: what the site's SSH connections share.
         who: user and machine on whose behalf it acts.
         effects: all effect classes.
         query_kinds: how each kind of question to this kind of system is asked.
@@ -85,16 +86,7 @@ class Opening:
     endpoint: Endpoint
     inventory: Inventory
     redactor: Redactor
+    ssh_pool: SshPool
     who: str
     effects: Collection[EffectClass]
     query_kinds: Mapping[str, QueryKind]
-
-
-def load_object(reference: str) -> Any:
-    """Return what `module:attribute` names.
-
-    Raises:
-        ImportError, AttributeError: there is no such thing.
-    """
-    module, _, attribute = reference.partition(":")
-    return attrgetter(attribute)(import_module(module))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 from provision.connections.contracts import KeyPair
 from provision.contracts.query import Unknown
@@ -13,8 +13,6 @@ from provision.contracts.snapshot import Snapshot
 from provision.inventory import Inventory, Subject
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import Permanent
-
-T = TypeVar("T")
 
 
 class Generated(Protocol):
@@ -98,23 +96,6 @@ class NotYet(Permanent):
         super().__init__(diagnostic)
         self.system = system
         self.query = query
-
-
-def told(answer: T | Unknown, what: str, subject: str, source: Source | None = None) -> T:
-    """Return an answer that a role cannot do without.
-
-    Args:
-        answer: what a system said, or why it said nothing.
-        what: what cannot be done then, as the user reads it.
-        subject: whose step it is.
-        source: inventory line.
-
-    Raises:
-        Permanent: `UNKNOWN`: there is none.
-    """
-    if isinstance(answer, Unknown):
-        raise Permanent(Diagnostic("UNKNOWN", f"{what}: {answer.reason}", subject, source=source))
-    return answer
 
 
 Count = Literal["all", "any"] | int

@@ -5,7 +5,7 @@ A back end gives questions and resources on its system; how the router is spoken
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -78,11 +78,46 @@ def fold_mac(text: str) -> str:
     return text.strip().lower().replace("-", ":")
 
 
+class RouterTable:
+    """What a router holds, found by address, MAC or name.
+
+    Args:
+        reservations: all of them, in the router's order.
+        leases: all of them.
+    """
+
+    def __init__(self, reservations: Iterable[Reservation], leases: Iterable[Lease]) -> None:
+        self._reservations = tuple(reservations)
+        self._places: dict[str, list[int]] = {}
+        for place, reservation in enumerate(self._reservations):
+            for word in {reservation.mac, reservation.address, reservation.name} - {""}:
+                self._places.setdefault(word, []).append(place)
+        self._leases: dict[str, list[Lease]] = {}
+        for lease in leases:
+            self._leases.setdefault(lease.address, []).append(lease)
+
+    def like(self, desired: Reservation) -> list[Reservation]:
+        """Return the reservations that share address, MAC or name with one, in the router's order."""
+        words = (desired.mac, desired.address, desired.name)
+        places = {place for word in words for place in self._places.get(word, ())}
+        return [self._reservations[place] for place in sorted(places)]
+
+    def leases_of(self, address: str) -> Sequence[Lease]:
+        """Return the leases of an address."""
+        return self._leases.get(address, ())
+
+
+def router_table(router: Router, snapshot: Snapshot) -> RouterTable:
+    """Return what a router holds, parsed once for all who read the same answers."""
+
+    def parse() -> RouterTable:
+        return RouterTable(router.reservations(snapshot), router.leases(snapshot))
+
+    return snapshot.derived((router_table, router), router.questions(), parse)
+
+
 def conflict(
-    wanted: Reservation,
-    reservations: Iterable[Reservation],
-    leases: Iterable[Lease],
-    now: float = 0.0,
+    wanted: Reservation, reservations: Iterable[Reservation], leases: Iterable[Lease], now: float = 0.0
 ) -> str:
     """Return who holds the address, MAC or name instead, in words; empty when nobody does.
 

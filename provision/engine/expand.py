@@ -16,6 +16,7 @@ from provision.inventory import Subject
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 from provision.values.outcomes import Outcome
+from provision.values.suggestions import known_names
 
 VERIFY = "verify"
 STOPPING = frozenset({Outcome.FAILED, Outcome.WAITING})
@@ -115,18 +116,14 @@ def expand(world: World, options: Options) -> tuple[Step, ...]:
 def _check(options: Options, subjects: dict[str, Subject], playbook: Playbook) -> None:
     roles = {entry.role for entry in playbook.entries}
     problems = [
-        Diagnostic(
-            "TARGET_UNKNOWN", f"there is no subject {name!r}", remedy=f"there are {', '.join(subjects)}"
-        )
-        for name in options.targets
-        if name not in subjects
+        Diagnostic("TARGET_UNKNOWN", f"there is no subject {target!r}", remedy=known_names(target, subjects))
+        for target in options.targets
+        if target not in subjects
     ]
     problems += [
-        Diagnostic(
-            "STEP_UNKNOWN", f"there is no step {name!r}", remedy=f"there are {', '.join(sorted(roles))}"
-        )
-        for name in options.steps
-        if name not in roles
+        Diagnostic("STEP_UNKNOWN", f"there is no step {step!r}", remedy=known_names(step, sorted(roles)))
+        for step in options.steps
+        if step not in roles
     ]
     if problems:
         raise UsageError(problems)

@@ -1,9 +1,10 @@
-"""What is known of one resource: who declares it, what was answered, what differs, what mending costs."""
+"""What is known of one resource: who declares it, what was answered, what differs, what the change costs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Protocol
 
 from provision.contracts.change import Key
@@ -12,6 +13,11 @@ from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
 from provision.engine.model import PlannedChange, StepId, StepPlan
 from provision.values.diagnostics import Source
+
+LONGEST = 3
+"""Fields of the longest record whose empty ones are shown, too."""
+_CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_DIGEST = re.compile(r"[0-9a-f]{40,}")
 
 
 class Expanded(Protocol):
@@ -77,4 +83,45 @@ def explained(
 
 def _words(query: Any, answer: Any) -> tuple[str, str]:
     # A salted question compares a secret by its hash, and a hash can be guessed at: neither is shown.
-    return ("content of a secret", "(secret)") if getattr(query, "salt", "") else (repr(query), repr(answer))
+    if getattr(query, "salt", ""):
+        return ("content of a secret", "(secret)")
+    return (query_text(query), answer_text(answer))
+
+
+def query_text(query: Any) -> str:
+    """Return a query in plain words: `FileState(path="/etc/motd")` is "file state of /etc/motd"."""
+    if not is_dataclass(query):
+        return answer_text(query)
+    name = _CAMEL_CASE.sub(" ", type(query).__name__).lower()
+    values = [answer_text(value) for _, value in _telling_fields(query, longest=0)]
+    return f"{name} of {', '.join(values)}" if values else name
+
+
+def answer_text(answer: Any) -> str:  # noqa: PLR0911 - one return a type reads best
+    """Return an answer in plain words: of a long record, what is empty or only a digest is left out."""
+    if answer is None or answer == "":
+        return "none"
+    if isinstance(answer, bool):
+        return "yes" if answer else "no"
+    if isinstance(answer, bytes):
+        return answer.decode("utf-8", "replace").strip() or "(empty)"
+    if isinstance(answer, Unknown):
+        return f"unknown: {answer.reason}"
+    if is_dataclass(answer) and not isinstance(answer, type):
+        parts = [f"{name.replace('_', ' ')} {answer_text(value)}" for name, value in _telling_fields(answer)]
+        return ", ".join(parts) or "(empty)"
+    if isinstance(answer, Mapping):
+        return ", ".join(f"{name} {answer_text(value)}" for name, value in answer.items()) or "(nothing)"
+    if isinstance(answer, tuple | list | set | frozenset):
+        return "; ".join(answer_text(item) for item in answer) or "(nothing)"
+    return str(answer)
+
+
+def _telling_fields(value: Any, longest: int = LONGEST) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a record that tell a person something; all of one that is not longer than that."""
+    names = [field.name for field in fields(value)]
+    for name in names:
+        content = getattr(value, name)
+        is_empty = content in ("", b"", None, (), frozenset()) and len(names) > longest
+        if not is_empty and not _DIGEST.fullmatch(str(content)):
+            yield name, content

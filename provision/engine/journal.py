@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from provision.contracts.change import Change
 from provision.engine.model import StepId
-from provision.values.diagnostics import Diagnostic
+from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
 
 SCHEMA = """
@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS runs (
   seconds REAL, exit_code INTEGER, interrupted INTEGER, trips TEXT);
 CREATE TABLE IF NOT EXISTS steps (
   n INTEGER PRIMARY KEY, run TEXT NOT NULL, subject TEXT NOT NULL, role TEXT NOT NULL, outcome TEXT NOT NULL,
-  seconds REAL NOT NULL, reason TEXT NOT NULL);
+  seconds REAL NOT NULL, reason TEXT NOT NULL, started REAL);
 CREATE TABLE IF NOT EXISTS intents (
   n INTEGER PRIMARY KEY, run TEXT NOT NULL, subject TEXT NOT NULL, role TEXT NOT NULL, system TEXT NOT NULL,
   what TEXT NOT NULL, at REAL NOT NULL);
@@ -39,9 +39,15 @@ CREATE TABLE IF NOT EXISTS effects (
 CREATE TABLE IF NOT EXISTS problems (
   n INTEGER PRIMARY KEY, run TEXT NOT NULL, subject TEXT NOT NULL, role TEXT NOT NULL,
   diagnostic TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS checks (
+  n INTEGER PRIMARY KEY, run TEXT NOT NULL, name TEXT NOT NULL, subject TEXT NOT NULL, outcome TEXT NOT NULL,
+  message TEXT NOT NULL, excused INTEGER NOT NULL, started REAL NOT NULL, seconds REAL NOT NULL);
 CREATE INDEX IF NOT EXISTS steps_run ON steps (run);
 CREATE INDEX IF NOT EXISTS changes_run ON changes (run);
+CREATE INDEX IF NOT EXISTS checks_run ON checks (run);
 """
+NEWER_COLUMNS = (("effects", "output", "TEXT NOT NULL DEFAULT ''"), ("steps", "started", "REAL"))
+"""Columns that journals of earlier versions lack, and that are added to them."""
 HISTORY = 20_000
 """How many former steps are looked at for `usually`."""
 RUNS = "SELECT id, inventory, verb, started, who, seconds, exit_code, interrupted FROM runs"
@@ -53,6 +59,23 @@ def shown(change: Change) -> tuple[str, str, str, str]:
         return (str(change.op), change.path, "(secret)", "(secret)")
     old, new = ("" if each is None else str(each) for each in (change.old, change.new))
     return (str(change.op), change.path, old, new)
+
+
+class CheckRow(Protocol):
+    """The result of one check, as the journal keeps it."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102 - what is claimed
+    @property
+    def subject(self) -> str: ...  # noqa: D102 - whom it is about
+    @property
+    def outcome(self) -> str: ...  # noqa: D102 - passed, failed or unknown
+    @property
+    def message(self) -> str: ...  # noqa: D102 - the evidence, or why it is unknown
+    @property
+    def excused(self) -> bool: ...  # noqa: D102 - unknown without fault
+    @property
+    def seconds(self) -> float: ...  # noqa: D102 - how long it took
 
 
 @dataclass(slots=True)
@@ -71,12 +94,15 @@ class Journal:
         mask: takes secrets out of text.
         patience: seconds that an entry may take to reach the disk before the action that it announces.
         error: why the journal is incomplete; nothing more begins once it is set.
+        started: when the run began to look at the site, in seconds since 1970; if None, the time of `begin`.
     """
 
     path: Path
     mask: Callable[[str], str] = str
     patience: float = 30.0
     error: str = ""
+    started: float | None = None
+    _step_starts: dict[StepId, float] = field(default_factory=dict)
     _queue: queue.SimpleQueue[_Entry | None] = field(default_factory=queue.SimpleQueue)
     _thread: threading.Thread | None = None
 
@@ -88,7 +114,7 @@ class Journal:
         """
         self._put_durably(
             "INSERT INTO runs (id, inventory, verb, started, who) VALUES (?, ?, ?, ?, ?)",
-            run, inventory, verb, time.time(), who,
+            run, inventory, verb, time.time() if self.started is None else self.started, who,
         )  # fmt: skip
 
     def intent(self, run: str, step: StepId, system: str, what: Sequence[str]) -> None:
@@ -137,11 +163,32 @@ class Journal:
             run, step.subject, step.role, self.mask(json.dumps(diagnostic.as_json())),
         )  # fmt: skip
 
+    def failure(self) -> Diagnostic | None:
+        """Return the warning that something was not written, if so."""
+        if not self.error:
+            return None
+        return Diagnostic("JOURNAL_UNWRITABLE", self.error, severity=Severity.WARNING)
+
+    def step_begins(self, step: StepId) -> None:
+        """Remember when a step began."""
+        self._step_starts[step] = time.time()
+
     def step(self, run: str, step: StepId, outcome: str, seconds: float, reason: str) -> None:
-        """Record how a step ended."""
+        """Write down how a step ended, and when it began."""
+        started = self._step_starts.pop(step, None)
         self._put(
-            "INSERT INTO steps (run, subject, role, outcome, seconds, reason) VALUES (?, ?, ?, ?, ?, ?)",
-            run, step.subject, step.role, outcome, seconds, self.mask(reason),
+            "INSERT INTO steps (run, subject, role, outcome, seconds, reason, started)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            run, step.subject, step.role, outcome, seconds, self.mask(reason), started,
+        )  # fmt: skip
+
+    def check(self, run: str, result: CheckRow, started: float) -> None:
+        """Write down how a check ended, and when it began (seconds since 1970)."""
+        self._put(
+            "INSERT INTO checks (run, name, subject, outcome, message, excused, started, seconds)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            run, result.name, result.subject, str(result.outcome), self.mask(result.message),
+            int(result.excused), started, result.seconds,
         )  # fmt: skip
 
     def end(
@@ -219,11 +266,11 @@ def _open(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=30)
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")
-    if database.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0] == 0:
-        database.executescript(SCHEMA)
-    elif all(row[1] != "output" for row in database.execute("PRAGMA table_info(effects)")):
-        with suppress(sqlite3.OperationalError):  # another run of this version has just done it
-            database.execute("ALTER TABLE effects ADD COLUMN output TEXT NOT NULL DEFAULT ''")
+    database.executescript(SCHEMA)
+    for table, column, kind in NEWER_COLUMNS:
+        if all(row[1] != column for row in database.execute(f"PRAGMA table_info({table})")):
+            with suppress(sqlite3.OperationalError):  # another run of this version has just done it
+                database.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     return database
 
 
@@ -261,7 +308,7 @@ def usually(path: Path, inventory: str) -> dict[StepId, float]:
 
 def runs(path: Path, limit: int = 50) -> list[dict[str, Any]]:
     """Return former runs, the latest first."""
-    return _read(path, f"{RUNS} ORDER BY started DESC LIMIT ?", limit)
+    return _read(path, f"{RUNS} ORDER BY started DESC, rowid DESC LIMIT ?", limit)
 
 
 def run(path: Path, prefix: str) -> dict[str, Any] | None:
@@ -270,7 +317,7 @@ def run(path: Path, prefix: str) -> dict[str, Any] | None:
     if len(found) != 1:
         return None
     name = found[0]["id"]
-    parts = ("steps", "intents", "changes", "effects", "problems")
+    parts = ("steps", "intents", "changes", "effects", "problems", "checks")
     return {
         **found[0],
         **{part: _read(path, f"SELECT * FROM {part} WHERE run = ? ORDER BY n", name) for part in parts},  # noqa: S608 - own table names

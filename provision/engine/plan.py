@@ -24,7 +24,7 @@ from provision.engine.late import Alterations, missing_answer
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepId, StepPlan
 from provision.engine.observe import Questions, observe
 from provision.engine.orphans import Orphans, asked_of
-from provision.engine.planned import Planned
+from provision.engine.planned import Planned, checked_key
 from provision.engine.session import AwayError, Session
 from provision.engine.step_state import StepState
 from provision.engine.world import Options, World
@@ -337,6 +337,7 @@ class Planner:
             self.options,
             self.destroying,
             self.world.home(self.world.inventory, self.session.snapshots()),
+            checked=frozenset(map(checked_key, self.session.snapshots().values())),
         )
 
     def _risks(self, states: Sequence[StepState]) -> tuple[ConsentNeed, ...]:

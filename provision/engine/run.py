@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from provision.contracts.effect import Effect
 from provision.engine.expander import Expander
 from provision.engine.journal import Journal
 from provision.engine.model import ConsentNeed, StepId
-from provision.engine.planned import Planned
+from provision.engine.planned import Checked, Planned, checked_key
 from provision.engine.session import Session
 from provision.engine.step_state import StepState
 from provision.engine.world import Verify, World
@@ -64,11 +64,35 @@ class Run:
     verification: object = None
     lock: threading.RLock = field(default_factory=threading.RLock)
     _asking: threading.Lock = field(default_factory=threading.Lock)
+    _findings: dict[Checked, tuple[Diagnostic, ...]] = field(default_factory=dict)
     _by_subject: dict[str, list[StepState]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for state in self.planned.states.values():
             self._by_subject.setdefault(state.step.subject.name, []).append(state)
+
+    def findings(self, systems: Iterable[str]) -> list[Diagnostic]:
+        """Return what the rules about whole systems found; each looks once at what a system answered."""
+        found: list[Diagnostic] = []
+        snapshots = self.session.snapshots()
+        for name in systems:
+            if name not in snapshots:
+                continue
+            key = checked_key(snapshots[name])
+            with self.lock:
+                if key not in self._findings and key not in self.planned.checked:
+                    destroying = self.planned.destroying
+                    self._findings[key] = tuple(
+                        self.world.rules(
+                            self.world.inventory,
+                            snapshots,
+                            (),
+                            destroying=destroying,
+                            systems=frozenset({name}),
+                        )
+                    )
+                found += self._findings.get(key, ())
+        return found
 
     @property
     def subjects(self) -> frozenset[str]:
@@ -114,6 +138,7 @@ class Run:
 
     def step_started(self, step: StepId, usually: float = 0.0) -> None:
         """Tell that a step begins, and the seconds that it usually takes."""
+        self.journal.step_begins(step)
         self.emit(StepStarted(run=self.id, subject=step.subject, role=step.role, usually=usually))
 
     def step_ended(self, step: StepId, outcome: Outcome, seconds: float, reason: str) -> None:

@@ -11,7 +11,6 @@ from provision.engine.run import Run
 from provision.engine.run_identity import who
 from provision.engine.scheduler import Scheduler
 from provision.engine.step_state import StepResult
-from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.events import Problem, RunEnded, RunStarted
 from provision.values.outcomes import ExitCode, Outcome, worst
 
@@ -47,6 +46,7 @@ def run_plan(run: Run, verb: str) -> RunReport:
             verb=verb,
             subjects=tuple(dict.fromkeys(step.subject for step in run.planned.states)),
             journal=str(run.journal.path),
+            steps=len(run.planned.states),
         )
     )
     for warning in plan.warnings:
@@ -62,9 +62,9 @@ def run_plan(run: Run, verb: str) -> RunReport:
     outcomes = Counter(str(result.outcome) for result in results)
     trips = run.session.trips()
     run.journal.end(run.id, seconds, int(code), trips, interrupted=interrupted)
-    if run.journal.error:
-        note = Diagnostic("JOURNAL_UNWRITABLE", run.journal.error, severity=Severity.WARNING)
-        run.emit(Problem(run=run.id, diagnostic=note.as_json()))
+    failure = run.journal.failure()
+    if failure is not None:
+        run.emit(Problem(run=run.id, diagnostic=failure.as_json()))
     run.emit(RunEnded(run=run.id, outcomes=dict(outcomes), exit_code=int(code), seconds=seconds))
     return RunReport(
         run.id,

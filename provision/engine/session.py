@@ -75,6 +75,8 @@ class Session:
     ) -> None:
         self._open = open_driver
         self.systems = {name: System(spec) for name, spec in specs.items()}
+        self.awaited: set[str] = set()
+        """Systems that were asked and have not answered yet, for those who watch."""
         self._down: set[str] = set()  # subjects that reboot: ways through them are the last to be tried
         self._by_subject: dict[str, list[str]] = {}
         self._dependents: dict[str, set[str]] = {name: set() for name in specs}
@@ -136,8 +138,23 @@ class Session:
             missing = wanted if fresh or held is None else held.missing(wanted)
             if held is not None and not missing:
                 return held
-            newer = self.call(name, lambda driver: driver.answer(missing, cancel), cancel, attempts)
+            self.awaited.add(name)
+            try:
+                newer = self.call(name, lambda driver: driver.answer(missing, cancel), cancel, attempts)
+            finally:
+                self.awaited.discard(name)
             return self._taken(system, newer)
+
+    def ask_known(self, name: str, queries: Iterable[Any], cancel: Cancel) -> Snapshot | None:
+        """Return answers of a system that has answered before, None of another one.
+
+        What another step has dropped in the meantime is asked again.
+
+        Raises:
+            ProvisionError: it gives no answers.
+            Interrupted: the run must leave.
+        """
+        return None if self.snapshot(name) is None else self.ask(name, queries, cancel)
 
     def _taken(self, system: System, newer: Snapshot) -> Snapshot:
         held = system.snapshot

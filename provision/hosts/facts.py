@@ -10,7 +10,6 @@ from provision.hosts.queries.file import FileText
 from provision.hosts.queries.kernel import CMDLINE, BootLoader
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.queries.system import ClockState, ClockStatus
-from provision.hosts.resources.package import PackageState, PackageStatus
 from provision.hosts.resources.pci import PciFunction, PciFunctions
 
 MACHINE_ID = FileText("/etc/machine-id")
@@ -36,11 +35,6 @@ class HostFacts(View):
         """Return what a command printed, nothing if it failed."""
         answer = self.told(query, ShellResult)
         return "" if isinstance(answer, Unknown) or answer.rc else answer.stdout.decode(errors="replace")
-
-    def has_package(self, name: str) -> bool:
-        """Whether a package is known to be installed: PackageState."""
-        answer = self.told(PackageState(name), PackageStatus)
-        return not isinstance(answer, Unknown) and answer.installed
 
     @property
     def machine_id(self) -> str:

@@ -52,7 +52,8 @@ def _home(evidence: Evidence, own: str | None) -> list[str]:
     return [
         subject
         for subject in (*evidence.inventory.hypervisors, *evidence.inventory.nodes)
-        if HostFacts(evidence.snapshot(names.ssh(subject))).machine_id == machine
+        if evidence.covers(names.ssh(subject))
+        and HostFacts(evidence.snapshot(names.ssh(subject))).machine_id == machine
     ]
 
 

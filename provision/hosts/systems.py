@@ -65,7 +65,7 @@ def open_host(opening: Opening) -> Driver:
     if isinstance(opening.endpoint, SshEndpoint):
         from provision.connections.ssh import SshConnection  # noqa: PLC0415 - slow, late
 
-        connection = SshConnection(opening.endpoint, opening.spec.name)
+        connection = SshConnection(opening.endpoint, opening.spec.name, opening.ssh_pool)
     elif isinstance(opening.endpoint, LocalEndpoint):
         from provision.connections.local import LocalConnection  # noqa: PLC0415 - slow, late
 

@@ -17,7 +17,6 @@ from provision.values.units import Rate, parse_percent, parse_rate, parse_size
 
 T = TypeVar("T")
 _LONGEST = 1024
-_COMPARED = 400
 
 
 class Scalar(str):
@@ -309,13 +308,10 @@ _WORD = {"type": "string"}
 
 def near(found: str, known: Any) -> str:
     """Return `: did you mean X?` for the nearest known word, or nothing."""
-    import difflib  # noqa: PLC0415 - only needed when something is wrong
+    from provision.values.suggestions import nearest  # noqa: PLC0415 - only needed when something is wrong
 
-    words = list(known)
-    if len(words) > _COMPARED:
-        return ""
-    close = difflib.get_close_matches(found[:60], words, n=1, cutoff=0.6)
-    return f": did you mean {close[0]}?" if close else ""
+    closest = nearest(found, known)
+    return f": did you mean {closest}?" if closest else ""
 
 
 Text = Annotated[str, Check(text, _TEXT)]

@@ -296,7 +296,7 @@ class ProxmoxDriver:
             reason = state.reason if isinstance(state, Unknown) else "its configuration cannot be read"
             raise _Failure(self._failed(f"{label}: {reason}", "UNKNOWN"))
         if state.marker is not None and state.marker.owes != debt:
-            description = markers.write(state.wanted("description"), replace(state.marker, owes=debt))
+            description = markers.write(state.next_value("description"), replace(state.marker, owes=debt))
             data = {"description": description, "digest": state.digest}
             self._do(Request("PUT", path, data), label, emit, cancel)
         (self._owing.add if debt else self._owing.discard)(entry.vmid)

@@ -150,7 +150,7 @@ class VmState:
     @property
     def marker(self) -> Marker | None:
         """Whose it is."""
-        return marker.read(self.wanted("description"))
+        return marker.read(self.next_value("description"))
 
     def marker_of(self, inventory: str, node: str) -> Marker | None:
         """Return its marker if that names a node of an inventory: then the VM is that node's, and ours."""
@@ -166,7 +166,7 @@ class VmState:
             return f"a VM without our marker, {self.name}"
         return f"node {found.node} of inventory {found.inventory}"
 
-    def wanted(self, key: str) -> str:
+    def next_value(self, key: str) -> str:
         """Return the value that a key has or will have after a power cycle; empty if none."""
         if key in self.pending:
             return self.pending[key] or ""
@@ -201,18 +201,18 @@ class Volume:
     size: int = 0
 
 
-def vm_seen(seen: Snapshot, vmid: int) -> VmState | Elsewhere | Unknown | None:
+def vm_seen(snapshot: Snapshot, vmid: int) -> VmState | Elsewhere | Unknown | None:
     """Return what a snapshot says about a VM; Unknown when it was not asked."""
     query = VmConfig(vmid)
-    if query not in seen:
-        return Unknown(f"{seen.system} was not asked about VM {vmid}")
-    answer = seen[query]
+    if query not in snapshot:
+        return Unknown(f"{snapshot.system} was not asked about VM {vmid}")
+    answer = snapshot[query]
     if answer is None or isinstance(answer, VmState | Elsewhere | Unknown):
         return answer
     return Unknown(f"unexpected answer about VM {vmid}")
 
 
-def vm_state(seen: Snapshot, vmid: int) -> VmState | None:
+def vm_state(snapshot: Snapshot, vmid: int) -> VmState | None:
     """Return the VM if it is there, on this node."""
-    answer = vm_seen(seen, vmid)
+    answer = vm_seen(snapshot, vmid)
     return answer if isinstance(answer, VmState) else None

@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from provision.contracts.change import Change, Op
+from provision.report.checks import FAILED, PASSED, UNKNOWN, check_lines
 from provision.report.diff import field_line, is_text, text_diff
 from provision.report.problems import print_diagnostics
 from provision.report.progress import diagnostic_of
-from provision.report.style import count, duration, glyphs, printable
+from provision.report.style import count, duration, glyphs, printable, say
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode, Outcome
 
@@ -31,7 +30,7 @@ MEANING = {
     ExitCode.REFUSED: "refused",
     ExitCode.WAITING: "waiting for consent or a person",
     ExitCode.LOCKED: "locked",
-    ExitCode.UNKNOWN: "unknown",
+    ExitCode.UNKNOWN: "some checks unknown",
     ExitCode.USAGE: "usage or inventory",
     ExitCode.INTERRUPTED: "interrupted",
 }
@@ -39,13 +38,14 @@ MEANING = {
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """How a step ended."""
+    """How a step ended; `started` is None if it never began, and in journals of earlier versions."""
 
     subject: str
     role: str
     outcome: str
     seconds: float
     reason: str
+    started: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,19 @@ class EffectRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckRecord:
+    """How a check of a verification ended; `message` is its evidence."""
+
+    name: str
+    subject: str
+    outcome: str
+    message: str
+    excused: bool
+    started: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """One run; `seconds` and `exit_code` are None when it never ended (it was killed)."""
 
@@ -89,12 +102,13 @@ class RunRecord:
     effects: tuple[EffectRecord, ...] = ()
     problems: tuple[Diagnostic, ...] = ()
     begun: tuple[str, ...] = ()
+    checks: tuple[CheckRecord, ...] = ()
 
     @property
-    def ending(self) -> str:
+    def result(self) -> str:
         """How it ended, in words."""
         if self.exit_code is None:
-            return "did not end: killed, or still running"
+            return "did not end: it was killed, or still runs"
         return (
             MEANING[ExitCode(self.exit_code)] if self.exit_code in set(ExitCode) else f"exit {self.exit_code}"
         )
@@ -112,28 +126,52 @@ def record(row: Mapping[str, Any]) -> RunRecord:
         exit_code=row["exit_code"],
         interrupted=bool(row["interrupted"]),
         steps=tuple(
-            StepRecord(each["subject"], each["role"], each["outcome"], each["seconds"], each["reason"])
-            for each in row.get("steps", ())
-        ),
-        changes=tuple(_change(each) for each in row.get("changes", ())),
-        effects=tuple(
-            # Runs of a version that kept no output of effects have no such column.
-            EffectRecord(
-                each["system"], each["effect"], each["verdict"], each["seconds"], each.get("output", "")
+            StepRecord(
+                step["subject"],
+                step["role"],
+                step["outcome"],
+                step["seconds"],
+                step["reason"],
+                step.get("started"),  # journals of earlier versions have no such column
             )
-            for each in row.get("effects", ())
+            for step in row.get("steps", ())
         ),
-        problems=tuple(diagnostic_of(_loaded(each["diagnostic"], {})) for each in row.get("problems", ())),
+        changes=tuple(_change(change) for change in row.get("changes", ())),
+        effects=tuple(
+            EffectRecord(
+                effect["system"],
+                effect["effect"],
+                effect["verdict"],
+                effect["seconds"],
+                effect.get("output", ""),  # the same
+            )
+            for effect in row.get("effects", ())
+        ),
+        problems=tuple(
+            diagnostic_of(_parsed(problem["diagnostic"], {})) for problem in row.get("problems", ())
+        ),
         begun=tuple(
-            f"{each['subject']}: {each['role']}: {', '.join(map(str, _loaded(each['what'], [])))}"
-            for each in row.get("intents", ())
+            f"{intent['subject']}: {intent['role']}: {', '.join(map(str, _parsed(intent['what'], [])))}"
+            for intent in row.get("intents", ())
+        ),
+        checks=tuple(
+            CheckRecord(
+                check["name"],
+                check["subject"],
+                check["outcome"],
+                check["message"],
+                bool(check["excused"]),
+                check["started"],
+                check["seconds"],
+            )
+            for check in row.get("checks", ())
         ),
     )
 
 
 def _change(row: Mapping[str, Any]) -> ChangeRecord:
     fields = []
-    for op, path, old, new in _loaded(row["fields"], []):
+    for op, path, old, new in _parsed(row["fields"], []):
         sign = Op(op) if op in set(Op) else Op.UPDATE
         # The journal has text only: an empty one stands for nothing there.
         before = None if not old and sign is Op.CREATE else old
@@ -144,7 +182,7 @@ def _change(row: Mapping[str, Any]) -> ChangeRecord:
     )
 
 
-def _loaded(text: str, otherwise: Any) -> Any:
+def _parsed(text: str, otherwise: Any) -> Any:
     try:
         return json.loads(text)
     except ValueError:
@@ -156,76 +194,97 @@ def moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
+def time_of_day(seconds: float | None) -> str:
+    """Return a time as local hours, minutes and seconds; empty if unknown."""
+    return "" if seconds is None else time.strftime("%H:%M:%S", time.localtime(seconds))
+
+
 def print_runs(console: Console, runs: Sequence[RunRecord]) -> None:
     """Print former runs, one a line."""
     if not runs:
         console.print("No run yet.")
         return
     widths = [max(len(text) for text in column) for column in zip(*map(_columns, runs), strict=True)]
-    for each in runs:
-        line = "  ".join(f"{text:<{width}}" for text, width in zip(_columns(each), widths, strict=True))
-        style = "" if each.exit_code == ExitCode.DONE else "yellow"
-        console.print(Text(line.rstrip(), style=style), soft_wrap=True)
+    for run in runs:
+        line = "  ".join(f"{text:<{width}}" for text, width in zip(_columns(run), widths, strict=True))
+        say(console, line.rstrip(), "" if run.exit_code == ExitCode.DONE else "yellow")
 
 
 def _columns(run: RunRecord) -> tuple[str, ...]:
     spent = "" if run.seconds is None else duration(run.seconds)
-    return tuple(
-        printable(each) for each in (run.id, moment(run.started), run.verb, run.inventory, spent, run.ending)
-    )
+    columns = (run.id, moment(run.started), run.verb, run.inventory, spent, run.result)
+    return tuple(map(printable, columns))
 
 
 def print_run(console: Console, run: RunRecord, *, full: bool = False) -> None:
-    """Print one run: its steps, what they changed, and what went wrong.
+    """Print one run: its steps, what they changed, its checks, and what went wrong.
 
     Args:
         console: where to.
         run: from the journal.
-        full: whole contents, and all output of every change and effect.
+        full: whole contents, all output of every change and effect, and every check.
     """
     spent = "" if run.seconds is None else f" after {duration(run.seconds)}"
-    console.print(Text(printable(f"{run.verb} {run.inventory}: run {run.id}"), style="bold"), soft_wrap=True)
+    say(console, printable(f"{run.verb} {run.inventory}: run {run.id}"), "bold")
     who = f" by {run.who}" if run.who else ""
-    console.print(f"{moment(run.started)}{printable(who)}; {run.ending}{spent}", soft_wrap=True)
+    say(console, printable(f"started {moment(run.started)}{who}; {run.result}{spent}"))
     console.print()
     for step in run.steps:
-        reason = f": {step.reason}" if step.reason else ""
-        text = f"{step.subject}: {step.role}: {step.outcome}, {duration(step.seconds)}{reason}"
         if step.outcome != Outcome.UNCHANGED or full:
-            console.print(Text(printable(text), style="bold"), soft_wrap=True)
+            say(console, printable(_step_line(step)), "bold")
         for change in run.changes:
             if (change.subject, change.role) == (step.subject, step.role):
                 _print_change(console, change, full=full)
     if run.seconds is None and run.begun:
-        console.print(Text(printable(f"begun last: {run.begun[-1]}"), style="yellow"), soft_wrap=True)
-    same = sum(each.outcome == Outcome.UNCHANGED for each in run.steps)
-    if same and not full:
-        console.print(Text(f"{count(same, 'step')} unchanged", style="dim"))
+        say(console, printable(f"last action begun: {run.begun[-1]}"), "yellow")
+    unchanged = sum(step.outcome == Outcome.UNCHANGED for step in run.steps)
+    if unchanged and not full:
+        say(console, f"{count(unchanged, 'step')} unchanged", "dim")
     for effect in run.effects:
-        console.print(
+        say(
+            console,
             printable(f"{effect.system}: {effect.effect}: {effect.verdict}, {duration(effect.seconds)}"),
-            soft_wrap=True,
         )
         _print_output(console, effect.output, failed=effect.verdict != "done", full=full)
+    _print_checks(console, run.checks, full=full)
     if run.problems:
         console.print()
-        print_diagnostics(console, run.problems)
+        print_diagnostics(console, run.problems, full=full)
+
+
+def _step_line(step: StepRecord) -> str:
+    began = f"{time_of_day(step.started)} " if step.started is not None else ""
+    reason = f": {step.reason}" if step.reason else ""
+    return f"{began}{step.subject}: {step.role}: {step.outcome}, {duration(step.seconds)}{reason}"
+
+
+def _print_checks(console: Console, checks: Sequence[CheckRecord], *, full: bool) -> None:
+    """Print how many checks passed, and those that did not with their evidence."""
+    if not checks:
+        return
+    counts = [f"{sum(check.outcome == PASSED for check in checks)} of {count(len(checks), 'check')} passed"]
+    for outcome in (FAILED, UNKNOWN):
+        number = sum(check.outcome == outcome for check in checks)
+        counts += [f"{number} {outcome}"] if number else []
+    say(console, ", ".join(counts))
+    for check in checks:
+        if check.outcome != PASSED or full:
+            for line in check_lines(check, console.width, when=time_of_day(check.started)):
+                console.print(line, soft_wrap=True)
 
 
 def _print_change(console: Console, change: ChangeRecord, *, full: bool) -> None:
     signs = glyphs(console.encoding)
-    head = f"  {change.key}: {change.verdict}, {duration(change.seconds)}"
-    console.print(Text(printable(head), style="red" if change.verdict != "done" else ""), soft_wrap=True)
-    for each in change.fields:
-        if is_text(each.old) or is_text(each.new):
-            console.print(Text(f"      {each.op} {printable(each.path)}"), soft_wrap=True)
-            for sign, line in text_diff(each, full=full):
-                console.print(
-                    Text(f"        {sign if sign != '@' else ' '} {line}", style="dim"), soft_wrap=True
-                )
+    heading = f"  {change.key}: {change.verdict}, {duration(change.seconds)}"
+    say(console, printable(heading), "red" if change.verdict != "done" else "")
+    for field in change.fields:
+        if is_text(field.old) or is_text(field.new):
+            say(console, f"      {field.op} {printable(field.path)}")
+            for sign, line in text_diff(field, full=full):
+                say(console, f"        {sign if sign != '@' else ' '} {line}", "dim")
         else:
-            line = field_line(each, console.width - 8, signs, full=full)
-            console.print(Text(f"      {each.op} {line}"), soft_wrap=True)
+            line = field_line(field, console.width - 8, signs, full=full)
+            say(console, f"      {field.op} {line}")
     _print_output(console, change.output, failed=change.verdict != "done", full=full)
 
 
@@ -234,6 +293,6 @@ def _print_output(console: Console, output: str, *, failed: bool, full: bool) ->
     lines = [printable(line).rstrip() for line in output.splitlines()]
     hidden = 0 if full else max(len(lines) - LAST, 0) if failed else len(lines)
     if hidden and failed:
-        lines.insert(hidden, f"({count(hidden, 'more line')} before this one: --full shows all)")
+        lines.insert(hidden, f"({count(hidden, 'earlier line')} not shown: --full shows all)")
     for line in lines[hidden:]:
-        console.print(Text(f"      | {line}", style="dim"), soft_wrap=True)
+        say(console, f"      | {line}", "dim")

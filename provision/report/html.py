@@ -5,10 +5,20 @@ from __future__ import annotations
 from html import escape
 
 from provision.contracts.change import Change, Op
+from provision.report.checks import FAILED, PASSED, UNKNOWN
 from provision.report.diff import is_text, text_diff, value_text
-from provision.report.history import ChangeRecord, EffectRecord, RunRecord, StepRecord, moment
+from provision.report.history import (
+    ChangeRecord,
+    CheckRecord,
+    EffectRecord,
+    RunRecord,
+    StepRecord,
+    moment,
+    time_of_day,
+)
+from provision.report.problems import remedy_parts
 from provision.report.style import count, duration, printable
-from provision.values.diagnostics import Diagnostic
+from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.outcomes import Outcome
 
 STYLE = """
@@ -25,8 +35,11 @@ td, th { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(-
 .tiles li { border: 1px solid var(--line); border-radius: .4rem; padding: .4rem .9rem }
 .tiles b { font-size: 1.3rem; display: block }
 .failed, .unreached, .blocked, .del { color: var(--bad) } .done, .unchanged, .add { color: var(--good) }
-.changed, .waiting, .late, .unknown, .not-begun { color: var(--warn) }
-.bar { background: var(--line); height: .5rem; border-radius: .25rem; min-width: 2px }
+.changed, .waiting, .late, .unknown, .indeterminate, .not-begun { color: var(--warn) }
+.passed { color: var(--good) }
+.times { width: 30% }
+code.command { display: block; margin: .3rem 1rem }
+.bar { background: var(--line); height: .5rem; border-radius: .25rem; min-width: 3px }
 details { margin: .3rem 0 } summary { cursor: pointer }
 .problem { border: 1px solid var(--line); border-left: 4px solid var(--bad); border-radius: .3rem;
   padding: .6rem 1rem; margin: .6rem 0 }
@@ -36,20 +49,21 @@ details { margin: .3rem 0 } summary { cursor: pointer }
 
 def html_report(run: RunRecord) -> str:
     """Return the page of a run."""
-    title = f"{run.verb} {run.inventory}: {run.ending}"
+    title = f"{run.verb} {run.inventory}: {run.result}"
     spent = "" if run.seconds is None else f", {duration(run.seconds)}"
     who = f", by {run.who}" if run.who else ""
-    facts = f"{_text(moment(run.started) + spent + who)}, run <code>{_text(run.id)}</code>"
+    facts = f"started {_text(moment(run.started) + spent + who)}, run <code>{_text(run.id)}</code>"
     parts = [
         f"<h1>{_text(title)}</h1>",
         f'<p class="dim">{facts}</p>',
         _tiles(run),
         _problems(run.problems),
+        _checks(run.checks),
         _steps(run),
         _changes(run),
         _effects(run),
     ]
-    body = "\n".join(each for each in parts if each)
+    body = "\n".join(part for part in parts if part)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -72,20 +86,29 @@ def _text(value: object) -> str:
     return escape(printable(value))
 
 
+_VERDICTS = ("done", "failed", "indeterminate", "not-begun")
+
+
 def _name(value: str) -> str:
     """Return a value as a CSS class: it is one of ours, or nothing."""
-    known = {*map(str, Outcome), "done", "indeterminate", "not-begun", "error", "warning", "note"}
+    known = {*map(str, Outcome), *_VERDICTS, *map(str, Severity), PASSED, FAILED, UNKNOWN}
     return value if value in known else ""
 
 
 def _tiles(run: RunRecord) -> str:
     tiles = []
     for outcome in Outcome:
-        number = sum(each.outcome == outcome for each in run.steps)
+        number = sum(step.outcome == outcome for step in run.steps)
         if number:
-            tiles.append(f'<li><b class="{outcome}">{number}</b>{outcome}</li>')
-    changed = sum(each.verdict == "done" for each in run.changes)
-    tiles.append(f"<li><b>{changed}</b>{'resource' if changed == 1 else 'resources'} changed</li>")
+            steps = "step" if number == 1 else "steps"
+            tiles.append(f'<li><b class="{outcome}">{number}</b>{steps} {outcome}</li>')
+    if run.verb != "verify":
+        changed = sum(change.verdict == "done" for change in run.changes)
+        tiles.append(f"<li><b>{changed}</b>{'resource' if changed == 1 else 'resources'} changed</li>")
+    for result in dict.fromkeys(check.outcome for check in run.checks):
+        number = sum(check.outcome == result for check in run.checks)
+        checks = "check" if number == 1 else "checks"
+        tiles.append(f'<li><b class="{_name(result)}">{number}</b>{checks} {_text(result)}</li>')
     return f'<ul class="tiles">{"".join(tiles)}</ul>'
 
 
@@ -93,37 +116,86 @@ def _problems(problems: tuple[Diagnostic, ...]) -> str:
     if not problems:
         return ""
     boxes = []
-    for each in problems:
-        where = f"<p class='dim'>{_text(each.source.file)}:{each.source.line}</p>" if each.source else ""
-        evidence = f"<pre>{_lines(chr(10).join(each.evidence))}</pre>" if each.evidence else ""
-        rest = "".join(
-            f"<p><b>{label}:</b> {_text(value)}</p>"
-            for label, value in (("left alone", each.untouched), ("next", each.remedy))
-            if value
-        )
+    for problem in problems:
+        source = problem.source
+        place = f"<p class='dim'>{_text(source.file)}:{source.line}</p>" if source else ""
+        evidence = f"<pre>{_lines(chr(10).join(problem.evidence))}</pre>" if problem.evidence else ""
+        untouched = f"<p><b>left alone:</b> {_text(problem.untouched)}</p>" if problem.untouched else ""
+        remedy = f"<p><b>next:</b> {_remedy(problem.remedy)}</p>" if problem.remedy else ""
         boxes.append(
-            f'<div class="problem {_name(each.severity)}"><b>{_text(each.code)}</b> {_text(each.subject)}'
-            f"<p>{_text(each.summary)}</p>{where}{evidence}{rest}</div>"
+            f'<div class="problem {_name(problem.severity)}"><b>{_text(problem.code)}</b>'
+            f" {_text(problem.subject)}<p>{_text(problem.summary)}</p>"
+            f"{place}{evidence}{untouched}{remedy}</div>"
         )
     return "<h2>Problems</h2>\n" + "\n".join(boxes)
+
+
+def _remedy(text: str) -> str:
+    """Return a remedy with its commands on lines of their own."""
+    parts = remedy_parts(text)
+    return " ".join(
+        f"<code class='command'>{_text(part)}</code>" if is_command else _text(part)
+        for part, is_command in parts
+    )
+
+
+def _checks(checks: tuple[CheckRecord, ...]) -> str:
+    """Return all checks: those that did not pass with their evidence, the others folded."""
+    if not checks:
+        return ""
+    open_rows = "".join(_check(check) for check in checks if check.outcome != PASSED)
+    passed = [check for check in checks if check.outcome == PASSED]
+    table = f"<table>{_CHECKS_HEAD}{open_rows}</table>" if open_rows else ""
+    rest = "".join(map(_check, passed))
+    summary = f"{len(passed)} of {count(len(checks), 'check')} passed"
+    folded = f"<details><summary>{summary}</summary><table>{_CHECKS_HEAD}{rest}</table></details>"
+    return f"<h2>Checks</h2>\n{table}{folded if passed else ''}"
+
+
+def _check(check: CheckRecord) -> str:
+    evidence = f"<pre>{_lines(check.message)}</pre>" if check.message else ""
+    outcome = f"{check.outcome} (no fault)" if check.excused else check.outcome
+    return (
+        f"<tr><td>{_text(time_of_day(check.started))}</td><td>{_text(check.subject)}</td>"
+        f'<td class="{_name(check.outcome)}">{_text(outcome)}</td><td>{_text(check.name)}{evidence}</td>'
+        f'<td class="num">{_text(duration(check.seconds))}</td></tr>'
+    )
+
+
+_CHECKS_HEAD = (
+    "<tr><th>started</th><th>subject</th><th>outcome</th><th>check</th><th class='num'>time</th></tr>"
+)
 
 
 def _steps(run: RunRecord) -> str:
     if not run.steps:
         return ""
-    longest = max(each.seconds for each in run.steps) or 1.0
-    rows = "\n".join(_step(each, longest) for each in run.steps)
-    head = "<tr><th>subject</th><th>step</th><th>outcome</th><th></th><th class='num'>time</th></tr>"
+    first = min((step.started for step in run.steps if step.started is not None), default=run.started)
+    span = max((_end(step, first) for step in run.steps), default=0.0) or 1.0
+    rows = "\n".join(_step(step, first, span) for step in run.steps)
+    head = (
+        "<tr><th>started</th><th>subject</th><th>step</th><th>outcome</th><th></th>"
+        "<th class='num'>time</th></tr>"
+    )
     return f"<h2>Steps</h2>\n<table>{head}\n{rows}\n</table>"
 
 
-def _step(step: StepRecord, longest: float) -> str:
+def _end(step: StepRecord, first: float) -> float:
+    """Return when a step ended, in seconds after the first one began."""
+    return (step.started or first) - first + step.seconds
+
+
+def _step(step: StepRecord, first: float, span: float) -> str:
+    """Return the row of a step, with a bar from its beginning to its end in the time of the run."""
     reason = f'<br><span class="dim">{_text(step.reason)}</span>' if step.reason else ""
-    width = f"{100 * step.seconds / longest:.1f}%"
+    left = 100 * max(0.0, (step.started or first) - first) / span
+    width = min(100 * step.seconds / span, 100 - left)
     return (
-        f"<tr><td>{_text(step.subject)}</td><td>{_text(step.role)}</td>"
+        f"<tr><td>{_text(time_of_day(step.started))}</td>"
+        f"<td>{_text(step.subject)}</td><td>{_text(step.role)}</td>"
         f'<td class="{_name(step.outcome)}">{_text(step.outcome)}{reason}</td>'
-        f'<td style="width: 30%"><div class="bar" style="width: {width}"></div></td>'
+        f'<td class="times"><div class="bar" style="margin-left: {left:.1f}%; width: {width:.1f}%"></div>'
+        f"</td>"
         f'<td class="num">{_text(duration(step.seconds))}</td></tr>'
     )
 
@@ -133,17 +205,17 @@ def _changes(run: RunRecord) -> str:
         return ""
     parts = [f"<h2>{count(len(run.changes), 'change')}</h2>"]
     before = ""
-    for each in run.changes:
-        step = f"{each.subject}: {each.role}"
+    for change in run.changes:
+        step = f"{change.subject}: {change.role}"
         if step != before:
             parts.append(f"<h3>{_text(step)}</h3>")
             before = step
-        parts.append(_change(each))
+        parts.append(_change(change))
     return "\n".join(parts)
 
 
 def _change(change: ChangeRecord) -> str:
-    fields = "".join(_field(each) for each in change.fields)
+    fields = "".join(_field(field) for field in change.fields)
     output = f"<p class='dim'>output</p><pre>{_lines(change.output)}</pre>" if change.output else ""
     opened = " open" if change.verdict != "done" else ""
     return (
@@ -171,10 +243,10 @@ def _effects(run: RunRecord) -> str:
     if not run.effects:
         return ""
     rows = "\n".join(
-        f"<tr><td>{_text(each.system)}</td><td>{_text(each.effect)}</td>"
-        f'<td class="{_name(each.verdict)}">{_text(each.verdict)}</td>'
-        f'<td class="num">{_text(duration(each.seconds))}</td></tr>' + _effect_output(each)
-        for each in run.effects
+        f"<tr><td>{_text(effect.system)}</td><td>{_text(effect.effect)}</td>"
+        f'<td class="{_name(effect.verdict)}">{_text(effect.verdict)}</td>'
+        f'<td class="num">{_text(duration(effect.seconds))}</td></tr>' + _effect_output(effect)
+        for effect in run.effects
     )
     return f"<h2>Effects</h2>\n<table>{rows}</table>"
 

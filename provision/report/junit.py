@@ -9,15 +9,15 @@ from provision.report.checks import FAILED, UNKNOWN, Check
 
 
 def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
-    """Return the document; *unknown* is skipped with its message.
+    """Return the document; an unknown check is skipped, with its message.
 
     Args:
         name: the inventory's name.
         checks: all results.
         seconds: time of the whole verification.
     """
-    failed = sum(each.outcome == FAILED for each in checks)
-    skipped = sum(each.outcome == UNKNOWN for each in checks)
+    failed = sum(check.outcome == FAILED for check in checks)
+    skipped = sum(check.outcome == UNKNOWN for check in checks)
     counts = {
         "tests": str(len(checks)),
         "failures": str(failed),
@@ -27,17 +27,17 @@ def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
     }
     root = ET.Element("testsuites", {"name": "provision", **counts})
     suite = ET.SubElement(root, "testsuite", {"name": _clean(name), **counts})
-    for each in checks:
+    for check in checks:
         attributes = {
-            "classname": _clean(f"{name}.{each.subject}"),
-            "name": _clean(each.name),
-            "time": f"{each.seconds:.3f}",
+            "classname": _clean(f"{name}.{check.subject}"),
+            "name": _clean(check.name),
+            "time": f"{check.seconds:.3f}",
         }
         case = ET.SubElement(suite, "testcase", attributes)
-        message = _clean(each.message)
-        if each.outcome == FAILED:
+        message = _clean(check.message)
+        if check.outcome == FAILED:
             ET.SubElement(case, "failure", {"message": _first(message)}).text = message
-        elif each.outcome == UNKNOWN:
+        elif check.outcome == UNKNOWN:
             ET.SubElement(case, "skipped", {"message": f"unknown: {message}"})
         elif message:
             ET.SubElement(case, "system-out").text = message
@@ -51,7 +51,7 @@ def _first(message: str) -> str:
 
 def _clean(text: str) -> str:
     """Return text without the characters that XML 1.0 cannot hold at all."""
-    return "".join(each if _allowed(ord(each)) else f"\\x{ord(each):02x}" for each in text)
+    return "".join(char if _allowed(ord(char)) else f"\\x{ord(char):02x}" for char in text)
 
 
 def _allowed(code: int) -> bool:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from provision.contracts.change import Op
+from provision.contracts.change import Change, Op
 from provision.contracts.effect import Effect, EffectClass
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, StepPlan
 from provision.report.diff import field_line, is_text, text_diff
 from provision.report.problems import print_diagnostics, wrap
-from provision.report.style import Glyphs, count, glyphs, printable
+from provision.report.style import Glyphs, count, glyphs, printable, say
 from provision.values.consent import Consent
 
 if TYPE_CHECKING:
@@ -37,16 +37,16 @@ def print_plan(console: Console, plan: Plan, *, full: bool = False) -> None:
         plan: what the engine decided.
         full: whole contents and values instead of changed lines.
     """
-    problems = [each.problem for each in plan.steps if each.problem is not None]
-    print_diagnostics(console, (*plan.refusals, *problems, *plan.warnings))
+    problems = [step.problem for step in plan.steps if step.problem is not None]
+    print_diagnostics(console, (*plan.refusals, *problems, *plan.warnings), full=full)
     view = _View(console.width, glyphs(console.encoding), full)
     for line in view.lines(plan):
-        console.print(line, soft_wrap=True)
+        say(console, line)
 
 
 def op_of(change: PlannedChange) -> Op:
     """Return the one sign that stands for all differences of a resource."""
-    ops = {each.op for each in change.changes}
+    ops = {field.op for field in change.changes}
     if change.by_hand is not None:
         return Op.ATTENTION
     for strongest in (Op.REPLACE, Op.ATTENTION):
@@ -82,7 +82,7 @@ class _View:
             if need.consent is need.effect.cls.default_consent is Consent.ALLOW:
                 continue
             names = grouped.setdefault((need.effect.cls, need.consent), [])
-            name = hit(need)
+            name = affected_subject(need)
             if name not in names:
                 names.append(name)
         if not grouped:
@@ -95,7 +95,7 @@ class _View:
             head = Text.assemble("  ", (f"{cls.name:<{widest}}", f"bold {style}"), f"  {', '.join(names)}")
             lines.append(head)
             meaning = wrap([f"{cls.meaning}; {_answer(cls, consent)}"], self.width - widest - 4)
-            lines += [Text(" " * (widest + 4) + each, style="dim") for each in meaning]
+            lines += [Text(" " * (widest + 4) + line, style="dim") for line in meaning]
         return lines
 
     # ------------------------------------------------------------ changes
@@ -114,11 +114,11 @@ class _View:
                 lines.append(Text(f"  {printable(part.step.id.role)}", style="cyan"))
                 for change in part.changes:
                     lines += self.change(subject, change)
-            effects = merged(effect for part in parts for each in part.changes for effect in each.effects)
+            effects = merged(effect for part in parts for change in part.changes for effect in change.effects)
             if effects:
-                body = wrap([", ".join(str(each) for each in effects)], self.width - 8)
+                body = wrap([", ".join(map(str, effects))], self.width - 8)
                 lines.append(Text.assemble(("  then: ", "bold"), body[0]))
-                lines += [Text(" " * 8 + each) for each in body[1:]]
+                lines += [Text(" " * 8 + line) for line in body[1:]]
         return lines
 
     def change(self, subject: str, planned: PlannedChange) -> list[Text]:
@@ -130,8 +130,8 @@ class _View:
         head.append(f"{op:<3}", style=OP_STYLES[op])
         head.append(f" {printable(key.kind)} {printable(key.name)}{place}")
         if planned.pending:
-            owed = ", ".join(str(each) for each in planned.effects)
-            head.append(f"  owed by an earlier run: {owed}", style="dim")
+            effects = ", ".join(map(str, planned.effects))
+            head.append(f"  still due from an earlier run: {effects}", style="dim")
         changes = planned.changes
         inline = self.inline(planned, self.width - len(head.plain) - 2)
         if inline:
@@ -139,11 +139,11 @@ class _View:
             lines = [head]
         else:
             lines = [head]
-            for each in changes:
-                lines += self.field(op, each)
+            for change in changes:
+                lines += self.field(op, change)
         if planned.by_hand is not None:
-            lines.append(Text("          by hand:", style="bold"))
-            lines += [Text(f"          {printable(each)}") for each in planned.by_hand.lines]
+            lines.append(Text("          do this yourself:", style="bold"))
+            lines += [Text(f"          {printable(line)}") for line in planned.by_hand.lines]
         return lines
 
     def inline(self, planned: PlannedChange, room: int) -> str:
@@ -156,10 +156,7 @@ class _View:
         text = field_line(only, 10_000, self.signs)
         return text if len(text) <= room else ""
 
-    def field(self, resource_op: Op, change: object) -> list[Text]:
-        from provision.contracts.change import Change  # noqa: PLC0415 - only for the assertion
-
-        assert isinstance(change, Change)  # noqa: S101 - narrows the type
+    def field(self, resource_op: Op, change: Change) -> list[Text]:
         sign = "" if change.op is resource_op else f"{change.op} "
         margin = " " * 10
         if not change.secret and (is_text(change.old) or is_text(change.new)):
@@ -178,28 +175,28 @@ class _View:
 
     def late(self, steps: Sequence[StepPlan]) -> list[Text]:
         grouped: dict[tuple[str, str], list[str]] = {}
-        for each in steps:
-            if each.late:
-                grouped.setdefault((each.late, each.step.id.subject), []).append(each.step.id.role)
+        for step in steps:
+            if step.late:
+                grouped.setdefault((step.late, step.step.id.subject), []).append(step.step.id.role)
         if not grouped:
             return []
-        lines = [Text("Not known yet: planned and shown when reached", style="bold")]
+        lines = [Text("Not known yet (planned when the run gets there)", style="bold")]
         reasons: dict[str, list[str]] = {}
         for (reason, subject), roles in grouped.items():
             reasons.setdefault(reason, []).append(f"{subject}: {', '.join(roles)}")
         for reason, parts in reasons.items():
             lines.append(Text(f"  {printable(reason)}", style="yellow"))
             lines += [
-                Text(f"    {line}") for each in parts for line in wrap([printable(each)], self.width - 4)
+                Text(f"    {line}") for part in parts for line in wrap([printable(part)], self.width - 4)
             ]
         return lines
 
     def unreached(self, steps: Sequence[StepPlan]) -> list[Text]:
         grouped: dict[tuple[str, bool], dict[str, int]] = {}
-        for each in steps:
-            if each.unreached:
-                subjects = grouped.setdefault((each.unreached, each.excused), {})
-                subjects[each.step.id.subject] = subjects.get(each.step.id.subject, 0) + 1
+        for step in steps:
+            if step.unreached:
+                subjects = grouped.setdefault((step.unreached, step.excused), {})
+                subjects[step.step.id.subject] = subjects.get(step.step.id.subject, 0) + 1
         if not grouped:
             return []
         lines = [Text("Not reached", style="bold")]
@@ -207,7 +204,7 @@ class _View:
             names = ", ".join(
                 f"{printable(name)} ({count(number, 'step')})" for name, number in subjects.items()
             )
-            note = ", which is no fault" if excused else ""
+            note = " (no fault)" if excused else ""
             lines.append(
                 Text.assemble("  ", (names, "" if excused else "red"), f": {printable(reason)}{note}")
             )
@@ -216,29 +213,30 @@ class _View:
     def orphans(self, orphans: Sequence[str]) -> list[Text]:
         if not orphans:
             return []
-        head = Text("No longer in the inventory: left alone, removed with --prune", style="bold")
-        return [head, *(Text(f"  {printable(each)}") for each in orphans)]
+        head = Text("No longer in the inventory (--prune removes them)", style="bold")
+        return [head, *(Text(f"  {printable(orphan)}") for orphan in orphans)]
 
     # ------------------------------------------------------------ totals
 
     def totals(self, plan: Plan) -> list[Text]:
         changed = [change for step in plan.steps for change in step.changes]
-        late = sum(1 for each in plan.steps if each.late)
-        unreached = sum(1 for each in plan.steps if each.unreached)
-        same = sum(each.unchanged for each in plan.steps)
+        late = sum(1 for step in plan.steps if step.late)
+        unreached = sum(1 for step in plan.steps if step.unreached)
+        same = sum(step.unchanged for step in plan.steps)
         if plan.refusals:
-            text = f"Refused: {count(len(plan.refusals), 'problem')}, see above. Nothing was touched."
+            text = f"Refused: {count(len(plan.refusals), 'problem')}, see above. Nothing was changed."
             return [Text(text, style="bold red")]
         if plan.empty:
-            return [Text(f"No changes. {count(same, 'resource')} as declared.", style="bold green")]
+            verb = "is" if same == 1 else "are"
+            return [Text(f"No changes. {count(same, 'resource')} {verb} as declared.", style="bold green")]
         signs = (Op.CREATE, Op.UPDATE, Op.REPLACE, Op.DELETE, Op.ATTENTION)
-        ops = [op_of(each) for each in changed]
+        ops = [op_of(change) for change in changed]
         parts = ", ".join(f"{ops.count(sign)} {sign}" for sign in signs if sign in ops)
         least = "at least " if late or unreached else ""
         text = f"Plan: {least}{count(len(changed), 'change')}"
         if parts:
             text += f" ({parts})"
-        reboots = sum(1 for each in plan.risks if each.effect.cls.reboots)
+        reboots = sum(1 for need in plan.risks if need.effect.cls.reboots)
         if reboots:
             text += f", {least}{count(reboots, 'reboot')}"
         text += f"; {same} unchanged"
@@ -246,11 +244,11 @@ class _View:
             text += f"; {count(late, 'step')} not known yet"
         if unreached:
             text += f"; {count(unreached, 'step')} not reached"
-        return [Text(each, style="bold") for each in wrap([text + "."], self.width)]
+        return [Text(line, style="bold") for line in wrap([text + "."], self.width)]
 
 
-def hit(need: ConsentNeed) -> str:
-    """Return whom an effect hits: its target, or the system."""
+def affected_subject(need: ConsentNeed) -> str:
+    """Return what an effect affects: its target, or the subject of the system."""
     system = need.system.split("/")[0]
     target = need.effect.target
     if not target or target == system:
@@ -260,15 +258,15 @@ def hit(need: ConsentNeed) -> str:
 
 def merged(effects: Iterable[Effect]) -> list[Effect]:
     """Return effects once each, in the order in which they run."""
-    return sorted(set(effects), key=lambda each: (each.cls.rank, each.target))
+    return sorted(set(effects), key=lambda effect: (effect.cls.rank, effect.target))
 
 
 def _answer(cls: EffectClass, consent: Consent) -> str:
     if consent is Consent.ALLOW:
         return "allowed"
     if consent is Consent.NEVER:
-        return "the policy says never: it will wait"
-    return f"will wait unless you give --allow {cls}"
+        return "waits, because the policy says never"
+    return f"waits until you give --allow {cls}"
 
 
 def _size(old: object, new: object, signs: Glyphs) -> str:

@@ -6,15 +6,18 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import singledispatch
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
-from provision.report.style import count, duration, glyphs, printable, roughly, shorten
+from provision.engine.reboot import REBOOT
+from provision.report.problems import grouped, subject_names
+from provision.report.style import count, duration, glyphs, printable, roughly, say, shorten, ticking
 from provision.values.diagnostics import Diagnostic, Severity, Source
 from provision.values.events import (
     ChangeMade,
+    CheckDone,
     EffectDone,
     Event,
     Problem,
@@ -31,8 +34,17 @@ if TYPE_CHECKING:
 
 HEARTBEAT = 10.0
 """Seconds without a line after which a running step says that it still runs."""
+AWAITED_SHOWN = 3
+"""Systems without an answer that are named."""
 
 Clock = Callable[[], float]
+Awaited = Callable[[], Sequence[str]]
+"""Returns the systems that were asked and have not answered yet."""
+
+
+def nothing_awaited() -> Sequence[str]:
+    """Answer where nobody knows which systems are asked."""
+    return ()
 
 
 class Progress(Protocol):
@@ -93,26 +105,52 @@ class JsonLines:
 
 @dataclass(slots=True)
 class _Row:
-    """What one subject does."""
+    """A step that runs: since when, its last line of output and since when that is the last one."""
 
     role: str
     since: float
     usually: float = 0.0
     line: str = ""
-    outcome: str = ""
-    seconds: float = 0.0
+    line_since: float = 0.0
     shown: float = 0.0
     announced: bool = False
 
 
+@dataclass(slots=True)
+class _Totals:
+    """How far the run is, and what was announced but not printed yet."""
+
+    verb: str = ""
+    inventory: str = ""
+    steps: int = 0
+    ended: int = 0
+    checks: int = 0
+    checks_ended: int = 0
+    warnings: list[Diagnostic] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """`apply lab: 3 of 12 steps`."""
+        parts = []
+        if self.steps:
+            parts.append(f"{self.ended} of {count(self.steps, 'step')}")
+        if self.checks_ended:
+            total = f" of {self.checks}" if self.checks else ""
+            parts.append(f"{self.checks_ended}{total} checks")
+        name = f"{self.verb} {self.inventory}".strip()
+        return ": ".join(part for part in (name, ", ".join(parts)) if part)
+
+
 class _Ticking:
-    """Shared by the renderers for people: rows by subject, a thread that ticks, notices."""
+    """Shared by the renderers for people: rows by step, totals, a thread that ticks, notices."""
 
     period = 1.0
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, awaited: Awaited) -> None:
         self._clock = clock
+        self._awaited = awaited
         self._rows: dict[tuple[str, str], _Row] = {}
+        self._totals = _Totals()
         self._lock = threading.RLock()
         self._notices: deque[str] = deque()
         self._stop = threading.Event()
@@ -123,6 +161,7 @@ class _Ticking:
 
     def tick(self) -> None:
         """Show notices and what time alone changes."""
+        self._flush_warnings()
         while self._notices:
             self._say(self._notices.popleft(), "bold yellow")
 
@@ -144,26 +183,61 @@ class _Ticking:
             self._thread.join()
             self._thread = None
 
+    def _show(self, event: Event) -> None:
+        """Print an event as sentences; warnings wait for those of the same code that come with them."""
+        diagnostic = diagnostic_of(event.diagnostic) if isinstance(event, Problem) else None
+        if diagnostic is not None and diagnostic.severity is not Severity.ERROR:
+            with self._lock:
+                self._totals.warnings.append(diagnostic)
+            return
+        self._flush_warnings()
+        for text, style in sentences(event):
+            self._say(text, style)
+
+    def _flush_warnings(self) -> None:
+        with self._lock:
+            warnings, self._totals.warnings = self._totals.warnings, []
+        for group in grouped(warnings):
+            first = group[0]
+            subjects = subject_names(group)
+            others = len({warning.summary for warning in group}) - 1
+            more = f" (and {count(others, 'more message')})" if others else ""
+            place = f"{subjects}: " if subjects else ""
+            self._say(printable(f"{place}{first.code}: {first.summary}{more}"), "yellow")
+
     def _follow(self, event: Event) -> None:
-        """Keep the rows up to date."""
+        """Keep rows and totals up to date."""
         now = self._clock()
-        if isinstance(event, StepStarted):
+        if isinstance(event, RunStarted):
+            self._totals.verb, self._totals.inventory = printable(event.verb), printable(event.inventory)
+            self._totals.steps = event.steps
+        elif isinstance(event, StepStarted):
             self._rows[event.subject, event.role] = _Row(event.role, now, event.usually, shown=now)
         elif isinstance(event, StepProgress):
             row = self._rows.setdefault((event.subject, event.role), _Row(event.role, now, shown=now))
-            row.line = printable(event.line.strip())
+            row.line, row.line_since = printable(event.line.strip()), now
         elif isinstance(event, StepEnded):
             self._rows.pop((event.subject, event.role), None)
+            self._totals.ended += event.role != REBOOT  # which is no step of the plan
+        elif isinstance(event, CheckDone):
+            self._totals.checks_ended += 1
+            self._totals.checks = event.total
 
 
 class PlainProgress(_Ticking):
     """Dated lines for logs: what began, what changed, how it ended, and every 10 s what still runs."""
 
-    def __init__(self, console: Console, clock: Clock = time.monotonic, wall: Clock = time.time) -> None:
-        super().__init__(clock)
+    def __init__(
+        self,
+        console: Console,
+        clock: Clock = time.monotonic,
+        wall: Clock = time.time,
+        awaited: Awaited = nothing_awaited,
+    ) -> None:
+        super().__init__(clock, awaited)
         self._console = console
         self._wall = wall
-        self._signs = glyphs(console.encoding)
+        self._shown = clock()
 
     def __enter__(self) -> Self:
         self._start()
@@ -193,6 +267,9 @@ class PlainProgress(_Ticking):
                     self._say(
                         f"{subject}: {role}: still running, {duration(now - row.since)}{self._hint(row)}"
                     )
+            systems = awaited_text(self._awaited())
+            if systems and not self._rows and now - self._shown >= HEARTBEAT:
+                self._say(f"{systems} ({self._totals.text})" if self._totals.text else systems)
 
     def _hint(self, row: _Row) -> str:
         usual = f", usually {roughly(row.usually)}" if row.usually else ""
@@ -202,8 +279,7 @@ class PlainProgress(_Ticking):
         """Print what a reader of a log wants to know of an event."""
         with self._lock:
             self._follow(event)
-            for text, style in sentences(event):
-                self._say(text, style)
+            self._show(event)
             if isinstance(event, ChangeMade):
                 row = self._rows.get((event.subject, event.role))
                 if row is not None:
@@ -217,23 +293,25 @@ class PlainProgress(_Ticking):
         """Nothing is drawn over."""
 
     def _say(self, text: str, style: str = "") -> None:
-        from rich.text import Text  # noqa: PLC0415 - slow to import
-
         stamp = time.strftime("%H:%M:%S", time.localtime(self._wall()))
         with self._lock:
-            self._console.print(Text(f"{stamp} {text}", style=style), soft_wrap=True)
+            self._shown = self._clock()
+            say(self._console, f"{stamp} {text}", style, indent=len(stamp) + 3)
 
 
 class LiveProgress(_Ticking):
-    """A table with one row for each subject that does something; what ended scrolls away above it."""
+    """How far the run is, and a row for each step that runs; what ended scrolls away above them."""
 
     period = 0.25
 
-    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
-        super().__init__(clock)
+    def __init__(
+        self, console: Console, clock: Clock = time.monotonic, awaited: Awaited = nothing_awaited
+    ) -> None:
+        super().__init__(clock, awaited)
         self._console = console
         self._signs = glyphs(console.encoding)
         self._live: Live | None = None
+        self._began = clock()
 
     def __enter__(self) -> Self:
         self.resume()
@@ -254,8 +332,7 @@ class LiveProgress(_Ticking):
         """Take an event in; the next tick draws it."""
         with self._lock:
             self._follow(event)
-        for text, style in sentences(event):
-            self._say(text, style)
+        self._show(event)
 
     def pause(self) -> None:
         """Take the table off the screen."""
@@ -276,37 +353,57 @@ class LiveProgress(_Ticking):
         self._start()
 
     def table(self) -> Table:
-        """Return the rows as they stand."""
+        """Return the lines to draw: how far the run is, then a row for each step that runs."""
         from rich.table import Table  # noqa: PLC0415 - slow to import
+        from rich.text import Text  # noqa: PLC0415 - slow to import
 
         # Never the whole width: the echo of ^C would begin a new line, and the table lose its place.
         width = max(20, self._console.width - 4)
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), width=width)
-        for _ in range(4):
-            table.add_column(no_wrap=True, overflow="crop")
+        table = Table(box=None, show_header=False, padding=0, width=width)
+        table.add_column(no_wrap=True, overflow="crop")
         now = self._clock()
+        table.add_row(Text(shorten(self._head(now), width, self._signs.ellipsis), style="bold"))
         running = sorted(self._rows.items(), key=lambda item: item[1].since)
-        room = max(3, self._console.height - 3)
-        spent = {key: self._spent(row, now) for key, row in running}
-        cells = [(printable(key[0]), printable(key[1]), spent[key]) for key, _ in running[:room]]
-        used = sum(max(map(len, column)) + 2 for column in zip(*cells, strict=True))
+        room = max(3, self._console.height - 4)
+        cells = [
+            (printable(subject), printable(role), self._spent(row, now))
+            for (subject, role), row in running[:room]
+        ]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for (_, row), cell in zip(running, cells, strict=False):
-            table.add_row(*cell, shorten(row.line, max(0, width - used - 2), self._signs.ellipsis))
+            line = "  ".join(f"{text:<{size}}" for text, size in zip(cell, widths, strict=True))
+            output = self._output(row, now)
+            table.add_row(shorten(f"{line}  {output}".rstrip(), width, self._signs.ellipsis))
         if len(running) > room:
-            table.add_row(f"and {len(running) - room} more", "", "", "")
+            table.add_row(f"and {len(running) - room} more")
         return table
 
+    def _head(self, now: float) -> str:
+        """Return how far the run is, for how long it runs, and which systems it waits for."""
+        parts = [self._totals.text, ticking(now - self._began), awaited_text(self._awaited())]
+        return ", ".join(part for part in parts if part)
+
     def _spent(self, row: _Row, now: float) -> str:
-        passed = now - row.since
-        if row.usually:
-            return f"{roughly(passed) if passed >= 1 else '0 s'} (usually {roughly(row.usually)})"
-        return roughly(passed) if passed >= 1 else ""
+        usual = f" (usually {roughly(row.usually)})" if row.usually else ""
+        return f"{ticking(now - row.since)}{usual}"
+
+    def _output(self, row: _Row, now: float) -> str:
+        """Return the last line of output; one that is old says for how long nothing came after it."""
+        age = now - row.line_since
+        return f"[{ticking(age)} ago] {row.line}" if row.line and age >= HEARTBEAT else row.line
 
     def _say(self, text: str, style: str = "") -> None:
-        from rich.text import Text  # noqa: PLC0415 - slow to import
-
         with self._lock:
-            self._console.print(Text(text, style=style), soft_wrap=True)
+            say(self._console, text, style)
+
+
+def awaited_text(systems: Sequence[str]) -> str:
+    """Return which systems have not answered yet: `waiting for pve/ssh, vm-1/ssh and 3 more`."""
+    if not systems:
+        return ""
+    names = [printable(system) for system in sorted(systems)]
+    more = f" and {len(names) - AWAITED_SHOWN} more" if len(names) > AWAITED_SHOWN else ""
+    return f"waiting for {', '.join(names[:AWAITED_SHOWN])}{more}"
 
 
 _OUTCOME_STYLES = {
@@ -364,11 +461,11 @@ def _(event: StepEnded) -> Lines:
 
 @sentences.register
 def _(event: Problem) -> Lines:
-    found = diagnostic_of(event.diagnostic)
-    subject = f"{found.subject}: " if found.subject else ""
-    style = "bold red" if found.severity is Severity.ERROR else "yellow"
-    head = (printable(f"{subject}{found.code}: {found.summary}"), style)
-    return [head, *((f"    | {printable(line)}", "dim") for line in found.evidence[-3:])]
+    diagnostic = diagnostic_of(event.diagnostic)
+    subject = f"{diagnostic.subject}: " if diagnostic.subject else ""
+    style = "bold red" if diagnostic.severity is Severity.ERROR else "yellow"
+    heading = (printable(f"{subject}{diagnostic.code}: {diagnostic.summary}"), style)
+    return [heading, *((f"    | {printable(line)}", "dim") for line in diagnostic.evidence[-3:])]
 
 
 def _verdict(verdict: str, seconds: float) -> str:
@@ -386,7 +483,7 @@ def diagnostic_of(data: Mapping[str, object]) -> Diagnostic:
         summary=str(data.get("summary", "")),
         subject=str(data.get("subject", "")),
         severity=Severity(severity) if severity in set(Severity) else Severity.ERROR,
-        evidence=tuple(str(each) for each in evidence) if isinstance(evidence, list | tuple) else (),
+        evidence=tuple(map(str, evidence)) if isinstance(evidence, list | tuple) else (),
         source=None if not isinstance(source, Mapping) else _source(source),
         untouched=str(data.get("untouched", "")),
         remedy=str(data.get("remedy", "")),

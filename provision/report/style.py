@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 PLAIN_WIDTH = 110
 """Columns where there is no terminal to ask."""
+MIN_WIDTH = 20
+"""Columns that a line has at least, however narrow the terminal is."""
+_WORD = re.compile(r"--[a-z-]+ \S+|\S+")
+"""What is not broken: a word, or an option with its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ def glyphs(encoding: str | None) -> Glyphs:
 def make_console(stream: TextIO | None = None, *, width: int | None = None) -> Console:
     """Return a console that prints text as it is: no markup, no guessing, colours only on a terminal.
 
+    `soft_wrap` of the console says that nobody has a width in mind, as in a log file: `say` breaks no line.
+
     Args:
         stream: where to; standard output if None.
         width: columns; by default those of the terminal, or 110 without one.
@@ -45,7 +53,43 @@ def make_console(stream: TextIO | None = None, *, width: int | None = None) -> C
     console = Console(file=stream, width=width, markup=False, emoji=False, highlight=False, soft_wrap=False)
     if width is None and not console.is_terminal and not os.environ.get("COLUMNS"):
         console.width = PLAIN_WIDTH
+        console.soft_wrap = True
     return console
+
+
+def say(console: Console, text: str | Text, style: str = "", *, indent: int | None = None) -> None:
+    """Print one paragraph, broken between words only, later lines indented.
+
+    Args:
+        console: where to.
+        text: without control characters (see `printable`).
+        style: of a text that has none.
+        indent: columns before the second and later lines; two more than the first line has if None.
+    """
+    for line in fold(console, text, style, indent=indent):
+        console.print(line, soft_wrap=True)
+
+
+def fold(console: Console, text: str | Text, style: str = "", *, indent: int | None = None) -> list[Text]:
+    """Return the lines of a paragraph, as `say` prints them; a word longer than a line stays whole."""
+    from rich.text import Text  # noqa: PLC0415 - slow to import
+
+    whole = Text(text, style=style) if isinstance(text, str) else text
+    if console.soft_wrap or len(whole.plain) <= console.width:
+        return [whole]
+    if indent is None:
+        indent = len(whole.plain) - len(whole.plain.lstrip()) + 2
+    room = max(MIN_WIDTH, console.width - indent)
+    breaks, start, limit = [], 0, console.width
+    for match in _WORD.finditer(whole.plain):
+        if match.end() - start > limit and match.start() > start:
+            breaks.append(match.start())
+            start, limit = match.start(), room
+    first, *rest = whole.divide(breaks)
+    lines = [first, *(Text(" " * indent, style=whole.style) + line for line in rest)]
+    for line in lines:
+        line.rstrip()
+    return lines
 
 
 def printable(text: object) -> str:
@@ -84,6 +128,13 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s" if rest else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min"
+
+
+def ticking(seconds: float) -> str:
+    """Return a time that a person watches: it moves with every second: `0:07`, `6:05`, `2:03:00`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def roughly(seconds: float) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from provision.engine.model import ConsentNeed, RunReport, StepReport
-from provision.report.plan import hit
+from provision.report.plan import affected_subject
 from provision.report.problems import print_diagnostics
-from provision.report.style import count, duration, printable
+from provision.report.style import count, duration, printable, say
 from provision.values.consent import Consent
 from provision.values.outcomes import ExitCode, Outcome
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SLOWEST = 3
+NAMED = 6
+"""Steps of one cause that are named."""
+INDENT = 12
+"""Columns of an outcome, with its margins."""
 _STYLES = {
     Outcome.CHANGED: "yellow",
     Outcome.WAITING: "bold yellow",
@@ -27,6 +31,7 @@ _STYLES = {
     Outcome.LATE: "yellow",
 }
 _LISTED = (Outcome.FAILED, Outcome.WAITING, Outcome.BLOCKED, Outcome.UNREACHED, Outcome.LATE)
+RESUMES = "It resumes where this run ended:"
 
 
 def print_summary(console: Console, report: RunReport, *, command: str, debug: bool = False) -> None:
@@ -39,100 +44,99 @@ def print_summary(console: Console, report: RunReport, *, command: str, debug: b
         debug: also print round trips.
     """
     if not report.steps and report.exit_code == ExitCode.WAITING:
-        console.print("Not confirmed: nothing was done.")
+        console.print("Not confirmed. Nothing was changed.")
         return
-    print_diagnostics(console, (each for step in report.steps for each in step.diagnostics))
+    print_diagnostics(console, (problem for step in report.steps for problem in step.diagnostics))
     for line in lines(report, debug=debug):
-        console.print(line, soft_wrap=True)
-    following = next_command(report, command)
-    if following:
-        console.print(Text.assemble(("Next: ", "bold"), following), soft_wrap=True)
+        say(console, line, indent=INDENT if line.plain.startswith(" ") else 2)
+    for reason, following in next_commands(report, command):
+        # The reason and the command have lines of their own, so that the command can be copied whole.
+        console.print(Text.assemble(("Next: ", "bold"), reason), soft_wrap=True)
+        console.print(Text(f"  {following}", style="bold"), soft_wrap=True)
 
 
 def lines(report: RunReport, *, debug: bool = False) -> list[Text]:
     """Return the lines of the summary, without problems and without the next command."""
     result: list[Text] = []
     for outcome in _LISTED:
-        result += _listed(outcome, [each for each in report.steps if each.outcome is outcome])
-    result += consents(report.consents_missing)
+        result += _by_reason(outcome, [step for step in report.steps if step.outcome is outcome])
+    result += missing_consents(report.consents_missing)
     if result:
         result.append(Text())
-    counts = {outcome: sum(each.outcome is outcome for each in report.steps) for outcome in Outcome}
+    counts = {outcome: sum(step.outcome is outcome for step in report.steps) for outcome in Outcome}
     done = counts[Outcome.UNCHANGED] + counts[Outcome.CHANGED]
     parts = [f"{done} done ({counts[Outcome.CHANGED]} changed)"]
-    parts += [f"{counts[each]} {each}" for each in _LISTED if counts[each]]
-    head = "Interrupted" if report.interrupted else "Ended"
+    parts += [f"{counts[outcome]} {outcome}" for outcome in _LISTED if counts[outcome]]
+    verb = "Interrupted" if report.interrupted else "Ended"
     result.append(
         Text.assemble(
-            (f"{head} after {duration(report.seconds)}: ", "bold"),
+            (f"{verb} after {duration(report.seconds)}: ", "bold"),
             (", ".join(parts), _worst_style(counts)),
             f" (run {printable(report.run)})",
         )
     )
-    slow = sorted((each for each in report.steps if each.seconds >= 1), key=lambda each: -each.seconds)[
-        :SLOWEST
-    ]
-    if slow:
-        text = ", ".join(f"{printable(each.id)} {duration(each.seconds)}" for each in slow)
+    slowest = sorted((step for step in report.steps if step.seconds >= 1), key=lambda step: -step.seconds)
+    if slowest:
+        text = ", ".join(f"{printable(step.id)} {duration(step.seconds)}" for step in slowest[:SLOWEST])
         result.append(Text(f"Slowest: {text}"))
     if debug and report.trips:
-        text = ", ".join(f"{printable(name)} {number}" for name, number in sorted(report.trips.items()))
+        text = ", ".join(f"{printable(system)} {number}" for system, number in sorted(report.trips.items()))
         result.append(Text(f"Round trips: {text}"))
     return result
 
 
-def consents(missing: Sequence[ConsentNeed]) -> list[Text]:
+def missing_consents(needs: Sequence[ConsentNeed]) -> list[Text]:
     """Return what waits for consent, and how to give it."""
     result: list[Text] = []
-    for need in missing:
-        how = (
-            "the inventory's policy says never"
-            if need.consent is Consent.NEVER
-            else f"give --allow {need.effect.cls}"
-        )
-        result.append(
-            Text.assemble(
-                "  ", (f"{need.effect.cls}", "bold yellow"), f" of {hit(need)} waits for consent: {how}"
-            )
-        )
+    for need in needs:
+        cls = need.effect.cls
+        answer = "the policy of the inventory says never"
+        if need.consent is not Consent.NEVER:
+            answer = f"give --allow {cls}"
+        text = f" of {affected_subject(need)} waits for consent: {answer}"
+        result.append(Text.assemble("  ", (f"{cls}", "bold yellow"), text))
     return result
 
 
-def next_command(report: RunReport, command: str) -> str:
-    """Return the one command that makes sense after this run.
+def next_commands(report: RunReport, command: str) -> list[tuple[str, str]]:
+    """Return what to run after this run: a reason, and the command line; the first one first.
 
     Args:
         report: how the run ended.
         command: what was run, without flags.
     """
-    askable = sorted(
+    classes = sorted(
         {need.effect.cls for need in report.consents_missing if need.consent is not Consent.NEVER}
     )
-    failed = [each for each in report.steps if each.outcome is Outcome.FAILED]
-    if report.exit_code == ExitCode.INTERRUPTED:
-        return f"{command}   (goes on where this run ended)"
-    if failed:
-        return f"provision show {report.run} --full   (the whole output), then {command}"
-    if askable:
-        return " ".join([command, *(f"--allow {cls}" for cls in askable)])
-    if report.exit_code in {ExitCode.ERROR, ExitCode.WAITING}:
-        return f"{command}   (goes on where this run ended)"
+    has_failed = any(step.outcome is Outcome.FAILED for step in report.steps)
     verb, _, rest = command.removeprefix("provision ").partition(" ")
-    if report.exit_code in {ExitCode.DONE, ExitCode.VERIFY_FAILED} and verb == "apply":
-        return f"provision verify {rest}"
-    return ""
+    if report.exit_code == ExitCode.VERIFY_FAILED and verb == "apply":
+        return [("Correct what the checks found, then:", f"provision verify {rest}")]
+    if has_failed and report.exit_code != ExitCode.INTERRUPTED:
+        return [
+            ("See the whole output:", f"provision show {report.run} --full"),
+            (f"After the correction, run it again. {RESUMES}", command),
+        ]
+    if classes and report.exit_code != ExitCode.INTERRUPTED:
+        allowed = " ".join(f"--allow {cls}" for cls in classes)
+        return [("Give your consent:", f"{command} {allowed}")]
+    if report.exit_code in {ExitCode.ERROR, ExitCode.WAITING, ExitCode.INTERRUPTED}:
+        return [(RESUMES, command)]
+    if report.exit_code == ExitCode.DONE and verb == "apply":
+        return [("Verify the result:", f"provision verify {rest}")]
+    return []
 
 
-def _listed(outcome: Outcome, steps: Iterable[StepReport]) -> list[Text]:
+def _by_reason(outcome: Outcome, steps: Iterable[StepReport]) -> list[Text]:
     """Return steps of one outcome, grouped by cause."""
     by_reason: dict[str, list[str]] = {}
-    for each in steps:
-        reason = each.reason or (each.diagnostics[0].summary if each.diagnostics else "")
-        by_reason.setdefault(reason, []).append(str(each.id))
+    for step in steps:
+        reason = step.reason or (step.diagnostics[0].summary if step.diagnostics else "")
+        by_reason.setdefault(reason, []).append(str(step.id))
     result = []
     for reason, names in by_reason.items():
-        shown = ", ".join(printable(each) for each in names[:6])
-        more = f" and {count(len(names) - 6, 'more step')}" if len(names) > 6 else ""  # noqa: PLR2004 - as many as fit
+        shown = ", ".join(map(printable, names[:NAMED]))
+        more = f" and {count(len(names) - NAMED, 'more step')}" if len(names) > NAMED else ""
         tail = f": {printable(reason)}" if reason else ""
         result.append(Text.assemble("  ", (f"{outcome:<9}", _STYLES[outcome]), f" {shown}{more}{tail}"))
     return result

@@ -287,10 +287,7 @@ def guest_state(name: str = "localhost", *, lvm: bool = False, disk_gib: int = 1
 
 
 def hypervisor_state(
-    name: str = "pve",
-    *,
-    cards: Mapping[str, str] | None = None,
-    loader: str = "grub",
+    name: str = "pve", *, cards: Mapping[str, str] | None = None, loader: str = "grub"
 ) -> HostState:
     """Return a booted Proxmox VE host with a display card that its host driver has.
 

@@ -36,39 +36,29 @@ def _write(state: HostState, op: ops.WriteFile) -> None:
     _parents(state, path)
     keep = present or ModelFile()
     state.files[path] = ModelFile(
-        op.content,
-        mode_of(op.mode or keep.mode),
-        op.owner or keep.owner,
-        op.group or keep.group,
+        op.content, mode_of(op.mode or keep.mode), op.owner or keep.owner, op.group or keep.group
     )
     if path.startswith("/etc/systemd/system/"):
         _unit_file(state, path)
 
 
 def _set_line(state: HostState, op: ops.SetLine) -> None:
-    present = state.files.get(op.path)
-    if present is not None and present.type == "link":
-        raise OperationFailedError(f"refused: {op.path} is a symbolic link or a directory")
-    content = present.content if present is not None else b""
-    _write(state, ops.WriteFile(op.path, ops.with_line(content, op.line, op.word), mode=""))
+    present = state.files.get(op.path, ModelFile())
+    _write(state, ops.WriteFile(op.path, ops.with_line(present.content, op.line, op.word), mode=""))
 
 
 def _comment_out_swap(state: HostState, op: ops_edit.CommentOutSwap) -> None:
-    present = state.files.get(op.path)
-    if present is None:
-        return
-    if present.type != "file":
-        raise OperationFailedError(f"refused: {op.path} is a symbolic link or a directory")
-    _write(state, ops.WriteFile(op.path, ops_edit.without_swap(present.content), mode=""))
+    if op.path in state.files:
+        content = ops_edit.without_swap(state.files[op.path].content)
+        _write(state, ops.WriteFile(op.path, content, mode=""))
 
 
-def _replace_seen(state: HostState, op: ops_edit.ReplaceSeen) -> None:
-    path = resolved(state, op.path)
-    present = state.files.get(path)
-    found = digest_of(present.content) if present is not None and present.type == "file" else ""
-    if present is None or found not in (op.wanted, op.seen):
+def _replace_seen(state: HostState, op: ops_edit.ReplaceUnchanged) -> None:
+    present = state.files.get(resolved(state, op.path), ModelFile(type="directory"))
+    digest = digest_of(present.content) if present.type == "file" else ""
+    if digest not in (op.desired, op.expected):
         raise OperationFailedError(op.refusal)
-    if found == op.seen:
+    if digest == op.expected:
         state.files[op.copy] = replace(present)
         _write(state, ops.WriteFile(op.path, op.content, mode=""))
 
@@ -173,7 +163,7 @@ def _uninstall(state: HostState, op: ops.RemovePackages) -> None:
 
 def _hold(state: HostState, op: ops.HoldPackages) -> None:
     if op.hold:
-        state.held.update(each for each in op.names if each in state.packages)
+        state.held.update(name for name in op.names if name in state.packages)
     else:
         state.held.difference_update(op.names)
 
@@ -259,7 +249,7 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.WriteFile: _write,
     ops.SetLine: _set_line,
     ops_edit.CommentOutSwap: _comment_out_swap,
-    ops_edit.ReplaceSeen: _replace_seen,
+    ops_edit.ReplaceUnchanged: _replace_seen,
     ops.RemoveFile: _remove,
     ops.MakeDirectory: _make_directory,
     ops.SetMode: _set_mode,
@@ -344,9 +334,9 @@ def next_line(state: HostState) -> str:
         raise OperationFailedError("no known boot loader tool is installed")
     arguments = state.grub.split()
     drop_in = _ARGUMENTS.search(state.text(GRUB_DROP_IN))
-    for each in drop_in[1].split() if drop_in else ():
-        if each not in arguments:
-            arguments.append(each)
+    for word in drop_in[1].split() if drop_in else ():
+        if word not in arguments:
+            arguments.append(word)
     return " ".join(("BOOT_IMAGE=/boot/vmlinuz root=/dev/vda1 ro", *arguments))
 
 

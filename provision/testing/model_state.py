@@ -136,7 +136,7 @@ class HostState:
         if entry is not None:
             return entry.type == "directory"
         prefix = path.rstrip("/") + "/"
-        return any(each.startswith(prefix) for each in self.files)
+        return any(file.startswith(prefix) for file in self.files)
 
     def text(self, path: str) -> str:
         """Return a file's text; empty when there is none."""
@@ -179,12 +179,16 @@ class HostState:
         for name in self.held - set(self.packages):
             raise ImpossibleStateError(f"package {name} is held and not installed")
         self._check_units()
-        for each in self.functions:
-            if each.driver == "vfio-pci":
+        for function in self.functions:
+            if function.driver == "vfio-pci":
                 if not self.iommu.active:
-                    raise ImpossibleStateError(f"{each.pci.address} is with vfio-pci and there is no IOMMU")
-            elif each.driver and module_name(each.driver) not in self.modules | self.builtin:
-                raise ImpossibleStateError(f"{each.pci.address} has {each.driver}, which is not loaded")
+                    raise ImpossibleStateError(
+                        f"{function.pci.address} is with vfio-pci and there is no IOMMU"
+                    )
+            elif function.driver and module_name(function.driver) not in self.modules | self.builtin:
+                raise ImpossibleStateError(
+                    f"{function.pci.address} has {function.driver}, which is not loaded"
+                )
         root = self.root
         if min(root.size, root.behind_partition, root.in_partition, root.in_group, root.in_device) < 0:
             raise ImpossibleStateError("a size below the root filesystem is negative")
@@ -214,7 +218,7 @@ class HostState:
         unknown = set(self.initramfs) - set(self.kernels)
         if unknown:
             raise ImpossibleStateError(f"there is an initramfs without its kernel: {sorted(unknown)}")
-        loaded = {module_name(each) for each in self.modules} & self.builtin
+        loaded = {module_name(module) for module in self.modules} & self.builtin
         if loaded:
             raise ImpossibleStateError(f"built into the kernel and loaded: {sorted(loaded)}")
         if self.loader == "systemd-boot" and not self.efi:

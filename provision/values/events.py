@@ -23,13 +23,17 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Event):
-    """A run began; `verb` is plan, apply, verify or destroy, `subjects` all that it is about."""
+    """A run began; `verb` is plan, apply, verify or destroy, `subjects` all that it is about.
+
+    `steps` is how many steps it has; 0 where it has none (plan, verify).
+    """
 
     type: ClassVar[str] = "run_started"
     inventory: str
     verb: str
     subjects: tuple[str, ...] = ()
     journal: str = ""
+    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +151,10 @@ class PlanMade(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckDone(Event):
-    """A check ended: `outcome` is passed, failed or unknown, `message` what was seen."""
+    """A check ended: `outcome` is passed, failed or unknown, `message` what was seen.
+
+    `total` is how many checks there are; 0 where that is not known.
+    """
 
     type: ClassVar[str] = "check"
     name: str
@@ -156,6 +163,7 @@ class CheckDone(Event):
     message: str = ""
     excused: bool = False
     seconds: float = 0.0
+    total: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

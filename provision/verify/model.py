@@ -29,6 +29,7 @@ class CheckResult:
         message: what was seen instead, why it cannot be told, or a remark on what passed.
         excused: unknown without fault (a VM that is off by hand, a check that the inventory skips).
         seconds: how long it took.
+        total: how many checks there are, as far as is known when it ends; 0 if that is not known.
     """
 
     name: str
@@ -37,6 +38,7 @@ class CheckResult:
     message: str = ""
     excused: bool = False
     seconds: float = 0.0
+    total: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,7 @@ class VerifyPlugin:
         self.results: list[CheckResult] = []
         self.broken: list[str] = []
         self.interrupted = False
+        self._total = 0
         self._skip = frozenset(site.inventory.verify.skip)
 
     @pytest.hookimpl(trylast=True)
@@ -138,6 +139,7 @@ class VerifyPlugin:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Drop checks about subjects that the inventory does not have; skip what it says to skip."""
         items[:] = [each for each in items if _subject(each, self._subjects) != NOBODY]
+        self._total = len(items)
         for each in items:
             if _name(each) in self._skip:
                 each.add_marker(pytest.mark.skip(reason=SKIPPED))
@@ -149,6 +151,7 @@ class VerifyPlugin:
         if call.when == "teardown" or (call.when == "setup" and call.excinfo is None):
             return
         if call.excinfo is not None and isinstance(call.excinfo.value, NotDeclared):
+            self._total -= 1
             return
         if call.excinfo is not None and isinstance(call.excinfo.value, Interrupted):
             self.interrupted = True
@@ -172,6 +175,7 @@ class VerifyPlugin:
             message=message.partition("\nassert ")[0].strip(),
             excused=outcome is CheckOutcome.UNKNOWN and excused,
             seconds=call.duration,
+            total=self._total,
         )
         self.results.append(result)
         self._on_result(result)

@@ -17,6 +17,7 @@ from provision.connections import ssh_open
 from provision.connections.contracts import SshEndpoint
 from provision.connections.keys import new_host_key
 from provision.connections.ssh import SshConnection
+from provision.connections.ssh_pool import SshPool, close_all
 from provision.connections.ssh_target import resolve
 from provision.values.cancel import Cancel
 from provision.values.errors import Permanent, Transient
@@ -97,7 +98,7 @@ def endpoint(port: int, fingerprint: str, key: Path, wait: float = 0.0) -> SshEn
 @pytest.mark.parametrize("words", [BOOTING, "System is going down. Unprivileged users may not log in.\n"])
 def test_a_host_that_lets_nobody_in_yet_is_tried_again_later(words: str, key: Path) -> None:
     with gate(words) as (port, shown), pytest.raises(Transient, match="HOST_BOOTING") as caught:
-        ssh_open.open_transport(resolve(endpoint(port, shown, key)), (shown,), "vm-1/ssh")
+        ssh_open.open_transport(resolve(endpoint(port, shown, key)), (shown,), "vm-1/ssh", SshPool())
     (problem,) = caught.value.diagnostics
     assert any(words.split(".", 1)[0].strip('"') in each for each in problem.evidence)
 
@@ -105,7 +106,7 @@ def test_a_host_that_lets_nobody_in_yet_is_tried_again_later(words: str, key: Pa
 def test_what_a_server_says_before_it_hangs_up_is_shown(key: Path) -> None:
     words = "Your account has expired\x1b[2J; see the helpdesk\n"
     with gate(words) as (port, shown), pytest.raises(Permanent, match="SSH_AUTH_FAILED") as caught:
-        ssh_open.open_transport(resolve(endpoint(port, shown, key)), (shown,), "vm-1/ssh")
+        ssh_open.open_transport(resolve(endpoint(port, shown, key)), (shown,), "vm-1/ssh", SshPool())
     (problem,) = caught.value.diagnostics
     assert any("Your account has expired" in each for each in problem.evidence)
     assert "\x1b" not in "".join(problem.evidence)
@@ -117,4 +118,4 @@ def test_it_is_waited_for_until_it_has_booted(key: Path, monkeypatch: pytest.Mon
         connection = SshConnection(endpoint(port, shown, key, wait=60.0), "vm-1/ssh")
         chain = connection._opened(Cancel())
         assert chain[-1].is_authenticated()
-        ssh_open.close_all(chain)
+        close_all(chain)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import getpass
 import hashlib
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import paramiko
 import pytest
 
 from provision.connections import ssh_open
 from provision.connections.contracts import SshEndpoint
 from provision.connections.keys import new_host_key
 from provision.connections.ssh import SshConnection
+from provision.connections.ssh_pool import SshPool
 from provision.connections.ssh_target import resolve
 from provision.contracts.driver import Action, Verdict
 from provision.contracts.remedy import Blob, Fix
@@ -266,6 +270,120 @@ def test_a_jump_host_is_passed_and_its_key_is_checked_too(host: Server, home: Pa
     assert f"ssh -o UserKnownHostsFile={home / '.ssh' / 'known_hosts'} -p {host.port}" in remedy
     (home / ".ssh" / "known_hosts").write_text(f"[{host.address}]:{host.port} {host.host_key.public}\n")
     assert run(host.endpoint(jump=jump), b"exit 3\n")[0] == 3
+
+
+RELAY = """
+import os, selectors, socket, sys
+there = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+with selectors.DefaultSelector() as ready:
+    ready.register(0, selectors.EVENT_READ)
+    ready.register(there, selectors.EVENT_READ)
+    while True:
+        for key, _ in ready.select():
+            data = os.read(0, 65536) if key.fd == 0 else there.recv(65536)
+            if not data:
+                sys.exit()
+            there.sendall(data) if key.fd == 0 else os.write(1, data)
+"""
+
+
+def test_large_output_passes_a_proxy_command(host: Server, home: Path) -> None:
+    relay = home / "relay.py"
+    relay.write_text(RELAY)
+    command = f"{sys.executable} {relay} {host.address} {host.port}"
+    (home / ".ssh" / "config").write_text(f"Host far\n  ProxyCommand {command}\n")
+    rc, out, _ = run(host.endpoint(address="far"), b"head -c 1000000 /dev/zero; exit 3\n")
+    assert (rc, len(out)) == (3, 1_000_000)
+
+
+# ---------------------------------------------------------------- many of them
+
+
+def answers(connection: SshConnection) -> bool:
+    return connection.execute(b"exit 0\n", on_output=lambda *_: None, cancel=Cancel()) == 0
+
+
+def readers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if isinstance(thread, paramiko.Transport)}
+
+
+def test_idle_connections_close_for_others_and_open_again(
+    host: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = count_openings(monkeypatch)
+    pool = SshPool(size=2)
+    connections = [SshConnection(host.endpoint(), f"n{index}", pool) for index in range(4)]
+    before = readers()
+    for connection in connections * 2:
+        assert answers(connection)
+    assert len(opened) == 8
+    assert sum(connection.is_open for connection in connections) == 2
+    deadline = time.monotonic() + 20
+    while len(readers() - before) > 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(readers() - before) == 2
+    for connection in connections:
+        connection.close()
+
+
+def test_with_room_for_all_nothing_opens_twice(host: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = count_openings(monkeypatch)
+    pool = SshPool(size=3)
+    connections = [SshConnection(host.endpoint(), f"n{index}", pool) for index in range(3)]
+    for connection in connections * 2:
+        assert answers(connection)
+    assert len(opened) == 3
+    for connection in connections:
+        connection.close()
+
+
+def test_a_running_script_keeps_its_connection(host: Server, tmp_path: Path) -> None:
+    pool = SshPool(size=1)
+    running, other = (SshConnection(host.endpoint(), name, pool) for name in ("n1", "n2"))
+    begun, go, codes = threading.Event(), tmp_path / "go", []
+
+    def run_long() -> None:
+        script = f"echo begun; while [ ! -e {go} ]; do sleep 0.05; done; exit 7\n".encode()
+        codes.append(running.execute(script, on_output=lambda *_: begun.set(), cancel=Cancel()))
+
+    thread = threading.Thread(target=run_long)
+    thread.start()
+    assert begun.wait(30)
+    assert answers(other)
+    assert answers(other)
+    go.touch()
+    thread.join(30)
+    assert codes == [7]
+    for connection in (running, other):
+        connection.close()
+
+
+STARVED = """
+import resource, sys
+from pathlib import Path
+from provision.connections.contracts import SshEndpoint
+from provision.connections.ssh import SshConnection
+from provision.values.cancel import Cancel
+from provision.values.errors import Permanent
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+connection = SshConnection(SshEndpoint("127.0.0.1", "root", key=Path("key")), "n1/ssh")
+try:
+    connection.execute(b"", on_output=lambda *_: None, cancel=Cancel())
+except Permanent as error:
+    print(error)
+"""
+
+
+def test_a_process_with_too_few_descriptors_says_so() -> None:
+    done = subprocess.run([sys.executable, "-c", STARVED], capture_output=True, text=True, check=True)
+    assert "TOO_FEW_DESCRIPTORS" in done.stdout
+    assert "only 20 files" in done.stdout
+
+
+def test_a_server_without_our_favourite_ciphers_is_spoken_to(tmp_path: Path) -> None:
+    old = ("Ciphers aes256-ctr", "KexAlgorithms ecdh-sha2-nistp521", "MACs hmac-sha2-512")
+    with server(tmp_path, "127.0.0.44", getpass.getuser(), *old) as running:
+        assert run(running.endpoint(), b"exit 3\n")[0] == 3
 
 
 # ---------------------------------------------------------------- the driver over it

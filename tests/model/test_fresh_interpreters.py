@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = (sys.executable, "-m", "provision.cli.main")
 _LAZY = """
 import sys
@@ -56,24 +58,36 @@ def test_an_encoding_without_the_characters_is_no_reason_to_fail(tmp_path: Path)
     assert r"g\xe4nsef\xfc\xdfchen" in done.stderr
 
 
-def test_help_imports_nothing_slow() -> None:
-    slow = (
-        "pydantic",
-        "rich",
-        "paramiko",
-        "yaml",
-        "kubernetes",
-        "jinja2",
-        "pytest",
-        "provision.engine",
-        "asyncio",
-    )
+COMPLETION = {"_PROVISION_COMPLETE": "complete_bash", "COMP_WORDS": "provision pla", "COMP_CWORD": "1"}
+SLOW = (
+    "pydantic",
+    "rich",
+    "paramiko",
+    "yaml",
+    "kubernetes",
+    "jinja2",
+    "pytest",
+    "provision.engine",
+    "asyncio",
+    "email",
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [(["--help"], {}), (["--version"], {}), (["plan", "--help"], {}), ([], COMPLETION)],
+    ids=["help", "version", "help of a command", "completion"],
+)
+def test_what_needs_no_inventory_imports_nothing_slow(
+    arguments: list[str], environment: dict[str, str]
+) -> None:
     code = (
-        "import sys; from provision.cli.main import main; code = main(['--help']);"
-        f"print([name for name in {slow!r} if name in sys.modules], file=sys.stderr); sys.exit(code)"
+        f"import sys; from provision.cli.main import main; code = main({arguments!r});"
+        f"print([name for name in {SLOW!r} if name in sys.modules], file=sys.stderr); sys.exit(code)"
     )
-    done = run([sys.executable, "-c", code])
+    done = run([sys.executable, "-c", code], **environment)
     assert done.returncode == 0
+    assert done.stdout.strip()
     assert done.stderr == "[]\n"
 
 

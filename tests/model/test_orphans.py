@@ -233,10 +233,10 @@ def router_blind(world: Blind) -> None:
 @pytest.mark.parametrize(
     ("spoil", "step", "said"),
     [
-        (mapping_forbidden, "pve: orphans_unknown", "the PCI mappings of pve cannot be listed"),
-        (one_vm_broken, "pve: orphans_unknown", "whose VM 101 of pve is cannot be told"),
+        (mapping_forbidden, "pve: orphans_unknown", "cannot list the PCI mappings of pve"),
+        (one_vm_broken, "pve: orphans_unknown", "cannot determine the owner of VM 101 on pve"),
         (no_rights_on_vms, "pve: orphans_unknown", "the token lacks VM.Audit on /vms"),
-        (router_blind, "router: orphans_unknown", "the router's reservations cannot be listed"),
+        (router_blind, "router: orphans_unknown", "cannot list the reservations of the router"),
     ],
 )
 def test_what_a_system_that_answers_does_not_tell_is_not_taken_for_nothing(

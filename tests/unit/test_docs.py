@@ -205,6 +205,16 @@ def test_yaml_of_a_page_loads(body: str, tmp_path: Path) -> None:
     assert load(ROOT / "inventories" / "starter.yaml", overlays=[overlay], environ={}).nodes
 
 
+def test_the_inventory_that_the_quickstart_builds_is_supported(tmp_path: Path) -> None:
+    written, added, network = blocks(DOCS / "quickstart.md", "yaml")
+    kept = [line for line in written.splitlines() if not line.startswith("network:")]
+    site = tmp_path / "site.yaml"
+    site.write_text("\n".join([*kept, added, network]))
+    inventory = load(site, environ={})
+    assert unsupported(inventory) == ()
+    assert list(inventory.nodes) == ["web", "db"]
+
+
 def test_the_starter_inventory_is_supported_as_a_whole() -> None:
     assert unsupported(load(ROOT / "inventories" / "starter.yaml", environ={})) == ()
 

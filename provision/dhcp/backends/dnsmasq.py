@@ -28,6 +28,7 @@ UNIT = "dnsmasq.service"
 
 _MAC = re.compile(r"(?:[0-9a-fA-F]{1,2}[:-]){5}[0-9a-fA-F]{1,2}")
 _ADDRESS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9.-]*")
 _LEASE_FIELDS = 4
 
 
@@ -92,18 +93,17 @@ def parse_reservations(text: str) -> Iterator[Reservation]:
         body = line.strip().removeprefix("dhcp-host=")
         if not colon or not body or body.startswith("#"):
             continue
-        fields = [each.strip() for each in body.split(",")]
-        macs = [each for each in fields if _MAC.fullmatch(each)]
-        addresses = [each for each in fields if _ADDRESS.fullmatch(each)]
-        rest = [
-            each
-            for each in fields
-            if each not in {*macs, *addresses} and re.fullmatch(r"[A-Za-z][A-Za-z0-9.-]*", each)
-        ]
+        macs: list[str] = []
+        address = name = ""
+        for field in map(str.strip, body.split(",")):
+            if _MAC.fullmatch(field):
+                macs.append(field)
+            elif _ADDRESS.fullmatch(field):
+                address = address or field
+            elif not name and _NAME.fullmatch(field):
+                name = field
         for mac in macs:
-            yield Reservation(
-                fold_mac(mac), addresses[0] if addresses else "", rest[0] if rest else "", place
-            )
+            yield Reservation(fold_mac(mac), address, name, place)
 
 
 def parse_leases(text: str) -> Iterator[Lease]:

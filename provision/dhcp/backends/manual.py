@@ -6,15 +6,16 @@ The proof is the lease: the VM's own MAC answers at the reserved address, seen f
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from provision.contracts.change import Change, Op
 from provision.contracts.remedy import ByHand
-from provision.contracts.resource import KeyedResource
+from provision.contracts.resource import AnswerId, KeyedResource
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Reservation, fold_mac
+from provision.dhcp.resources.lease_proof import AddressUsed
 from provision.hosts.queries.shell import Shell, ShellResult
 
 
@@ -33,12 +34,14 @@ class ManualReservation(KeyedResource):
     Args:
         wanted: MAC, address, name.
         beside: what nobody can prove from there (the hypervisor's own static address), listed with the rest.
+        guest: the system of the machine that gets the address.
     """
 
     kind: ClassVar[str] = "dhcp-reservation"
 
     wanted: Reservation
     beside: tuple[Reservation, ...] = ()
+    guest: str = ""
 
     def _key_name(self) -> str:
         return self.wanted.name
@@ -52,6 +55,10 @@ class ManualReservation(KeyedResource):
     def queries(self) -> tuple[Shell, ...]:
         """Ask who has the address."""
         return (self.question,)
+
+    def affects(self, changes: Sequence[Change], /) -> frozenset[AnswerId]:
+        """Return the guest's links and addresses: it takes the reserved address at its next renewal."""
+        return frozenset((self.guest, query) for query in AddressUsed.QUERIES if self.guest and changes)
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return nothing once the VM's MAC answers at the address."""

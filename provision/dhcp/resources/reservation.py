@@ -9,7 +9,14 @@ from provision.contracts.change import Change, Key, Op
 from provision.contracts.remedy import Impossible, Remedy
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.contract import Reservation, Router, conflict, held_by_other
+from provision.dhcp.contract import (
+    Reservation,
+    Router,
+    RouterTable,
+    conflict,
+    held_by_other,
+    router_table,
+)
 from provision.values.diagnostics import Source
 
 
@@ -49,22 +56,24 @@ class RouterReservation:
         changes = self._entry.changes(snapshot)
         if self.absent or any(change.op is Op.ATTENTION for change in changes):
             return changes
-        others = self._others(snapshot)
+        table = router_table(self.router, snapshot)
+        others = self._others(table)
         if any((other.mac, other.address) == (self.wanted.mac, self.wanted.address) for other in others):
             return ()  # the same reservation, written by somebody else, is as good as ours
-        holder = conflict(self.wanted, others, self.router.leases(snapshot), snapshot.clock)
+        holder = conflict(self.wanted, others, table.leases_of(self.wanted.address), snapshot.clock)
         return (Change(Op.ATTENTION, "reservation", holder, str(self.wanted)),) if holder else changes
 
     def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Make our entry, or take it away."""
         if not self.absent:
-            others, leases = self._others(snapshot), self.router.leases(snapshot)
-            holder = conflict(self.wanted, others, leases, snapshot.clock)
+            table = router_table(self.router, snapshot)
+            leases = table.leases_of(self.wanted.address)
+            holder = conflict(self.wanted, self._others(table), leases, snapshot.clock)
             if holder:
                 return Impossible(held_by_other(self.wanted, holder, self.wanted.name, self.source))
         return self._entry.fix(snapshot)
 
-    def _others(self, snapshot: Snapshot) -> list[Reservation]:
-        """Return the reservations that are not our own entry."""
+    def _others(self, table: RouterTable) -> list[Reservation]:
+        """Return the reservations like ours that are not our own entry."""
         own = self.router.place(self.wanted.name)
-        return [other for other in self.router.reservations(snapshot) if other.place != own]
+        return [other for other in table.like(self.wanted) if other.place != own]

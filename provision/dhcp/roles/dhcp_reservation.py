@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from provision.contracts.domain import load_object
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Role, told
+from provision.contracts.role import Context, Role
 from provision.dhcp.backends.manual import ManualReservation
 from provision.dhcp.contract import Reservation, Router, fold_mac
 from provision.dhcp.resources.reservation import RouterReservation
@@ -21,6 +20,7 @@ from provision.inventory.models.node import Node
 from provision.proxmox import macs, names
 from provision.proxmox.queries import VmConfig, vm_state
 from provision.values.diagnostics import Source
+from provision.values.references import load_object
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -99,13 +99,13 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         if not each.manage or declared(inventory, Subject("node", each.name))
     }
     known |= {each.name for each in inventory.hypervisors.values() if each.reserve_address}
-    snapshot = context.seen(keeper.system)
     for query in keeper.questions():
-        told(snapshot[query], "the router's reservations cannot be listed", context.subject.name)
+        what = "cannot list the reservations of the router"
+        context.require(keeper.system, query, what, may_be_absent=True)
     return tuple(
-        RouterReservation(keeper, each, absent=True)
-        for each in keeper.reservations(snapshot)
-        if each.name not in known and each.place == keeper.place(each.name)
+        RouterReservation(keeper, reservation, absent=True)
+        for reservation in keeper.reservations(context.seen(keeper.system))
+        if reservation.name not in known and reservation.place == keeper.place(reservation.name)
     )
 
 
@@ -141,7 +141,8 @@ def _by_hand(context: Context) -> tuple[Resource, ...]:
     beside = () if host is None else _own(context, host)
     source = _source(inventory, context.subject)
     wanted = wanted_of(context, node)
-    return (ManualReservation(host_names.ssh(str(node.hypervisor)), wanted, source=source, beside=beside),)
+    system, guest = host_names.ssh(str(node.hypervisor)), host_names.ssh(node.name)
+    return (ManualReservation(system, wanted, source=source, beside=beside, guest=guest),)
 
 
 def _told_with(inventory: Inventory, node: Node) -> Hypervisor | None:

@@ -112,6 +112,13 @@ class File(_Entry):
         """Return the one query."""
         return (self.query,)
 
+    def creation(self) -> tuple[Change, ...]:
+        """Return it as missing, or nothing where it must be."""
+        if self.absent:
+            return ()
+        new = "" if self.secret else shown(self.content)
+        return (Change(Op.CREATE, "content", None, new, secret=self.secret),)
+
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what differs in existence, content, mode, owner and group."""
         status: FileStatus = snapshot[self.query]
@@ -119,7 +126,7 @@ class File(_Entry):
             return (Change(Op.DELETE, "file", status.type, None),) if status.exists else ()
         new = "" if self.secret else shown(self.content)
         if not status.exists:
-            return (Change(Op.CREATE, "content", None, new, secret=self.secret),)
+            return self.creation()
         if status.type != "file":
             return (Change(Op.ATTENTION, "type", status.type, "file"),)
         changes = _permission_changes(self, status)
@@ -180,6 +187,10 @@ class FileLine(_Entry):
     def queries(self) -> tuple[FileText, FileState]:
         """Return the queries: its text, and whether it is a file."""
         return FileText(self.path), FileState(self.path)
+
+    def creation(self) -> tuple[Change, ...]:
+        """Return the line as missing."""
+        return (Change(Op.CREATE, "line", None, self.line),)
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return the line as missing."""
@@ -265,12 +276,7 @@ def _permission_operations(entry: File | Directory, fields: Collection[str]) -> 
 
 
 def authorized_keys(
-    system: str,
-    user: str,
-    keys: tuple[str, ...],
-    *,
-    home: str = "",
-    source: Source | None = None,
+    system: str, user: str, keys: tuple[str, ...], *, home: str = "", source: Source | None = None
 ) -> tuple[Directory, File]:
     """Return the managed list of a user's public keys: nothing else may log in by key.
 

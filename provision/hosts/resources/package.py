@@ -102,6 +102,12 @@ class Package(HostResource):
         """Return one query a name."""
         return tuple(PackageState(name) for name in self.names)
 
+    def creation(self) -> tuple[Change, ...]:
+        """Return all packages as missing, or nothing where they must be."""
+        if self.absent:
+            return ()
+        return tuple(Change(Op.CREATE, name, None, "installed") for name in self.names)
+
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what is missing, has another hold, or must go; the path is the package's name."""
         changes: list[Change] = []

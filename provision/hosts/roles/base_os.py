@@ -11,7 +11,6 @@ from typing import Any
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
 from provision.hosts import names
-from provision.hosts.facts import HostFacts
 from provision.hosts.public_keys import login_keys
 from provision.hosts.queries.system import ClockState
 from provision.hosts.resources.file import authorized_keys
@@ -63,10 +62,9 @@ def resources(context: Context) -> tuple[Resource, ...]:
         found.append(Hostname(system, node.managed_hostname, source=source))
     if node.grows_root:
         found.append(RootFilesystem(system, source=inventory.source((*where, "grow_root"))))
-    facts = HostFacts(context.seen(system))
-    daemon = _daemon(node, facts)
+    daemon = _daemon(context, node)
     source = inventory.source((*where, "packages"))
-    found += _packages(node, daemon, facts, source)
+    found += _packages(context, node, daemon, source)
     if node.timezone:
         found.append(Timezone(system, node.timezone, source=inventory.source((*where, "timezone"))))
     if daemon:
@@ -80,7 +78,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
     return tuple(found)
 
 
-def _packages(node: Node, daemon: str, facts: HostFacts, source: Source | None) -> Iterator[Package]:
+def _packages(context: Context, node: Node, daemon: str, source: Source | None) -> Iterator[Package]:
     """Yield what is installed; Debian has one time daemon at a time: for chrony the other one goes."""
     system = names.ssh(node.name)
     wanted = dict.fromkeys(node.packages)
@@ -88,17 +86,21 @@ def _packages(node: Node, daemon: str, facts: HostFacts, source: Source | None) 
         wanted[_CHRONY] = None
     if node.timezone:
         wanted["tzdata"] = None
-    if _CHRONY in wanted and facts.has_package(_TIMESYNCD):
+    if _CHRONY in wanted and _has_package(context, _TIMESYNCD):
         yield Package(system, (_TIMESYNCD,), absent=True, source=source)
     if wanted:
         yield Package(system, tuple(wanted), source=source)
 
 
-def _daemon(node: Node, facts: HostFacts) -> str:
+def _has_package(context: Context, name: str) -> bool:
+    return bool(context.require(names.ssh(context.subject.name), PackageState(name)).installed)
+
+
+def _daemon(context: Context, node: Node) -> str:
     """Return the time daemon: the one that is there, else chrony; empty where none is wanted."""
-    if node.ntp is None or facts.container:
+    if node.ntp is None or context.require(names.ssh(node.name), ClockState()).container:
         return ""  # a container's clock is its machine's
-    other = facts.has_package(_TIMESYNCD) and not facts.has_package(_CHRONY)
+    other = _has_package(context, _TIMESYNCD) and not _has_package(context, _CHRONY)
     return "timesyncd" if other and _CHRONY not in node.packages else "chrony"
 
 

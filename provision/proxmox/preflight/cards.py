@@ -17,7 +17,7 @@ _ON = ("intel_iommu=on", "amd_iommu=on", "iommu=pt")
 def iommu_off(evidence: Evidence) -> list[Finding]:
     """Refuse passthrough on a host whose IOMMU stays off although the kernel was told to use it."""
     found: list[Finding] = []
-    for hypervisor, _ in managed_vms(evidence.inventory):
+    for hypervisor, _ in managed_vms(evidence):
         cards = used(evidence.inventory, hypervisor.name)
         host = host_facts(evidence, hypervisor)
         state, active = host.iommu, host.kernel_arguments
@@ -47,7 +47,7 @@ def iommu_off(evidence: Evidence) -> list[Finding]:
 def group_shared(evidence: Evidence) -> list[Finding]:
     """Refuse a card whose IOMMU group holds something else: PVE would take that from the host, too."""
     found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence.inventory):
+    for hypervisor, nodes in managed_vms(evidence):
         functions = host_facts(evidence, hypervisor).functions
         if isinstance(functions, Unknown):
             if used(evidence.inventory, hypervisor.name):
@@ -89,7 +89,7 @@ def _shared(
 def address_moved(evidence: Evidence) -> list[Finding]:
     """Refuse a card whose address shows another device than declared."""
     found: list[Finding] = []
-    for hypervisor, _ in managed_vms(evidence.inventory):
+    for hypervisor, _ in managed_vms(evidence):
         functions = host_facts(evidence, hypervisor).functions
         if isinstance(functions, Unknown):
             continue
@@ -121,7 +121,7 @@ def address_moved(evidence: Evidence) -> list[Finding]:
 def claimed(evidence: Evidence) -> list[Finding]:
     """Refuse a card that another VM has in its configuration while it runs; warn when it is off."""
     found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence.inventory):
+    for hypervisor, nodes in managed_vms(evidence):
         devices = [
             each
             for each in host_facts(evidence, hypervisor).vm_devices

@@ -39,7 +39,7 @@ def impossible(evidence: Evidence) -> list[Finding]:
 def onboot_forbidden(evidence: Evidence) -> list[Finding]:
     """Refuse start at boot for a VM that takes the card of the host's monitor."""
     found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence.inventory):
+    for hypervisor, nodes in managed_vms(evidence):
         for node in nodes:
             console = [
                 each
@@ -120,12 +120,14 @@ RULES = (
         "a declared VMID belongs to a VM or container without this node's marker",
         "another vmid, or `provision import INVENTORY NODE`",
         vmid_taken,
+        of_resources=True,
     ),
     Rule(
         ("DISK_SHRINK", "DISK_FIXED"),
         "a disk is larger than declared, or a firmware or TPM disk is of another kind than declared",
         "declare what is there, or `provision rebuild INVENTORY NODE`",
         impossible,
+        of_resources=True,
     ),
     Rule(
         ("ONBOOT_FORBIDDEN",),
@@ -140,11 +142,13 @@ RULES = (
         locked,
         Severity.WARNING,
         removal=True,
+        of_resources=True,
     ),
     Rule(
         ("MANAGEMENT_PATH",),
         "a start would take the host's console while SSH or the web API does not answer",
         "make both ways work",
         management_path,
+        of_resources=True,
     ),
 )

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Role, told
+from provision.contracts.role import Context, Role
 from provision.hosts import names as host_names
-from provision.hosts.facts import HostFacts
 from provision.hosts.resources.pci import PciFunctions
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.proxmox import names
-from provision.proxmox.api_facts import ApiFacts
 from provision.proxmox.queries import Mappings, Permissions
 from provision.proxmox.resources.mapping import PciMapping, description
 from provision.values.diagnostics import Diagnostic, Source
@@ -42,7 +40,6 @@ def resources(context: Context) -> tuple[Resource, ...]:
     """
     inventory = context.inventory
     hypervisor = inventory.hypervisors[context.subject.name]
-    host = HostFacts(context.seen(host_names.ssh(hypervisor.name)))
     found: list[Resource] = []
     for card in used(inventory, hypervisor.name):
         source = inventory.source(("hypervisors", hypervisor.name, "cards", card))
@@ -51,7 +48,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
                 names.api(hypervisor.name),
                 hypervisor.node_name,
                 names.mapping(inventory, card),
-                _entry(hypervisor, card, host, source),
+                _entry(context, hypervisor, card, source),
                 inventory=inventory.name,
                 source=source,
             )
@@ -96,19 +93,19 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         for node in names.nodes_of(inventory, hypervisor.name)  # what is not managed may use its card, too
         for card in node.gpus
     }
-    listed = ApiFacts(context.seen(system)).mappings
+    mappings = context.require(system, Mappings(), f"cannot list the PCI mappings of {hypervisor.name}")
     return tuple(
         PciMapping(
             system,
             hypervisor.node_name,
-            each.name,
+            mapping.name,
             absent=True,
             source=inventory.source(("hypervisors", hypervisor.name, "cards")),
         )
-        for each in told(listed, f"the PCI mappings of {hypervisor.name} cannot be listed", hypervisor.name)
-        if each.name not in taken
-        and each.name.startswith(names.mapping_prefix(inventory))
-        and each.description == description(inventory.name)
+        for mapping in mappings
+        if mapping.name not in taken
+        and mapping.name.startswith(names.mapping_prefix(inventory))
+        and mapping.description == description(inventory.name)
     )
 
 
@@ -120,11 +117,11 @@ def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
 
 
 def _entry(
-    hypervisor: Hypervisor, card: str, host: HostFacts, source: Source | None
+    context: Context, hypervisor: Hypervisor, card: str, source: Source | None
 ) -> tuple[tuple[str, str], ...]:
     address = hypervisor.cards[card].address
-    what = f"the PCI cards of {hypervisor.name} cannot be read"
-    functions = told(host.functions, what, hypervisor.name, source)
+    what = f"cannot read the PCI cards of {hypervisor.name}"
+    functions = context.require(host_names.ssh(hypervisor.name), PciFunctions(), what, source)
     first = next((each for each in functions if each.slot == address), None)
     if first is None:
         raise Permanent(

@@ -13,7 +13,7 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Role, told
+from provision.contracts.role import Context, Role
 from provision.hosts import names as host_names
 from provision.hosts.public_keys import login_keys
 from provision.hosts.resources.file import File
@@ -21,7 +21,6 @@ from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import macs, names, snippets
-from provision.proxmox.api_facts import ApiFacts
 from provision.proxmox.host_facts import STORAGES
 from provision.proxmox.marker import TAG, Marker
 from provision.proxmox.queries import Permissions, VmConfig, VmEntry, VmList, VmState, vm_seen
@@ -30,6 +29,8 @@ from provision.proxmox.resources.vm import Vm
 from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmPower, owes_start, rebuilds
 from provision.proxmox.resources.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.proxmox.roles.image import volume_of
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
 """A node's name in a marker, which anybody may have edited, before it is part of a path."""
@@ -104,15 +105,15 @@ def orphans(context: Context) -> tuple[Resource, ...]:
     seen = context.seen(system)
     kept = {each.vmid for each in inventory.nodes.values() if not each.manage}
     found: list[tuple[VmEntry, Marker]] = []
-    for each in _listed(hypervisor, ApiFacts(seen)):
+    for each in _list_vms(context, hypervisor):
         here = each.kind == "qemu" and each.node == hypervisor.node_name
         if not here or TAG not in each.tags or each.vmid in kept:
             continue
         if VmConfig(each.vmid) not in seen:
             found.append((each, Marker(inventory.name, each.name)))
             continue
-        what = f"whose VM {each.vmid} of {hypervisor.name} is cannot be told"
-        state = told(vm_seen(seen, each.vmid), what, hypervisor.name)
+        what = f"cannot determine the owner of VM {each.vmid} on {hypervisor.name}"
+        state = context.require(system, VmConfig(each.vmid), what, may_be_absent=True)
         marker = state.marker if isinstance(state, VmState) else None
         if marker is not None and _left(inventory, each, marker):
             found.append((each, Marker(inventory.name, marker.node)))
@@ -121,13 +122,14 @@ def orphans(context: Context) -> tuple[Resource, ...]:
     )
 
 
-def _listed(hypervisor: Hypervisor, facts: ApiFacts) -> tuple[VmEntry, ...]:
-    """Return all VMs; an empty list tells nothing to a token that may not see them."""
-    what = f"the VMs of {hypervisor.name} cannot be listed"
-    listed = facts.vms
-    if listed == () and not told(facts.rights, what, hypervisor.name).may("/vms", "VM.Audit"):
-        listed = Unknown("the token lacks VM.Audit on /vms, and a list without rights is empty")
-    return told(listed, what, hypervisor.name)
+def _list_vms(context: Context, hypervisor: Hypervisor) -> tuple[VmEntry, ...]:
+    """Return all VMs; an empty list says nothing where the token may not see them."""
+    system, what = names.api(hypervisor.name), f"cannot list the VMs of {hypervisor.name}"
+    entries: tuple[VmEntry, ...] = context.require(system, VmList(), what)
+    if not entries and not context.require(system, Permissions(), what).may("/vms", "VM.Audit"):
+        reason = "the token lacks VM.Audit on /vms, and a list without rights is empty"
+        raise Permanent(Diagnostic("UNKNOWN", f"{what}: {reason}", hypervisor.name))
+    return entries
 
 
 def _left(inventory: Inventory, entry: VmEntry, marker: Marker) -> bool:

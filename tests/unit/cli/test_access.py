@@ -126,10 +126,10 @@ nodes:
 @pytest.mark.parametrize(
     ("system", "why", "remedy"),
     [
-        ("pve/ssh", "stands in the inventory", f"write {KEY} as `ssh.host_key` at {{file}}:16"),
-        ("metal/ssh", "stands in the inventory", f"write {KEY} as `ssh.host_key` at {{file}}:24"),
-        ("router", "stands in the inventory", f"write {KEY} as `ssh.host_key` at {{file}}:8"),
-        ("vm-1/ssh", "VM's marker", f"`provision import {{file}} vm-1 --host-key {KEY}`"),
+        ("pve/ssh", "stands in the inventory", f"write {KEY} as ssh.host_key at {{file}}:16"),
+        ("metal/ssh", "stands in the inventory", f"write {KEY} as ssh.host_key at {{file}}:24"),
+        ("router", "stands in the inventory", f"write {KEY} as ssh.host_key at {{file}}:8"),
+        ("vm-1/ssh", "VM's marker", f"provision import {{file}} vm-1 --host-key {KEY}"),
         ("here/ssh", "without SSH", ""),
     ],
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.cli.names import complete_inventory, find_inventory, shipped
+from provision.cli.names import find_inventory
 from provision.values.errors import UsageError
 from provision.values.shipped import shipped_folder
 
@@ -34,11 +34,3 @@ def test_anything_else_is_wrong_usage_that_names_what_there_is(
     with pytest.raises(UsageError) as caught:
         find_inventory(name)
     assert "inventories/lab.yaml" in caught.value.diagnostics[0].remedy
-
-
-def test_completion_offers_files_and_shipped_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("in.yaml").write_text("")
-    Path("notes.txt").write_text("")
-    assert complete_inventory("in") == ["in.yaml", *shipped()]
-    assert complete_inventory("nowhere/") == []

@@ -21,6 +21,7 @@ from provision.inventory.models.cluster import VerifyOptions
 from provision.values import events
 from provision.values.cancel import Cancel
 from provision.values.consent import Consent
+from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import UsageError
 from provision.values.events import Emitter
 from provision.values.outcomes import ExitCode, Outcome
@@ -46,6 +47,13 @@ class FakeSite:
     closed: bool = False
     cancelled: bool = False
     saved: list[Path] = field(default_factory=list)
+    kept: bool = False
+
+    def awaited(self) -> tuple[str, ...]:
+        return ()
+
+    def keeps_on_hosts(self) -> bool:
+        return self.kept
 
     def plan(self, options: Options, emit: Emitter, cancel: Cancel, *, detailed: bool = False) -> Plan:
         del cancel, detailed
@@ -180,7 +188,7 @@ def test_yes_applies_and_sums_up(site: FakeSite, capsys: pytest.CaptureFixture[s
     assert site.confirmed is True
     assert site.answer is None
     assert "Ended after 3.0 s: 1 done (1 changed) (run r1)" in out
-    assert "Next: provision verify lab" in out
+    assert "  provision verify lab\n" in out
     assert "Round trips" not in out
 
 
@@ -219,7 +227,7 @@ def test_the_verification_of_a_run_is_shown(site: FakeSite, capsys: pytest.Captu
     assert main.main(["apply", "lab", "--yes"]) == 3
     out = capsys.readouterr().out
     assert "FAILED       it is so" in out
-    assert "Next: provision verify lab" in out
+    assert "  provision verify lab\n" in out
 
 
 @pytest.mark.parametrize(
@@ -240,16 +248,17 @@ def test_destroy_with_consent_asks_nothing(site: FakeSite) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "flags", "said"),
+    ("more", "kept", "flags", "said"),
     [
-        ({}, [], []),
-        ({"hypervisors": {"pve": {"address": "10.0.0.5"}}}, [], ["--host"]),
-        ({"hypervisors": {"pve": {"address": "10.0.0.5"}}}, ["--host"], []),
-        ({"nodes": {"n1": {"address": "10.0.0.6"}}}, [], ["inside nodes stays"]),
+        ({}, False, [], []),
+        ({}, True, [], ["--host"]),
+        ({}, True, ["--host"], []),
+        ({"nodes": {"n1": {"address": "10.0.0.6"}}}, False, [], ["inside nodes stays"]),
     ],
 )
 def test_destroy_says_that_there_is_nothing_to_remove_and_asks_nothing(
     more: dict[str, object],
+    kept: bool,
     flags: list[str],
     said: list[str],
     site: FakeSite,
@@ -259,7 +268,7 @@ def test_destroy_says_that_there_is_nothing_to_remove_and_asks_nothing(
     declared = Inventory.model_validate({"version": "1", "name": "lab", **more})
     monkeypatch.setattr(runs, "settle", lambda _context, _name, **_how: declared)
     at_terminal(monkeypatch, "not the name\n")
-    site.plan_result = SAME
+    site.plan_result, site.kept = SAME, kept
     assert main.main(["destroy", "lab", *flags]) == 0
     assert site.confirmed is True
     shown = capsys.readouterr().out
@@ -330,6 +339,36 @@ def test_the_events_of_a_plan_say_all_of_it() -> None:
     assert made.empty is False
 
 
+def test_a_warning_that_the_plan_has_shown_is_not_printed_again(
+    site: FakeSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warnings = tuple(
+        Diagnostic("CLOCK_SKEW", f"{number} s ahead", f"n{number}", severity=Severity.WARNING)
+        for number in range(100)
+    )
+    site.plan_result = replace(PLAN, warnings=warnings)
+    site.emitted = tuple(events.Problem(run="r1", diagnostic=warning.as_json()) for warning in warnings)
+    main.main(["apply", "lab", "--yes"])
+    assert capsys.readouterr().out.count("CLOCK_SKEW") == 1
+
+
+@pytest.mark.parametrize("command", ["plan", "apply", "destroy"])
+def test_a_wrong_effect_class_is_answered_with_the_nearest_one(
+    command: str, site: FakeSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main([command, "lab", "--allow", "reboot-gest"]) == 64
+    assert site.options is None
+    said = capsys.readouterr().err
+    assert "EFFECT_UNKNOWN" in said
+    assert "Did you mean reboot-guest?" in said
+
+
+def test_out_has_a_short_form(site: FakeSite, tmp_path: Path) -> None:
+    site.plan_result = SAME
+    assert main.main(["plan", "lab", "-o", str(tmp_path / "plan.json")]) == 0
+    assert site.saved == [tmp_path / "plan.json"]
+
+
 @pytest.mark.parametrize(("flags", "stopped"), [([], False), (["--fail-fast"], True)])
 def test_fail_fast_ends_the_run_at_the_first_failure(flags: list[str], stopped: bool, site: FakeSite) -> None:
     site.emitted = (ended("changed"), ended("failed"))
@@ -347,7 +386,7 @@ def test_missing_consent_leads_to_the_command_that_gives_it(
         exit_code=5,
     )
     assert main.main(["apply", "lab", "--yes"]) == 5
-    assert "Next: provision apply lab --allow reboot-hypervisor" in capsys.readouterr().out
+    assert "  provision apply lab --allow reboot-hypervisor\n" in capsys.readouterr().out
 
 
 PASSED = CheckResult("it is so", "vm-1", CheckOutcome.PASSED)
@@ -416,7 +455,8 @@ def test_what_a_saved_plan_decided_cannot_be_given_again(
     assert main.main(["apply", saved(tmp_path), "--yes", *flags]) == 64
     said = capsys.readouterr().err
     assert "PLAN_OPTIONS" in said
-    assert f"give {flags[0]} to: provision plan inventories/lab.yaml --out FILE" in said
+    assert f"make a plan with {flags[0]}:" in said
+    assert "  provision plan inventories/lab.yaml --out FILE\n" in said
     assert site.options is None
 
 
@@ -425,7 +465,7 @@ def test_after_a_saved_plan_the_next_command_names_the_inventory(
 ) -> None:
     assert main.main(["apply", saved(tmp_path), "--yes", "--allow", "delete"]) == 0
     assert site.options == Options(allow=frozenset({common_effects.DELETE.name}))
-    assert "Next: provision verify inventories/lab.yaml\n" in capsys.readouterr().out
+    assert "  provision verify inventories/lab.yaml\n" in capsys.readouterr().out
 
 
 def test_a_saved_plan_of_which_nothing_was_done_is_still_the_next_one(
@@ -433,7 +473,7 @@ def test_a_saved_plan_of_which_nothing_was_done_is_still_the_next_one(
 ) -> None:
     site.report = replace(DONE, steps=(), interrupted=True, exit_code=130)
     main.main(["apply", file := saved(tmp_path), "--yes"])
-    assert f"Next: provision apply {file} " in capsys.readouterr().out
+    assert f"  provision apply {file}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["plan", "verify", "validate", "graph"])

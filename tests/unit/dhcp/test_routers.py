@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from provision.contracts.domain import load_object
 from provision.dhcp.backends.table import BACKENDS
 from provision.inventory.models.site import Dhcp
+from provision.values.references import load_object
 
 ROUTERS = [name for name, backend in BACKENDS.items() if backend.router]
 

@@ -257,6 +257,8 @@ class FakeDriver:
                 results.append(Result(Verdict.FAILED, output=(text[:20],), kept=text))
                 continue
             self.host.restarted.append(str(effect))
+            if self.site.on_effect is not None:
+                self.site.on_effect(self.system, str(effect))
             self.site.boundary()
             self.host.pending.pop(effect, None)
             self.site.boundary()
@@ -386,9 +388,11 @@ class FakeSite:
     runs: int = 0
     verify: Verify | None = None
     on_set: Callable[[str, str, str], None] | None = None
+    on_effect: Callable[[str, str], None] | None = None
     kill_at: int = 0
     boundaries: int = 0
     events: list[Event] = field(default_factory=list)
+    on_event: Callable[[Event], None] | None = None
     busy: set[str] = field(default_factory=set)
     session: Session | None = None
     blocks: dict[str, threading.Event] = field(default_factory=dict)
@@ -466,7 +470,7 @@ class FakeSite:
             world=self.world(),
             session=self.session,
             planned=planned,
-            emit=self.events.append,
+            emit=self._emit,
             cancel=cancel or Cancel(),
             journal=journal,
             ask=ask,
@@ -477,6 +481,11 @@ class FakeSite:
         finally:
             journal.close()
             self.remember()
+
+    def _emit(self, event: Event) -> None:
+        self.events.append(event)
+        if self.on_event is not None:
+            self.on_event(event)
 
     def outcomes(self, report: RunReport) -> dict[str, str]:
         return {str(each.id): str(each.outcome) for each in report.steps}

@@ -100,8 +100,6 @@ def test_what_a_host_says_of_itself() -> None:
     )
     assert (facts.machine_id, facts.kernel_arguments) == ("0123abcd", ("root=/dev/vda1", "quiet"))
     assert (facts.loader, facts.bridges, facts.container) == ("grub", ("vmbr0",), True)
-    assert facts.has_package("chrony")
-    assert not facts.has_package("ntp")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +119,6 @@ def test_where_nobody_asks_why_an_unknown_fact_is_empty() -> None:
     facts = host({})
     assert (facts.machine_id, facts.loader, facts.container) == ("", "unknown", False)
     assert (facts.kernel_arguments, facts.bridges, facts.vm_devices) == ((), (), ())
-    assert not HostFacts(REASON).has_package("chrony")
 
 
 def test_a_vm_that_is_not_on_this_node_is_none_of_its_vms() -> None:

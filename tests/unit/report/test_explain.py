@@ -24,7 +24,7 @@ class Wanted:
     source: Source | None = None
 
     def queries(self) -> tuple[Any, ...]:
-        return (("state of", self.key.name),)
+        return (FileState(self.key.name, "7d" * 32 if "chrony" in self.key.name else ""),)
 
     def changes(self, _seen: Snapshot) -> tuple[Change, ...]:
         return ()
@@ -51,6 +51,21 @@ class Secret(Wanted):
         return (Salted("salt", "abc123"),)
 
 
+@dataclass(frozen=True)
+class FileState:
+    path: str
+    want: str = ""
+    salt: str = ""
+
+
+@dataclass(frozen=True)
+class FileStatus:
+    type: str
+    mode: str = ""
+    owner: str = ""
+    size: int = 0
+
+
 MOTD = Key("vm-1/ssh", "file", "/etc/motd")
 LONGER = Key("vm-1/ssh", "file", "/etc/motd.d/x")
 SOURCE = Source("lab.yaml", 3, 5, "    chrony: yes", 6)
@@ -58,9 +73,9 @@ WORK = Work((Wanted(CHRONY.key, SOURCE), Secret(TOKEN.key), Wanted(MOTD), Wanted
 SEEN = Snapshot(
     "vm-1/ssh",
     answers={
-        ("state of", CHRONY.key.name): "pool a",
+        FileState(CHRONY.key.name, "7d" * 32): FileStatus("file", "0600", size=7),
         Salted("salt", "abc123"): Unknown("no answer"),
-        ("state of", MOTD.name): "fine\x1b[0m",
+        FileState(MOTD.name): "fine\x1b[0m",
     },
 )
 
@@ -74,18 +89,19 @@ def text_of(text: str) -> str:
 def test_what_differs_is_explained_from_its_line_to_its_cost() -> None:
     assert text_of("chrony.conf").splitlines() == [
         "vm-1/ssh:file:/etc/chrony/chrony.conf",
-        "  declared by vm-1: base_os",
-        "  lab.yaml:3:5",
-        "  3 |     chrony: yes",
-        "    |     ^^^^^^",
-        "  asked    ('state of', '/etc/chrony/chrony.conf')",
-        "  answered 'pool a'",
-        "  differs",
+        "  The step vm-1: base_os declares it, from this line of the inventory:",
+        "    lab.yaml:3:5",
+        "    3 |     chrony: yes",
+        "      |     ^^^^^^",
+        "  Found on vm-1/ssh:",
+        "    file state of /etc/chrony/chrony.conf: type file, mode 0600, size 7",
+        "  It differs. The next apply changes this:",
         "    ~ content",
         "      - pool a",
         "      + pool b",
         "    ~ mode: 0600 → 0644",
-        "    then restart chrony.service",
+        "  After the change:",
+        "    restart chrony.service: a service restarts",
     ]
 
 
@@ -93,19 +109,19 @@ def test_a_secret_is_not_explained() -> None:
     text = text_of("/etc/token")
     assert "hunter" not in text
     assert "abc123" not in text
-    assert "answered (secret)" in text
-    assert "unknown: no answer" in text
+    assert "content of a secret: (secret)" in text
+    assert "Unknown: no answer" in text
 
 
 def test_an_exact_key_is_one_resource_and_a_part_is_all_that_have_it() -> None:
-    assert text_of(str(MOTD)).count("declared by") == 1
-    assert text_of("/etc/motd").count("declared by") == 2
+    assert text_of(str(MOTD)).count("declares it") == 1
+    assert text_of("/etc/motd").count("declares it") == 2
 
 
 def test_what_is_as_declared_says_so() -> None:
-    assert "as declared" in text_of(str(MOTD))
+    assert "It is as declared." in text_of(str(MOTD))
     assert "\x1b" not in text_of(str(MOTD))
-    assert "not asked" in text_of(str(LONGER))
+    assert "vm-1/ssh was not asked" in text_of(str(LONGER))
 
 
 @pytest.mark.parametrize("text", ["nowhere"])

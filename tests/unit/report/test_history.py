@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import sqlite3
+import time
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from provision.contracts.change import Change, Op
 from provision.engine.journal import Journal, run, runs
 from provision.engine.model import StepId
-from provision.report.history import print_run, print_runs, record
+from provision.report.history import print_run, print_runs, record, time_of_day
 from provision.report.html import html_report
 from provision.values.diagnostics import Diagnostic
 from tests.unit.report.samples import shown
@@ -75,7 +80,7 @@ def test_all_output_of_changes_and_effects_is_shown_in_full_only(tmp_path: Path)
     book.effect("20260101-abc", "pve/ssh", "initramfs", "failed", 9.0, "\n".join(lines))
     book.close()
     brief = shown(lambda console: print_run(console, record(row(file))))
-    assert "(188 more lines before this one: --full shows all)" in brief
+    assert "(188 earlier lines not shown: --full shows all)" in brief
     assert [each for each in lines if each in brief] == lines[188:]
     assert brief.count("said 199;") == 1
     full = shown(lambda console: print_run(console, record(row(file)), full=True))
@@ -86,7 +91,80 @@ def test_all_output_of_changes_and_effects_is_shown_in_full_only(tmp_path: Path)
 def test_a_killed_run_says_what_it_had_begun(tmp_path: Path) -> None:
     text = shown(lambda console: print_run(console, record(row(journal(tmp_path, ended=False)))))
     assert "did not end" in text
-    assert "begun last: vm-1: base_os: file /etc/motd" in text
+    assert "last action begun: vm-1: base_os: file /etc/motd" in text
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    outcome: str
+    message: str = ""
+    subject: str = "vm-1"
+    excused: bool = False
+    seconds: float = 0.5
+
+
+def verification(path: Path) -> dict[str, Any]:
+    file = path / "journal"
+    book = Journal(file)
+    book.begin("20260101-def", "lab", "verify", "root@here")
+    book.check("20260101-def", Check("the clock is right", "passed"), 0.0)
+    book.check("20260101-def", Check("root fills the disk", "failed", f"3.9 GiB of 8 GiB\n{EVIL}"), 60.0)
+    book.end("20260101-def", 4.0, 3, {}, interrupted=False)
+    book.close()
+    return row(file)
+
+
+def test_a_verification_is_shown_with_the_evidence_of_what_failed(tmp_path: Path) -> None:
+    run_of_checks = record(verification(tmp_path))
+    text = shown(lambda console: print_run(console, run_of_checks))
+    assert "verify lab" in text
+    assert "1 of 2 checks passed, 1 failed" in text
+    assert f"{time_of_day(60.0)}  vm-1: root fills the disk" in text
+    assert "3.9 GiB of 8 GiB" in text
+    assert "the clock is right" not in text
+    assert "\x1b" not in text
+    assert "the clock is right" in shown(lambda console: print_run(console, run_of_checks, full=True))
+
+
+def test_the_page_of_a_verification_has_every_check_with_its_time(tmp_path: Path) -> None:
+    text = html_report(record(verification(tmp_path)))
+    for part in ("the clock is right", "root fills the disk", "3.9 GiB of 8 GiB", time_of_day(60.0)):
+        assert part in text
+    assert "1 of 2 checks passed" in text
+    assert "<script" not in text
+
+
+def test_a_step_is_shown_with_the_time_when_it_really_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = Journal(tmp_path / "journal", started=1000.0)
+    book.begin("20260101-abc", "lab", "apply", "root@here")
+    monkeypatch.setattr(time, "time", lambda: 3600.0)
+    book.step_begins(STEP)
+    monkeypatch.setattr(time, "time", lambda: 9000.0)
+    book.step("20260101-abc", STEP, "changed", 42.0, "")
+    book.close()
+    found = record(row(tmp_path / "journal"))
+    assert (found.started, found.steps[0].started) == (1000.0, 3600.0)
+    line = f"{time_of_day(3600.0)} vm-1: base_os: changed, 42 s"
+    assert line in shown(lambda console: print_run(console, found))
+    assert time_of_day(3600.0) in html_report(found)
+
+
+def test_a_journal_of_an_earlier_version_is_read_and_written_on(tmp_path: Path) -> None:
+    file = journal(tmp_path)
+    with sqlite3.connect(file) as database:
+        database.execute("DROP TABLE checks")
+        database.execute("ALTER TABLE steps DROP COLUMN started")
+    assert record(row(file)).steps[-1].started is None
+    book = Journal(file)
+    book.begin("20260102-abc", "lab", "verify", "root@here")
+    book.check("20260102-abc", Check("the clock is right", "passed"), 5.0)
+    book.close()
+    found = run(file, "20260102")
+    assert found is not None
+    assert record(found).checks[0].started == 5.0
 
 
 class Page(HTMLParser):

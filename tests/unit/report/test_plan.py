@@ -12,7 +12,7 @@ from provision.contracts.remedy import ByHand
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, StepPlan
 from provision.hosts import host_effects
 from provision.proxmox import vm_effects
-from provision.report.plan import hit, op_of, print_plan
+from provision.report.plan import affected_subject, op_of, print_plan
 from provision.values.consent import Consent
 from tests.unit.report.samples import GUEST_STEP, HOST_STEP, PLAN, REFUSED, SAME, shown, step
 
@@ -103,7 +103,7 @@ def test_one_sign_stands_for_all_differences_of_a_resource(
     ],
 )
 def test_an_effect_names_whom_it_hits(system: str, target: str, text: str) -> None:
-    assert hit(ConsentNeed(system, Effect(vm_effects.POWER_CYCLE, target), Consent.ASK)) == text
+    assert affected_subject(ConsentNeed(system, Effect(vm_effects.POWER_CYCLE, target), Consent.ASK)) == text
 
 
 def test_totals_are_a_lower_bound_only_while_something_is_not_known() -> None:

@@ -3,9 +3,10 @@ from __future__ import annotations
 import io
 import json
 
-from provision.report.progress import JsonLines, LiveProgress, PlainProgress
+from provision.report.progress import Awaited, JsonLines, LiveProgress, PlainProgress, nothing_awaited
 from provision.report.style import make_console
 from provision.values import events
+from provision.values.diagnostics import Diagnostic, Severity
 from tests.unit.report.samples import Encoded
 from tests.unit.report.test_schema import EXAMPLES
 
@@ -123,10 +124,14 @@ def test_json_is_one_event_a_line_and_nothing_else() -> None:
     assert notices.getvalue() == "interrupted\n"
 
 
-def live(clock: Clock, height: int = 20) -> LiveProgress:
+def live(clock: Clock, height: int = 20, awaited: Awaited = nothing_awaited) -> LiveProgress:
     console = make_console(Encoded("utf-8"), width=80)
     console.height = height
-    return LiveProgress(console, clock)
+    return LiveProgress(console, clock, awaited)
+
+
+def check(total: int) -> events.CheckDone:
+    return events.CheckDone(run="r", name="it is so", subject="vm-1", outcome="passed", total=total)
 
 
 def table(progress: LiveProgress) -> list[str]:
@@ -144,9 +149,10 @@ def test_the_table_has_a_row_for_what_runs() -> None:
     progress(started("vm-1", "base_os"))
     progress(events.StepProgress(run="r", subject="vm-1", role="base_os", line="Unpacking " + "x" * 200))
     clock.now += 2
-    rows = table(progress)
-    assert rows[0].split() == ["pve", "image", "5", "s", "(usually", "6", "min)"]
-    assert rows[1].startswith("vm-1  base_os  2 s")
+    head, *rows = table(progress)
+    assert head == "0:05"
+    assert rows[0].split() == ["pve", "image", "0:05", "(usually", "6", "min)"]
+    assert rows[1].startswith("vm-1  base_os  0:02")
     assert max(len(row) for row in rows) <= 80
 
 
@@ -156,11 +162,63 @@ def test_the_table_stays_on_the_screen() -> None:
         progress(started(f"n{number}"))
     rows = table(progress)
     assert len(rows) == 8
-    assert rows[-1] == "and 43 more"
+    assert rows[-1] == "and 44 more"
 
 
 def test_the_table_loses_what_ended() -> None:
     progress = live(Clock())
     progress(started())
     progress(events.StepEnded(run="r", subject="vm-1", role="base_os", outcome="changed", seconds=1))
-    assert table(progress) == []
+    assert table(progress) == ["0:00"]
+
+
+def test_the_head_says_how_far_the_run_is_and_what_is_awaited() -> None:
+    clock = Clock()
+    systems = ["vm-2/ssh", "pve/ssh", "vm-1/ssh", "vm-3/ssh", "vm-4/ssh"]
+    progress = live(clock, awaited=lambda: systems)
+    assert table(progress) == ["0:00, waiting for pve/ssh, vm-1/ssh, vm-2/ssh and 2 more"]
+    progress(events.RunStarted(run="r", inventory="lab", verb="apply", steps=12))
+    for subject in ("vm-1", "vm-2"):
+        progress(started(subject))
+        progress(events.StepEnded(run="r", subject=subject, role="base_os", outcome="changed", seconds=1))
+    progress(events.StepEnded(run="r", subject="pve", role="reboot", outcome="changed", seconds=1))
+    systems.clear()
+    clock.now += 61
+    assert table(progress) == ["apply lab: 2 of 12 steps, 1:01"]
+    progress(check(3))
+    assert table(progress) == ["apply lab: 2 of 12 steps, 1 of 3 checks, 1:01"]
+
+
+def test_every_line_of_the_table_moves_while_a_step_is_silent() -> None:
+    clock = Clock()
+    progress = live(clock)
+    progress(started(usually=360))
+    progress(events.StepProgress(run="r", subject="vm-1", role="base_os", line="Unpacking linux"))
+    before = table(progress)
+    clock.now += 75
+    first = table(progress)
+    clock.now += 1
+    assert all(old != new for old, new in zip(first, table(progress), strict=True))
+    assert before[1].endswith("Unpacking linux")
+    assert first[1].endswith("[1:15 ago] Unpacking linux")
+
+
+def test_a_log_says_which_systems_have_not_answered() -> None:
+    clock = Clock()
+    stream = Encoded("utf-8")
+    progress = PlainProgress(make_console(stream), clock, lambda: 0.0, awaited=lambda: ["pve/ssh"])
+    for _ in range(25):
+        clock.now += 1
+        progress.tick()
+    assert said(stream) == ["waiting for pve/ssh"] * 2
+
+
+def test_warnings_of_one_code_are_one_line() -> None:
+    progress, stream = plain(Clock())
+    for number in range(100):
+        warning = Diagnostic("CLOCK_SKEW", f"{number} s ahead", f"n{number}", severity=Severity.WARNING)
+        progress(events.Problem(run="r", diagnostic=warning.as_json()))
+    progress.tick()
+    assert said(stream) == [
+        "n0, n1, n2, n3, n4, n5, n6, n7 and 92 more: CLOCK_SKEW: 0 s ahead (and 99 more messages)"
+    ]

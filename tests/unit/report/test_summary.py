@@ -7,7 +7,7 @@ import pytest
 from provision.contracts import common_effects
 from provision.contracts.effect import Effect
 from provision.engine.model import ConsentNeed, RunReport, StepId, StepReport
-from provision.report.summary import next_command, print_summary
+from provision.report.summary import next_commands, print_summary
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import Outcome
@@ -57,13 +57,17 @@ def test_the_summary_says_what_became_of_every_step() -> None:
         "  failed    vm-1: base_os: a package is missing",
         "  waiting   pve: pci_mapping: reboot-hypervisor waits for consent",
         "  blocked   vm-1: k3s_agent: vm-1: base_os failed",
-        f"  unreached {', '.join(f'n{number}: base_os' for number in range(6))} and 2 more steps: no answer",
+        f"  unreached {', '.join(f'n{number}: base_os' for number in range(6))} and 2 more",
+        "            steps: no answer",
         "  reboot-hypervisor of pve waits for consent: give --allow reboot-hypervisor",
-        "  delete of vm-9 (pve) waits for consent: the inventory's policy says never",
+        "  delete of vm-9 (pve) waits for consent: the policy of the inventory says never",
         "",
         "Ended after 3 min 10 s: 2 done (1 changed), 1 failed, 1 waiting, 1 blocked, 8 unreached (run r1)",
         "Slowest: pve: hypervisor_host 2 min 05 s, vm-1: base_os 42 s",
-        "Next: provision show r1 --full   (the whole output), then provision apply lab",
+        "Next: See the whole output:",
+        "  provision show r1 --full",
+        "Next: After the correction, run it again. It resumes where this run ended:",
+        "  provision apply lab",
     ]
 
 
@@ -78,25 +82,23 @@ GOOD = RunReport("r1", "lab", (ended("image", "pve", Outcome.UNCHANGED),))
 @pytest.mark.parametrize(
     ("report", "command", "following"),
     [
-        (GOOD, COMMAND, "provision verify lab"),
-        (GOOD, "provision destroy lab", ""),
-        (
-            replace(GOOD, exit_code=130, interrupted=True),
-            COMMAND,
-            f"{COMMAND}   (goes on where this run ended)",
-        ),
+        (GOOD, COMMAND, ["provision verify lab"]),
+        (GOOD, "provision destroy lab", []),
+        (replace(GOOD, exit_code=130, interrupted=True), COMMAND, [COMMAND]),
         (
             replace(GOOD, exit_code=5, consents_missing=REPORT.consents_missing),
             COMMAND,
-            f"{COMMAND} --allow reboot-hypervisor",
+            [f"{COMMAND} --allow reboot-hypervisor"],
         ),
-        (
-            replace(GOOD, exit_code=5, consents_missing=REPORT.consents_missing[1:]),
-            COMMAND,
-            f"{COMMAND}   (goes on where this run ended)",
-        ),
-        (replace(GOOD, exit_code=3), COMMAND, "provision verify lab"),
+        (replace(GOOD, exit_code=5, consents_missing=REPORT.consents_missing[1:]), COMMAND, [COMMAND]),
+        (replace(GOOD, exit_code=3), COMMAND, ["provision verify lab"]),
     ],
 )
-def test_one_command_comes_next(report: RunReport, command: str, following: str) -> None:
-    assert next_command(report, command) == following
+def test_the_summary_names_the_next_command(report: RunReport, command: str, following: list[str]) -> None:
+    assert [line for _, line in next_commands(report, command)] == following
+
+
+def test_the_next_command_is_a_whole_line_on_a_narrow_terminal() -> None:
+    command = f"provision apply {'/very/long/folder' * 8}/lab.yaml"
+    text = shown(lambda console: print_summary(console, REPORT, command=command), width=60)
+    assert f"  {command}" in text.splitlines()

@@ -12,13 +12,14 @@ import pytest
 
 from provision.connections import ssh, ssh_open
 from provision.connections.contracts import SshEndpoint
+from provision.connections.ssh_pool import HANDSHAKES, LOGINS, SshPool
 from provision.connections.ssh_target import Target
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Transient
 
 JUMP = Target("jump", "jump", 22, "root", (), only_keys=False, known_hosts=())
-MANY = 3 * ssh_open.LOGINS
+MANY = 3 * LOGINS
 
 
 class Transport:
@@ -27,11 +28,6 @@ class Transport:
 
     def close(self) -> None:
         pass
-
-
-@pytest.fixture(autouse=True)
-def _no_doors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ssh_open, "_DOORS", {})
 
 
 def all_at_once(work: Callable[[], None]) -> None:
@@ -43,7 +39,7 @@ def all_at_once(work: Callable[[], None]) -> None:
 
 
 def test_a_jump_host_lets_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, full = threading.Lock(), threading.Barrier(ssh_open.LOGINS)
+    lock, full = threading.Lock(), threading.Barrier(LOGINS)
     inside, most = 0, 0
 
     def secured(*_: object) -> Transport:
@@ -62,12 +58,13 @@ def test_a_jump_host_lets_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ssh_open, "secured", secured)
     monkeypatch.setattr(ssh_open, "_log_in", log_in)
     opened: list[Sequence[object]] = []
-    all_at_once(lambda: opened.append(ssh_open.open_transport(JUMP, (), "jump")))
-    assert (len(opened), most) == (MANY, ssh_open.LOGINS)
+    pool = SshPool()
+    all_at_once(lambda: opened.append(ssh_open.open_transport(JUMP, (), "jump", pool)))
+    assert (len(opened), most) == (MANY, LOGINS)
 
 
 def test_no_more_than_a_few_handshakes_go_on_whatever_their_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, full = threading.Lock(), threading.Barrier(ssh_open.HANDSHAKES)
+    lock, full = threading.Lock(), threading.Barrier(HANDSHAKES)
     inside, most, connected = 0, 0, 0
     everybody = threading.Event()
 
@@ -92,31 +89,35 @@ def test_no_more_than_a_few_handshakes_go_on_whatever_their_servers(monkeypatch:
         nonlocal connected
         with lock:
             connected += 1
-            if connected == 2 * ssh_open.HANDSHAKES:
+            if connected == 2 * HANDSHAKES:
                 everybody.set()
         assert everybody.wait(30)  # connecting needs no token: all do it at once, or this fails
 
-    monkeypatch.setattr("paramiko.Transport", Client)
+    monkeypatch.setattr("provision.connections.ssh_transport.LeanTransport", Client)
     monkeypatch.setattr(ssh_open, "_socket", connect)
     monkeypatch.setattr(ssh_open, "_prefer", lambda *_, **__: None)
     monkeypatch.setattr(ssh_open, "_host_key", lambda _: ("ssh-ed25519", b""))
     monkeypatch.setattr(ssh_open, "_check_key", lambda *_: None)
     monkeypatch.setattr(ssh_open, "_log_in", lambda *_: enter())
+    pool = SshPool()
     threads = [
-        threading.Thread(target=ssh_open.open_transport, args=(replace(JUMP, host=f"n{number}"), (), "n"))
-        for number in range(2 * ssh_open.HANDSHAKES)
+        threading.Thread(
+            target=ssh_open.open_transport, args=(replace(JUMP, host=f"n{number}"), (), "n", pool)
+        )
+        for number in range(2 * HANDSHAKES)
     ]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    assert most == ssh_open.HANDSHAKES
+    assert most == HANDSHAKES
 
 
 def test_who_waited_at_an_unreachable_jump_host_does_not_try_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[None] = []
     waiting = threading.Semaphore(0)
     errors: list[Transient] = []
+    pool = SshPool(logins=1)
 
     def secured(*_: object) -> Transport:
         tried.append(None)
@@ -133,13 +134,12 @@ def test_who_waited_at_an_unreachable_jump_host_does_not_try_it_too(monkeypatch:
 
     def attempt() -> None:
         try:
-            ssh_open.open_transport(JUMP, (), "jump")
+            ssh_open.open_transport(JUMP, (), "jump", pool)
         except Transient as error:
             errors.append(error)
 
-    monkeypatch.setattr(ssh_open, "LOGINS", 1)
     monkeypatch.setattr(ssh_open, "secured", secured)
-    monkeypatch.setattr("provision.connections.ssh_open.time", SimpleNamespace(monotonic=arrived))
+    monkeypatch.setattr("provision.connections.ssh_pool.time", SimpleNamespace(monotonic=arrived))
     all_at_once(attempt)
     assert (len(errors), len(tried)) == (MANY, 1)
 

@@ -1,0 +1,99 @@
+"""Commands that explain and change nothing: graph, explain."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from provision.cli.completion import complete_code
+from provision.cli.files import InventoryName
+from provision.cli.options import Full, Playbook, Step, Target, run_options
+from provision.cli.sites import open_site, read, settle
+from provision.cli.state import Debug, out, say, usage
+from provision.cli.watch import watched
+from provision.values.suggestions import known_names
+
+_CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
+"""What a preflight code looks like."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(graph)
+    app.command()(explain)
+
+
+def graph(
+    inventory: InventoryName,
+    dot: Annotated[bool, typer.Option("--dot", help="Graphviz's language, for `dot -Tsvg`.")] = False,
+    playbook: Playbook = None,
+    target: Target = None,
+    step: Step = None,
+    debug: Debug = False,  # noqa: ARG001 - its callback does the work
+) -> int:
+    """Show the steps in their order, and what each waits for. Asks no system."""
+    from provision.report.graph import graph_dot, graph_text  # noqa: PLC0415 - keep --help fast
+
+    with closing(open_site(read(inventory), playbook)) as site:
+        steps = site.steps(run_options(target, step, None))
+    print((graph_dot if dot else graph_text)(steps), end="")
+    return 0
+
+
+def explain(
+    context: typer.Context,
+    inventory: InventoryName,
+    resource: Annotated[
+        str,
+        typer.Argument(
+            metavar="RESOURCE|CODE",
+            help="A key as in events (vm-1/ssh:file:/etc/motd), a part of it, or a preflight code.",
+            autocompletion=complete_code,
+        ),
+    ],
+    full: Full = False,
+    debug: Debug = False,  # noqa: ARG001 - its callback does the work
+) -> int:
+    """Explain a resource, or a preflight code.
+
+    Of a resource it shows who declares it, what was found, what differs, and what the change costs.
+    """
+    if _CODE.fullmatch(resource):
+        return _explain_code(resource)
+    declared = settle(context, inventory)
+    with closing(open_site(declared)) as site, watched(context, site, errors=True) as (_, _emit, cancel):
+        resources = site.explain(resource, cancel)
+    if not resources:
+        raise usage(
+            "RESOURCE_UNKNOWN",
+            f"no resource of {declared.name} has {resource!r} in its key",
+            f"A key looks like HOST/ssh:file:/path. See which ones there are: `provision plan {inventory}`",
+        )
+    from provision.report.explain import print_explained  # noqa: PLC0415 - keep --help fast
+
+    for explained in resources:
+        print_explained(out(), explained, full=full)
+    return 0
+
+
+def _explain_code(code: str) -> int:
+    """Print when a preflight rule refuses or warns, and what helps.
+
+    Raises:
+        UsageError: no rule has the code.
+    """
+    from provision.api.preflight import rules  # noqa: PLC0415 - keep --help fast
+
+    codes = {name: rule for rule in rules() for name in rule.codes}
+    if code not in codes:
+        raise usage(
+            "CODE_UNKNOWN", f"no preflight rule has the code {code}", known_names(code, sorted(codes))
+        )
+    rule = codes[code]
+    say(f"{rule.severity} {code}")
+    say(f"  when: {rule.when}")
+    say(f"  next: {rule.remedy}")
+    return 0

@@ -16,7 +16,7 @@ from provision.inventory.models.node import Node
 from provision.proxmox import marker as markers
 from provision.proxmox import names
 from provision.proxmox.marker import Marker
-from provision.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
+from provision.proxmox.queries import Elsewhere, VmConfig, VmState, vm_answer
 from provision.proxmox.resources.vm import taken
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
@@ -95,7 +95,9 @@ def file_of(site: Site) -> str:
 def vm_now(site: Site, node: Node, hypervisor: Hypervisor, cancel: Cancel) -> VmState | None:
     """Return the VM as it is now, on this node of Proxmox VE, or None if nothing has its number."""
     vmid = names.vmid(site.inventory, node)
-    found = vm_seen(site.session.ask(names.api(hypervisor.name), {VmConfig(vmid)}, cancel, fresh=True), vmid)
+    found = vm_answer(
+        site.session.ask(names.api(hypervisor.name), {VmConfig(vmid)}, cancel, fresh=True), vmid
+    )
     if isinstance(found, Unknown):
         raise Permanent(Diagnostic("UNKNOWN", found.reason, node.name))
     if isinstance(found, Elsewhere):

@@ -68,7 +68,7 @@ class Router(Protocol):
         """Return where our entry for a host is, as `Reservation.place` says it."""
         ...
 
-    def entry(self, wanted: Reservation, *, absent: bool, source: Source | None) -> Resource:
+    def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> Resource:
         """Return our entry for a host, or its absence; who else holds the address is not its matter."""
         ...
 
@@ -117,38 +117,36 @@ def router_table(router: Router, snapshot: Snapshot) -> RouterTable:
 
 
 def conflict(
-    wanted: Reservation, reservations: Iterable[Reservation], leases: Iterable[Lease], now: float = 0.0
+    desired: Reservation, reservations: Iterable[Reservation], leases: Iterable[Lease], now: float = 0.0
 ) -> str:
     """Return who holds the address, MAC or name instead, in words; empty when nobody does.
 
     Args:
-        wanted: what is to be reserved.
+        desired: the reservation to be made.
         reservations: those of others, ours is left out.
         leases: current leases; expired ones do not count when the router's clock is known.
         now: the router's clock in epoch seconds, 0 = unknown.
     """
-    for reservation in reservations:
-        where = f" in {reservation.place}" if reservation.place else ""
-        if reservation.address == wanted.address and reservation.mac != wanted.mac:
-            return (
-                f"{wanted.address} is reserved for {reservation.mac} ({reservation.name or 'no name'}){where}"
-            )
-        if reservation.mac == wanted.mac and reservation.address != wanted.address:
-            return f"{wanted.mac} has the reservation {reservation.address}{where}"
-        if reservation.name and reservation.name == wanted.name and reservation.mac != wanted.mac:
-            return f"the name {wanted.name} is reserved for {reservation.mac}{where}"
+    for other in reservations:
+        where = f" in {other.place}" if other.place else ""
+        if other.address == desired.address and other.mac != desired.mac:
+            return f"{desired.address} is reserved for {other.mac} ({other.name or 'no name'}){where}"
+        if other.mac == desired.mac and other.address != desired.address:
+            return f"{desired.mac} has the reservation {other.address}{where}"
+        if other.name and other.name == desired.name and other.mac != desired.mac:
+            return f"the name {desired.name} is reserved for {other.mac}{where}"
     for lease in leases:
-        over = bool(lease.expires) and bool(now) and lease.expires < now
-        if lease.address == wanted.address and lease.mac != wanted.mac and not over:
-            return f"{wanted.address} is leased to {lease.mac} ({lease.name or 'no name'})"
+        expired = bool(lease.expires) and bool(now) and lease.expires < now
+        if lease.address == desired.address and lease.mac != desired.mac and not expired:
+            return f"{desired.address} is leased to {lease.mac} ({lease.name or 'no name'})"
     return ""
 
 
-def held_by_other(wanted: Reservation, holder: str, subject: str, source: Source | None) -> Diagnostic:
+def held_by_other(desired: Reservation, holder: str, subject: str, source: Source | None) -> Diagnostic:
     """Return the problem of an address that somebody else has."""
     return Diagnostic(
         code="IP_LEASED_TO_OTHER",
-        summary=f"{wanted.address} cannot be reserved for {wanted.name}: {holder}",
+        summary=f"{desired.address} cannot be reserved for {desired.name}: {holder}",
         subject=subject,
         source=source,
         untouched="The router was left as it is.",

@@ -58,12 +58,15 @@ def leased_to_other(evidence: Evidence) -> list[Finding]:
 
 RULES = (
     Rule(
-        ("MAC_DUPLICATE",), "two network devices have one MAC", "another MAC for one of them", mac_duplicate
+        ("MAC_DUPLICATE",),
+        "two network devices have the same MAC",
+        "give one of them another MAC",
+        mac_duplicate,
     ),
     Rule(
         ("IP_LEASED_TO_OTHER",),
         "the router has reserved a declared address for another MAC, or leased it to one",
-        "another address, or free it on the router",
+        "choose another address, or free it on the router",
         leased_to_other,
         of_resources=True,
     ),

@@ -110,7 +110,7 @@ class ProxmoxDriver:
         Raises:
             Transient, Permanent, Refused: the API gives no answers at all.
         """
-        found: dict[Any, object] = {}
+        answered: dict[Any, object] = {}
         self._replies = {}
         vms = sorted(
             (query for query in queries if isinstance(query, VmConfig)), key=lambda query: query.vmid
@@ -118,26 +118,26 @@ class ProxmoxDriver:
         rights: object = None
         if vms or Permissions() in queries:
             rights = self._ask("/access/permissions", answers.rights)
-            found[Permissions()] = rights
+            answered[Permissions()] = rights
         if vms or VmList() in queries:
-            found[VmList()] = self._vm_list()
+            answered[VmList()] = self._vm_list()
         if Mappings() in queries:
-            found[Mappings()] = self._ask_plain(
+            answered[Mappings()] = self._ask_plain(
                 "/cluster/mapping/pci", answers.mappings, {"check-node": self._node}
             )
         for storage in sorted(query.storage for query in queries if isinstance(query, StorageContent)):
             path = f"/nodes/{self._node}/storage/{storage}/content"
-            found[StorageContent(storage)] = self._ask(path, answers.volumes)
+            answered[StorageContent(storage)] = self._ask(path, answers.volumes)
         for vm in vms:
             if cancel.leaving:
                 raise Interrupted
-            found[vm] = self._vm(vm.vmid, found[VmList()], rights)
+            answered[vm] = self._vm(vm.vmid, answered[VmList()], rights)
         for query in queries:
             if isinstance(query, ApiGet) and query not in self._replies:
                 path, _, parameters = query.path.partition("?")
                 self._ask_plain(path, lambda body: body, dict(parse_qsl(parameters)))
         # Checks read the same answers by means of their own: they come along without a further request.
-        return Snapshot(self.system, answers={**found, **self._replies})
+        return Snapshot(self.system, answers={**answered, **self._replies})
 
     def _ask(
         self, path: str, read: Callable[[object], object], data: Mapping[str, object] | None = None
@@ -175,7 +175,7 @@ class ProxmoxDriver:
     def _vm(self, vmid: int, entries: object, rights: object) -> object:
         if not isinstance(entries, tuple):
             return entries
-        entry = next((each for each in entries if each.vmid == vmid), None)
+        entry = next((candidate for candidate in entries if candidate.vmid == vmid), None)
         if entry is None:
             if isinstance(rights, Rights) and rights.may(f"/vms/{vmid}", "VM.Audit"):
                 return None
@@ -188,10 +188,10 @@ class ProxmoxDriver:
         if entry.status not in KNOWN:  # pvestatd has not looked yet: the node has just booted
             status = self._ask(f"{path}/status/current", answers.status)
             entry = replace(entry, status=status) if isinstance(status, str) else entry
-        found = self._state(entry)
-        owes = isinstance(found, VmState) and found.marker is not None and found.marker.owes == START
+        state = self._state(entry)
+        owes = isinstance(state, VmState) and state.marker is not None and state.marker.owes == START
         (self._owing.add if owes else self._owing.discard)(vmid)
-        return found
+        return state
 
     def _state(self, entry: VmEntry) -> object:
         path = f"/nodes/{self._node}/qemu/{entry.vmid}/pending"
@@ -214,14 +214,14 @@ class ProxmoxDriver:
             *(self._doing(action, written, emit, cancel) for action in actions),
             *(self._effecting(effect, emit, cancel) for effect in effects),
         ]
-        for each in todo:
+        for perform in todo:
             broken = results and results[-1].verdict is not Verdict.DONE
             if broken or cancel.draining:
                 results.append(Result(Verdict.NOT_BEGUN))
                 continue
             began = self._clock()
             try:
-                each()
+                perform()
                 result = Result(Verdict.DONE)
             except _Failure as failure:
                 result = failure.result
@@ -415,8 +415,8 @@ class ProxmoxDriver:
 
 def _started(path: str) -> int:
     """Return the number of the VM that a request starts, or 0."""
-    found = re.fullmatch(r"/nodes/[^/]+/qemu/(\d+)/status/start", path)
-    return int(found[1]) if found is not None else 0
+    match = re.fullmatch(r"/nodes/[^/]+/qemu/(\d+)/status/start", path)
+    return int(match[1]) if match is not None else 0
 
 
 def _code(error: ApiError) -> str:

@@ -15,7 +15,7 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import names
 from provision.proxmox.marker import START
-from provision.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
+from provision.proxmox.queries import Elsewhere, VmConfig, VmState, vm_answer
 
 BOOT_SECONDS = 600.0
 """How long a booting guest is waited for: emulated ones take minutes."""
@@ -36,7 +36,7 @@ def guest(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> SystemSpe
 
 def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint | NotThere:
     """Return how a VM is reached: its host keys stand in its own marker, nothing else is accepted."""
-    state = vm_seen(seen, names.vmid(inventory, node))
+    state = vm_answer(seen, names.vmid(inventory, node))
     if state is None:
         return NotThere(f"{node.name} does not exist yet")
     if isinstance(state, Unknown):

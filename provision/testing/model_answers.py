@@ -87,7 +87,7 @@ def _text(state: HostState, query: FileText) -> object:
     if entry.type != "file":
         return Unknown(f"{query.path} may not be read")
     lines = entry.content.replace(b"\0", b"").splitlines(keepends=True)
-    starts = accumulate((len(each) for each in lines), initial=0)
+    starts = accumulate(map(len, lines), initial=0)
     return b"".join(line for line, start in zip(lines, starts, strict=False) if start < INLINE_LIMIT)
 
 
@@ -126,12 +126,12 @@ def _module(state: HostState, query: ModuleState) -> object:
 
 def blacklist_of(line: str) -> frozenset[str]:
     """Return the modules that a kernel command line keeps off."""
-    found: set[str] = set()
+    modules: set[str] = set()
     for word in line.split():
         pair = split_list(word)
         if pair is not None:
-            found.update(map(module_name, pair[1]))
-    return frozenset(found)
+            modules.update(map(module_name, pair[1]))
+    return frozenset(modules)
 
 
 def _pci(state: HostState, query: PciFunctions) -> object:

@@ -118,7 +118,7 @@ class ModelHost:
         for query in queries:
             how = self.answers.get(type(query))
             answers[query] = Unknown(f"ModelHost knows no {query.kind}") if how is None else how(state, query)
-        pending = tuple(each for each in state.pending.values() if not self._satisfied(each))
+        pending = tuple(owed for owed in state.pending.values() if not self._satisfied(owed))
         return Snapshot(self.system, state.boot_id, answers, pending, clock=1.0)
 
     def act(
@@ -168,12 +168,12 @@ class ModelHost:
         """Whether another boot did it; a reboot after which a rebuild is still owed did not."""
         if owed.boot_id == self.state.boot_id or owed.effect.cls in _REBUILDS:
             return False
-        rebuild = any(each.cls in _REBUILDS for each in self.state.pending)
+        rebuild = any(effect.cls in _REBUILDS for effect in self.state.pending)
         return not (owed.effect.cls.reboots and rebuild)
 
     def _prune(self) -> None:
-        for effect in [each for each, owed in self.state.pending.items() if self._satisfied(owed)]:
-            del self.state.pending[effect]
+        pending = self.state.pending
+        self.state.pending = {effect: owed for effect, owed in pending.items() if not self._satisfied(owed)}
 
     def _mark(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -203,7 +203,7 @@ class ModelHost:
         def do() -> None:
             bring_about(self.state, effect)
             if effect.cls in _REBUILDS:
-                self._mark([each for each in self.state.pending if each.cls.reboots])
+                self._mark([pending for pending in self.state.pending if pending.cls.reboots])
             self._boundary(f"{effect}: done")
             self.state.pending.pop(effect, None)
             self._boundary(f"{effect}: marker removed")
@@ -328,13 +328,13 @@ _MODULES = {"10de": ("nouveau", "nvidiafb", "nova_core"), "1234": ("bochs_drm",)
 def _functions(cards: Mapping[str, str]) -> list[ModelFunction]:
     """Return a bridge, and for each card a display function (NVIDIA's also have an audio function)."""
     bridge = PciFunction("0000:00:01.0", "8086", "1901", "060400", group="1")
-    found = [ModelFunction(bridge, ("pcieport",))]
+    functions = [ModelFunction(bridge, ("pcieport",))]
     for group, (slot, ids) in enumerate(cards.items(), 13):
         vendor, _, device = ids.partition(":")
         first, maker = group == 13, "1458:4043"  # noqa: PLR2004 - the first
         display = PciFunction(f"{slot}.0", vendor, device, "030000", "", str(group), first, maker)
-        found.append(ModelFunction(display, _MODULES.get(vendor, ())))
+        functions.append(ModelFunction(display, _MODULES.get(vendor, ())))
         if vendor == "10de":
             audio = PciFunction(f"{slot}.1", vendor, "1aef", "040300", group=str(group))
-            found.append(ModelFunction(audio, ("snd_hda_intel",)))
-    return found
+            functions.append(ModelFunction(audio, ("snd_hda_intel",)))
+    return functions

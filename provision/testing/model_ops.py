@@ -136,7 +136,7 @@ def _install(state: HostState, op: ops.InstallPackages) -> None:
     for name in op.names:
         if name in state.missing:
             raise OperationFailedError(f"E: Unable to locate package {name}")
-        if set(state.conflicts.get(name, ())) & {each for each, version in state.packages.items() if version}:
+        if any(state.packages.get(other) for other in state.conflicts.get(name, ())):
             raise OperationFailedError("E: Packages need to be removed but remove is disabled.")
     for name in op.names:
         state.packages[name] = state.packages.get(name) or state.available.get(name, "1.0")
@@ -146,14 +146,13 @@ def _install(state: HostState, op: ops.InstallPackages) -> None:
 
 
 def _uninstall(state: HostState, op: ops.RemovePackages) -> None:
-    gone = set(op.names)
-    while (
-        more := {each for name in gone for each in state.dependents.get(name, ()) if each in state.packages}
-        - gone
-    ):
-        gone |= more
-    if gone - set(op.names):
-        raise OperationFailedError(", ".join(sorted(gone - set(op.names))).join(op.refusal))
+    more, names = set(), list(op.names)
+    for name in names:
+        dependents = {other for other in state.dependents.get(name, ()) if other in state.packages}
+        names += dependents - set(names)
+        more |= dependents - set(op.names)
+    if more:
+        raise OperationFailedError(", ".join(sorted(more)).join(op.refusal))
     for name in op.names:
         state.packages.pop(name, None)
         state.held.discard(name)
@@ -355,9 +354,9 @@ def boot(state: HostState) -> None:
             _load(state, ops.LoadModule(line))
     state.sysctls = dict(state.base_sysctls)
     for line in _lines(state, "/etc/sysctl.d/"):
-        key, found, value = line.partition("=")
+        key, equals, value = line.partition("=")
         file = ops.sysctl_file(key.strip())
-        if found and file in state.sysctls:
+        if equals and file in state.sysctls:
             state.sysctls[file] = value.strip()
     for name, unit in state.units.items():
         unit.needs_reload = unit.waiting = False
@@ -373,9 +372,11 @@ def _probe(state: HostState) -> None:
     """Load every module that finds a device and is not kept off; the first one gets the device."""
     kept = state.initramfs.get(state.running, frozenset()) | blacklist_of(state.cmdline)
     for function in state.functions:
-        found = [name for name in function.modules if module_name(name) not in kept]
-        function.driver = found[0] if found else ""
-        state.modules.update(module_name(name) for name in found if module_name(name) not in state.builtin)
+        candidates = [name for name in function.modules if module_name(name) not in kept]
+        function.driver = candidates[0] if candidates else ""
+        state.modules.update(
+            module_name(name) for name in candidates if module_name(name) not in state.builtin
+        )
 
 
 def _lines(state: HostState, folder: str) -> list[str]:

@@ -149,7 +149,7 @@ class ModelProxmox:
     def _content(self, _data: dict[str, object], storage: str) -> object:
         if storage not in self.volumes:
             raise ApiError(500, f"storage '{storage}' does not exist")
-        return [{"volid": each, "content": "import", "size": 1} for each in self.volumes[storage]]
+        return [{"volid": volume, "content": "import", "size": 1} for volume in self.volumes[storage]]
 
     def _pending(self, _data: dict[str, object], vmid: str) -> object:
         vm = self._vm(vmid)
@@ -334,7 +334,7 @@ class ModelProxmox:
 
 
 def _entries(value: object) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+    return [str(entry) for entry in value] if isinstance(value, list) else [str(value)]
 
 
 def _sha(entries: list[str]) -> str:

@@ -153,13 +153,13 @@ class HostState:
 
     def blacklisted(self) -> frozenset[str]:
         """Return the modules that modprobe.d keeps off."""
-        found: set[str] = set()
+        modules: set[str] = set()
         for path in self.below("/etc/modprobe.d/", ".conf"):
             for line in self.text(path).split("\n"):
                 fields = line.split()
                 if fields[:1] == ["blacklist"]:
-                    found.update(map(module_name, fields[1:]))
-        return frozenset(found)
+                    modules.update(map(module_name, fields[1:]))
+        return frozenset(modules)
 
     def config_digest(self, unit: ModelUnit) -> str:
         """Return a digest of the files that a unit reads at its start."""
@@ -236,11 +236,13 @@ class HostState:
             "commands",
             "pending",
         )
-        found = {
-            each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name not in left_out
+        plain = {
+            member.name: _plain(getattr(self, member.name))
+            for member in fields(self)
+            if member.name not in left_out
         }
-        found["pending"] = sorted(map(str, self.pending))
-        return found
+        plain["pending"] = sorted(map(str, self.pending))
+        return plain
 
 
 def _plain(value: object) -> object:

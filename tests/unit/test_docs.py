@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -180,6 +181,15 @@ def test_commands_of_a_page_exist(page: Path) -> None:
 )
 def test_a_mistyped_command_is_found(line: str, expected: str) -> None:
     assert mistake(line) == expected
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_names_that_python_of_a_page_imports_exist(page: Path) -> None:
+    for body in blocks(page, "python"):
+        for node in ast.walk(ast.parse(body)):
+            if isinstance(node, ast.ImportFrom):
+                module = importlib.import_module(str(node.module))
+                assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
 # ---------------------------------------------------------------- inventories and playbooks

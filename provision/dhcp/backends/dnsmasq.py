@@ -76,13 +76,13 @@ class Dnsmasq:
         """Read the lease file; without one nothing is leased."""
         return tuple(parse_leases((snapshot[LEASES] or b"").decode(errors="replace")))
 
-    def entry(self, wanted: Reservation, *, absent: bool, source: Source | None) -> File:
+    def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> File:
         """Return our file for a host: read at once when it comes or changes, after a reload when it went."""
-        path = self.place(wanted.name)
+        path = self.place(reservation.name)
         if absent:
             reload = Effect(host_effects.RELOAD, UNIT)
             return File(self.system, path, absent=True, effects=(reload,), source=source)
-        line = f"{wanted.mac},{wanted.address},{wanted.name}\n"
+        line = f"{reservation.mac},{reservation.address},{reservation.name}\n"
         return File(self.system, path, line.encode(), source=source)
 
 

@@ -26,24 +26,24 @@ class RouterReservation:
 
     Args:
         router: who keeps it.
-        wanted: MAC, address, name.
+        reservation: MAC, address, name.
         absent: our entry must not be there.
         source: inventory line.
     """
 
     router: Router
-    wanted: Reservation
+    reservation: Reservation
     absent: bool = False
     source: Source | None = None
 
     @property
     def key(self) -> Key:
         """Identity: the host's name."""
-        return Key(self.router.system, "dhcp-reservation", self.wanted.name)
+        return Key(self.router.system, "dhcp-reservation", self.reservation.name)
 
     @property
     def _entry(self) -> Resource:
-        return self.router.entry(self.wanted, absent=self.absent, source=self.source)
+        return self.router.entry(self.reservation, absent=self.absent, source=self.source)
 
     def queries(self) -> tuple[Any, ...]:
         """Ask for our entry, and for whom else the address is."""
@@ -58,22 +58,24 @@ class RouterReservation:
             return changes
         table = router_table(self.router, snapshot)
         others = self._others(table)
-        if any((other.mac, other.address) == (self.wanted.mac, self.wanted.address) for other in others):
+        if any(
+            (other.mac, other.address) == (self.reservation.mac, self.reservation.address) for other in others
+        ):
             return ()  # the same reservation, written by somebody else, is as good as ours
-        holder = conflict(self.wanted, others, table.leases_of(self.wanted.address), snapshot.clock)
-        return (Change(Op.ATTENTION, "reservation", holder, str(self.wanted)),) if holder else changes
+        holder = conflict(self.reservation, others, table.leases_of(self.reservation.address), snapshot.clock)
+        return (Change(Op.ATTENTION, "reservation", holder, str(self.reservation)),) if holder else changes
 
     def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Make our entry, or take it away."""
         if not self.absent:
             table = router_table(self.router, snapshot)
-            leases = table.leases_of(self.wanted.address)
-            holder = conflict(self.wanted, self._others(table), leases, snapshot.clock)
+            leases = table.leases_of(self.reservation.address)
+            holder = conflict(self.reservation, self._others(table), leases, snapshot.clock)
             if holder:
-                return Impossible(held_by_other(self.wanted, holder, self.wanted.name, self.source))
+                return Impossible(held_by_other(self.reservation, holder, self.reservation.name, self.source))
         return self._entry.fix(snapshot)
 
     def _others(self, table: RouterTable) -> list[Reservation]:
         """Return the reservations like ours that are not our own entry."""
-        own = self.router.place(self.wanted.name)
-        return [other for other in table.like(self.wanted) if other.place != own]
+        own = self.router.place(self.reservation.name)
+        return [other for other in table.like(self.reservation) if other.place != own]

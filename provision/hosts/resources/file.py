@@ -61,10 +61,10 @@ class _Entry(HostResource):
             remedy="remove the link, or declare the file that it points to",
         )
 
-    def _type_refused(self, found: str) -> Impossible:
+    def _type_refused(self, type_: str) -> Impossible:
         return self._refused(
             "FILE_TYPE_WRONG",
-            f"{self.path} is a {found}, and provision does not replace it",
+            f"{self.path} is a {type_}, and provision does not replace it",
             untouched=f"{self.path} was not changed",
             remedy="move it away, then run the command again",
         )

@@ -163,25 +163,25 @@ def claimed(evidence: Evidence) -> list[Finding]:
 RULES = (
     Rule(
         ("IOMMU_OFF",),
-        "a card is passed on and the IOMMU stays off although the kernel was told to use it",
+        "a card is passed to a VM, and the IOMMU is off although the kernel has its argument",
         "switch on VT-d or AMD-Vi in the firmware setup",
         iommu_off,
     ),
     Rule(
         ("IOMMU_GROUP_SHARED",),
         "the IOMMU group of a passed card holds devices that are not passed to the same VM",
-        "another slot",
+        "move the card to another slot",
         group_shared,
     ),
     Rule(
         ("GPU_ADDRESS_MOVED",),
         "the declared PCI address is empty or shows another id than declared",
-        "write the card's present address",
+        "declare the card's present address",
         address_moved,
     ),
     Rule(
         ("GPU_CLAIMED_BY_OTHER_VM",),
-        "a VM that runs has the card in its configuration",
+        "another running VM has the card in its configuration",
         "stop that VM, or take the card from it",
         claimed,
     ),

@@ -143,10 +143,10 @@ RULES = (
     Rule(
         ("HOST_MEMORY_OVERCOMMIT",),
         "declared VMs, other running VMs and `reserve_memory` add up to more than the host's memory",
-        "less memory for VMs, or stop some",
+        "give the VMs less memory, or stop some",
         memory,
     ),
-    Rule(("CORES_EXCEED_HOST",), "a VM has more processors than its host", "fewer cores", cores),
+    Rule(("CORES_EXCEED_HOST",), "a VM has more processors than its host", "declare fewer cores", cores),
     Rule(
         ("STORAGE_NO_SNIPPETS", "STORAGE_NO_IMPORT"),
         "a storage lacks the content type for vendor snippets or cloud images, or does not exist",
@@ -155,6 +155,9 @@ RULES = (
         of_resources=True,
     ),
     Rule(
-        ("BRIDGE_MISSING",), "a network device names a bridge that the host does not have", "another", bridges
+        ("BRIDGE_MISSING",),
+        "a network device names a bridge that the host does not have",
+        "name a bridge of the host",
+        bridges,
     ),
 )

@@ -7,22 +7,16 @@ from difflib import get_close_matches
 from typing import Any
 
 from provision.api.checks import verified
-from provision.api.domains import check_folders
+from provision.api.domains import check_folders, domains
 from provision.api.support import unsupported
+from provision.contracts.support import CLUSTER
+from provision.contracts.system import InventoryValue
 from provision.engine.expand import VERIFY
 from provision.engine.model import Step
 from provision.engine.world import Options, World
-from provision.hosts import names as host_names
-from provision.hosts.public_keys import public_key_file
 from provision.inventory import Inventory, unopenable
-from provision.inventory.tree import KeyPath
-from provision.proxmox import names
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
-
-Part = tuple[KeyPath, Any]
-CLUSTER = "cluster"
-CLUSTER_SECTIONS = ("sources", "k3s", "gpu", "rdma", "sharing", "dynamo")
 
 
 def check_plan(world: World, options: Options, steps: Iterable[Step]) -> None:
@@ -44,10 +38,10 @@ def check_plan(world: World, options: Options, steps: Iterable[Step]) -> None:
         each.problem(inventory) for each in unsupported(inventory) if each.concerns(options.targets, meant)
     ]
     chosen = tuple(steps)
-    parts = [*_connections(world, _of_steps(world, options, chosen)), *_contents(inventory, chosen)]
+    parts = [*_connections(world, _of_steps(world, options, chosen)), *_contents(world, chosen)]
     whole = not options.targets and not options.steps
     if whole and any(CLUSTER in entry.on for entry in world.playbook.entries):
-        parts += _cluster(inventory)
+        parts += _sections(inventory)
     if any(step.id.role == VERIFY for step in chosen):
         problems += _skips(inventory)
     _refuse([*problems, *unopenable(inventory, parts)])
@@ -121,9 +115,8 @@ def _of_steps(world: World, options: Options, steps: Iterable[Step]) -> set[str]
     return found
 
 
-def _connections(world: World, systems: Iterable[str]) -> Iterator[Part]:
+def _connections(world: World, systems: Iterable[str]) -> Iterator[InventoryValue]:
     """Yield tokens and keys of systems, and of those that their endpoints follow from."""
-    inventory: Inventory = world.inventory
     todo, done = sorted(systems), set[str]()
     while todo:
         spec = world.systems.get(todo.pop(0))
@@ -131,46 +124,21 @@ def _connections(world: World, systems: Iterable[str]) -> Iterator[Part]:
             continue
         done.add(spec.name)
         todo += sorted(spec.questions)
-        hypervisor = inventory.hypervisors.get(spec.subject)
-        if spec.name == host_names.ROUTER:
-            yield from _router(inventory)
-        elif hypervisor is not None and spec.name == names.api(spec.subject):
-            yield ("hypervisors", spec.subject, "api"), hypervisor.api
-        elif hypervisor is None or hypervisor.connection == "ssh":
-            yield _key(inventory, spec.subject)
+        yield from spec.credentials
 
 
-def _key(inventory: Inventory, subject: str) -> Part:
-    section = "hypervisors" if subject in inventory.hypervisors else "nodes"
-    own = getattr(inventory, section)[subject].ssh.key
-    path: KeyPath = ("access", "key") if own is None else (section, subject, "ssh", "key")
-    return path, inventory.login(subject).key
-
-
-def _router(inventory: Inventory) -> Iterator[Part]:
-    dhcp = inventory.dhcp
-    own = dhcp.ssh.key if dhcp is not None and dhcp.ssh is not None else None
-    if own is not None:
-        yield ("network", "dhcp", "ssh", "key"), own
-    else:
-        yield ("access", "key"), inventory.access.key
-
-
-def _contents(inventory: Inventory, steps: Iterable[Step]) -> Iterator[Part]:
+def _contents(world: World, steps: Iterable[Step]) -> Iterator[InventoryValue]:
     """Yield what the steps write to hosts: templates and secrets, and the public key of a managed list."""
     for step in steps:
-        name = step.subject.name
-        section = "hypervisors" if step.subject.kind == "hypervisor" else "nodes"
-        if step.id.role == "host_resources":
-            yield (section, name, "host_resources"), getattr(inventory, section)[name].host_resources
-        if step.id.role == "base_os" and inventory.access.authorized_keys is not None:
-            path, key = _key(inventory, name)
-            if key is not None:
-                yield path, public_key_file(key)
+        if step.id.role in world.roles:
+            yield from world.roles[step.id.role].local_inputs(world.inventory, step.subject)
 
 
-def _cluster(inventory: Inventory) -> Iterator[Part]:
-    for section in CLUSTER_SECTIONS:
-        yield (section,), getattr(inventory, section)
-    if inventory.dhcp is not None:
-        yield ("network", "dhcp", "api"), inventory.dhcp.api
+def _sections(inventory: Inventory) -> Iterator[InventoryValue]:
+    """Yield the sections of the inventory that a run for the whole site, with its cluster, reads."""
+    for domain in domains():
+        for path in domain.sections:
+            value: Any = inventory
+            for key in path:
+                value = getattr(value, key, None)
+            yield path, value

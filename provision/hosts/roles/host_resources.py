@@ -10,6 +10,7 @@ from typing import Any
 from provision.contracts.effect import Effect
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
+from provision.contracts.system import InventoryValue
 from provision.hosts import names
 from provision.hosts.effects import effects_of_path, reboot_of, restart
 from provision.hosts.managed import item_of, values_of
@@ -241,7 +242,15 @@ def _content(site: HostSite, declared_one: FileResource, path: str, source: Sour
     return site.text(text, what, source, declared_one.vars).encode()
 
 
+def local_inputs(inventory: Inventory, subject: Subject) -> tuple[InventoryValue, ...]:
+    """Return templates and secrets of the files that are written."""
+    section = "hypervisors" if subject.kind == "hypervisor" else "nodes"
+    item = _item(inventory, subject)
+    return (((section, subject.name, "host_resources"), item.host_resources if item is not None else ()),)
+
+
 ROLE = Role(
+    local_inputs=local_inputs,
     name="host_resources",
     needs=("virtual_machine", "first_contact"),
     declared=declared,

@@ -245,7 +245,7 @@ def _content(site: HostSite, declared_one: FileResource, path: str, source: Sour
 def local_inputs(inventory: Inventory, subject: Subject) -> tuple[InventoryValue, ...]:
     """Return templates and secrets of the files that are written."""
     section = "hypervisors" if subject.kind == "hypervisor" else "nodes"
-    item = _item(inventory, subject)
+    item = item_of(inventory, subject)
     return (((section, subject.name, "host_resources"), item.host_resources if item is not None else ()),)
 
 

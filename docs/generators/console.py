@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -69,11 +69,17 @@ class Rehearsal:
         models = self.models
         if models is None:
             raise ValueError("a script needs models")
-        opened = partial(provision.api.load, open_driver=models.open)
+        load = provision.api.load
+
+        def load_with_models(path: str) -> provision.api.Site:
+            site = load(path, open_driver=models.open)
+            site.verifier = models.verifier
+            return site
+
         output = io.StringIO()
         with (
             self._environment(),
-            mock.patch.object(provision.api, "load", opened),
+            mock.patch.object(provision.api, "load", load_with_models),
             contextlib.redirect_stdout(output),
         ):
             exec(compile(code, "page", "exec"), {})  # noqa: S102 - a page of ours

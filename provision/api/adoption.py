@@ -68,8 +68,10 @@ def adoption(site: Site, name: str, cancel: Cancel) -> Adoption:
     node, hypervisor = vm_node(site, name)
     state = vm_now(site, node, hypervisor, cancel)
     if state is None:
-        summary = f"nothing has VMID {node.vmid} of {name}: there is nothing to adopt"
-        raise Permanent(Diagnostic("VM_ABSENT", summary, name, remedy=f"provision apply {file_of(site)}"))
+        summary = f"no VM has the VMID {node.vmid} of {name}"
+        raise Permanent(
+            Diagnostic("VM_ABSENT", summary, name, remedy=f"create it: `provision apply {file_of(site)}`")
+        )
     own = _own_marker(site, node, state)
     mask = site.redactor.text
     return Adoption(
@@ -124,12 +126,12 @@ def adopt(site: Site, name: str, host_key: str, cancel: Cancel) -> bool:
             return False
         old = _own_marker(site, node, state)
         new = old if host_key in old.fingerprints else replace(old, host_key=host_key, first_key="")
-        tags = ";".join(sorted({*split_tags(state.wanted("tags")), TAG}))
-        wanted = {"description": markers.write(state.wanted("description"), new), "tags": tags}
+        tags = ";".join(sorted({*split_tags(state.next_value("tags")), TAG}))
+        wanted = {"description": markers.write(state.next_value("description"), new), "tags": tags}
         data: dict[str, object] = {}
-        if wanted["description"] != state.wanted("description"):
+        if wanted["description"] != state.next_value("description"):
             data["description"] = wanted["description"]
-        if TAG not in split_tags(state.wanted("tags")):
+        if TAG not in split_tags(state.next_value("tags")):
             data["tags"] = wanted["tags"]
         if not data:
             return False
@@ -151,7 +153,7 @@ def _own_marker(site: Site, node: Node, state: VmState) -> Marker:
     if not former and state.marker_of(inventory.name, node.name) is None:
         raise Permanent(foreign(site, node, state))
     snippet = names.snippet_file(inventory, found.node)
-    if former and (found.first_key or snippet in state.wanted("cicustom")):
+    if former and (found.first_key or snippet in state.next_value("cicustom")):
         # First contact takes the snippet of the node's own name away: this one would stay, with its key.
         raise Permanent(_unfinished(site, node, found.node))
     return replace(found, node=node.name)
@@ -164,8 +166,8 @@ def _unfinished(site: Site, node: Node, former: str) -> Diagnostic:
         node.name,
         source=site.inventory.source(("nodes", node.name)),
         untouched="Nothing was written.",
-        remedy=f"call the node {former} again: provision apply {file_of(site)};"
-        f" then call it {node.name}, and import it",
+        remedy=f"name the node {former} again and run `provision apply {file_of(site)}`,"
+        f" then name it {node.name}, and import it: `provision import {file_of(site)} {node.name}`",
     )
 
 
@@ -181,12 +183,12 @@ def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState)
         state,
         config={
             **state.config,
-            "description": markers.write(state.wanted("description"), _own_marker(site, node, state)),
-            "tags": ";".join(sorted({*split_tags(state.wanted("tags")), TAG})),
+            "description": markers.write(state.next_value("description"), _own_marker(site, node, state)),
+            "tags": ";".join(sorted({*split_tags(state.next_value("tags")), TAG})),
         },
     )
     seen = snapshots[api]
     snapshots[api] = replace(seen, answers={**seen.answers, VmConfig(state.vmid): adopted})
-    context = Context(site.inventory, subject, snapshots, site.world.generated())
+    context = Context(site.inventory, subject, snapshots, site.environment.generated())
     vm = next(each for each in virtual_machine.resources(context) if isinstance(each, Vm))
     return changes_of(vm, snapshots[api])

@@ -53,7 +53,8 @@ def planned_role_names() -> tuple[str, ...]:
 def vocabulary() -> Vocabulary:
     """Return the names that domains bring and that an inventory may use."""
     backends = {name: backend for domain in domains() for name, backend in domain.backends.items()}
-    return Vocabulary(effect_classes=tuple(effect_classes()), dhcp_backends=backends)
+    kinds = {name: kind for domain in domains() for name, kind in domain.resource_kinds.items()}
+    return Vocabulary(tuple(effect_classes()), backends, kinds)
 
 
 def load_inventory(

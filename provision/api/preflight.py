@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from provision.api.domains import domains
-from provision.contracts.domain import load_object
 from provision.contracts.resource import Resource
 from provision.contracts.rule import Evidence, Rule, UnknownYet
 from provision.contracts.snapshot import Snapshot
 from provision.inventory import Inventory
 from provision.values.diagnostics import Diagnostic, Severity
+from provision.values.references import load_object
 
 
 def rules(inventory: Inventory | None = None) -> tuple[Rule, ...]:
@@ -31,6 +31,7 @@ def check(
     resources: Sequence[Resource],
     *,
     destroying: bool = False,
+    systems: frozenset[str] | None = None,
 ) -> list[Diagnostic]:
     """Run the rules and return what they found; one that lacks evidence answers a note.
 
@@ -39,11 +40,12 @@ def check(
         snapshots: answers by system; those of silent systems are missing.
         resources: desired states of the run, or of a step that was reached.
         destroying: all of it is removed; rules about what is made need not hold for that.
+        systems: systems that rules about whole systems look at; None for all.
     """
-    looked_at = Evidence(inventory, snapshots, resources)
+    looked_at = Evidence(inventory, snapshots, resources, systems)
     diagnostics: list[Diagnostic] = []
     for rule in rules(inventory):
-        if destroying and not rule.removal:
+        if (destroying and not rule.removal) or not (rule.of_resources or systems is None or systems):
             continue
         for finding in rule.check(looked_at):
             if isinstance(finding, UnknownYet):

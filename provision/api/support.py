@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from provision.api.domains import domains
-from provision.contracts.domain import load_object
 from provision.contracts.support import Unsupported, Untested
 from provision.inventory import Inventory
 from provision.values.diagnostics import Diagnostic
+from provision.values.references import load_object
 
 
 def unsupported(inventory: Inventory) -> tuple[Unsupported, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from provision.api.domains import domains, effect_classes
 from provision.connections.contracts import Endpoint
 from provision.connections.ssh_pool import SshPool
-from provision.contracts.domain import Domain, Opening, load_object
+from provision.contracts.domain import Domain, Opening
 from provision.contracts.driver import Driver
 from provision.contracts.query import QueryKind
 from provision.contracts.role import Parent
@@ -15,6 +15,7 @@ from provision.contracts.system import SystemSpec
 from provision.engine.run_identity import who
 from provision.inventory import Inventory, Subject
 from provision.values.redaction import Redactor
+from provision.values.references import load_object
 
 
 def _concerned(inventory: Inventory) -> Iterator[Domain]:

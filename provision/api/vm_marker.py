@@ -16,7 +16,7 @@ from provision.inventory.models.node import Node
 from provision.proxmox import marker as markers
 from provision.proxmox import names
 from provision.proxmox.marker import Marker
-from provision.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
+from provision.proxmox.queries import Elsewhere, VmConfig, VmState, vm_answer
 from provision.proxmox.resources.vm import taken
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
@@ -50,9 +50,9 @@ def mark_for_rebuild(site: Site, name: str, cancel: Cancel, *, undo: bool = Fals
             raise Permanent(
                 Diagnostic(
                     "VM_ABSENT",
-                    f"{name} is not there: nothing can be made anew",
+                    f"{name} does not exist, so it cannot be created again",
                     name,
-                    remedy=f"provision apply {file_of(site)}",
+                    remedy=f"create it: `provision apply {file_of(site)}`",
                 )
             )
         found = state.marker_of(site.inventory.name, name)
@@ -61,7 +61,7 @@ def mark_for_rebuild(site: Site, name: str, cancel: Cancel, *, undo: bool = Fals
         if bool(found.replace) is not undo:
             return found.replace, False
         token = "" if undo else run
-        description = markers.write(state.wanted("description"), replace(found, replace=token))
+        description = markers.write(state.next_value("description"), replace(found, replace=token))
         data: dict[str, object] = {"description": description, "digest": state.digest}
         write_config(site, node, hypervisor, data, cancel, run)
     return token, True
@@ -95,7 +95,9 @@ def file_of(site: Site) -> str:
 def vm_now(site: Site, node: Node, hypervisor: Hypervisor, cancel: Cancel) -> VmState | None:
     """Return the VM as it is now, on this node of Proxmox VE, or None if nothing has its number."""
     vmid = names.vmid(site.inventory, node)
-    found = vm_seen(site.session.ask(names.api(hypervisor.name), {VmConfig(vmid)}, cancel, fresh=True), vmid)
+    found = vm_answer(
+        site.session.ask(names.api(hypervisor.name), {VmConfig(vmid)}, cancel, fresh=True), vmid
+    )
     if isinstance(found, Unknown):
         raise Permanent(Diagnostic("UNKNOWN", found.reason, node.name))
     if isinstance(found, Elsewhere):

@@ -24,6 +24,7 @@ from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError
 from provision.values.outcomes import ExitCode
+from provision.values.references import load_object
 
 _GC_EVERY = 50_000
 """New objects between two looks of the garbage collector.
@@ -50,10 +51,22 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return one of the commands."""
-        command = super().get_command(ctx, cmd_name)
+        command = super().get_command(ctx, cmd_name) or _added_command(cmd_name)
         if command is not None:
             _set_flags_to_false(command, ctx)
         return command
+
+
+def _added_command(name: str) -> Any:
+    """Return a command that an installed domain adds; they are looked for only where we have none."""
+    from provision.api.domains import domains  # noqa: PLC0415 - keep --help fast
+
+    reference = next((domain.commands[name] for domain in domains() if name in domain.commands), "")
+    if not reference:
+        return None
+    added = typer.Typer(rich_markup_mode=None)
+    added.command(name)(load_object(reference))
+    return typer.main.get_command(added)
 
 
 def _set_flags_to_false(command: Any, context: Any) -> None:

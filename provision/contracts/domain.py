@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from operator import attrgetter
-from typing import Any
 
 from provision.connections.contracts import Endpoint
 from provision.connections.ssh_pool import SshPool
@@ -18,7 +15,7 @@ from provision.contracts.query import QueryKind
 from provision.contracts.support import Untested
 from provision.contracts.system import SystemSpec
 from provision.inventory import Inventory
-from provision.inventory.vocabulary import DhcpBackend
+from provision.inventory.vocabulary import DhcpBackend, ResourceKind
 from provision.values.redaction import Redactor
 
 
@@ -46,8 +43,12 @@ class Domain:
             questions of roles, by system; empty for nothing.
         checks: packages of its checks, which are pytest files.
         backends: DHCP servers that it brings, by the name in `network.dhcp.backend`.
+        resource_kinds: kinds of `host_resources` that it adds.
         unsupported: `(inventory) -> Iterator[Unsupported]`: what is declared and waits for one of its roles.
         untested: what it supports and nobody has run yet.
+        sections: parts of the inventory that a run for the whole cluster reads; their secrets must be
+            readable.
+        commands: functions with typer's annotations by the name of the command that they add to the CLI.
     """
 
     name: str
@@ -64,8 +65,11 @@ class Domain:
     evidence: str = ""
     checks: tuple[str, ...] = ()
     backends: Mapping[str, DhcpBackend] = field(default_factory=dict)
+    resource_kinds: Mapping[str, ResourceKind] = field(default_factory=dict)
     unsupported: str = ""
     untested: tuple[Untested, ...] = ()
+    sections: tuple[tuple[str, ...], ...] = ()
+    commands: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +95,3 @@ class Opening:
     who: str
     effects: Collection[EffectClass]
     query_kinds: Mapping[str, QueryKind]
-
-
-def load_object(reference: str) -> Any:
-    """Return what `module:attribute` names.
-
-    Raises:
-        ImportError, AttributeError: there is no such thing.
-    """
-    module, _, attribute = reference.partition(":")
-    return attrgetter(attribute)(import_module(module))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from provision.contracts.change import Change
+from provision.contracts.change import Change, Key
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import Impossible
 from provision.contracts.resource import Resource, changes_of, remedy_of
@@ -36,11 +36,21 @@ class Evidence:
         inventory: what was declared.
         snapshots: answers by system; those of silent systems are missing.
         resources: desired states of the run, or of the step that was reached.
+        systems: systems that rules about whole systems look at; None for all.
     """
 
     inventory: Inventory
     snapshots: Mapping[str, Snapshot]
     resources: Sequence[Resource]
+    systems: frozenset[str] | None = None
+    _by_system: dict[str, list[Resource]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _changes: dict[Key, tuple[Change, ...]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+
+    def covers(self, *systems: str) -> bool:
+        """Whether rules about whole systems look at one of these."""
+        return self.systems is None or not self.systems.isdisjoint(systems)
 
     def snapshot(self, system: str) -> Snapshot | Unknown:
         """Return the answers of a system, or Unknown when it is silent."""
@@ -52,8 +62,20 @@ class Evidence:
             if isinstance(resource, cls):
                 yield resource
 
+    def of_system(self, system: str) -> Sequence[Resource]:
+        """Return the resources on one system."""
+        if not self._by_system:
+            for resource in self.resources:
+                self._by_system.setdefault(resource.key.system, []).append(resource)
+        return self._by_system.get(system, ())
+
     def changes(self, resource: Resource) -> tuple[Change, ...]:
         """Return what differs; nothing while its system has not answered all of its questions."""
+        if resource.key not in self._changes:
+            self._changes[resource.key] = self._compared(resource)
+        return self._changes[resource.key]
+
+    def _compared(self, resource: Resource) -> tuple[Change, ...]:
         snapshot = self.snapshots.get(resource.key.system)
         if snapshot is None or snapshot.missing(resource.queries()):
             return ()
@@ -78,6 +100,8 @@ class Rule:
         check: looks at the evidence and returns findings; empty means fine.
         severity: error refuses the run, warning is shown.
         removal: it bears on a removal, too; a destroy runs no other.
+        of_resources: it looks at desired states, so it runs for each step whose states come late. Other rules
+            look at whole systems and run once for what a system answered.
     """
 
     codes: tuple[str, ...]
@@ -86,3 +110,4 @@ class Rule:
     check: Callable[[Evidence], list[Finding]]
     severity: Severity = Severity.ERROR
     removal: bool = False
+    of_resources: bool = False

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,9 @@ class Snapshot:
     clock: float = 0.0
     skew: float = 0.0
     unknown: frozenset[Any] = field(init=False, repr=False, compare=False)
+    _derived: dict[Any, tuple[tuple[object, ...], Any]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         unknown = frozenset(query for query, answer in self.answers.items() if isinstance(answer, Unknown))
@@ -73,4 +79,25 @@ class Snapshot:
         """Return this snapshot with the answers of a newer one; a new boot id voids the older answers."""
         if newer.boot_id != self.boot_id:
             return newer
-        return replace(newer, answers={**self.answers, **newer.answers})
+        merged = replace(newer, answers={**self.answers, **newer.answers})
+        object.__setattr__(merged, "_derived", self._derived)
+        return merged
+
+    def derived(self, key: Hashable, queries: Iterable[Any], make: Callable[[], T]) -> T:
+        """Return what a pure function makes of the answers to some queries; it is called once for them.
+
+        Many resources may read one large answer (the reservations of a router), and each would parse it.
+
+        Args:
+            key: names the function with its arguments.
+            queries: whose answers it reads.
+            make: the function.
+        """
+        basis = tuple(self.answers.get(query) for query in queries)
+        held = self._derived.get(key)
+        if held is not None and all(map(operator.is_, held[0], basis)):
+            value: T = held[1]
+            return value
+        value = make()
+        self._derived[key] = (basis, value)
+        return value

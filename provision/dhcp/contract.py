@@ -5,9 +5,9 @@ A back end gives questions and resources on its system; how the router is spoken
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
@@ -68,21 +68,8 @@ class Router(Protocol):
         """Return where our entry for a host is, as `Reservation.place` says it."""
         ...
 
-    def entry(self, wanted: Reservation, *, absent: bool, source: Source | None) -> Resource:
+    def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> Resource:
         """Return our entry for a host, or its absence; who else holds the address is not its matter."""
-        ...
-
-
-@runtime_checkable
-class SshRouter(Router, Protocol):
-    """A router that shows by shell commands what it holds: checks trust no parser of ours."""
-
-    def lease_rows(self) -> str:
-        """Return a command that prints all leases, one a line, MAC and address among its words."""
-        ...
-
-    def reservation_rows(self, address: str) -> str:
-        """Return a command that prints the lines which name an address, as `PLACE:LINE`."""
         ...
 
 
@@ -91,42 +78,75 @@ def fold_mac(text: str) -> str:
     return text.strip().lower().replace("-", ":")
 
 
+class RouterTable:
+    """What a router holds, found by address, MAC or name.
+
+    Args:
+        reservations: all of them, in the router's order.
+        leases: all of them.
+    """
+
+    def __init__(self, reservations: Iterable[Reservation], leases: Iterable[Lease]) -> None:
+        self._reservations = tuple(reservations)
+        self._places: dict[str, list[int]] = {}
+        for place, reservation in enumerate(self._reservations):
+            for word in {reservation.mac, reservation.address, reservation.name} - {""}:
+                self._places.setdefault(word, []).append(place)
+        self._leases: dict[str, list[Lease]] = {}
+        for lease in leases:
+            self._leases.setdefault(lease.address, []).append(lease)
+
+    def like(self, desired: Reservation) -> list[Reservation]:
+        """Return the reservations that share address, MAC or name with one, in the router's order."""
+        words = (desired.mac, desired.address, desired.name)
+        places = {place for word in words for place in self._places.get(word, ())}
+        return [self._reservations[place] for place in sorted(places)]
+
+    def leases_of(self, address: str) -> Sequence[Lease]:
+        """Return the leases of an address."""
+        return self._leases.get(address, ())
+
+
+def router_table(router: Router, snapshot: Snapshot) -> RouterTable:
+    """Return what a router holds, parsed once for all who read the same answers."""
+
+    def parse() -> RouterTable:
+        return RouterTable(router.reservations(snapshot), router.leases(snapshot))
+
+    return snapshot.derived((router_table, router), router.questions(), parse)
+
+
 def conflict(
-    wanted: Reservation,
-    reservations: Iterable[Reservation],
-    leases: Iterable[Lease],
-    now: float = 0.0,
+    desired: Reservation, reservations: Iterable[Reservation], leases: Iterable[Lease], now: float = 0.0
 ) -> str:
     """Return who holds the address, MAC or name instead, in words; empty when nobody does.
 
     Args:
-        wanted: what is to be reserved.
+        desired: the reservation to be made.
         reservations: those of others, ours is left out.
         leases: current leases; expired ones do not count when the router's clock is known.
         now: the router's clock in epoch seconds, 0 = unknown.
     """
-    for reservation in reservations:
-        where = f" in {reservation.place}" if reservation.place else ""
-        if reservation.address == wanted.address and reservation.mac != wanted.mac:
-            return (
-                f"{wanted.address} is reserved for {reservation.mac} ({reservation.name or 'no name'}){where}"
-            )
-        if reservation.mac == wanted.mac and reservation.address != wanted.address:
-            return f"{wanted.mac} has the reservation {reservation.address}{where}"
-        if reservation.name and reservation.name == wanted.name and reservation.mac != wanted.mac:
-            return f"the name {wanted.name} is reserved for {reservation.mac}{where}"
+    for other in reservations:
+        where = f" in {other.place}" if other.place else ""
+        if other.address == desired.address and other.mac != desired.mac:
+            return f"{desired.address} is reserved for {other.mac} ({other.name or 'no name'}){where}"
+        if other.mac == desired.mac and other.address != desired.address:
+            return f"{desired.mac} has the reservation {other.address}{where}"
+        if other.name and other.name == desired.name and other.mac != desired.mac:
+            return f"the name {desired.name} is reserved for {other.mac}{where}"
     for lease in leases:
-        over = bool(lease.expires) and bool(now) and lease.expires < now
-        if lease.address == wanted.address and lease.mac != wanted.mac and not over:
-            return f"{wanted.address} is leased to {lease.mac} ({lease.name or 'no name'})"
+        expired = bool(lease.expires) and bool(now) and lease.expires < now
+        if lease.address == desired.address and lease.mac != desired.mac and not expired:
+            return f"{desired.address} is leased to {lease.mac} ({lease.name or 'no name'})"
     return ""
 
 
-def held_by_other(wanted: Reservation, holder: str, subject: str, source: Source | None) -> Diagnostic:
+def held_by_other(desired: Reservation, holder: str, subject: str, source: Source | None) -> Diagnostic:
     """Return the problem of an address that somebody else has."""
     return Diagnostic(
         code="IP_LEASED_TO_OTHER",
-        summary=f"{wanted.address} cannot be reserved for {wanted.name}: {holder}",
+        summary=f"{desired.address} cannot be reserved for {desired.name}: {holder}",
         subject=subject,
         source=source,
         untouched="The router was left as it is.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from provision.contracts.rule import Evidence, Finding, Rule
 from provision.dhcp.resources.reservation import RouterReservation
 from provision.proxmox import formats, macs
-from provision.proxmox.preflight.site import host_facts, managed_vms, own_vm
+from provision.proxmox.preflight.site import host_facts, managed_vms, managed_vms_of, own_vm
 from provision.values.diagnostics import Diagnostic
 
 
@@ -13,10 +13,12 @@ def mac_duplicate(evidence: Evidence) -> list[Finding]:
     """Refuse a MAC that two devices have: PVE does not notice."""
     holders: dict[str, dict[str, str]] = {}
     # Several hypervisors may be nodes of one Proxmox cluster, where each shows the VMs of all.
-    managed = {
-        (host.node_name, node.vmid) for host, nodes in managed_vms(evidence.inventory) for node in nodes
-    }
-    for hypervisor, nodes in managed_vms(evidence.inventory):
+    hypervisors = [
+        (hypervisor, managed_vms_of(evidence.inventory, hypervisor))
+        for hypervisor in evidence.inventory.hypervisors.values()
+    ]
+    managed = {(hypervisor.node_name, node.vmid) for hypervisor, nodes in hypervisors for node in nodes}
+    for hypervisor, nodes in hypervisors if any(managed_vms(evidence)) else ():
         own = {node.vmid for node in nodes}
         for node in nodes:
             for at in range(len(node.nics)):
@@ -56,12 +58,16 @@ def leased_to_other(evidence: Evidence) -> list[Finding]:
 
 RULES = (
     Rule(
-        ("MAC_DUPLICATE",), "two network devices have one MAC", "another MAC for one of them", mac_duplicate
+        ("MAC_DUPLICATE",),
+        "two network devices have the same MAC",
+        "give one of them another MAC",
+        mac_duplicate,
     ),
     Rule(
         ("IP_LEASED_TO_OTHER",),
         "the router has reserved a declared address for another MAC, or leased it to one",
-        "another address, or free it on the router",
+        "choose another address, or free it on the router",
         leased_to_other,
+        of_resources=True,
     ),
 )

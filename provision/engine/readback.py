@@ -165,8 +165,8 @@ def _unexplained(run: Run, state: StepState) -> dict[Key, tuple[Change, ...]]:
     held_back = {*state.withheld, *(effect for _, effect in state.deferred)}
     left = {}
     for key, found in state.differences.items():
-        seen = run.session.snapshot(key.system)
-        changes = changes_of(found.resource, seen) if seen is not None else ()
+        snapshot = run.session.ask_known(key.system, found.resource.queries(), run.cancel)
+        changes = changes_of(found.resource, snapshot) if snapshot is not None else ()
         later = all(each.settles is not Settles.NOW for each in changes)
         if changes and not (later and held_back.intersection(found.effects)):
             left[key] = changes

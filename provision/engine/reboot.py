@@ -81,10 +81,10 @@ def _final_result(run: Run, state: StepState) -> StepResult:
         raise ValueError(f"{state.step.id} has not ended")
     changed = {change.key for change in former.changed}
     for resource in state.resources:
-        snapshot = run.session.snapshot(resource.key.system)
-        if resource.key not in changed or snapshot is None or former.outcome is Outcome.WAITING:
+        if resource.key not in changed or former.outcome is Outcome.WAITING:
             continue
-        changes = changes_of(resource, snapshot)
+        snapshot = run.session.ask_known(resource.key.system, resource.queries(), run.cancel)
+        changes = changes_of(resource, snapshot) if snapshot is not None else ()
         if changes:
             lines = (f"{op} {path}: is {old}, should be {new}" for op, path, old, new in map(shown, changes))
             diagnostic = Diagnostic(

@@ -23,6 +23,13 @@ def is_stale(run: Run, state: StepState) -> bool:
     return bool(state.plan.late or state.plan.unreached) or has_moved(run, state, state.questions)
 
 
+def is_outdated(run: Run, state: StepState) -> bool:
+    """Whether an answer that a step was compared from is gone or has another value."""
+    if all(run.session.snapshot(system) is state.basis.get(system) for system in state.systems):
+        return False  # the usual case, and cheap: nothing was asked or dropped since
+    return has_moved(run, state, state.queries())
+
+
 def has_moved(run: Run, state: StepState, queries: Mapping[str, Iterable[Any]]) -> bool:
     """Whether an answer to one of some questions is gone, or is another one than a step was expanded from.
 
@@ -78,7 +85,7 @@ def _ask_again(run: Run, state: StepState) -> None:
         wanted = set(queries)
         if run.session.snapshot(system) is None:
             wanted |= queries_of(run, [state, *run.later(state)], system)
-            wanted.update(run.world.evidence.get(system, ()))
+            wanted.update(run.environment.evidence.get(system, ()))
             if is_own(run, state, system):
                 wanted |= run.remembered.get(system, frozenset())
         run.session.claim(system, queries)
@@ -129,10 +136,14 @@ def _check_rules(run: Run, state: StepState) -> None:
         ProvisionError: a rule refuses it.
     """
     others = run.subjects - {state.step.subject.name, *map(run.session.subject_of, state.systems)}
-    rules, snapshots = run.world.rules, run.session.snapshots()
-    for diagnostic in rules(
-        run.world.inventory, snapshots, state.resources, destroying=run.planned.destroying
-    ):
+    of_resources = run.environment.rules(
+        run.environment.inventory,
+        run.session.snapshots(),
+        state.resources,
+        destroying=run.planned.destroying,
+        systems=frozenset(),
+    )
+    for diagnostic in (*of_resources, *run.findings(sorted(state.systems))):
         if diagnostic.severity is Severity.ERROR and diagnostic.subject not in others:
             raise ProvisionError(diagnostic)
 
@@ -156,7 +167,7 @@ def _queries_ahead(run: Run, state: StepState, system: str) -> set[Any]:
 def _report_planned(run: Run, state: StepState) -> None:
     """Report what a step that could not be planned will do."""
     for resource in state.resources:
-        snapshot = run.session.snapshot(resource.key.system)
+        snapshot = run.session.ask_known(resource.key.system, resource.queries(), run.cancel)
         for change in changes_of(resource, snapshot) if snapshot is not None else ():
             op, path, _, _ = shown(change)
             run.progress(state.step.id, f"planned: {op} {resource.key} {path}")
@@ -165,29 +176,6 @@ def _report_planned(run: Run, state: StepState) -> None:
 def is_own(run: Run, state: StepState, system: str) -> bool:
     """Whether a system belongs to the subject of a step."""
     return run.session.subject_of(system) == state.step.subject.name
-
-
-def _ahead(run: Run, state: StepState, system: str) -> set[Any]:
-    """Return what later steps of the subject will ask of a system, as far as that can be told now."""
-    found: set[Any] = set()
-    for later in run.later(state):
-        if later.role is None or any(run.session.snapshot(name) is None for name in later.questions):
-            continue
-        try:
-            resources = run.expander.resources(later)
-        except ProvisionError:
-            continue  # it says so itself when it is reached
-        found.update(query for each in resources if each.key.system == system for query in each.queries())
-    return found
-
-
-def _show(run: Run, state: StepState) -> None:
-    """Tell what a step that could not be planned will do, now that it can be told."""
-    for resource in state.resources:
-        seen = run.session.snapshot(resource.key.system)
-        for change in changes_of(resource, seen) if seen is not None else ():
-            op, path, _, _ = shown(change)
-            run.progress(state.step.id, f"planned: {op} {resource.key} {path}")
 
 
 def by_system(resources: Sequence[Resource]) -> dict[str, list[Resource]]:

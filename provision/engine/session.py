@@ -145,6 +145,17 @@ class Session:
                 self.awaited.discard(name)
             return self._taken(system, newer)
 
+    def ask_known(self, name: str, queries: Iterable[Any], cancel: Cancel) -> Snapshot | None:
+        """Return answers of a system that has answered before, None of another one.
+
+        What another step has dropped in the meantime is asked again.
+
+        Raises:
+            ProvisionError: it gives no answers.
+            Interrupted: the run must leave.
+        """
+        return None if self.snapshot(name) is None else self.ask(name, queries, cancel)
+
     def _taken(self, system: System, newer: Snapshot) -> Snapshot:
         held = system.snapshot
         system.snapshot = newer if held is None else held.updated(newer)

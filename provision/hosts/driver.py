@@ -48,9 +48,12 @@ GREETING = Limit(120.0)
 """How long a host may take until its first frame: emulated ones are slow."""
 
 ANSWER = Limit(300.0)
-"""How long all questions of one kind may take."""
+"""How long all queries of one kind may take."""
 
+LOCKING = Limit(60.0)
+"""How long taking the lock may take, and asking for a reboot."""
 
+UNCHANGED = "nothing was changed"
 BETWEEN_TRIES = 3.0
 """Seconds between two looks at a host that reboots."""
 
@@ -100,6 +103,15 @@ class HostDriver:
         """Release the connection."""
         self._connection.close()
 
+    def _execution(
+        self, nonce: str, limits: Mapping[int, Limit], bye: int, cancel: Cancel, **more: Any
+    ) -> Execution:
+        more = {"greeting": GREETING, "keep": KEEP, "effects": self._effects, **more}
+        return Execution(self._connection, nonce, limits, bye, cancel, **more)
+
+    def _diagnostic(self, code: str, summary: str, **more: Any) -> Diagnostic:
+        return Diagnostic(code, f"{self.system}: {summary}", self.system, **more)
+
     # ------------------------------------------------------------ asking
 
     def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
@@ -116,16 +128,7 @@ class HostDriver:
         nonce = new_nonce()
         script = observe_script(nonce, [kind.script(group) for kind, group in asked], state=self._state)
         limits = dict.fromkeys(range(1, len(asked) + 1), ANSWER)
-        execution = Execution(
-            self._connection,
-            nonce,
-            limits,
-            len(asked) + 1,
-            cancel,
-            greeting=GREETING,
-            keep=KEEP_ANSWERS,
-            effects=self._effects,
-        )
+        execution = self._execution(nonce, limits, len(asked) + 1, cancel, keep=KEEP_ANSWERS)
         execution.run(script)
         hello = self._greeted(execution, cancel)
         complete = execution.frame(len(asked) + 1) is not None
@@ -166,27 +169,16 @@ class HostDriver:
         outside = execution.parser.outside()
         evidence = last_lines(self._redactor.data(outside))
         if execution.expired is not None:
-            return Transient(
-                Diagnostic(
-                    "HOST_SILENT",
-                    f"{self.system}: no answer within {GREETING.timeout:g} s of connecting",
-                    self.system,
-                    evidence=evidence,
-                    remedy="see what the host is busy with, then run again",
-                )
-            )
+            summary = f"the host did not answer within {GREETING.timeout:g} s after connecting"
+            remedy = "see what the host is busy with, then run the command again"
+            return Transient(self._diagnostic("HOST_SILENT", summary, evidence=evidence, remedy=remedy))
         return no_hello(self.system, outside, execution.rc, evidence)
 
     def _cut(self, execution: Execution) -> NoReturn:
-        raise Transient(
-            Diagnostic(
-                "HOST_CUT",
-                f"{self.system}: the connection was cut in the middle of the answer",
-                self.system,
-                evidence=last_lines(self._redactor.data(execution.parser.outside())),
-                remedy="look at the network and the host, then run again",
-            )
-        )
+        evidence = last_lines(self._redactor.data(execution.parser.outside()))
+        summary = "the connection was cut in the middle of the answer"
+        remedy = "check the network and the host, then run the command again"
+        raise Transient(self._diagnostic("HOST_CUT", summary, evidence=evidence, remedy=remedy))
 
     # ------------------------------------------------------------ acting
 
@@ -206,18 +198,8 @@ class HostDriver:
         nonce = new_nonce()
         script = act_script(nonce, run, self._who, steps, state=self._state, effects=self._effects.values())
         live = Live(emit, FIRST_STEP)
-        execution = Execution(
-            self._connection,
-            nonce,
-            limits,
-            FIRST_STEP + len(steps),
-            cancel,
-            greeting=GREETING,
-            effects=self._effects,
-            keep=KEEP,
-            redactor=self._redactor,
-            live=live,
-        )
+        bye = FIRST_STEP + len(steps)
+        execution = self._execution(nonce, limits, bye, cancel, redactor=self._redactor, live=live)
         if cancel.leaving:
             raise Interrupted
         execution.run(script)
@@ -247,21 +229,10 @@ class HostDriver:
         """
         nonce = new_nonce()
 
-        def made(end: Cancel, on_end: Callable[[int], None]) -> Execution:
-            limits = {LOCK: Limit(60.0)}
-            return Execution(
-                self._connection,
-                nonce,
-                limits,
-                FIRST_STEP + 1,
-                end,
-                greeting=GREETING,
-                effects=self._effects,
-                keep=KEEP,
-                on_end=on_end,
-            )
+        def make(end: Cancel, on_end: Callable[[int], None]) -> Execution:
+            return self._execution(nonce, {LOCK: LOCKING}, FIRST_STEP + 1, end, on_end=on_end)
 
-        hold = Hold(made, hold_script(nonce, run, self._who, state=self._state))
+        hold = Hold(make, hold_script(nonce, run, self._who, state=self._state))
         hold.begin(cancel)
         self._greeted(hold.execution, cancel)
         self._locked(hold.execution, what)
@@ -273,7 +244,7 @@ class HostDriver:
         self, actions: Sequence[Action], effects: Sequence[Effect]
     ) -> tuple[list[Step], dict[int, Limit], list[str]]:
         steps: list[Step] = []
-        limits: dict[int, Limit] = {LOCK: Limit(60.0)}
+        limits: dict[int, Limit] = {LOCK: LOCKING}
         labels: list[str] = []
         for action in actions:
             fix = action.remedy
@@ -309,27 +280,13 @@ class HostDriver:
             return
         if frame.rc == RC_LOCKED:
             raise ProvisionError(self._holder(frame, what or self.system), ExitCode.LOCKED)
+        code, summary, remedy = "NO_FLOCK", "the host has no flock(1) to lock it with", "install util-linux"
+        if frame.rc != RC_NO_FLOCK:
+            code, summary = "HOST_STATE_UNWRITABLE", f"{self._state} cannot be written"
+            remedy = "free some space, or mount the root filesystem read-write"
         evidence = last_lines(frame.stdout + frame.stderr)
-        if frame.rc == RC_NO_FLOCK:
-            raise Permanent(
-                Diagnostic(
-                    "NO_FLOCK",
-                    f"{self.system}: the host has no flock(1), so it cannot be locked",
-                    self.system,
-                    untouched="nothing was changed",
-                    remedy="install util-linux",
-                )
-            )
-        raise Permanent(
-            Diagnostic(
-                "HOST_STATE_UNWRITABLE",
-                f"{self.system}: {self._state} cannot be written",
-                self.system,
-                evidence=evidence,
-                untouched="nothing was changed",
-                remedy="free some space, or mount the root filesystem read-write",
-            )
-        )
+        diagnostic = self._diagnostic(code, summary, evidence=evidence, untouched=UNCHANGED, remedy=remedy)
+        raise Permanent(diagnostic)
 
     def _holder(self, frame: Frame, what: str) -> Diagnostic:
         parts = frame.stdout.decode("utf-8", "replace").strip("\n").split("\t")
@@ -342,79 +299,42 @@ class HostDriver:
             f"{what} is locked by run {run or '(unknown)'} of {who or '(unknown)'} since {when}",
             self.system,
             evidence=(f"process group {pgid}",) if pgid else (),
-            untouched="nothing was changed",
+            untouched=UNCHANGED,
             remedy="wait until that run has ended; if it hangs, end that process group on the host",
         )
 
     def _results(self, execution: Execution, labels: Sequence[str], cancel: Cancel) -> list[Result]:
         results: list[Result] = []
-        stopped = False
-        pgid = "" if execution.hello is None else str(execution.hello.pgid)
-        complete = execution.frame(FIRST_STEP + len(labels)) is not None
+        stopped = execution.frame(FIRST_STEP + len(labels)) is not None
         for index, label in enumerate(labels, FIRST_STEP):
             frame = execution.frame(index)
-            if frame is None:
-                # between two frames nothing shows where a cut connection left the host
-                unknown = not stopped and not complete
-                stopped = True
-                if unknown:
-                    results.append(self._unknown(label, pgid, None, cancel))
-                else:
-                    results.append(Result(Verdict.NOT_BEGUN))
+            if frame is None and stopped:
+                results.append(Result(Verdict.NOT_BEGUN))
                 continue
-            output = last_lines(frame.stdout + frame.stderr)
-            seconds = execution.took(index)
-            if frame.rc == 0:
-                results.append(Result(Verdict.DONE, seconds, output=output))
-                continue
-            stopped = True
-            if frame.rc is None:
-                if execution.expired == index and execution.killed:
-                    results.append(self._timed_out(label, execution, index, output))
-                else:
-                    results.append(self._unknown(label, pgid, frame, cancel))
-                continue
-            failed = Diagnostic(
-                "FIX_FAILED",
-                f"{self.system}: {label} failed with exit status {frame.rc}",
-                self.system,
-                evidence=output,
-            )
-            results.append(Result(Verdict.FAILED, seconds, failed, output))
-        return [
-            replace(each, kept=whole(execution.frame(index)))
-            for index, each in enumerate(results, FIRST_STEP)
-        ]
+            # between two frames nothing shows where a cut connection left the host
+            result = self._result(execution, index, label, frame or Frame(b"", b"", None), cancel)
+            stopped = stopped or result.verdict is not Verdict.DONE
+            results.append(replace(result, kept=whole(frame)))
+        return results
 
-    def _timed_out(self, label: str, execution: Execution, index: int, output: tuple[str, ...]) -> Result:
-        return Result(
-            Verdict.FAILED,
-            execution.took(index),
-            Diagnostic(
-                "FIX_TIMED_OUT",
-                f"{self.system}: {label} was ended: {execution.deadlines.reason}",
-                self.system,
-                evidence=output,
-                remedy="run again: what it had done by then is seen and kept",
-            ),
-            output,
-        )
-
-    def _unknown(self, label: str, pgid: str, frame: Frame | None, cancel: Cancel) -> Result:
-        output = () if frame is None else last_lines(frame.stdout + frame.stderr)
-        why = "the run was interrupted" if cancel.leaving else "the connection was cut"
-        return Result(
-            Verdict.INDETERMINATE,
-            diagnostic=Diagnostic(
-                "OUTCOME_UNKNOWN",
-                f"{self.system}: {why} during {label}: it may have ended, or still run",
-                self.system,
-                evidence=output,
-                remedy="run again: the host is asked what became of it",
-            ),
-            output=output,
-            handle=pgid,
-        )
+    def _result(self, execution: Execution, index: int, label: str, frame: Frame, cancel: Cancel) -> Result:
+        output = last_lines(frame.stdout + frame.stderr)
+        verdict, seconds, handle = Verdict.FAILED, execution.took(index), ""
+        if frame.rc == 0:
+            return Result(Verdict.DONE, seconds, output=output)
+        if frame.rc is not None:
+            code, summary, remedy = "FIX_FAILED", f"{label} failed with exit status {frame.rc}", ""
+        elif execution.expired == index and execution.killed:
+            code, summary = "FIX_TIMED_OUT", f"{label} was ended: {execution.deadlines.reason}"
+            remedy = "run the command again: it looks at what was done until then"
+        else:
+            verdict, seconds = Verdict.INDETERMINATE, 0.0
+            handle = "" if execution.hello is None else str(execution.hello.pgid)
+            cause = "the run was interrupted" if cancel.leaving else "the connection was cut"
+            code, summary = "OUTCOME_UNKNOWN", f"{cause} during {label}: it may have ended, or may still run"
+            remedy = "run the command again: it looks at what is there"
+        diagnostic = self._diagnostic(code, summary, evidence=output, remedy=remedy)
+        return Result(verdict, seconds, diagnostic, output, handle)
 
     # ------------------------------------------------------------ rebooting
 
@@ -433,37 +353,24 @@ class HostDriver:
         script = act_script(
             nonce, self._run, self._who, steps, state=self._state, effects=self._effects.values()
         )
-        execution = Execution(
-            self._connection,
-            nonce,
-            {LOCK: Limit(60.0), FIRST_STEP: Limit(60.0)},
-            FIRST_STEP + 1,
-            cancel,
-            greeting=GREETING,
-            effects=self._effects,
-            keep=KEEP,
-        )
+        limits = {LOCK: LOCKING, FIRST_STEP: LOCKING}
+        execution = self._execution(nonce, limits, FIRST_STEP + 1, cancel)
         execution.run(script)
         before = self._greeted(execution, cancel).boot_id
         self._locked(execution)
         frame = execution.frame(FIRST_STEP)
         if frame is not None and frame.rc not in (0, None):
-            raise Permanent(
-                Diagnostic(
-                    "REBOOT_FAILED",
-                    f"{self.system}: the host refused to reboot (exit status {frame.rc})",
-                    self.system,
-                    evidence=last_lines(frame.stdout + frame.stderr),
-                    remedy="see `systemctl status reboot.target` and `systemd-inhibit --list` on the host",
-                )
-            )
+            summary = f"the host refused to reboot (exit status {frame.rc})"
+            evidence = last_lines(frame.stdout + frame.stderr)
+            remedy = "see `systemctl status reboot.target` and `systemd-inhibit --list` on the host"
+            raise Permanent(self._diagnostic("REBOOT_FAILED", summary, evidence=evidence, remedy=remedy))
         self._connection.close()
         emit("rebooting")
         return self._await_boot(before, cancel)
 
     def _await_boot(self, before: str, cancel: Cancel) -> str:
         deadline = time.monotonic() + self._reboot_deadline
-        last: tuple[str, ...] = ("the host still answers from its old boot",)
+        evidence: tuple[str, ...] = _OLD_BOOT
         while time.monotonic() < deadline:
             cancel.wait(BETWEEN_TRIES)
             try:
@@ -471,18 +378,15 @@ class HostDriver:
             except Refused:
                 raise
             except Transient as error:
-                last = tuple(diagnostic.summary for diagnostic in error.diagnostics)
+                evidence = tuple(diagnostic.summary for diagnostic in error.diagnostics)
             else:
                 if now != before:
                     return now
-                last = ("the host still answers from its old boot",)
+                evidence = _OLD_BOOT
             self._connection.close()
-        raise Transient(
-            Diagnostic(
-                "REBOOT_TIMED_OUT",
-                f"{self.system}: no answer from another boot within {self._reboot_deadline:g} s",
-                self.system,
-                evidence=last,
-                remedy="look at the host's console",
-            )
-        )
+        summary = f"the host did not come back within {self._reboot_deadline:g} s after the reboot began"
+        remedy = "look at the host's console"
+        raise Transient(self._diagnostic("REBOOT_TIMED_OUT", summary, evidence=evidence, remedy=remedy))
+
+
+_OLD_BOOT = ("the host still answers from its old boot",)

@@ -33,7 +33,7 @@ class HostFacts(View):
 
     def output(self, query: Shell) -> str:
         """Return what a command printed, nothing if it failed."""
-        answer = self.told(query, ShellResult)
+        answer = self.answer_as(query, ShellResult)
         return "" if isinstance(answer, Unknown) or answer.rc else answer.stdout.decode(errors="replace")
 
     @property
@@ -74,16 +74,16 @@ class HostFacts(View):
     @property
     def loader(self) -> str:
         """`grub`, `systemd-boot`, `none`, or `unknown`: BootLoader."""
-        answer = self.told(BootLoader(), str)
+        answer = self.answer_as(BootLoader(), str)
         return "unknown" if isinstance(answer, Unknown) else answer
 
     @property
     def container(self) -> bool:
         """Whether it is known to be a container, with the kernel and clock of another machine: ClockState."""
-        answer = self.told(ClockState(), ClockStatus)
+        answer = self.answer_as(ClockState(), ClockStatus)
         return not isinstance(answer, Unknown) and bool(answer.container)
 
     @property
     def functions(self) -> tuple[PciFunction, ...] | Unknown:
         """All PCI functions: PciFunctions."""
-        return self.told(PciFunctions(), tuple)
+        return self.answer_as(PciFunctions(), tuple)

@@ -39,7 +39,7 @@ def home(
             CODE,
             f"provision runs on {names.ssh(subject)}, which has to reboot",
             severity=Severity.WARNING,
-            remedy="systemctl reboot; after it, run the same command again",
+            remedy="reboot this machine yourself: `systemctl reboot`, then run the same command again",
         )
         for subject in _home(Evidence(inventory, snapshots, ()), own)
     }
@@ -52,7 +52,8 @@ def _home(evidence: Evidence, own: str | None) -> list[str]:
     return [
         subject
         for subject in (*evidence.inventory.hypervisors, *evidence.inventory.nodes)
-        if HostFacts(evidence.snapshot(names.ssh(subject))).machine_id == machine
+        if evidence.covers(names.ssh(subject))
+        and HostFacts(evidence.snapshot(names.ssh(subject))).machine_id == machine
     ]
 
 

@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of an inventory file."""
+def json_schema(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return the JSON Schema of an inventory file, with the names that domains bring."""
     from provision.inventory.schema import json_schema as made  # noqa: PLC0415 - only `provision schema` needs it
 
-    return made()
+    return made(vocabulary)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from provision.inventory.explain import MOST, explain, without
 from provision.inventory.lock import LOCK_NAME, read_lock
+from provision.inventory.models.host_resources import RESOURCE_KINDS
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.resolve import resolve
 from provision.inventory.rules import check
@@ -51,7 +52,7 @@ def load(
     tree, problems = resolve(path, overlays, os.environ if environ is None else environ)
     if tree is None:
         raise UsageError(_unique(problems))
-    inventory, found = _validated(tree)
+    inventory, found = _validated(tree, vocabulary)
     problems += found
     lock, found = read_lock(path.parent / LOCK_NAME)
     problems += found
@@ -64,13 +65,15 @@ def load(
     return inventory
 
 
-def _validated(tree: Tree) -> tuple[Inventory | None, list[Diagnostic]]:
+def _validated(tree: Tree, vocabulary: Vocabulary) -> tuple[Inventory | None, list[Diagnostic]]:
     """Validate; where that fails, again without what was wrong, so that the other rules see the rest."""
     data = tree.root.plain()
     problems: list[Diagnostic] = []
     for _ in range(_ROUNDS):
         try:
-            return Inventory.model_validate(data, context={}), problems
+            return Inventory.model_validate(
+                data, context={RESOURCE_KINDS: vocabulary.resource_kinds}
+            ), problems
         except ValidationError as error:
             found = explain(error, tree, Inventory)
         problems += [problem for _, problem in found if problem is not None]

@@ -8,10 +8,16 @@ from pydantic import BaseModel
 
 from provision.inventory.docstrings import field_docs
 from provision.inventory.models.inventory import Inventory
+from provision.inventory.vocabulary import Vocabulary
+from provision.values.references import load_object
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of an inventory file, with the fields' docstrings."""
+def json_schema(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of an inventory file, with the fields' docstrings.
+
+    Args:
+        vocabulary: names that domains bring; the schema lists them.
+    """
     schema = Inventory.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "provision inventory"
@@ -27,7 +33,23 @@ def json_schema() -> dict[str, Any]:
             found["additionalProperties"] = part
     for name in ("Node", "Hypervisor"):
         schema["$defs"][name].pop("required", None)
+    _list_names(schema["$defs"], vocabulary)
     return schema
+
+
+def _list_names(definitions: dict[str, Any], vocabulary: Vocabulary) -> None:
+    for verdict in ("allow", "ask", "never"):
+        definitions["Policy"]["properties"][verdict]["items"] = {"enum": list(vocabulary.effect_classes)}
+    definitions["Dhcp"]["properties"]["backend"]["enum"] = list(vocabulary.dhcp_backends)
+    for kind, added in vocabulary.resource_kinds.items():
+        part = load_object(added.model).model_json_schema()
+        part["properties"]["kind"] = {"const": kind}
+        definitions.update(part.pop("$defs", {}))
+        definitions[part["title"]] = part
+        for model in ("Node", "Hypervisor", "Profile"):
+            items = definitions[model]["properties"]["host_resources"]["items"]
+            items["oneOf"].append({"$ref": f"#/$defs/{part['title']}"})
+            items["discriminator"]["mapping"][kind] = f"#/$defs/{part['title']}"
 
 
 def _describe(part: dict[str, Any], model: type[BaseModel]) -> None:

@@ -34,13 +34,30 @@ class DhcpBackend:
 
 
 @dataclass(frozen=True, slots=True)
+class ResourceKind:
+    """A kind of `host_resources` that a domain adds; all references are `module:attribute`.
+
+    Args:
+        model: its model, a subclass of `AddedResource`.
+        resources: `(HostSite, declared, source) -> Iterator[Resource]`: what is brought about.
+        removed: the same for what `destroy --host` removes; empty where nothing is.
+    """
+
+    model: str
+    resources: str
+    removed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Vocabulary:
     """Names that are no part of the models; `load` holds the inventory against them.
 
     Args:
         effect_classes: what `policy` may list.
         dhcp_backends: what `network.dhcp.backend` may be.
+        resource_kinds: kinds of `host_resources` besides those of the models.
     """
 
     effect_classes: tuple[str, ...] = ()
     dhcp_backends: Mapping[str, DhcpBackend] = field(default_factory=dict)
+    resource_kinds: Mapping[str, ResourceKind] = field(default_factory=dict)

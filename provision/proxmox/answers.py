@@ -136,7 +136,7 @@ def text(value: object) -> str:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    return tuple(text(each) for each in value) if isinstance(value, list) else ()
+    return tuple(text(item) for item in value) if isinstance(value, list) else ()
 
 
 def _bytes(value: object) -> int:
@@ -145,6 +145,6 @@ def _bytes(value: object) -> int:
 
 
 def _mappings(body: object) -> Iterator[Mapping[str, object]]:
-    for each in body if isinstance(body, list) else ():
-        if isinstance(each, Mapping):
-            yield each
+    for item in body if isinstance(body, list) else ():
+        if isinstance(item, Mapping):
+            yield item

@@ -24,19 +24,19 @@ class ApiFacts(View):
     @property
     def rights(self) -> Rights | Unknown:
         """What the token may do: Permissions."""
-        return self.told(Permissions(), Rights)
+        return self.answer_as(Permissions(), Rights)
 
     @property
     def vms(self) -> tuple[VmEntry, ...] | Unknown:
         """All VMs and containers of the Proxmox cluster: VmList."""
-        return self.told(VmList(), tuple)
+        return self.answer_as(VmList(), tuple)
 
     @property
     def mappings(self) -> tuple[PciMap, ...] | Unknown:
         """All PCI mappings: Mappings."""
-        return self.told(Mappings(), tuple)
+        return self.answer_as(Mappings(), tuple)
 
     def vm(self, vmid: int) -> VmState | None:
         """Return the VM with a number, if it is known to be there, on this node: VmConfig."""
-        found = self.told(VmConfig(vmid), VmState)
-        return None if isinstance(found, Unknown) else found
+        state = self.answer_as(VmConfig(vmid), VmState)
+        return None if isinstance(state, Unknown) else state

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from provision.connections.contracts import ApiConnection, ApiError
 from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect
-from provision.contracts.query import Unknown
+from provision.contracts.query import ApiGet, ApiReply, Unknown
 from provision.contracts.remedy import ApiCall, Request
 from provision.contracts.snapshot import Snapshot
 from provision.proxmox import answers, vm_effects
@@ -51,6 +53,7 @@ KNOWN = frozenset({"running", "stopped", "paused", "suspended", "prelaunch"})
 SHUTDOWN = 120
 """Seconds that a guest has to shut down before its plug is pulled."""
 LOG_LINES = 8
+OK = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ class ProxmoxDriver:
         self._clock = clock
         self._statuses: dict[int, tuple[str, float]] = {}
         self._owing: set[int] = set()
+        self._replies: dict[ApiGet, ApiReply] = {}
 
     @property
     def round_trips(self) -> int:
@@ -101,33 +105,39 @@ class ProxmoxDriver:
     # ------------------------------------------------------------ questions
 
     def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
-        """Ask everything: at most one request a kind, and one for each VM that is there.
+        """Ask everything: at most one request a kind, one for each VM that is there, one a further ApiGet.
 
         Raises:
             Transient, Permanent, Refused: the API gives no answers at all.
         """
-        found: dict[Any, object] = {}
+        answered: dict[Any, object] = {}
+        self._replies = {}
         vms = sorted(
             (query for query in queries if isinstance(query, VmConfig)), key=lambda query: query.vmid
         )
         rights: object = None
         if vms or Permissions() in queries:
             rights = self._ask("/access/permissions", answers.rights)
-            found[Permissions()] = rights
+            answered[Permissions()] = rights
         if vms or VmList() in queries:
-            found[VmList()] = self._vm_list()
+            answered[VmList()] = self._vm_list()
         if Mappings() in queries:
-            found[Mappings()] = self._ask(
+            answered[Mappings()] = self._ask_plain(
                 "/cluster/mapping/pci", answers.mappings, {"check-node": self._node}
             )
         for storage in sorted(query.storage for query in queries if isinstance(query, StorageContent)):
             path = f"/nodes/{self._node}/storage/{storage}/content"
-            found[StorageContent(storage)] = self._ask(path, answers.volumes)
+            answered[StorageContent(storage)] = self._ask(path, answers.volumes)
         for vm in vms:
             if cancel.leaving:
                 raise Interrupted
-            found[vm] = self._vm(vm.vmid, found[VmList()], rights)
-        return Snapshot(self.system, answers=found)
+            answered[vm] = self._vm(vm.vmid, answered[VmList()], rights)
+        for query in queries:
+            if isinstance(query, ApiGet) and query not in self._replies:
+                path, _, parameters = query.path.partition("?")
+                self._ask_plain(path, lambda body: body, dict(parse_qsl(parameters)))
+        # Checks read the same answers by means of their own: they come along without a further request.
+        return Snapshot(self.system, answers={**answered, **self._replies})
 
     def _ask(
         self, path: str, read: Callable[[object], object], data: Mapping[str, object] | None = None
@@ -136,6 +146,19 @@ class ProxmoxDriver:
             return read(self._connection.request("GET", path, data))
         except ApiError as error:
             return Unknown(str(error))
+
+    def _ask_plain(
+        self, path: str, read: Callable[[object], object], data: Mapping[str, object] | None = None
+    ) -> object:
+        """Ask, and keep the reply as it came, for checks."""
+        query = ApiGet(f"{path}?{urlencode(data)}" if data else path)
+        try:
+            body = self._connection.request("GET", path, data)
+        except ApiError as error:
+            self._replies[query] = ApiReply(error.status, str(error))
+            return Unknown(str(error))
+        self._replies[query] = ApiReply(OK, json.dumps(body, separators=(",", ":")))
+        return read(body)
 
     def _vm_list(self) -> object:
         entries = self._ask("/cluster/resources", answers.vm_list, {"type": "vm"})
@@ -152,7 +175,7 @@ class ProxmoxDriver:
     def _vm(self, vmid: int, entries: object, rights: object) -> object:
         if not isinstance(entries, tuple):
             return entries
-        entry = next((each for each in entries if each.vmid == vmid), None)
+        entry = next((candidate for candidate in entries if candidate.vmid == vmid), None)
         if entry is None:
             if isinstance(rights, Rights) and rights.may(f"/vms/{vmid}", "VM.Audit"):
                 return None
@@ -165,14 +188,14 @@ class ProxmoxDriver:
         if entry.status not in KNOWN:  # pvestatd has not looked yet: the node has just booted
             status = self._ask(f"{path}/status/current", answers.status)
             entry = replace(entry, status=status) if isinstance(status, str) else entry
-        found = self._state(entry)
-        owes = isinstance(found, VmState) and found.marker is not None and found.marker.owes == START
+        state = self._state(entry)
+        owes = isinstance(state, VmState) and state.marker is not None and state.marker.owes == START
         (self._owing.add if owes else self._owing.discard)(vmid)
-        return found
+        return state
 
     def _state(self, entry: VmEntry) -> object:
         path = f"/nodes/{self._node}/qemu/{entry.vmid}/pending"
-        return self._ask(path, lambda body: answers.vm_state(entry, body))
+        return self._ask_plain(path, lambda body: answers.vm_state(entry, body))
 
     # ------------------------------------------------------------ actions
 
@@ -191,14 +214,14 @@ class ProxmoxDriver:
             *(self._doing(action, written, emit, cancel) for action in actions),
             *(self._effecting(effect, emit, cancel) for effect in effects),
         ]
-        for each in todo:
+        for perform in todo:
             broken = results and results[-1].verdict is not Verdict.DONE
             if broken or cancel.draining:
                 results.append(Result(Verdict.NOT_BEGUN))
                 continue
             began = self._clock()
             try:
-                each()
+                perform()
                 result = Result(Verdict.DONE)
             except _Failure as failure:
                 result = failure.result
@@ -273,7 +296,7 @@ class ProxmoxDriver:
             reason = state.reason if isinstance(state, Unknown) else "its configuration cannot be read"
             raise _Failure(self._failed(f"{label}: {reason}", "UNKNOWN"))
         if state.marker is not None and state.marker.owes != debt:
-            description = markers.write(state.wanted("description"), replace(state.marker, owes=debt))
+            description = markers.write(state.next_value("description"), replace(state.marker, owes=debt))
             data = {"description": description, "digest": state.digest}
             self._do(Request("PUT", path, data), label, emit, cancel)
         (self._owing.add if debt else self._owing.discard)(entry.vmid)
@@ -392,8 +415,8 @@ class ProxmoxDriver:
 
 def _started(path: str) -> int:
     """Return the number of the VM that a request starts, or 0."""
-    found = re.fullmatch(r"/nodes/[^/]+/qemu/(\d+)/status/start", path)
-    return int(found[1]) if found is not None else 0
+    match = re.fullmatch(r"/nodes/[^/]+/qemu/(\d+)/status/start", path)
+    return int(match[1]) if match is not None else 0
 
 
 def _code(error: ApiError) -> str:

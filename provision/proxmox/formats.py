@@ -99,16 +99,16 @@ _FALSE = frozenset({"0", "off", "no", "false"})
 
 def parse(text: str) -> dict[str, str]:
     """Return the parts of a property string as they stand; a part without `=` has the key ``."""
-    found: dict[str, str] = {}
+    parts: dict[str, str] = {}
     for part in text.split(","):
         if not part:
             continue
         key, equals, value = part.partition("=")
         if equals:
-            found[key] = value
+            parts[key] = value
         else:
-            found.setdefault("", part)
-    return found
+            parts.setdefault("", part)
+    return parts
 
 
 def join(parts: Mapping[str, str]) -> str:
@@ -127,17 +127,17 @@ def normal(text: str, form: Format) -> Mapping[str, str]:
 
 def explicit(text: str, form: Format) -> dict[str, str]:
     """Return the parts that a property string names, under their normal names, without defaults."""
-    found: dict[str, str] = {}
+    parts: dict[str, str] = {}
     for name, value in parse(text).items():
         key = name or form.default_key or ""
         key = form.aliases.get(key, key)
         if key in form.models:
-            found["model"] = key
+            parts["model"] = key
             key = "macaddr"
         if key in form.ignored:
             continue
-        found[key] = _value(key, value, form)
-    return found
+        parts[key] = _value(key, value, form)
+    return parts
 
 
 def _value(key: str, value: str, form: Format) -> str:

@@ -9,13 +9,13 @@ from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere, SystemSpec
 from provision.hosts import names as host_names
-from provision.hosts.systems import ssh_endpoint
+from provision.hosts.systems import login_key, ssh_endpoint
 from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import names
 from provision.proxmox.marker import START
-from provision.proxmox.queries import Elsewhere, VmConfig, VmState, vm_seen
+from provision.proxmox.queries import Elsewhere, VmConfig, VmState, vm_answer
 
 BOOT_SECONDS = 600.0
 """How long a booting guest is waited for: emulated ones take minutes."""
@@ -31,12 +31,15 @@ def guest(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> SystemSpe
     def endpoint(snapshots: Mapping[str, Snapshot]) -> Endpoint | NotThere:
         return guest_endpoint(inventory, node, snapshots.get(system, Snapshot(system)))
 
-    return SystemSpec(host_names.ssh(node.name), "host", node.name, questions, endpoint)
+    credentials = (login_key(inventory, node.name),)
+    return SystemSpec(
+        host_names.ssh(node.name), "host", node.name, questions, endpoint, credentials=credentials
+    )
 
 
 def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint | NotThere:
     """Return how a VM is reached: its host keys stand in its own marker, nothing else is accepted."""
-    state = vm_seen(seen, names.vmid(inventory, node))
+    state = vm_answer(seen, names.vmid(inventory, node))
     if state is None:
         return NotThere(f"{node.name} does not exist yet")
     if isinstance(state, Unknown):

@@ -46,16 +46,16 @@ class HypervisorFacts(HostFacts):
     @property
     def iommu(self) -> IommuStatus | Unknown:
         """State of the IOMMU: IommuState."""
-        return self.told(IommuState(), IommuStatus)
+        return self.answer_as(IommuState(), IommuStatus)
 
     def modules(self, address: str) -> frozenset[tuple[str, str]] | Unknown:
         """Return class code and module of what would drive a card, in any kernel: ModuleCandidates."""
-        return self.told(ModuleCandidates(address), frozenset)
+        return self.answer_as(ModuleCandidates(address), frozenset)
 
     @property
     def bridges(self) -> tuple[str, ...]:
         """Names of the network bridges, none when they are not known: Bridges."""
-        answer = self.told(Bridges(), tuple)
+        answer = self.answer_as(Bridges(), tuple)
         return () if isinstance(answer, Unknown) else answer
 
     @property
@@ -84,7 +84,7 @@ class HypervisorFacts(HostFacts):
 
         What a VM has now stands before the first section of its file: these are pending values and snapshots.
         """
-        found: list[VmDevice] = []
+        devices: list[VmDevice] = []
         ended: set[str] = set()
         for row in map(_DEVICE.fullmatch, self.output(VM_DEVICES).splitlines()):
             if row is None:
@@ -93,5 +93,5 @@ class HypervisorFacts(HostFacts):
             if key is None:
                 ended.add(vmid)
             elif vmid not in ended:
-                found.append(VmDevice(node, int(vmid), key, value.strip()))
-        return tuple(found)
+                devices.append(VmDevice(node, int(vmid), key, value.strip()))
+        return tuple(devices)

@@ -40,7 +40,7 @@ def of_vm(state: VmState | None, nic: int) -> str:
     """Return the MAC that an existing VM's device has, upper-case; empty if there is none."""
     if state is None:
         return ""
-    return formats.normal(state.wanted(f"net{nic}"), formats.NET).get("macaddr", "")
+    return formats.normal(state.next_value(f"net{nic}"), formats.NET).get("macaddr", "")
 
 
 def all_made(inventory: Inventory) -> dict[tuple[str, int], str]:

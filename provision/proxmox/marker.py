@@ -37,14 +37,7 @@ class Marker:
     owes: str = ""
 
     def __str__(self) -> str:
-        fields = {
-            "inventory": self.inventory,
-            "node": self.node,
-            "host-key": self.host_key,
-            "first-key": self.first_key,
-            "replace": self.replace,
-            "owes": self.owes,
-        }
+        fields = {member.replace("_", "-"): getattr(self, member) for member in Marker.__slots__}
         return "provision: " + " ".join(f"{key}={value}" for key, value in fields.items() if value)
 
     @property
@@ -62,21 +55,13 @@ def read(description: str) -> Marker | None:
     match = _LINE.search(description)
     if match is None:
         return None
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for part in match[1].split():
         key, equals, value = part.partition("=")
         if equals:
-            found.setdefault(key, value)
-    if not found.get("inventory") or not found.get("node"):
-        return None
-    return Marker(
-        found["inventory"],
-        found["node"],
-        found.get("host-key", ""),
-        found.get("first-key", ""),
-        found.get("replace", ""),
-        found.get("owes", ""),
-    )
+            fields.setdefault(key, value)
+    values = {member: fields.get(member.replace("_", "-"), "") for member in Marker.__slots__}
+    return Marker(**values) if values["inventory"] and values["node"] else None
 
 
 def write(description: str, marker: Marker) -> str:

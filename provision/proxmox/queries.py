@@ -66,13 +66,13 @@ class Rights:
 
     def may(self, path: str, privilege: str) -> bool:
         """Whether the token has a privilege on a path: by its own entry, else by the nearest one above."""
-        at = path.rstrip("/") or "/"
-        if at in self.paths:
-            return privilege in self.paths[at]
-        while at != "/":
-            at = at.rsplit("/", 1)[0] or "/"
-            if at in self.paths:
-                return self.paths[at].get(privilege) == 1
+        place = path.rstrip("/") or "/"
+        if place in self.paths:
+            return privilege in self.paths[place]
+        while place != "/":
+            place = place.rsplit("/", 1)[0] or "/"
+            if place in self.paths:
+                return self.paths[place].get(privilege) == 1
         return False
 
 
@@ -150,23 +150,25 @@ class VmState:
     @property
     def marker(self) -> Marker | None:
         """Whose it is."""
-        return marker.read(self.wanted("description"))
+        return marker.read(self.next_value("description"))
 
     def marker_of(self, inventory: str, node: str) -> Marker | None:
-        """Return its marker if that names a node of an inventory: then the VM is that node's, and ours."""
-        found = self.marker
-        ours = found is not None and (found.inventory, found.node) == (inventory, node)
-        return found if ours else None
+        """Return its marker if that names this node of this inventory: the VM is ours."""
+        marker = self.marker
+        ours = marker is not None and (marker.inventory, marker.node) == (inventory, node)
+        return marker if ours else None
 
     @property
     def owner(self) -> str:
         """Whose it is, as a message says it."""
-        found = self.marker
-        if found is None:
-            return f"a VM without our marker, {self.name}"
-        return f"node {found.node} of inventory {found.inventory}"
+        mark = self.marker
+        return (
+            f"node {mark.node} of inventory {mark.inventory}"
+            if mark
+            else f"a VM without our marker, {self.name}"
+        )
 
-    def wanted(self, key: str) -> str:
+    def next_value(self, key: str) -> str:
         """Return the value that a key has or will have after a power cycle; empty if none."""
         if key in self.pending:
             return self.pending[key] or ""
@@ -201,18 +203,15 @@ class Volume:
     size: int = 0
 
 
-def vm_seen(seen: Snapshot, vmid: int) -> VmState | Elsewhere | Unknown | None:
+def vm_answer(snapshot: Snapshot, vmid: int) -> VmState | Elsewhere | Unknown | None:
     """Return what a snapshot says about a VM; Unknown when it was not asked."""
-    query = VmConfig(vmid)
-    if query not in seen:
-        return Unknown(f"{seen.system} was not asked about VM {vmid}")
-    answer = seen[query]
-    if answer is None or isinstance(answer, VmState | Elsewhere | Unknown):
-        return answer
-    return Unknown(f"unexpected answer about VM {vmid}")
+    if VmConfig(vmid) not in snapshot:
+        return Unknown(f"{snapshot.system} was not asked about VM {vmid}")
+    answer: VmState | Elsewhere | Unknown | None = snapshot[VmConfig(vmid)]
+    return answer
 
 
-def vm_state(seen: Snapshot, vmid: int) -> VmState | None:
+def vm_state(snapshot: Snapshot, vmid: int) -> VmState | None:
     """Return the VM if it is there, on this node."""
-    answer = vm_seen(seen, vmid)
+    answer = vm_answer(snapshot, vmid)
     return answer if isinstance(answer, VmState) else None

@@ -15,10 +15,7 @@ _LOCKED = re.compile(
     r"can't lock file '[^']*' - got timeout|VM is locked \(|unable to lock|cfs-lock .* timeout"
 )
 _NO_TASK = re.compile(r"no such task|unknown task|unexpected status", re.IGNORECASE)
-_ALREADY = (
-    re.compile(r"VM [0-9]+ already running"),
-    re.compile(r"VM [0-9]+ not running"),
-)
+_ALREADY = (re.compile(r"VM [0-9]+ already running"), re.compile(r"VM [0-9]+ not running"))
 
 
 @dataclass(frozen=True, slots=True)

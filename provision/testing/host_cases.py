@@ -59,12 +59,7 @@ FILE_CASES = (
     Case("setuid", lambda d: File(SYSTEM, f"{d}/a", b"x", "4755"), {"a": _file(b"x")}),
     Case("mode is kept when unset", lambda d: File(SYSTEM, f"{d}/a", b"y", ""), {"a": _file(b"x", "0640")}),
     Case("only the mode is managed", lambda d: File(SYSTEM, f"{d}/a", None, "0640"), {"a": _file(b"x")}),
-    Case(
-        "as desired",
-        lambda d: File(SYSTEM, f"{d}/a", b"one\n"),
-        {"a": _file(b"one\n")},
-        unchanged=True,
-    ),
+    Case("as desired", lambda d: File(SYSTEM, f"{d}/a", b"one\n"), {"a": _file(b"one\n")}, unchanged=True),
     Case("a file goes", lambda d: File(SYSTEM, f"{d}/a", absent=True), {"a": _file(b"x")}),
     Case("a link goes", lambda d: File(SYSTEM, f"{d}/a", absent=True), {"a": _LINK, "target": _file(b"x")}),
     Case("absent already", lambda d: File(SYSTEM, f"{d}/a", absent=True), unchanged=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -15,7 +16,7 @@ from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.queries.system import Bridges, ClockState, HostKeys
 from provision.hosts.resources.filesystem import RootChain
 from provision.hosts.resources.package import PackageState, PackageStatus
-from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunction, PciFunctions
+from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunctions
 from provision.hosts.resources.service import UnitState, UnitStatus
 from provision.hosts.resources.sysctl import SysctlValue
 from provision.testing.model_state import HostState, ModelFile
@@ -56,17 +57,8 @@ def _file(state: HostState, query: FileState) -> object:
         digest = hashlib.sha256(entry.content).hexdigest()
         if digest != query.want and len(entry.content) <= INLINE_LIMIT * 3 // 4:
             content = entry.content
-    return FileStatus(
-        entry.type,
-        entry.mode,
-        entry.owner,
-        entry.group,
-        _id(entry.owner),
-        _id(entry.group),
-        len(entry.content),
-        digest,
-        content,
-    )
+    owner, group, size = entry.owner, entry.group, len(entry.content)
+    return FileStatus(entry.type, entry.mode, owner, group, _id(owner), _id(group), size, digest, content)
 
 
 def _virtual(state: HostState, path: str) -> bytes | None:
@@ -76,7 +68,7 @@ def _virtual(state: HostState, path: str) -> bytes | None:
     if path == "/proc/sys/kernel/hostname":
         return f"{state.hostname}\n".encode()
     if path == "/proc/swaps":
-        rows = "".join(f"{each} partition 1048572 0 -2\n" for each in state.swaps)
+        rows = "".join(f"{swap} partition 1048572 0 -2\n" for swap in state.swaps)
         return f"Filename Type Size Used Priority\n{rows}".encode()
     if path == "/proc/meminfo":
         return f"MemTotal: {state.memory * 1024} kB\nMemAvailable: {state.memory * 900} kB\n".encode()
@@ -95,7 +87,7 @@ def _text(state: HostState, query: FileText) -> object:
     if entry.type != "file":
         return Unknown(f"{query.path} may not be read")
     lines = entry.content.replace(b"\0", b"").splitlines(keepends=True)
-    starts = accumulate((len(each) for each in lines), initial=0)
+    starts = accumulate(map(len, lines), initial=0)
     return b"".join(line for line, start in zip(lines, starts, strict=False) if start < INLINE_LIMIT)
 
 
@@ -134,43 +126,33 @@ def _module(state: HostState, query: ModuleState) -> object:
 
 def blacklist_of(line: str) -> frozenset[str]:
     """Return the modules that a kernel command line keeps off."""
-    found: set[str] = set()
-    for each in line.split():
-        pair = split_list(each)
+    modules: set[str] = set()
+    for word in line.split():
+        pair = split_list(word)
         if pair is not None:
-            found.update(map(module_name, pair[1]))
-    return frozenset(found)
+            modules.update(map(module_name, pair[1]))
+    return frozenset(modules)
 
 
 def _pci(state: HostState, query: PciFunctions) -> object:
     del query
-    found = [
-        PciFunction(
-            each.pci.address,
-            each.pci.vendor,
-            each.pci.device,
-            each.pci.cls,
-            each.driver,
-            each.pci.group,
-            each.pci.boot_vga,
-            each.pci.subsystem,
-        )
-        for each in state.functions
-    ]
-    return tuple(sorted(found, key=lambda each: each.address))
+    functions = [replace(function.pci, driver=function.driver) for function in state.functions]
+    return tuple(sorted(functions, key=lambda function: function.address))
 
 
 def _candidates(state: HostState, query: ModuleCandidates) -> object:
-    functions = [each for each in state.functions if each.pci.slot == query.slot]
+    functions = [function for function in state.functions if function.pci.slot == query.slot]
     if not functions:
         return Unknown(f"there is no PCI function {query.slot}")
-    return frozenset((each.pci.cls, module_name(name)) for each in functions for name in each.modules)
+    return frozenset(
+        (function.pci.cls, module_name(name)) for function in functions for name in function.modules
+    )
 
 
 def _host_keys(state: HostState, query: HostKeys) -> object:
     del query
     keys = state.below("/etc/ssh/ssh_host_", "_key")
-    return tuple((each, " ".join(state.text(f"{each}.pub").split()[:2])) for each in keys)
+    return tuple((key, " ".join(state.text(f"{key}.pub").split()[:2])) for key in keys)
 
 
 def _shell(state: HostState, query: Shell) -> object:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from provision.contracts.driver import Action, Emit, Result, Verdict
-from provision.contracts.effect import Effect
+from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Pending, Snapshot
@@ -58,6 +58,7 @@ class ModelHost:
         state: the host; `guest_state()` when left out.
         on_reboot: called after each boot, for tests that watch.
         on_script: does by meaning what fixes without operations say (their shell text is given).
+        performs: does by meaning what effect classes of other domains say in their scripts.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class ModelHost:
         state: HostState | None = None,
         on_reboot: Callable[[HostState], None] | None = None,
         on_script: Callable[[HostState, str], None] | None = None,
+        performs: Mapping[EffectClass, Callable[[HostState], None]] | None = None,
     ) -> None:
         self.system = system
         self.state = state if state is not None else guest_state()
@@ -77,6 +79,7 @@ class ModelHost:
         self._run = ""
         self._on_reboot = on_reboot
         self._on_script = on_script
+        self._performs = performs or {}
         self.answers: dict[type[Any], Callable[[HostState, Any], object]] = dict(ANSWERS)
 
     @property
@@ -118,7 +121,7 @@ class ModelHost:
         for query in queries:
             how = self.answers.get(type(query))
             answers[query] = Unknown(f"ModelHost knows no {query.kind}") if how is None else how(state, query)
-        pending = tuple(each for each in state.pending.values() if not self._satisfied(each))
+        pending = tuple(owed for owed in state.pending.values() if not self._satisfied(owed))
         return Snapshot(self.system, state.boot_id, answers, pending, clock=1.0)
 
     def act(
@@ -168,12 +171,12 @@ class ModelHost:
         """Whether another boot did it; a reboot after which a rebuild is still owed did not."""
         if owed.boot_id == self.state.boot_id or owed.effect.cls in _REBUILDS:
             return False
-        rebuild = any(each.cls in _REBUILDS for each in self.state.pending)
+        rebuild = any(effect.cls in _REBUILDS for effect in self.state.pending)
         return not (owed.effect.cls.reboots and rebuild)
 
     def _prune(self) -> None:
-        for effect in [each for each, owed in self.state.pending.items() if self._satisfied(owed)]:
-            del self.state.pending[effect]
+        pending = self.state.pending
+        self.state.pending = {effect: owed for effect, owed in pending.items() if not self._satisfied(owed)}
 
     def _mark(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -201,9 +204,12 @@ class ModelHost:
 
     def _effect(self, effect: Effect) -> Callable[[], None]:
         def do() -> None:
-            bring_about(self.state, effect)
+            if effect.cls in self._performs:
+                self._performs[effect.cls](self.state)
+            else:
+                bring_about(self.state, effect)
             if effect.cls in _REBUILDS:
-                self._mark([each for each in self.state.pending if each.cls.reboots])
+                self._mark([pending for pending in self.state.pending if pending.cls.reboots])
             self._boundary(f"{effect}: done")
             self.state.pending.pop(effect, None)
             self._boundary(f"{effect}: marker removed")
@@ -287,10 +293,7 @@ def guest_state(name: str = "localhost", *, lvm: bool = False, disk_gib: int = 1
 
 
 def hypervisor_state(
-    name: str = "pve",
-    *,
-    cards: Mapping[str, str] | None = None,
-    loader: str = "grub",
+    name: str = "pve", *, cards: Mapping[str, str] | None = None, loader: str = "grub"
 ) -> HostState:
     """Return a booted Proxmox VE host with a display card that its host driver has.
 
@@ -331,13 +334,13 @@ _MODULES = {"10de": ("nouveau", "nvidiafb", "nova_core"), "1234": ("bochs_drm",)
 def _functions(cards: Mapping[str, str]) -> list[ModelFunction]:
     """Return a bridge, and for each card a display function (NVIDIA's also have an audio function)."""
     bridge = PciFunction("0000:00:01.0", "8086", "1901", "060400", group="1")
-    found = [ModelFunction(bridge, ("pcieport",))]
+    functions = [ModelFunction(bridge, ("pcieport",))]
     for group, (slot, ids) in enumerate(cards.items(), 13):
         vendor, _, device = ids.partition(":")
         first, maker = group == 13, "1458:4043"  # noqa: PLR2004 - the first
         display = PciFunction(f"{slot}.0", vendor, device, "030000", "", str(group), first, maker)
-        found.append(ModelFunction(display, _MODULES.get(vendor, ())))
+        functions.append(ModelFunction(display, _MODULES.get(vendor, ())))
         if vendor == "10de":
             audio = PciFunction(f"{slot}.1", vendor, "1aef", "040300", group=str(group))
-            found.append(ModelFunction(audio, ("snd_hda_intel",)))
-    return found
+            functions.append(ModelFunction(audio, ("snd_hda_intel",)))
+    return functions

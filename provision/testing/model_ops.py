@@ -36,39 +36,29 @@ def _write(state: HostState, op: ops.WriteFile) -> None:
     _parents(state, path)
     keep = present or ModelFile()
     state.files[path] = ModelFile(
-        op.content,
-        mode_of(op.mode or keep.mode),
-        op.owner or keep.owner,
-        op.group or keep.group,
+        op.content, mode_of(op.mode or keep.mode), op.owner or keep.owner, op.group or keep.group
     )
     if path.startswith("/etc/systemd/system/"):
         _unit_file(state, path)
 
 
 def _set_line(state: HostState, op: ops.SetLine) -> None:
-    present = state.files.get(op.path)
-    if present is not None and present.type == "link":
-        raise OperationFailedError(f"refused: {op.path} is a symbolic link or a directory")
-    content = present.content if present is not None else b""
-    _write(state, ops.WriteFile(op.path, ops.with_line(content, op.line, op.word), mode=""))
+    present = state.files.get(op.path, ModelFile())
+    _write(state, ops.WriteFile(op.path, ops.with_line(present.content, op.line, op.word), mode=""))
 
 
 def _comment_out_swap(state: HostState, op: ops_edit.CommentOutSwap) -> None:
-    present = state.files.get(op.path)
-    if present is None:
-        return
-    if present.type != "file":
-        raise OperationFailedError(f"refused: {op.path} is a symbolic link or a directory")
-    _write(state, ops.WriteFile(op.path, ops_edit.without_swap(present.content), mode=""))
+    if op.path in state.files:
+        content = ops_edit.without_swap(state.files[op.path].content)
+        _write(state, ops.WriteFile(op.path, content, mode=""))
 
 
-def _replace_seen(state: HostState, op: ops_edit.ReplaceSeen) -> None:
-    path = resolved(state, op.path)
-    present = state.files.get(path)
-    found = digest_of(present.content) if present is not None and present.type == "file" else ""
-    if present is None or found not in (op.wanted, op.seen):
+def _replace_seen(state: HostState, op: ops_edit.ReplaceUnchanged) -> None:
+    present = state.files.get(resolved(state, op.path), ModelFile(type="directory"))
+    digest = digest_of(present.content) if present.type == "file" else ""
+    if digest not in (op.desired, op.expected):
         raise OperationFailedError(op.refusal)
-    if found == op.seen:
+    if digest == op.expected:
         state.files[op.copy] = replace(present)
         _write(state, ops.WriteFile(op.path, op.content, mode=""))
 
@@ -146,7 +136,7 @@ def _install(state: HostState, op: ops.InstallPackages) -> None:
     for name in op.names:
         if name in state.missing:
             raise OperationFailedError(f"E: Unable to locate package {name}")
-        if set(state.conflicts.get(name, ())) & {each for each, version in state.packages.items() if version}:
+        if any(state.packages.get(other) for other in state.conflicts.get(name, ())):
             raise OperationFailedError("E: Packages need to be removed but remove is disabled.")
     for name in op.names:
         state.packages[name] = state.packages.get(name) or state.available.get(name, "1.0")
@@ -156,14 +146,13 @@ def _install(state: HostState, op: ops.InstallPackages) -> None:
 
 
 def _uninstall(state: HostState, op: ops.RemovePackages) -> None:
-    gone = set(op.names)
-    while (
-        more := {each for name in gone for each in state.dependents.get(name, ()) if each in state.packages}
-        - gone
-    ):
-        gone |= more
-    if gone - set(op.names):
-        raise OperationFailedError(", ".join(sorted(gone - set(op.names))).join(op.refusal))
+    more, names = set(), list(op.names)
+    for name in names:
+        dependents = {other for other in state.dependents.get(name, ()) if other in state.packages}
+        names += dependents - set(names)
+        more |= dependents - set(op.names)
+    if more:
+        raise OperationFailedError(", ".join(sorted(more)).join(op.refusal))
     for name in op.names:
         state.packages.pop(name, None)
         state.held.discard(name)
@@ -173,7 +162,7 @@ def _uninstall(state: HostState, op: ops.RemovePackages) -> None:
 
 def _hold(state: HostState, op: ops.HoldPackages) -> None:
     if op.hold:
-        state.held.update(each for each in op.names if each in state.packages)
+        state.held.update(name for name in op.names if name in state.packages)
     else:
         state.held.difference_update(op.names)
 
@@ -259,7 +248,7 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.WriteFile: _write,
     ops.SetLine: _set_line,
     ops_edit.CommentOutSwap: _comment_out_swap,
-    ops_edit.ReplaceSeen: _replace_seen,
+    ops_edit.ReplaceUnchanged: _replace_seen,
     ops.RemoveFile: _remove,
     ops.MakeDirectory: _make_directory,
     ops.SetMode: _set_mode,
@@ -344,9 +333,9 @@ def next_line(state: HostState) -> str:
         raise OperationFailedError("no known boot loader tool is installed")
     arguments = state.grub.split()
     drop_in = _ARGUMENTS.search(state.text(GRUB_DROP_IN))
-    for each in drop_in[1].split() if drop_in else ():
-        if each not in arguments:
-            arguments.append(each)
+    for word in drop_in[1].split() if drop_in else ():
+        if word not in arguments:
+            arguments.append(word)
     return " ".join(("BOOT_IMAGE=/boot/vmlinuz root=/dev/vda1 ro", *arguments))
 
 
@@ -365,9 +354,9 @@ def boot(state: HostState) -> None:
             _load(state, ops.LoadModule(line))
     state.sysctls = dict(state.base_sysctls)
     for line in _lines(state, "/etc/sysctl.d/"):
-        key, found, value = line.partition("=")
+        key, equals, value = line.partition("=")
         file = ops.sysctl_file(key.strip())
-        if found and file in state.sysctls:
+        if equals and file in state.sysctls:
             state.sysctls[file] = value.strip()
     for name, unit in state.units.items():
         unit.needs_reload = unit.waiting = False
@@ -383,9 +372,11 @@ def _probe(state: HostState) -> None:
     """Load every module that finds a device and is not kept off; the first one gets the device."""
     kept = state.initramfs.get(state.running, frozenset()) | blacklist_of(state.cmdline)
     for function in state.functions:
-        found = [name for name in function.modules if module_name(name) not in kept]
-        function.driver = found[0] if found else ""
-        state.modules.update(module_name(name) for name in found if module_name(name) not in state.builtin)
+        candidates = [name for name in function.modules if module_name(name) not in kept]
+        function.driver = candidates[0] if candidates else ""
+        state.modules.update(
+            module_name(name) for name in candidates if module_name(name) not in state.builtin
+        )
 
 
 def _lines(state: HostState, folder: str) -> list[str]:

@@ -117,7 +117,7 @@ class ModelProxmox:
         return self.rights
 
     def _resources(self, _data: dict[str, object]) -> object:
-        if not any("VM.Audit" in each for each in self.rights.values()):
+        if not any("VM.Audit" in right for right in self.rights.values()):
             return []
         own = [
             {
@@ -149,7 +149,7 @@ class ModelProxmox:
     def _content(self, _data: dict[str, object], storage: str) -> object:
         if storage not in self.volumes:
             raise ApiError(500, f"storage '{storage}' does not exist")
-        return [{"volid": each, "content": "import", "size": 1} for each in self.volumes[storage]]
+        return [{"volid": volume, "content": "import", "size": 1} for volume in self.volumes[storage]]
 
     def _pending(self, _data: dict[str, object], vmid: str) -> object:
         vm = self._vm(vmid)
@@ -187,7 +187,7 @@ class ModelProxmox:
 
     def _create(self, data: dict[str, object]) -> object:
         vmid = int(str(data.pop("vmid")))
-        if vmid in self.vms or any(each["vmid"] == vmid for each in self.others):
+        if vmid in self.vms or any(other["vmid"] == vmid for other in self.others):
             raise ApiError(
                 500, f"unable to create VM {vmid} - VM {vmid} already exists on node '{self.node}'"
             )
@@ -204,12 +204,12 @@ class ModelProxmox:
     def _stored(self, vmid: int, key: str, text: str) -> str:
         """Return a value as PVE keeps it: drives get their volume, tags are sorted."""
         if key == "tags":
-            return ";".join(sorted({each.lower() for each in re.split("[;, ]", text) if each}))
+            return ";".join(sorted({word.lower() for word in re.split("[;, ]", text) if word}))
         if re.fullmatch(r"(scsi|ide|efidisk|tpmstate)\d+", key):
             return self._drive(vmid, key, text)
         if key.startswith("net"):
             parts = parse(text)
-            model = next((each for each in NIC_MODELS if each in parts), "virtio")
+            model = next((nic_model for nic_model in NIC_MODELS if nic_model in parts), "virtio")
             return join({model: parts.pop(model, "BC:24:11:00:00:00"), **parts})
         return text
 
@@ -237,7 +237,7 @@ class ModelProxmox:
         digest = data.pop("digest", None)
         if digest is not None and digest != vm.digest:
             raise ApiError(500, "checksum mismatch (file change by other user?)")
-        for key in [each for each in str(data.pop("delete", "")).split(",") if each]:
+        for key in [word for word in str(data.pop("delete", "")).split(",") if word]:
             self._set(vm, key, None)
         for key, value in data.items():
             self._set(vm, key, self._stored(vm.vmid, key, str(value)))
@@ -295,7 +295,7 @@ class ModelProxmox:
             raise ApiError(500, f"VM {vmid} is running - destroy failed")
         del self.vms[vm.vmid]
         for storage, names in self.volumes.items():
-            self.volumes[storage] = [each for each in names if f":vm-{vmid}-" not in each]
+            self.volumes[storage] = [name for name in names if f":vm-{vmid}-" not in name]
         return self._begin("qmdestroy", vmid)
 
     # ------------------------------------------------------------ images and mappings
@@ -334,7 +334,7 @@ class ModelProxmox:
 
 
 def _entries(value: object) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+    return [str(entry) for entry in value] if isinstance(value, list) else [str(value)]
 
 
 def _sha(entries: list[str]) -> str:

@@ -136,7 +136,7 @@ class HostState:
         if entry is not None:
             return entry.type == "directory"
         prefix = path.rstrip("/") + "/"
-        return any(each.startswith(prefix) for each in self.files)
+        return any(file.startswith(prefix) for file in self.files)
 
     def text(self, path: str) -> str:
         """Return a file's text; empty when there is none."""
@@ -153,13 +153,13 @@ class HostState:
 
     def blacklisted(self) -> frozenset[str]:
         """Return the modules that modprobe.d keeps off."""
-        found: set[str] = set()
+        modules: set[str] = set()
         for path in self.below("/etc/modprobe.d/", ".conf"):
             for line in self.text(path).split("\n"):
                 fields = line.split()
                 if fields[:1] == ["blacklist"]:
-                    found.update(map(module_name, fields[1:]))
-        return frozenset(found)
+                    modules.update(map(module_name, fields[1:]))
+        return frozenset(modules)
 
     def config_digest(self, unit: ModelUnit) -> str:
         """Return a digest of the files that a unit reads at its start."""
@@ -179,12 +179,16 @@ class HostState:
         for name in self.held - set(self.packages):
             raise ImpossibleStateError(f"package {name} is held and not installed")
         self._check_units()
-        for each in self.functions:
-            if each.driver == "vfio-pci":
+        for function in self.functions:
+            if function.driver == "vfio-pci":
                 if not self.iommu.active:
-                    raise ImpossibleStateError(f"{each.pci.address} is with vfio-pci and there is no IOMMU")
-            elif each.driver and module_name(each.driver) not in self.modules | self.builtin:
-                raise ImpossibleStateError(f"{each.pci.address} has {each.driver}, which is not loaded")
+                    raise ImpossibleStateError(
+                        f"{function.pci.address} is with vfio-pci and there is no IOMMU"
+                    )
+            elif function.driver and module_name(function.driver) not in self.modules | self.builtin:
+                raise ImpossibleStateError(
+                    f"{function.pci.address} has {function.driver}, which is not loaded"
+                )
         root = self.root
         if min(root.size, root.behind_partition, root.in_partition, root.in_group, root.in_device) < 0:
             raise ImpossibleStateError("a size below the root filesystem is negative")
@@ -214,7 +218,7 @@ class HostState:
         unknown = set(self.initramfs) - set(self.kernels)
         if unknown:
             raise ImpossibleStateError(f"there is an initramfs without its kernel: {sorted(unknown)}")
-        loaded = {module_name(each) for each in self.modules} & self.builtin
+        loaded = {module_name(module) for module in self.modules} & self.builtin
         if loaded:
             raise ImpossibleStateError(f"built into the kernel and loaded: {sorted(loaded)}")
         if self.loader == "systemd-boot" and not self.efi:
@@ -232,11 +236,13 @@ class HostState:
             "commands",
             "pending",
         )
-        found = {
-            each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name not in left_out
+        plain = {
+            member.name: _plain(getattr(self, member.name))
+            for member in fields(self)
+            if member.name not in left_out
         }
-        found["pending"] = sorted(map(str, self.pending))
-        return found
+        plain["pending"] = sorted(map(str, self.pending))
+        return plain
 
 
 def _plain(value: object) -> object:

@@ -131,14 +131,14 @@ def nonce_of(script: bytes) -> bytes:
 
 def frames_of(script: bytes) -> list[int]:
     """Return the indexes of a script's frames after the greeting, in order, the farewell last."""
-    return sorted({int(each) for each in _FRAMES.findall(script)})
+    return sorted({int(index) for index in _FRAMES.findall(script)})
 
 
 def said(script: bytes, answer: Answer) -> tuple[bytes, bytes]:
     """Return both streams in full for a script."""
     nonce = nonce_of(script)
     if answer.raw is not None:
-        stdout, stderr = (each.replace(b"%NONCE%", nonce) for each in answer.raw)
+        stdout, stderr = (data.replace(b"%NONCE%", nonce) for data in answer.raw)
         return answer.before + stdout, answer.before + stderr
     parts: list[tuple[int, Said]] = []
     if answer.hello is not None:
@@ -163,7 +163,7 @@ def said(script: bytes, answer: Answer) -> tuple[bytes, bytes]:
                 parts.append((frames[-1], Said()))
                 break
     stdout, stderr = (
-        b"".join(_framed(nonce, index, each.stdout if out else each.stderr, each.rc) for index, each in parts)
+        b"".join(_framed(nonce, index, data.stdout if out else data.stderr, data.rc) for index, data in parts)
         for out in (True, False)
     )
     return answer.before + stdout, answer.before + stderr
@@ -177,4 +177,4 @@ def _framed(nonce: bytes, index: int, data: bytes, rc: int | None) -> bytes:
 def _pieces(data: bytes, size: int) -> Iterable[bytes]:
     if not size:
         return (data,) if data else ()
-    return (data[at : at + size] for at in range(0, len(data), size))
+    return (data[start : start + size] for start in range(0, len(data), size))

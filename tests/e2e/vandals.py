@@ -281,7 +281,7 @@ def command(each: Any) -> Iterator[Mutation]:
 
 def dhcp_reservation(each: Any) -> Iterator[Mutation]:
     """Damage a reservation: removed, another address, another MAC, the address also for somebody else."""
-    wanted, router = each.wanted, each.router
+    wanted, router = each.reservation, each.router
     path = router.place(wanted.name)
     reload = "systemctl reload dnsmasq"
     yield _kept("removed", "content", path, f"rm {shlex.quote(path)}", reload)

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from docs.generators.console import BLOCK, prepare, refreshed
+from docs.generators.console import BLOCK, SCRIPT, prepare, refreshed
 from docs.generators.pages import PAGES
 
-RUN = [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
+RUN = [
+    page for page in PAGES for text in [page.read_text("utf-8")] if BLOCK.search(text) or SCRIPT.search(text)
+]
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.contracts.role import Parent
+from provision.contracts.role import Context, Need, Parent
 from provision.contracts.system import SystemSpec
 from provision.hosts import host_effects
 from provision.values.consent import Consent
@@ -100,7 +100,45 @@ def hypervisor_and_guest(state: Path) -> FakeSite:
     )
 
 
-@pytest.mark.parametrize("make", [one_host, hypervisor_and_guest])
+def server_and_agents(state: Path) -> FakeSite:
+    """A server whose restart makes a token, and two agents that join with it and get a label."""
+    subjects = ("server", "agent-1", "agent-2")
+
+    def join(context: Context) -> list[Item]:
+        token = context.require("server/ssh", Value("token"))
+        name = context.subject.name
+        return [
+            Item(f"{name}/ssh", "joined", str(token), restarts="agent.service"),
+            Item("server/api", f"label {name}", "1"),
+        ]
+
+    def install(_: Context) -> list[Item]:
+        return [Item("server/ssh", "service", "up", restarts="server", alters=(("server/ssh", "token"),))]
+
+    def agents(subject: str) -> dict[str, tuple[Value, ...]]:
+        return {"server/ssh": (Value("token"),), f"{subject}/ssh": (Value("os"),)}
+
+    needs = (Need("install", scope="site"),)
+    site = FakeSite(
+        [
+            FakeRole("install", install, on_own("os"), subjects=frozenset({"server"})),
+            FakeRole("join", join, agents, needs=needs, subjects=frozenset(subjects[1:])),
+        ],
+        subjects=subjects,
+        hosts={"server/api": Host(is_api=True)},
+        specs={"server/api": SystemSpec("server/api", "api", "server", {}, here)},
+        state=state,
+    )
+
+    def on_effect(_system: str, effect: str) -> None:
+        if effect == "restart server":
+            site.hosts["server/ssh"].values["token"] = "secret"
+
+    site.on_effect = on_effect
+    return site
+
+
+@pytest.mark.parametrize("make", [one_host, hypervisor_and_guest, server_and_agents])
 def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(
     make: Callable[[Path], FakeSite], tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix, Impossible
 from provision.hosts import host_effects
 from provision.hosts.operations.basic import SetLine, temporary_prefix, with_line
-from provision.hosts.operations.edit import CommentOutSwap, ReplaceSeen, without_swap
+from provision.hosts.operations.edit import CommentOutSwap, ReplaceUnchanged, without_swap
 from provision.hosts.queries.file import FileState, FileText, LinkTarget, digest_of
 from provision.hosts.resources.file import File
 from provision.hosts.resources.kernel import KernelArguments
@@ -236,11 +236,11 @@ def test_swap_lines_become_comments_and_every_other_byte_stays(
 
 def test_a_file_that_somebody_changed_since_is_not_replaced(shell: str, tmp_path: Path) -> None:
     line, copy = tmp_path / "it's a cmdline", tmp_path / "it's a copy"
-    replace = ReplaceSeen(str(line), b"root=a new\n", digest_of(b"root=a\n"), str(copy))
+    replace = ReplaceUnchanged(str(line), b"root=a new\n", digest_of(b"root=a\n"), str(copy))
     line.write_bytes(b"root=b\n")
     frame = run(shell, replace.shell())
     assert (frame.rc, line.read_bytes(), copy.exists()) == (1, b"root=b\n", False)
-    assert b"changed since it was looked at" in frame.stderr
+    assert b"changed after it was read" in frame.stderr
     line.unlink()
     assert run(shell, replace.shell()).rc == 1
     assert not line.exists()

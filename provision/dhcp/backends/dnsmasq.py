@@ -15,6 +15,7 @@ from typing import Any
 from provision.contracts.effect import Effect
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Lease, Reservation, fold_mac
+from provision.dhcp.names import CONFIGURATION, HOSTS_FOLDER, LEASE_FILE
 from provision.hosts import host_effects
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.shell import Shell
@@ -22,21 +23,18 @@ from provision.hosts.resources.file import File
 from provision.inventory.models.site import Dhcp
 from provision.values.diagnostics import Source
 
-HOSTS_FOLDER = "/etc/dnsmasq.d/hosts"
-"""Where reservations lie unless `network.dhcp.file` names another dhcp-hostsdir."""
-LEASES = FileText("/var/lib/misc/dnsmasq.leases")
-"""Debian's lease file."""
+LEASES = FileText(LEASE_FILE)
 UNIT = "dnsmasq.service"
-_CONFIGURATION = "/etc/dnsmasq.conf /etc/dnsmasq.d"
 
 _MAC = re.compile(r"(?:[0-9a-fA-F]{1,2}[:-]){5}[0-9a-fA-F]{1,2}")
 _ADDRESS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9.-]*")
 _LEASE_FIELDS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Dnsmasq:
-    """A router with dnsmasq; an SshRouter.
+    """A router with dnsmasq.
 
     Args:
         system: `router`.
@@ -59,7 +57,7 @@ class Dnsmasq:
         folder = shlex.quote(self.folder)
         return Shell(
             f"grep -rsH '' {folder} --exclude='.*' || true; "
-            f"grep -rsH '^dhcp-host=' {_CONFIGURATION} --exclude='.*' || true"
+            f"grep -rsH '^dhcp-host=' {CONFIGURATION} --exclude='.*' || true"
         )
 
     def questions(self) -> tuple[Any, ...]:
@@ -78,24 +76,14 @@ class Dnsmasq:
         """Read the lease file; without one nothing is leased."""
         return tuple(parse_leases((snapshot[LEASES] or b"").decode(errors="replace")))
 
-    def entry(self, wanted: Reservation, *, absent: bool, source: Source | None) -> File:
+    def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> File:
         """Return our file for a host: read at once when it comes or changes, after a reload when it went."""
-        path = self.place(wanted.name)
+        path = self.place(reservation.name)
         if absent:
             reload = Effect(host_effects.RELOAD, UNIT)
             return File(self.system, path, absent=True, effects=(reload,), source=source)
-        line = f"{wanted.mac},{wanted.address},{wanted.name}\n"
+        line = f"{reservation.mac},{reservation.address},{reservation.name}\n"
         return File(self.system, path, line.encode(), source=source)
-
-    def lease_rows(self) -> str:
-        """Print the lease file."""
-        return f"cat {LEASES.path}"
-
-    def reservation_rows(self, address: str) -> str:
-        """Search all that dnsmasq reads; a folder below another one is read twice, and shown once."""
-        row = shlex.quote(f"[,=]{re.escape(address)}(,|$)")
-        places = f"{_CONFIGURATION} {shlex.quote(self.folder)}"
-        return f"grep -rsHiE --exclude='.*' {row} {places} | sort -u || true"
 
 
 def parse_reservations(text: str) -> Iterator[Reservation]:
@@ -105,18 +93,17 @@ def parse_reservations(text: str) -> Iterator[Reservation]:
         body = line.strip().removeprefix("dhcp-host=")
         if not colon or not body or body.startswith("#"):
             continue
-        fields = [each.strip() for each in body.split(",")]
-        macs = [each for each in fields if _MAC.fullmatch(each)]
-        addresses = [each for each in fields if _ADDRESS.fullmatch(each)]
-        rest = [
-            each
-            for each in fields
-            if each not in {*macs, *addresses} and re.fullmatch(r"[A-Za-z][A-Za-z0-9.-]*", each)
-        ]
+        macs: list[str] = []
+        address = name = ""
+        for field in map(str.strip, body.split(",")):
+            if _MAC.fullmatch(field):
+                macs.append(field)
+            elif _ADDRESS.fullmatch(field):
+                address = address or field
+            elif not name and _NAME.fullmatch(field):
+                name = field
         for mac in macs:
-            yield Reservation(
-                fold_mac(mac), addresses[0] if addresses else "", rest[0] if rest else "", place
-            )
+            yield Reservation(fold_mac(mac), address, name, place)
 
 
 def parse_leases(text: str) -> Iterator[Lease]:

@@ -6,15 +6,16 @@ The proof is the lease: the VM's own MAC answers at the reserved address, seen f
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from provision.contracts.change import Change, Op
 from provision.contracts.remedy import ByHand
-from provision.contracts.resource import KeyedResource
+from provision.contracts.resource import AnswerId, KeyedResource
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Reservation, fold_mac
+from provision.dhcp.resources.lease_proof import AddressUsed
 from provision.hosts.queries.shell import Shell, ShellResult
 
 
@@ -22,8 +23,10 @@ def table(reservations: Iterable[Reservation]) -> tuple[str, ...]:
     """Return the lines that a person types into the router."""
     rows = [("MAC address", "IP address", "Name")]
     rows += [(reservation.mac, reservation.address, reservation.name) for reservation in reservations]
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
-    return tuple("  ".join(cell.ljust(widths[at]) for at, cell in enumerate(row)).rstrip() for row in rows)
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return tuple(
+        "  ".join(cell.ljust(widths[column]) for column, cell in enumerate(row)).rstrip() for row in rows
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,39 +34,45 @@ class ManualReservation(KeyedResource):
     """A reservation that a person makes; its system is the hypervisor's host, which sees the address.
 
     Args:
-        wanted: MAC, address, name.
+        reservation: MAC, address, name.
         beside: what nobody can prove from there (the hypervisor's own static address), listed with the rest.
+        guest: the system of the machine that gets the address.
     """
 
     kind: ClassVar[str] = "dhcp-reservation"
 
-    wanted: Reservation
+    reservation: Reservation
     beside: tuple[Reservation, ...] = ()
+    guest: str = ""
 
     def _key_name(self) -> str:
-        return self.wanted.name
+        return self.reservation.name
 
     @property
     def question(self) -> Shell:
         """Who answers at the address: one echo request, then the neighbour table."""
-        address = shlex.quote(self.wanted.address)
+        address = shlex.quote(self.reservation.address)
         return Shell(f"ping -c 1 -W 1 {address} >/dev/null 2>&1; ip neigh show to {address}")
 
     def queries(self) -> tuple[Shell, ...]:
         """Ask who has the address."""
         return (self.question,)
 
+    def affects(self, changes: Sequence[Change], /) -> frozenset[AnswerId]:
+        """Return the guest's links and addresses: it takes the reserved address at its next renewal."""
+        return frozenset((self.guest, query) for query in AddressUsed.QUERIES if self.guest and changes)
+
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return nothing once the VM's MAC answers at the address."""
         holder = neighbour(snapshot[self.question])
-        if holder == self.wanted.mac:
+        if holder == self.reservation.mac:
             return ()
-        return (Change(Op.CREATE, "reservation", holder or None, str(self.wanted)),)
+        return (Change(Op.CREATE, "reservation", holder or None, str(self.reservation)),)
 
     def fix(self, snapshot: Snapshot, /) -> ByHand:
         """Return the lines to type."""
         del snapshot
-        return ByHand(("Reserve on the router:", *table((self.wanted, *self.beside))))
+        return ByHand(("Reserve on the router:", *table((self.reservation, *self.beside))))
 
 
 def neighbour(answer: ShellResult) -> str:

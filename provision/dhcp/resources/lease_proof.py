@@ -9,7 +9,7 @@ from provision.contracts.change import Change, Key, Op, Settles
 from provision.contracts.remedy import Impossible
 from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.contract import Router, fold_mac
+from provision.dhcp.contract import Router, fold_mac, router_table
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.values.diagnostics import Diagnostic, Source
 
@@ -109,8 +109,7 @@ class LeaseHeld:
         return self.router.questions()
 
     def _holder(self, snapshot: Snapshot) -> str | None:
-        leases = self.router.leases(snapshot)
-        macs = [lease.mac for lease in leases if lease.address == self.address]
+        macs = [lease.mac for lease in router_table(self.router, snapshot).leases_of(self.address)]
         return self.mac if fold_mac(self.mac) in macs else next(iter(macs), None)
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:

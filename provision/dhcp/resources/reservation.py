@@ -9,7 +9,14 @@ from provision.contracts.change import Change, Key, Op
 from provision.contracts.remedy import Impossible, Remedy
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.contract import Reservation, Router, conflict, held_by_other
+from provision.dhcp.contract import (
+    Reservation,
+    Router,
+    RouterTable,
+    conflict,
+    held_by_other,
+    router_table,
+)
 from provision.values.diagnostics import Source
 
 
@@ -19,24 +26,24 @@ class RouterReservation:
 
     Args:
         router: who keeps it.
-        wanted: MAC, address, name.
+        reservation: MAC, address, name.
         absent: our entry must not be there.
         source: inventory line.
     """
 
     router: Router
-    wanted: Reservation
+    reservation: Reservation
     absent: bool = False
     source: Source | None = None
 
     @property
     def key(self) -> Key:
         """Identity: the host's name."""
-        return Key(self.router.system, "dhcp-reservation", self.wanted.name)
+        return Key(self.router.system, "dhcp-reservation", self.reservation.name)
 
     @property
     def _entry(self) -> Resource:
-        return self.router.entry(self.wanted, absent=self.absent, source=self.source)
+        return self.router.entry(self.reservation, absent=self.absent, source=self.source)
 
     def queries(self) -> tuple[Any, ...]:
         """Ask for our entry, and for whom else the address is."""
@@ -49,22 +56,26 @@ class RouterReservation:
         changes = self._entry.changes(snapshot)
         if self.absent or any(change.op is Op.ATTENTION for change in changes):
             return changes
-        others = self._others(snapshot)
-        if any((other.mac, other.address) == (self.wanted.mac, self.wanted.address) for other in others):
+        table = router_table(self.router, snapshot)
+        others = self._others(table)
+        if any(
+            (other.mac, other.address) == (self.reservation.mac, self.reservation.address) for other in others
+        ):
             return ()  # the same reservation, written by somebody else, is as good as ours
-        holder = conflict(self.wanted, others, self.router.leases(snapshot), snapshot.clock)
-        return (Change(Op.ATTENTION, "reservation", holder, str(self.wanted)),) if holder else changes
+        holder = conflict(self.reservation, others, table.leases_of(self.reservation.address), snapshot.clock)
+        return (Change(Op.ATTENTION, "reservation", holder, str(self.reservation)),) if holder else changes
 
     def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Make our entry, or take it away."""
         if not self.absent:
-            others, leases = self._others(snapshot), self.router.leases(snapshot)
-            holder = conflict(self.wanted, others, leases, snapshot.clock)
+            table = router_table(self.router, snapshot)
+            leases = table.leases_of(self.reservation.address)
+            holder = conflict(self.reservation, self._others(table), leases, snapshot.clock)
             if holder:
-                return Impossible(held_by_other(self.wanted, holder, self.wanted.name, self.source))
+                return Impossible(held_by_other(self.reservation, holder, self.reservation.name, self.source))
         return self._entry.fix(snapshot)
 
-    def _others(self, snapshot: Snapshot) -> list[Reservation]:
-        """Return the reservations that are not our own entry."""
-        own = self.router.place(self.wanted.name)
-        return [other for other in self.router.reservations(snapshot) if other.place != own]
+    def _others(self, table: RouterTable) -> list[Reservation]:
+        """Return the reservations like ours that are not our own entry."""
+        own = self.router.place(self.reservation.name)
+        return [other for other in table.like(self.reservation) if other.place != own]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from provision.contracts.domain import load_object
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
@@ -21,6 +20,7 @@ from provision.inventory.models.node import Node
 from provision.proxmox import macs, names
 from provision.proxmox.queries import VmConfig, vm_state
 from provision.values.diagnostics import Source
+from provision.values.references import load_object
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -141,7 +141,8 @@ def _by_hand(context: Context) -> tuple[Resource, ...]:
     beside = () if host is None else _own(context, host)
     source = _source(inventory, context.subject)
     wanted = wanted_of(context, node)
-    return (ManualReservation(host_names.ssh(str(node.hypervisor)), wanted, source=source, beside=beside),)
+    system, guest = host_names.ssh(str(node.hypervisor)), host_names.ssh(node.name)
+    return (ManualReservation(system, wanted, source=source, beside=beside, guest=guest),)
 
 
 def _told_with(inventory: Inventory, node: Node) -> Hypervisor | None:

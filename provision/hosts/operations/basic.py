@@ -41,7 +41,7 @@ def words(items: Iterable[str]) -> str:
 
 
 def temporary_prefix(path: str) -> str:
-    """Return how the names of unfinished files beside `path` begin: leftovers of a killed run go by it."""
+    """Return how the names of unfinished files beside `path` begin, by which leftovers of a killed run go."""
     return f".provision-{hashlib.sha256(path.encode()).hexdigest()[:8]}."
 
 
@@ -86,32 +86,9 @@ class WriteFile:
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        folder = self.path.rpartition("/")[0] or "/"
-        lines = [
-            f"p={quote(self.path)}",
-            _refuse('[ -L "$p" ]', self.path, "is a symbolic link"),
-            f"d={quote(folder)}",
-        ]
-        lines.append(_refuse('[ -d "$p" ]', self.path, "is a directory"))
         blob = self.blob
         make = _literal(self.content) if blob is None else f'cat -- "$PROVISION_BLOBS"/{blob.sha256}'
-        prefix = temporary_prefix(self.path)
-        lines += [
-            '[ -d "$d" ] || ( umask 022; mkdir -p -- "$d" )',
-            f'rm -f -- "$d"/{prefix}??????',
-            f't=$(mktemp "$d"/{prefix}XXXXXX)',
-            f'{make} >"$t"',
-        ]
-        if not self.owner or not self.group:
-            lines.append('if [ -e "$p" ]; then chown "$(stat -c %u:%g -- "$p")" "$t"; fi')
-        if self.owner or self.group:
-            lines.append(f'chown {quote(_ownership(self.owner, self.group))} "$t"')
-        if self.mode:
-            lines.append(f'chmod {quote(self.mode)} "$t"')
-        else:
-            lines.append('if [ -e "$p" ]; then m=$(stat -c %a -- "$p"); else m=644; fi; chmod "$m" "$t"')
-        lines += ['sync -- "$t" 2>/dev/null || sync', 'mv -fT -- "$t" "$p"']
-        return "\n".join(lines)
+        return _replacing(self.path, f'{make} >"$t"', self.mode, self.owner, self.group)
 
 
 def _ownership(owner: str, group: str) -> str:
@@ -125,22 +102,36 @@ def rewritten(path: str, command: str) -> str:
         path: absolute path; a missing file is taken for an empty one and made 0644.
         command: takes the file as its last argument, and writes to its stdout.
     """
-    folder, prefix = path.rpartition("/")[0] or "/", temporary_prefix(path)
-    return "\n".join(
-        (
-            f"p={quote(path)}; d={quote(folder)}",
-            _refuse('[ -L "$p" ] || [ -d "$p" ]', path, "is a symbolic link or a directory"),
-            '[ -d "$d" ] || ( umask 022; mkdir -p -- "$d" )',
-            f'rm -f -- "$d"/{prefix}??????',
-            f't=$(mktemp "$d"/{prefix}XXXXXX)',
-            'if [ -e "$p" ]; then s=$p; chown "$(stat -c %u:%g -- "$p")" "$t"; m=$(stat -c %a -- "$p")',
-            "else s=/dev/null; m=644; fi",
-            f'{command} "$s" >"$t"',
-            'chmod "$m" "$t"',
-            'sync -- "$t" 2>/dev/null || sync',
-            'mv -fT -- "$t" "$p"',
-        )
-    )
+    return _replacing(path, f'if [ -e "$p" ]; then s=$p; else s=/dev/null; fi\n{command} "$s" >"$t"')
+
+
+def _replacing(path: str, fill: str, mode: str = "", owner: str = "", group: str = "") -> str:
+    """Return a fragment that replaces a file atomically: rename(2) of a synced file in the same folder.
+
+    Args:
+        path: absolute path.
+        fill: writes the new content to "$t"; the present file is "$p".
+        mode: octal; empty keeps the present one, 0644 for a new file.
+        owner: user; empty keeps the present one.
+        group: likewise.
+    """
+    prefix = temporary_prefix(path)
+    lines = [
+        f"p={quote(path)}; d={quote(path.rpartition('/')[0] or '/')}",
+        _refuse('[ -L "$p" ]', path, "is a symbolic link"),
+        _refuse('[ -d "$p" ]', path, "is a directory"),
+        '[ -d "$d" ] || ( umask 022; mkdir -p -- "$d" )',
+        f'rm -f -- "$d"/{prefix}??????',
+        f't=$(mktemp "$d"/{prefix}XXXXXX)',
+        fill,
+    ]
+    if not owner or not group:
+        lines.append('if [ -e "$p" ]; then chown "$(stat -c %u:%g -- "$p")" "$t"; fi')
+    if owner or group:
+        lines.append(f'chown {quote(_ownership(owner, group))} "$t"')
+    kept_mode = 'if [ -e "$p" ]; then m=$(stat -c %a -- "$p"); else m=644; fi; chmod "$m" "$t"'
+    lines.append(f'chmod {quote(mode)} "$t"' if mode else kept_mode)
+    return "\n".join((*lines, 'sync -- "$t" 2>/dev/null || sync', 'mv -fT -- "$t" "$p"'))
 
 
 _AWK = """BEGIN { line = ENVIRON["PROVISION_LINE"]; word = ENVIRON["PROVISION_WORD"] }
@@ -175,13 +166,13 @@ def with_line(content: bytes, line: str, word: str = "") -> bytes:
     lines = text.removesuffix("\n").split("\n") if text else []
     kept: list[str] = []
     placed = False
-    for each in lines:
-        if each == line or (word and each.split()[:1] == [word]):
-            if not word or not placed:
-                kept.append(line)
-            placed = True
-        else:
-            kept.append(each)
+    for present in lines:
+        if present != line and not (word and present.split()[:1] == [word]):
+            kept.append(present)
+            continue
+        if not word or not placed:
+            kept.append(line)
+        placed = True
     if not placed:
         kept.append(line)
     if kept == lines:
@@ -247,14 +238,11 @@ class LinkTo:
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
         temporary = quote(f"{self.path}.provision-new")
-        return "\n".join(
-            (
-                f"if [ ! -e {quote(self.target)} ]; then",
-                f"  printf '%s\\n' {quote(self.target + ' does not exist')} >&2; exit 1",
-                "fi",
-                f"ln -sfn -- {quote(self.target)} {temporary}",
-                f"mv -fT -- {temporary} {quote(self.path)}",
-            )
+        missing = f"printf '%s\\n' {quote(self.target + ' does not exist')} >&2; exit 1"
+        return (
+            f"if [ ! -e {quote(self.target)} ]; then {missing}; fi\n"
+            f"ln -sfn -- {quote(self.target)} {temporary}\n"
+            f"mv -fT -- {temporary} {quote(self.path)}"
         )
 
 
@@ -263,6 +251,9 @@ _APT = (
     " -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
 )
 
+
+# A dpkg that was killed leaves packages half configured, and apt-get refuses to work until they are not.
+_DPKG = "export DEBIAN_FRONTEND=noninteractive\ndpkg --configure -a\n"
 
 # apt takes along what depends on a package, and asks nobody under -y: its plan is read first.
 _MORE = """BEGIN { n = split(ENVIRON["PROVISION_NAMES"], a, " "); for (i = 1; i <= n; i++) named[a[i]] = 1 }
@@ -283,13 +274,7 @@ class InstallPackages:
         """Return it as a POSIX fragment."""
         install = f"{_APT} --no-remove install -- {words(self.names)}"
         update = "apt-get -q -o DPkg::Lock::Timeout=300 update"
-        return "\n".join(
-            (
-                "export DEBIAN_FRONTEND=noninteractive",
-                "dpkg --configure -a",
-                f"if ! {install}; then {update}; {install}; fi",
-            )
-        )
+        return f"{_DPKG}if ! {install}; then {update}; {install}; fi"
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,15 +287,11 @@ class RemovePackages:
         """Return it as a POSIX fragment."""
         names, (before, after) = words(self.names), map(quote, self.refusal)
         more = f"PROVISION_NAMES={quote(' '.join(self.names))} awk {quote(_MORE)}"
-        return "\n".join(
-            (
-                "export DEBIAN_FRONTEND=noninteractive",
-                "dpkg --configure -a",
-                f"plan=$({_APT} -s remove -- {names})",
-                f"more=$(printf '%s\\n' \"$plan\" | {more})",
-                f'if [ -n "$more" ]; then printf \'%s%s%s\\n\' {before} "$more" {after} >&2; exit 1; fi',
-                f"{_APT} remove -- {names}",
-            )
+        return (
+            f"{_DPKG}plan=$({_APT} -s remove -- {names})\n"
+            f"more=$(printf '%s\\n' \"$plan\" | {more})\n"
+            f'if [ -n "$more" ]; then printf \'%s%s%s\\n\' {before} "$more" {after} >&2; exit 1; fi\n'
+            f"{_APT} remove -- {names}"
         )
 
     @property
@@ -418,8 +399,8 @@ class RunCommand:
 
     Args:
         text: POSIX shell text.
-        creates: file that it makes, if that is how its need is told.
-        satisfies: probe that ends with 0 afterwards, if that is how its need is told.
+        creates: file that it makes, if that is how its need is known.
+        satisfies: probe that ends with 0 afterwards, if that is how its need is known.
     """
 
     text: str
@@ -446,13 +427,13 @@ def fix(
         secrets: values to mask in output.
         timeout: seconds.
     """
-    done = tuple(ops)
-    blobs = [each.blob for each in done if isinstance(each, WriteFile)]
+    operations = tuple(ops)
+    blobs = [operation.blob for operation in operations if isinstance(operation, WriteFile)]
     return Fix(
-        script="\n".join(each.shell() for each in done) or ":",
+        script="\n".join(operation.shell() for operation in operations) or ":",
         effects=tuple(dict.fromkeys(effects)),
         blobs=tuple(blob for blob in blobs if blob is not None),
         secrets=tuple(secrets),
         timeout=timeout,
-        ops=done,
+        ops=operations,
     )

@@ -1,4 +1,4 @@
-"""Operations that edit a file as it is then: what was planned is as old as the question whether to go on."""
+"""Operations that edit a file as it is when they run: it may have changed since the plan was made."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ def without_swap(content: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplaceSeen:
-    """Replace a file that is still as it was seen, and keep a copy of that; refuse any other one.
+class ReplaceUnchanged:
+    """Replace a file that is still as expected, and keep a copy of that; refuse any other one.
 
     Args:
         path: absolute path; mode and owner stay.
         content: its new bytes; never shown.
-        seen: SHA-256 in hex of what it is made from.
+        expected: SHA-256 in hex of the present content.
         copy: where the old file goes, with its mode and owner.
     """
 
     path: str
     content: bytes = field(repr=False)
-    seen: str
+    expected: str
     copy: str
 
     @property
-    def wanted(self) -> str:
-        """SHA-256 in hex of the new content: where it is there already, nothing is to do."""
+    def desired(self) -> str:
+        """SHA-256 in hex of the new content; a file that has it already is left alone."""
         return hashlib.sha256(self.content).hexdigest()
 
     @property
     def refusal(self) -> str:
         """What is said of another file."""
-        return f"refused: {self.path} was changed since it was looked at; run again"
+        return f"refused: {self.path} changed after it was read; run the command again"
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
@@ -72,8 +72,8 @@ class ReplaceSeen:
             (
                 f"p={quote(self.path)}",
                 'case $(sha256sum <"$p") in',
-                f"{self.wanted}*) ;;",
-                f'{self.seen}*) cp -p -- "$p" {quote(self.copy)}',
+                f"{self.desired}*) ;;",
+                f'{self.expected}*) cp -p -- "$p" {quote(self.copy)}',
                 WriteFile(self.path, self.content, mode="").shell(),
                 ";;",
                 f"*) printf '%s\\n' {quote(self.refusal)} >&2; exit 1;;",

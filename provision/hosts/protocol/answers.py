@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from provision.connections.contracts import NO_LOGINS_NOW
@@ -51,13 +51,11 @@ def read_hello(frame: Frame, effects: Mapping[str, EffectClass]) -> Hello:
     for line in frame.stdout.decode("utf-8", "replace").split("\n"):
         name, _, value = line.partition(" ")
         if name == "pending":
-            found = _pending(value, effects)
-            if found is not None:
-                owed.append(found)
+            owed += _pending(value, effects)
         else:
             fields[name] = value
     boot = fields.get("boot", "")
-    rebuild = any(each.effect.cls.needs_boot for each in owed)
+    rebuild = any(pending.effect.cls.needs_boot for pending in owed)
     return Hello(
         uid=_number(fields.get("uid", ""), -1),
         pgid=_number(fields.get("pgid", ""), 0),
@@ -65,18 +63,19 @@ def read_hello(frame: Frame, effects: Mapping[str, EffectClass]) -> Hello:
         clock=float(_number(fields.get("epoch", ""), 0)),
         uname=fields.get("uname", ""),
         pending=tuple(
-            each
-            for each in owed
-            if not is_satisfied(each.effect.cls, each.boot_id, boot, rebuild_owed=rebuild)
+            pending
+            for pending in owed
+            if not is_satisfied(pending.effect.cls, pending.boot_id, boot, rebuild_owed=rebuild)
         ),
     )
 
 
-def _pending(line: str, effects: Mapping[str, EffectClass]) -> Pending | None:
+def _pending(line: str, effects: Mapping[str, EffectClass]) -> list[Pending]:
+    """Return the effect that a marker names; nothing for what is no marker of ours."""
     parts = line.split("\t")
     if len(parts) != 4 or parts[0] not in effects:  # noqa: PLR2004 - the fields of a marker
-        return None
-    return Pending(Effect(effects[parts[0]], parts[1]), parts[2], parts[3])
+        return []
+    return [Pending(Effect(effects[parts[0]], parts[1]), parts[2], parts[3])]
 
 
 def _number(text: str, otherwise: int) -> int:
@@ -94,76 +93,70 @@ def whole(frame: Frame | None) -> str:
     """Return all that was kept of a frame's output, and how much of it was not."""
     if frame is None:
         return ""
-    parts = [each.decode("utf-8", "replace") for each in (frame.stdout, frame.stderr) if each]
+    parts = [data.decode("utf-8", "replace") for data in (frame.stdout, frame.stderr) if data]
     if frame.dropped:
         parts.append(f"({frame.dropped} bytes in the middle were not kept)")
     return "\n".join(part.rstrip("\n") for part in parts)
 
 
-_INSTEAD: Sequence[tuple[str, type[Transient | Permanent], str, str, str]] = (
-    *(
-        (
-            words,
-            Permanent,
-            "SUDO_NEEDS_PASSWORD",
-            "sudo asks for a password",
-            "allow the user `NOPASSWD: ALL` in /etc/sudoers.d, or log in as root",
-        )
-        for words in ("sudo: a password is required", "sudo: a terminal is required", "you must have a tty")
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A reason why a host does not run our script, and the words by which it says so."""
+
+    error: type[Transient | Permanent]
+    code: str
+    summary: str
+    remedy: str
+    words: tuple[str, ...]
+
+
+_REFUSALS = (
+    _Refusal(
+        Permanent,
+        "SUDO_NEEDS_PASSWORD",
+        "sudo asks for a password",
+        "allow the user `NOPASSWD: ALL` in /etc/sudoers.d, or log in as root",
+        ("sudo: a password is required", "sudo: a terminal is required", "you must have a tty"),
     ),
-    *(
+    _Refusal(
+        Permanent,
+        "SUDO_REFUSED",
+        "sudo does not let this user become root",
+        "give the user sudo rights, or log in as root",
         (
-            words,
-            Permanent,
-            "SUDO_REFUSED",
-            "sudo does not let this user become root",
-            "give the user sudo rights, or log in as root",
-        )
-        for words in (
             "is not in the sudoers file",
             "may not run sudo",
             "is not allowed to execute",
             "is not allowed to run sudo",
-        )
+        ),
     ),
-    *(
-        (words, Permanent, "NO_SUDO", "the host has no sudo", "install sudo, or log in as root")
-        for words in ("sudo: not found", "sudo: command not found", "sudo: No such file")
+    _Refusal(
+        Permanent,
+        "NO_SUDO",
+        "the host has no sudo",
+        "install sudo, or log in as root",
+        ("sudo: not found", "sudo: command not found", "sudo: No such file"),
     ),
-    *(
-        (
-            words,
-            Permanent,
-            "NO_SHELL",
-            "the account may not run commands",
-            "use an account with a login shell: `ssh.user` in the inventory",
-        )
-        for words in (
-            "This account is currently not available",
-            "This account is",
-            "Please login as the user",
-            "does not allow command execution",
-        )
+    _Refusal(
+        Permanent,
+        "NO_SHELL",
+        "the account may not run commands",
+        "use an account with a login shell: `ssh.user` in the inventory",
+        ("This account is", "Please login as the user", "does not allow command execution"),
     ),
-    *(
-        (
-            words,
-            Permanent,
-            "PASSWORD_EXPIRED",
-            "the account's password has expired",
-            "set a new password by hand",
-        )
-        for words in ("password has expired", "required to change your password", "Password change required")
+    _Refusal(
+        Permanent,
+        "PASSWORD_EXPIRED",
+        "the account's password has expired",
+        "log in and set a new password",
+        ("password has expired", "required to change your password", "Password change required"),
     ),
-    *(
-        (
-            words,
-            Transient,
-            "HOST_BOOTING",
-            "the host does not let users log in yet",
-            "try again when it has booted",
-        )
-        for words in NO_LOGINS_NOW
+    _Refusal(
+        Transient,
+        "HOST_BOOTING",
+        "the host does not let users log in yet",
+        "wait until it has booted, then run the command again",
+        tuple(NO_LOGINS_NOW),
     ),
 )
 
@@ -178,25 +171,16 @@ def no_hello(system: str, outside: bytes, rc: int | None, evidence: tuple[str, .
         evidence: the same as lines, secrets masked.
     """
     text = outside.decode("utf-8", "replace")
-    for words, error, code, summary, remedy in _INSTEAD:
-        if words in text:
-            return error(Diagnostic(code, f"{system}: {summary}", system, evidence=evidence, remedy=remedy))
-    if rc is None:
-        return Transient(
-            Diagnostic(
-                "HOST_CUT",
-                f"{system}: the connection was cut before the host answered",
-                system,
-                evidence=evidence,
-                remedy="look at the network and the host, then run again",
-            )
-        )
-    return Permanent(
-        Diagnostic(
-            "HOST_ANSWERED_GARBAGE",
-            f"{system}: something other than our script answered (exit status {rc})",
-            system,
-            evidence=evidence or ("(nothing)",),
-            remedy=f"check what `ssh {system} 'exec /bin/sh -s' </dev/null` prints, and its exit status",
-        )
-    )
+    for refusal in _REFUSALS:
+        if any(words in text for words in refusal.words):
+            error, code, summary, remedy = refusal.error, refusal.code, refusal.summary, refusal.remedy
+            break
+    else:
+        if rc is None:
+            error, code, summary = Transient, "HOST_CUT", "the connection was cut before the host answered"
+            remedy = "check the network and the host, then run the command again"
+        else:
+            error, code, evidence = Permanent, "HOST_ANSWERED_GARBAGE", evidence or ("(nothing)",)
+            summary = f"something other than our script answered (exit status {rc})"
+            remedy = f"check what `ssh {system} 'exec /bin/sh -s' </dev/null` prints, and its exit status"
+    return error(Diagnostic(code, f"{system}: {summary}", system, evidence=evidence, remedy=remedy))

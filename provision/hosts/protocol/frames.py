@@ -102,18 +102,18 @@ class _Stream:
         buffer = self._held + data if self._held else data
         start = 0
         search = 0
-        while (at := buffer.find(mark, search)) >= 0:
-            after = at + len(mark)
+        while (begin := buffer.find(mark, search)) >= 0:
+            after = begin + len(mark)
             end = buffer.find(b"\n", after, after + _MARK_LIMIT)
             if end < 0 and len(buffer) - after < _MARK_LIMIT:
-                self._data(buffer[start:at])
-                self._held = buffer[at:]
+                self._data(buffer[start:begin])
+                self._held = buffer[begin:]
                 return
             match = _MARK.fullmatch(buffer, after, end) if end >= 0 else None
             if match is None:
                 search = after
                 continue
-            self._data(buffer[start:at])
+            self._data(buffer[start:begin])
             self._marked(match)
             start = search = end + 1
         keep = self._partial_mark(buffer, max(start, search - 1))
@@ -141,11 +141,11 @@ class _Stream:
 
     def _partial_mark(self, buffer: bytes, start: int) -> int:
         """Return where a mark may begin that is not yet complete (the end if none may)."""
-        at = buffer.find(b"\n", max(start, len(buffer) - len(self._mark) + 1))
-        while at >= 0:
-            if self._mark.startswith(buffer[at:]):
-                return at
-            at = buffer.find(b"\n", at + 1)
+        newline = buffer.find(b"\n", max(start, len(buffer) - len(self._mark) + 1))
+        while newline >= 0:
+            if self._mark.startswith(buffer[newline:]):
+                return newline
+            newline = buffer.find(b"\n", newline + 1)
         return len(buffer)
 
     def _marked(self, match: re.Match[bytes]) -> None:
@@ -240,7 +240,7 @@ class FrameParser:
             return None
         stdout, dropped = (b"", 0) if out is None else out.kept.value()
         stderr, more = (b"", 0) if err is None else err.kept.value()
-        rc = next((each.rc for each in (out, err) if each is not None and each.rc is not None), None)
+        rc = next((part.rc for part in (out, err) if part is not None and part.rc is not None), None)
         return Frame(stdout, stderr, rc, dropped + more)
 
     def outside(self) -> bytes:

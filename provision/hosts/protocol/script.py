@@ -243,7 +243,7 @@ def observe_script(nonce: str, fragments: Sequence[str], *, state: str = STATE) 
     Raises:
         ValueError: a fragment holds a NUL byte, which shells drop.
     """
-    frames = "".join(fragment_frame(index, each) for index, each in enumerate(fragments, 1))
+    frames = "".join(fragment_frame(index, fragment) for index, fragment in enumerate(fragments, 1))
     calls = "".join(f"provision_{index}\n" for index in range(1, len(fragments) + 1))
     values = {"NONCE": nonce, "STATE": shlex.quote(state), "PROTOCOL": str(PROTOCOL)}
     main = f"main() {{\n{_body(calls, len(fragments) + 1)}exit 0\n}}\nmain\n"
@@ -352,7 +352,7 @@ def _after(step: Step) -> str:
 
 
 def _one_line(text: str) -> None:
-    if any(each in text for each in "\t\n\r\0"):
+    if any(character in text for character in "\t\n\r\0"):
         raise ValueError(f"{text!r} cannot stand in a marker")
 
 

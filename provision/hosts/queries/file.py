@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from provision.contracts.query import Frame, Unknown
@@ -122,42 +122,31 @@ class FileStateKind:
                 sent.setdefault(query.path, set()).add(query.want)
         if sent:
             lines.append(f"budget={CONTENT_BUDGET}\nnl='\n'\n{_SEND}")
-            # Two wishes for one file: at least one differs from what is there.
-            lines += [
-                f"send {quote(path)} {min(wants) if len(wants) == 1 else '-'}" for path, wants in sent.items()
-            ]
+            # Of two desired contents of one file at least one differs from what is there.
+            wants = {path: min(digests) if len(digests) == 1 else "-" for path, digests in sent.items()}
+            lines += [f"send {quote(path)} {digest}" for path, digest in wants.items()]
         return "\n".join(lines)
 
     def parse(self, frame: Frame, queries: Sequence[FileState]) -> Mapping[FileState, object]:
-        """Return a FileStatus for each path that was seen or seen to be missing."""
-        seen = _Parsed(b"" if frame.dropped else frame.stdout)
-        return {query: self._one(seen, frame, query) for query in queries}
+        """Return a FileStatus for each path that the answer mentions."""
+        parsed = _Parsed(b"" if frame.dropped else frame.stdout)
+        return {query: self._one(parsed, frame, query) for query in queries}
 
     @staticmethod
-    def _one(seen: _Parsed, frame: Frame, query: FileState) -> FileStatus | Unknown:
+    def _one(parsed: _Parsed, frame: Frame, query: FileState) -> FileStatus | Unknown:
         path = query.path.encode()
-        status = seen.plain.get(path)
+        status = parsed.plain.get(path)
         if status is None:
             return no_answer(frame, query.path)
         if isinstance(status, Unknown) or status.type != "file":
             return status
         if not query.salt and not query.want:
             return status
-        digest = seen.salted.get(path, "") if query.salt else seen.sums.get(path, "")
+        digest = (parsed.salted if query.salt else parsed.sums).get(path, "")
         if not digest:
             return Unknown(f"{query.path} could not be read")
-        content = None if query.salt or digest == query.want else seen.contents.get(path)
-        return FileStatus(
-            "file",
-            status.mode,
-            status.owner,
-            status.group,
-            status.uid,
-            status.gid,
-            status.size,
-            digest,
-            content,
-        )
+        content = None if query.salt or digest == query.want else parsed.contents.get(path)
+        return replace(status, digest=digest, content=content)
 
 
 class _Parsed:
@@ -204,12 +193,10 @@ class _Parsed:
         fields = rest.split(b"|", 7)
         if len(fields) != 8 or not fields[6].isdigit() or not fields[1].isdigit():  # noqa: PLR2004 - the format's
             return
-        text = [each.decode("ascii", "replace") for each in fields[:7]]
-        owner = text[4] if text[2] == "UNKNOWN" else text[2]
-        group = text[5] if text[3] == "UNKNOWN" else text[3]
-        mode = text[1].zfill(4)
+        mode, owner, group, uid, gid, size = (data.decode("ascii", "replace") for data in fields[1:7])
+        owner, group = (uid if owner == "UNKNOWN" else owner), (gid if group == "UNKNOWN" else group)
         kind = _TYPES.get(fields[0], "other")
-        target[fields[7]] = FileStatus(kind, mode, owner, group, text[4], text[5], int(text[6]))
+        target[fields[7]] = FileStatus(kind, mode.zfill(4), owner, group, uid, gid, int(size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,19 +239,18 @@ class FileTextKind:
 
     def parse(self, frame: Frame, queries: Sequence[FileText]) -> Mapping[FileText, object]:
         """Return bytes, None (absent) or Unknown for each path."""
-        seen = _Parsed(b"" if frame.dropped else frame.stdout)
-        found: dict[FileText, object] = {}
+        parsed = _Parsed(b"" if frame.dropped else frame.stdout)
+        texts: dict[FileText, object] = {}
         for query in queries:
             path = query.path.encode()
-            if path in seen.contents:
-                found[query] = seen.contents[path]
-            elif seen.plain.get(path) is ABSENT:
-                found[query] = None
-            elif path in seen.plain:
-                found[query] = Unknown(f"{query.path} may not be read")
+            if path in parsed.contents:
+                texts[query] = parsed.contents[path]
+            elif path in parsed.plain:
+                absent = parsed.plain[path] is ABSENT
+                texts[query] = None if absent else Unknown(f"{query.path} may not be read")
             else:
-                found[query] = no_answer(frame, query.path)
-        return found
+                texts[query] = no_answer(frame, query.path)
+        return texts
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,10 +61,10 @@ class _Entry(HostResource):
             remedy="remove the link, or declare the file that it points to",
         )
 
-    def _type_refused(self, found: str) -> Impossible:
+    def _type_refused(self, type_: str) -> Impossible:
         return self._refused(
             "FILE_TYPE_WRONG",
-            f"{self.path} is a {found}, and provision does not replace it",
+            f"{self.path} is a {type_}, and provision does not replace it",
             untouched=f"{self.path} was not changed",
             remedy="move it away, then run the command again",
         )
@@ -276,12 +276,7 @@ def _permission_operations(entry: File | Directory, fields: Collection[str]) -> 
 
 
 def authorized_keys(
-    system: str,
-    user: str,
-    keys: tuple[str, ...],
-    *,
-    home: str = "",
-    source: Source | None = None,
+    system: str, user: str, keys: tuple[str, ...], *, home: str = "", source: Source | None = None
 ) -> tuple[Directory, File]:
     """Return the managed list of a user's public keys: nothing else may log in by key.
 

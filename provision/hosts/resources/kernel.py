@@ -343,7 +343,7 @@ class _CommandLineFile:
             content = f"{desired_line}\n".encode("utf-8", "surrogateescape")
             digest = digest_of(snapshot[FileText(KERNEL_CMDLINE)])
             copy = f"{KERNEL_CMDLINE}.provision-{digest[:8]}"
-            operations.append(ops_edit.ReplaceSeen(KERNEL_CMDLINE, content, digest, copy))
+            operations.append(ops_edit.ReplaceUnchanged(KERNEL_CMDLINE, content, digest, copy))
         if desired_ours != both:
             operations.append(_record(desired_ours))
         return operations

@@ -243,11 +243,7 @@ class CardUnbound(HostResource):
             return (Change(Op.ATTENTION, "card", "not there", self.slot),)
         return tuple(
             Change(
-                Op.UPDATE,
-                f"{function.address} driver",
-                function.driver,
-                "none",
-                settles=Settles.AFTER_EFFECT,
+                Op.UPDATE, f"{function.address} driver", function.driver, "none", settles=Settles.AFTER_EFFECT
             )
             for function in self._bound(functions)
         )

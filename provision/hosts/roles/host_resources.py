@@ -10,10 +10,12 @@ from typing import Any
 from provision.contracts.effect import Effect
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
+from provision.contracts.system import InventoryValue
 from provision.hosts import names
 from provision.hosts.effects import effects_of_path, reboot_of, restart
+from provision.hosts.managed import item_of, values_of
+from provision.hosts.names import checked_unit
 from provision.hosts.queries.file import FileText
-from provision.hosts.resources.base import checked_unit
 from provision.hosts.resources.command import Command
 from provision.hosts.resources.file import File, FileLine
 from provision.hosts.resources.kernel import KernelModule, ModprobeBlacklist
@@ -31,11 +33,10 @@ from provision.inventory.models.host_resources import (
     ServiceResource,
     SysctlResource,
 )
-from provision.inventory.models.hypervisor import Hypervisor
-from provision.inventory.models.node import Node
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import UsageError
 from provision.values.redaction import Redactor
+from provision.values.references import load_object
 
 HOSTS = "/etc/hosts"
 HOSTS_TEMPLATE = "/etc/cloud/templates/hosts.debian.tmpl"
@@ -44,39 +45,44 @@ MADE_BY_CLOUD_INIT = "manage_etc_hosts"
 """Stands in the file that cloud-init made; Proxmox VE's user data asks it to."""
 
 
-def _item(inventory: Inventory, subject: Subject) -> Hypervisor | Node | None:
-    if subject.kind == "hypervisor":
-        return inventory.hypervisors.get(subject.name)
-    return inventory.nodes.get(subject.name) if subject.kind == "node" else None
-
-
 def declared(inventory: Inventory, subject: Subject) -> bool:
     """Whether there are any, on a host that may be changed."""
-    item = _item(inventory, subject)
+    item = item_of(inventory, subject)
     return item is not None and item.manage and bool(item.host_resources)
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask whose /etc/hosts it is, where something of it is declared; the rest follows from the inventory."""
-    item = _item(inventory, subject)
+    item = item_of(inventory, subject)
     wanted = item.host_resources if item is not None else ()
     asked = any(isinstance(each, FileResource) and each.path == HOSTS for each in wanted)
     return {names.ssh(subject.name): (FileText(HOSTS),) if asked else ()}
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
-    """What all resources of one subject share."""
+class HostSite:
+    """What all resources of one subject share.
+
+    Args:
+        system: the host.
+        values: what texts may name in `{{ }}`.
+        reboot: the effect of the host's reboot.
+        redactor: learns the secrets that are opened.
+        inventory: what was declared.
+    """
 
     system: str
     values: Mapping[str, object]
     reboot: Effect
     redactor: Redactor
+    inventory: Inventory
 
     def text(self, text: str, what: str, source: Source | None, more: Mapping[str, object]) -> str:
+        """Return a text with its `{{ names }}` filled in, of the subject or of `more`."""
         return render(text, {**self.values, **more} if more else self.values, what, source)
 
     def filled(self, declared_one: HostResource, source: Source | None, text: str | None) -> str:
+        """Return a text of a declared resource with its `{{ names }}` filled in."""
         return self.text(text or "", f"{declared_one.kind} resource", source, {})
 
 
@@ -90,14 +96,14 @@ def resources(context: Context) -> tuple[Resource, ...]:
 
 
 def _each(
-    context: Context, make: Callable[[_Site, HostResource, Source | None], Iterator[Resource]]
+    context: Context, make: Callable[[HostSite, HostResource, Source | None], Iterator[Resource]]
 ) -> Iterator[Resource]:
     inventory, subject = context.inventory, context.subject
-    item = _item(inventory, subject)
+    item = item_of(inventory, subject)
     if item is None:
         return
     values, reboot = values_of(inventory, subject), reboot_of(inventory, subject)
-    site = _Site(names.ssh(subject.name), values, reboot, inventory.redactor)
+    site = HostSite(names.ssh(subject.name), values, reboot, inventory.redactor, inventory)
     section = "hypervisors" if subject.kind == "hypervisor" else "nodes"
     for index, declared_one in enumerate(item.host_resources):
         source = inventory.source((section, subject.name, "host_resources", index))
@@ -132,14 +138,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
     return tuple(reversed(tuple(_lasting(_each(context, _gone), context))))
 
 
-def values_of(inventory: Inventory, subject: Subject) -> dict[str, object]:
-    """Return what texts of a subject may name: its name and address, the site's name, then `vars:`."""
-    item = _item(inventory, subject)
-    own = {"name": subject.name, "site": inventory.name, "address": item.address if item is not None else ""}
-    return {**own, **inventory.vars_of(subject.name)}
-
-
-def _made(site: _Site, declared_one: HostResource, source: Source | None) -> Iterator[Resource]:
+def _made(site: HostSite, declared_one: HostResource, source: Source | None) -> Iterator[Resource]:
     if isinstance(declared_one, FileResource):
         yield from _file(site, declared_one, source)
         return
@@ -154,11 +153,13 @@ def _made(site: _Site, declared_one: HostResource, source: Source | None) -> Ite
         yield Sysctl(site.system, filled(declared_one.key), filled(declared_one.value), source=source)
     elif isinstance(declared_one, KernelModuleResource):
         yield _module(site, declared_one, filled(declared_one.name), filled(declared_one.options), source)
-    else:
+    elif isinstance(declared_one, CommandResource):
         yield _command(site, declared_one, filled, source)
+    elif (kind := site.inventory.resource_kind(declared_one.kind)) is not None:
+        yield from load_object(kind.resources)(site, declared_one, source)
 
 
-def _gone(site: _Site, declared_one: HostResource, source: Source | None) -> Iterator[Resource]:
+def _gone(site: HostSite, declared_one: HostResource, source: Source | None) -> Iterator[Resource]:
     """Yield one as absent by its path or name alone: its secret or template may be gone already."""
     filled = partial(site.filled, declared_one, source)
     if isinstance(declared_one, FileResource):
@@ -173,17 +174,19 @@ def _gone(site: _Site, declared_one: HostResource, source: Source | None) -> Ite
             yield ModprobeBlacklist(site.system, f"no-{name}", (), source=source)
         else:
             yield KernelModule(site.system, name, absent=True, source=source)
+    elif (kind := site.inventory.resource_kind(declared_one.kind)) is not None and kind.removed:
+        yield from load_object(kind.removed)(site, declared_one, source)
 
 
 def _module(
-    site: _Site, declared_one: KernelModuleResource, name: str, options: str, source: Source | None
+    site: HostSite, declared_one: KernelModuleResource, name: str, options: str, source: Source | None
 ) -> Resource:
     if declared_one.blacklisted:
         return ModprobeBlacklist(site.system, f"no-{name}", (name,), site.reboot, source=source)
     return KernelModule(site.system, name, options, reboot=site.reboot, source=source)
 
 
-def _command(site: _Site, declared_one: CommandResource, filled: Any, source: Source | None) -> Command:
+def _command(site: HostSite, declared_one: CommandResource, filled: Any, source: Source | None) -> Command:
     return Command(
         site.system,
         filled(declared_one.name),
@@ -194,14 +197,16 @@ def _command(site: _Site, declared_one: CommandResource, filled: Any, source: So
     )
 
 
-def _place(site: _Site, declared_one: FileResource, source: Source | None) -> tuple[str, tuple[Effect, ...]]:
+def _place(
+    site: HostSite, declared_one: FileResource, source: Source | None
+) -> tuple[str, tuple[Effect, ...]]:
     """Return a file's path, and what must happen after a change of it."""
     path = site.text(declared_one.path, "path", source, declared_one.vars)
     units = tuple(restart(checked_unit(each)) for each in declared_one.restart)
     return path, (*effects_of_path(path, site.reboot), *units)
 
 
-def _file(site: _Site, declared_one: FileResource, source: Source | None) -> Iterator[Resource]:
+def _file(site: HostSite, declared_one: FileResource, source: Source | None) -> Iterator[Resource]:
     path, effects = _place(site, declared_one, source)
     owner, group = declared_one.owner or "", declared_one.group or ""
     if declared_one.absent:
@@ -227,7 +232,7 @@ def _file(site: _Site, declared_one: FileResource, source: Source | None) -> Ite
     )
 
 
-def _content(site: _Site, declared_one: FileResource, path: str, source: Source | None) -> bytes:
+def _content(site: HostSite, declared_one: FileResource, path: str, source: Source | None) -> bytes:
     if declared_one.secret is not None:
         return declared_one.secret.open(site.redactor).get_secret_value().encode()
     if declared_one.template is not None:
@@ -237,7 +242,15 @@ def _content(site: _Site, declared_one: FileResource, path: str, source: Source 
     return site.text(text, what, source, declared_one.vars).encode()
 
 
+def local_inputs(inventory: Inventory, subject: Subject) -> tuple[InventoryValue, ...]:
+    """Return templates and secrets of the files that are written."""
+    section = "hypervisors" if subject.kind == "hypervisor" else "nodes"
+    item = item_of(inventory, subject)
+    return (((section, subject.name, "host_resources"), item.host_resources if item is not None else ()),)
+
+
 ROLE = Role(
+    local_inputs=local_inputs,
     name="host_resources",
     needs=("virtual_machine", "first_contact"),
     declared=declared,

@@ -33,9 +33,9 @@ class Ssh(Model):
     """How one host is reached by SSH, where it differs from `access:`."""
 
     user: Word | None = None
-    """Login; other users than root need sudo without a password, or `sudo: false`."""
+    """Login. A user other than root needs sudo without a password, or `sudo: false`."""
     sudo: Flag = True
-    """Become root by sudo where the login is another user; without, only what the user may do works."""
+    """Become root with sudo if the login is another user. Without it, only what that user may do works."""
     key: LocalPath | None = None
     """Private key file on the controller."""
     host_key: HostKey | None = None

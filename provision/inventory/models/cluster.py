@@ -38,23 +38,23 @@ class K3s(Model):
     """The Kubernetes distribution."""
 
     version: K3sVersion
-    """Release."""
+    """Release, as `v1.35.7+k3s1`."""
     pod_cidr: Network4 = "10.42.0.0/16"
     """Addresses of pods."""
     service_cidr: Network4 = "10.43.0.0/16"
     """Addresses of services."""
     disable: tuple[Text, ...] = ()
-    """Packaged components that are left out."""
+    """Packaged components that are not installed."""
     datastore: Literal["sqlite", "etcd"] | None = None
-    """Datastore; unset, sqlite with one server and etcd with more."""
+    """Datastore; if unset, sqlite with one server and etcd with more."""
     token: SecretRef | None = None
-    """Join token, by reference; unset, the server makes one."""
+    """Join token, by reference; if unset, the server creates one."""
     tls_san: tuple[Text, ...] = ()
     """Further names and addresses in the server's certificate."""
     binary: LocalPath | None = None
     """k3s binary on the controller, instead of the release."""
     config: Values = Field(default_factory=dict)
-    """Further keys of k3s's own configuration file."""
+    """More keys for k3s's own configuration file."""
 
 
 class SharedStorage(Model):
@@ -63,15 +63,15 @@ class SharedStorage(Model):
     path: Text
     """Mount point."""
     manage: Flag = False
-    """Whether it is mounted by us."""
+    """Whether provision mounts it."""
     server: Text | None = None
-    """NFS server (`host:/export`), where it is managed."""
+    """NFS server (`host:/export`), if it is managed."""
     options: Text | None = None
     """Mount options."""
     same_on_all: Flag | None = None
-    """All nodes see the same files."""
+    """Whether all nodes see the same files."""
     free: Mebibytes | None = None
-    """Least free space."""
+    """Free space that it must have."""
 
 
 class Operator(Model):
@@ -80,31 +80,31 @@ class Operator(Model):
     version: Text
     """Chart version."""
     nfd: Flag | None = None
-    """Let it bring Node Feature Discovery."""
+    """Whether it installs Node Feature Discovery."""
     namespace: Label | None = None
-    """Namespace, where it is not the usual one."""
+    """Namespace, if it is not the usual one."""
     values: Values = Field(default_factory=dict)
-    """Further chart values, checked against the chart's own."""
+    """More chart values, checked against the chart's own."""
 
 
 class Gpu(Model):
     """GPU software of all GPU nodes."""
 
     driver: Driver | None = None
-    """Driver settings that profiles and nodes may change key by key."""
+    """Driver settings; profiles and nodes can override each key."""
     toolkit: Literal["host", "operator"] | None = None
-    """Who brings the container toolkit."""
+    """Who installs the container toolkit."""
     operator: Operator | None = None
     """GPU Operator."""
 
 
 class Assume(Model):
-    """What the user asserts and nobody can check; printed as *assumed*."""
+    """What you assert and provision cannot check; shown as *assumed*."""
 
     several_macs_per_port: Flag | None = None
-    """The switch lets several MACs through on one port."""
+    """Whether the switch accepts several MAC addresses on one port."""
     lossless: Literal["true", "false", "unknown"] | None = None
-    """The network is configured lossless."""
+    """Whether the network is configured to be lossless."""
 
 
 class RdmaResource(Model):
@@ -113,22 +113,22 @@ class RdmaResource(Model):
     rail: Label
     """Rail."""
     pods_per_node: Count
-    """How many pods of a node share it."""
+    """How many pods on a node can share it."""
 
 
 class IpPool(Model):
     """Addresses for pods on a rail."""
 
     subnet: Network4
-    """Network, inside the parent interface's."""
+    """Network; part of the parent interface's network."""
     block: Count
-    """Addresses a node."""
+    """Addresses per node."""
     exclude: tuple[Text, ...] = ()
-    """Addresses or ranges (`first-last`) that are not given out."""
+    """Addresses or ranges (`first-last`) that pods do not get."""
     gateway: Address | None = None
-    """Gateway, where there is one."""
+    """Gateway, if there is one."""
     delegated: Flag = False
-    """Your word that the network lets these addresses through."""
+    """You confirm that the network routes these addresses."""
 
 
 class RdmaNetwork(Model):
@@ -137,11 +137,11 @@ class RdmaNetwork(Model):
     rail: Label
     """Rail."""
     resource: Label | None = None
-    """Resource that its pods ask for."""
+    """Resource that its pods request."""
     namespaces: tuple[Label, ...] = ()
     """Namespaces that get the network."""
     mtu: Count | None = None
-    """MTU inside pods; unset, the rail's."""
+    """MTU inside pods; if unset, the rail's."""
     pool: IpPool | None = None
     """Its addresses."""
 
@@ -154,9 +154,9 @@ class Rdma(Model):
     method: Literal["macvlan", "host_device", "sriov"] = "macvlan"
     """How pods get a port."""
     netns: Literal["shared", "exclusive"] | None = None
-    """RDMA namespace mode: a kernel module option, one reboot."""
+    """RDMA namespace mode: an option of a kernel module; changing it needs a reboot."""
     assume: Assume = Field(default_factory=Assume.model_construct)
-    """What is asserted and cannot be checked."""
+    """What you assert and provision cannot check."""
     resources: dict[Label, RdmaResource] = Field(default_factory=dict)
     """Kubernetes resources by name."""
     networks: dict[Label, RdmaNetwork] = Field(default_factory=dict)
@@ -206,23 +206,23 @@ class Sharing(Model):
     slots_per_card: Count | None = None
     """How many shares a card shows (time_slicing, mps, hami)."""
     cards: dict[Label, tuple[Text, ...]] = Field(default_factory=dict)
-    """Alias to slots (`node/0`), by PCI order (hami)."""
+    """Names for cards (`node/0` is the first by PCI order) (hami)."""
     fractions: Flag | None = None
     """Cooperative GPU fractions (kai); no memory limit is enforced."""
     queues: dict[Label, Queue] = Field(default_factory=dict)
     """Queues by name (kai, kai_fractions)."""
     default_queues: Literal["leave", "unlimited"] | None = None
-    """What becomes of KAI's default queues (kai, kai_fractions)."""
+    """Whether KAI's default queues stay as they are or become unlimited (kai, kai_fractions)."""
     experimental: Flag = False
-    """Your word that you know it is (kai_fractions)."""
+    """You confirm that the mode is experimental (kai_fractions)."""
     kai: LocalChart | None = None
     """KAI Scheduler's chart (kai_fractions)."""
     fractioning: LocalChart | None = None
     """GPU fractioning's chart (kai_fractions)."""
     images: Literal["registry", "import"] | None = None
-    """From the registry, or pushed to the nodes (kai_fractions)."""
+    """Where nodes get images: from the registry, or pushed to them (kai_fractions)."""
     values: Values = Field(default_factory=dict)
-    """Further chart values."""
+    """More chart values."""
 
 
 class DynamoDeployment(Model):
@@ -231,7 +231,7 @@ class DynamoDeployment(Model):
     file: LocalPath
     """Manifest on the controller."""
     namespace: Label | None = None
-    """Namespace, where it is not Dynamo's."""
+    """Namespace, if it is not Dynamo's."""
     deadline: Seconds | None = None
     """Seconds until it must be ready."""
 
@@ -244,24 +244,24 @@ class Dynamo(Model):
     namespace: Label = "dynamo"
     """Namespace of the platform."""
     values: Values = Field(default_factory=dict)
-    """Further chart values."""
+    """More chart values."""
     deployments: dict[Label, DynamoDeployment] = Field(default_factory=dict)
     """Graph deployments by name."""
 
 
 class ExpectRdma(Model):
-    """Least RDMA figures, as a share of the port's rate."""
+    """RDMA figures that must be reached, as a share of the port's rate."""
 
     write: Share | None = None
-    """Host memory."""
+    """From host memory."""
     write_gpu: Share | None = None
-    """GPU memory."""
+    """From GPU memory."""
     other_nic_share: Share | None = None
-    """Most traffic that other ports may see meanwhile."""
+    """Traffic that other ports may have at the same time, at most."""
 
 
 class ExpectNccl(Model):
-    """Least NCCL figures."""
+    """NCCL figures that must be reached."""
 
     busbw: DataRate | None = None
     """Bus bandwidth (`280GBps`)."""
@@ -270,10 +270,10 @@ class ExpectNccl(Model):
 
 
 class Expect(Model):
-    """What verification expects beyond what is declared elsewhere."""
+    """What verification expects besides what is declared elsewhere."""
 
     gpu_cards: dict[Label, GpuCards] = Field(default_factory=dict)
-    """What a card shows in its guest, by alias."""
+    """What a card shows in its guest, by the card's alias."""
     rdma: ExpectRdma | None = None
     """RDMA figures."""
     nccl: ExpectNccl | None = None
@@ -284,8 +284,8 @@ class VerifyOptions(Model):
     """How verification runs."""
 
     strict: Flag = False
-    """An *unknown* check counts (exit 7) in `verify` and at the end of `apply`, as with `verify --strict`."""
+    """An *unknown* check makes the exit code 7, in `verify` and at the end of `apply`."""
     skip: tuple[Text, ...] = ()
-    """Checks that are left out, by name (the tables of docs/verify.md)."""
+    """Checks that are not run, by name."""
     timeout: Annotated[int, Check(whole(1, 86400), {"type": "integer"})] | None = None
-    """Seconds that one command of a check may take; what takes longer is *unknown*."""
+    """Seconds that a command of a check may take; after that, the check is *unknown*."""

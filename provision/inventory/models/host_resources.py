@@ -3,12 +3,13 @@
 Texts may hold `{{ names }}` of `vars:` (the inventory's, the hypervisor's or node's, the resource's own).
 """
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
 
 from provision.inventory.models.base import Model, SecretRef
 from provision.inventory.scalars import Flag, LocalPath, Mode, TargetPath, Text, Vars, Word
+from provision.values.references import load_object
 
 
 class FileResource(Model):
@@ -17,19 +18,19 @@ class FileResource(Model):
     kind: Literal["file"]
     """Which kind of resource."""
     path: TargetPath
-    """Where it lies on the host."""
+    """Path on the host."""
     content: Text | None = None
     """Its whole content."""
     template: LocalPath | None = None
-    """Jinja2 template on the controller that makes the content."""
+    """Jinja2 template on the controller for the content."""
     secret: SecretRef | None = None
-    """Its whole content, by reference; never shown."""
+    """Its whole content, by reference. It is never shown."""
     line: Text | None = None
-    """One line that the file must have; the rest of it is left alone."""
+    """One line that the file must have. The rest of the file is left alone."""
     vars: Vars = Field(default_factory=dict)
-    """Further values for the template."""
+    """More values for the template."""
     mode: Mode | None = None
-    """Octal mode (`0644`); unset, 0644 for new files (0600 for secrets)."""
+    """Octal mode; if unset, 0644 for new files and 0600 for secrets."""
     owner: Word | None = None
     """Owning user."""
     group: Word | None = None
@@ -37,9 +38,9 @@ class FileResource(Model):
     sensitive: Flag = False
     """Never show the content in plans and logs."""
     absent: Flag = False
-    """The file must not be there."""
+    """The file must not exist."""
     restart: tuple[Word, ...] = ()
-    """Units that are restarted when it changes."""
+    """Units to restart when it changes."""
 
 
 class PackageResource(Model):
@@ -52,7 +53,7 @@ class PackageResource(Model):
     absent: Flag = False
     """The package must not be installed."""
     hold: Flag | None = None
-    """Keep it from being upgraded."""
+    """Whether upgrades are held back."""
 
 
 class ServiceResource(Model):
@@ -63,9 +64,9 @@ class ServiceResource(Model):
     name: Word
     """Unit name; `.service` may be left out."""
     running: Flag | None = None
-    """Whether it runs now; unset, unmanaged."""
+    """Whether it runs now."""
     enabled: Flag | None = None
-    """Whether it starts at boot; unset, unmanaged."""
+    """Whether it starts at boot."""
 
 
 class SysctlResource(Model):
@@ -74,7 +75,7 @@ class SysctlResource(Model):
     kind: Literal["sysctl"]
     """Which kind of resource."""
     key: Word
-    """Its dotted name."""
+    """Its name with dots, as `vm.swappiness`."""
     value: Text
     """Its value."""
 
@@ -87,27 +88,51 @@ class KernelModuleResource(Model):
     name: Word
     """Module name."""
     blacklisted: Flag = False
-    """Keep it from being loaded; otherwise it is loaded now and at boot."""
+    """Never load it. Otherwise it is loaded now and at boot."""
     options: Text | None = None
     """Module options (`a=1 b=2`)."""
 
 
 class CommandResource(Model):
-    """A command with a guard that tells whether it is needed; one guard is required."""
+    """A command with a guard that says whether it is needed. One guard is required."""
 
     kind: Literal["command"]
     """Which kind of resource."""
     name: Text
-    """How it is called in plans."""
+    """Its name in plans."""
     run: Text
-    """POSIX shell text."""
+    """POSIX shell text to run."""
     creates: TargetPath | None = None
-    """It is needed while this file is missing."""
+    """The command runs while this path does not exist."""
     unless: Text | None = None
-    """It is needed while this shell text ends with a status other than 0; it must change nothing."""
+    """The command runs while this shell text fails. The text must not change anything."""
 
 
-HostResource = Annotated[
+class AddedResource(Model):
+    """A kind of resource that a domain of another package adds; its model is a subclass."""
+
+    kind: Word
+    """Which kind of resource."""
+    name: Word
+    """How it is called in plans."""
+
+
+RESOURCE_KINDS = "resource kinds"
+"""Key of the validation context under which the added kinds are."""
+
+
+def _added(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    """Validate a resource by the model that a domain adds for its kind, or by ours."""
+    kinds = (info.context or {}).get(RESOURCE_KINDS, {})
+    kind = kinds.get(value.get("kind")) if isinstance(value, dict) else None
+    return (
+        handler(value)
+        if kind is None
+        else load_object(kind.model).model_validate(value, context=info.context)
+    )
+
+
+BuiltInResource = Annotated[
     FileResource
     | PackageResource
     | ServiceResource
@@ -116,6 +141,7 @@ HostResource = Annotated[
     | CommandResource,
     Field(discriminator="kind"),
 ]
+HostResource = BuiltInResource | AddedResource
 
 
 def _shared(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
@@ -123,10 +149,15 @@ def _shared(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationI
     memo = info.context
     if memo is None or not isinstance(value, list):
         return handler(value)
-    found = memo.get(id(value))
-    if found is None:
-        found = memo[id(value)] = (handler(value), value)  # keeps the list, so that its id stays taken
-    return found[0]
+    validated = memo.get(id(value))
+    if validated is None:
+        validated = memo[id(value)] = (handler(value), value)  # keeps the list, so that its id stays taken
+    return validated[0]
 
 
-HostResources = Annotated[tuple[HostResource, ...], WrapValidator(_shared)]
+if TYPE_CHECKING:
+    HostResources = tuple[HostResource, ...]
+else:  # pydantic sees the built-in kinds; `_added` lets those of other packages through
+    HostResources = Annotated[
+        tuple[Annotated[BuiltInResource, WrapValidator(_added)], ...], WrapValidator(_shared)
+    ]

@@ -26,7 +26,7 @@ class Api(Model):
     """The hypervisor's web API; written by `provision bootstrap root@ADDRESS`."""
 
     url: Url | None = None
-    """Base URL; unset, `https://ADDRESS:8006`."""
+    """Base URL; if unset, `https://ADDRESS:8006`."""
     token_id: Text | None = None
     """API token's name: `user@realm!token`."""
     token: SecretRef | None = None
@@ -50,11 +50,11 @@ class Card(Model):
     """A PCI card that is passed to VMs by its alias."""
 
     address: PciAddress
-    """PCI address with domain, without function: all functions are passed."""
+    """PCI address with domain and without function, as `0000:02:00`. All functions are passed."""
     id: PciId | None = None
-    """Vendor and device id of the first function."""
+    """Vendor and device id of the first function, as `10de:2204`."""
     drives_console: Flag = False
-    """The host's monitor hangs on it: taking it needs consent `console-loss`; it is never bound early."""
+    """The host's monitor is connected to it, so passing it on needs the consent `console-loss`."""
 
 
 class Hypervisor(Model):
@@ -63,37 +63,37 @@ class Hypervisor(Model):
     name: Text = Field(default="", exclude=True)
     """Set by the loader: the key in `hypervisors`."""
     manage: Flag = True
-    """Whether the host itself is changed; its VMs are managed in any case."""
+    """Whether provision changes the host itself. Its VMs are managed in any case."""
     address: Address
     """Its address."""
     node: Label | None = None
-    """Node name in Proxmox VE; unset, the key."""
+    """Node name in Proxmox VE, if it is not the key."""
     reserve_address: Flag = False
-    """Reserve its address on the router, too."""
+    """Whether its address is reserved on the router as well."""
     mac: Mac | None = None
-    """MAC of its bridge for the reservation; unset, read from the host."""
+    """MAC address of its bridge for the reservation; if unset, it is read from the host."""
     connection: Literal["ssh", "local"] = "ssh"
-    """By SSH, or `local` when provision runs on the host itself."""
+    """Over SSH, or `local` if provision runs on the host itself."""
     api: Api = Field(default_factory=Api.model_construct)
     """Its web API."""
     ssh: Ssh = Field(default_factory=Ssh.model_construct)
-    """How it is reached by SSH; user root unless named."""
+    """How it is reached by SSH. The user is root if none is given."""
     repositories: Literal["unmanaged", "no_subscription", "enterprise"] = "unmanaged"
     """Package repositories of the host."""
     storage: Storage = Field(default_factory=Storage.model_construct)
     """Its storages, by use."""
     bridge: Word = "vmbr0"
-    """Bridge of the VMs' network devices."""
+    """Bridge for network devices of VMs."""
     reserve_memory: Mebibytes | None = None
-    """What the host and its ZFS cache keep of the memory."""
+    """Memory that the host and its ZFS cache keep for themselves."""
     cards: dict[Label, Card] = Field(default_factory=dict)
     """PCI cards by alias."""
     blacklist_extra: tuple[Word, ...] = ()
-    """Kernel modules kept off besides those derived from the cards."""
+    """More kernel modules that must not be loaded, besides those of the cards."""
     kernel_arguments: tuple[Word, ...] = ()
-    """Further kernel arguments of the host."""
+    """More kernel arguments of the host."""
     host_resources: HostResources = ()
-    """Site-specific resources: the last host step."""
+    """What the host needs besides: files, packages, services and more."""
     vars: Vars = Field(default_factory=dict)
     """Values for templates of `host_resources`."""
 

@@ -25,7 +25,7 @@ from provision.inventory.models.site import Access, Dhcp, Image, Lab, Network, P
 from provision.inventory.placeholders import find_placeholders, is_placeholder
 from provision.inventory.scalars import Label, LocalPath, SchemaVersion, Text, Vars
 from provision.inventory.tree import KeyPath, Tree
-from provision.inventory.vocabulary import DhcpBackend, Vocabulary
+from provision.inventory.vocabulary import DhcpBackend, ResourceKind, Vocabulary
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.redaction import Redactor
@@ -34,14 +34,14 @@ T = TypeVar("T")
 
 
 class Inventory(Model):
-    """Everything declared, nothing observed; loaded nodes have profile, range and driver merged in."""
+    """The keys at the top of the file."""
 
     version: SchemaVersion
     """Version of this schema: 1."""
     name: Label
-    """Name of the site; part of every marker and generated MAC."""
+    """Name of the site; part of each marker and of each generated MAC address."""
     extends: LocalPath | None = None
-    """Inventory that this one changes: mappings merge, `null` removes, all else replaces."""
+    """Inventory that this one changes: mappings merge, `null` removes, everything else replaces."""
     vars: Vars = Field(default_factory=dict)
     """Values for templates of `host_resources` on all hosts."""
     policy: Policy = Field(default_factory=Policy.model_construct)
@@ -79,7 +79,7 @@ class Inventory(Model):
     verify: VerifyOptions = Field(default_factory=VerifyOptions.model_construct)
     """How verification runs."""
     lab: Lab | None = None
-    """A stand-in site on this machine."""
+    """A rehearsal site on this machine."""
 
     _tree: Tree | None = PrivateAttr(default=None)
     _file: str = PrivateAttr(default="")
@@ -130,6 +130,10 @@ class Inventory(Model):
     def dhcp_backend(self) -> DhcpBackend | None:
         """What is known of the declared DHCP server."""
         return None if self.dhcp is None else self._vocabulary.dhcp_backends.get(self.dhcp.backend)
+
+    def resource_kind(self, kind: str) -> ResourceKind | None:
+        """Return what a domain adds as a kind of host resources, None for ours."""
+        return self._vocabulary.resource_kinds.get(kind)
 
     def source(self, path: KeyPath) -> Source | None:
         """Return where a field was written, through extends, overlays, profiles and ranges.

@@ -47,13 +47,13 @@ class Nic(Model):
     """A network device of a VM."""
 
     bridge: Word | None = None
-    """Bridge; unset, the hypervisor's."""
+    """Bridge; if unset, the hypervisor's."""
     vlan: Annotated[int, Check(whole(1, 4094), {"type": "integer"})] | None = None
     """VLAN tag."""
     model: Literal["virtio", "e1000", "e1000e", "vmxnet3", "rtl8139"] = "virtio"
     """Emulated device."""
     mac: Mac | None = None
-    """MAC address; unset, made by the engine once and read back from then on."""
+    """MAC address; if unset, it is generated once and kept."""
     mtu: Annotated[int, Check(whole(576, 65520), {"type": "integer"})] | None = None
     """MTU."""
     firewall: Flag | None = None
@@ -61,12 +61,12 @@ class Nic(Model):
 
 
 class Disk(Model):
-    """A further disk of a VM."""
+    """One more disk of a VM."""
 
     size: Mebibytes
     """Size, a whole number of GiB."""
     storage: Word | None = None
-    """Storage; unset, the hypervisor's `storage.disks`."""
+    """Storage; if unset, the hypervisor's `storage.disks`."""
     ssd: Flag | None = None
     """Show it to the guest as an SSD."""
     discard: Flag | None = None
@@ -77,7 +77,7 @@ class Efi(Model):
     """The disk of OVMF's variables."""
 
     storage: Word | None = None
-    """Storage; unset, the hypervisor's `storage.disks`."""
+    """Storage; if unset, the hypervisor's `storage.disks`."""
     pre_enrolled_keys: Flag = False
     """Secure Boot keys; with them, unsigned kernel modules do not load."""
 
@@ -86,7 +86,7 @@ class Tpm(Model):
     """An emulated TPM."""
 
     storage: Word | None = None
-    """Storage; unset, the hypervisor's `storage.disks`."""
+    """Storage; if unset, the hypervisor's `storage.disks`."""
     version: Literal["v1.2", "v2.0"] = "v2.0"
     """TPM version; it cannot be changed later."""
 
@@ -104,7 +104,7 @@ class Startup(Model):
     """Order and delays at the hypervisor's boot."""
 
     order: Whole | None = None
-    """Position."""
+    """Position in the order."""
     up: Seconds | None = None
     """Seconds to wait before the next start."""
     down: Seconds | None = None
@@ -112,12 +112,12 @@ class Startup(Model):
 
 
 class GpuCards(Model):
-    """What a node must show of its GPUs."""
+    """The GPUs that a node must have."""
 
     count: Count | None = None
-    """How many cards."""
+    """Number of cards."""
     name: Text | None = None
-    """Name as nvidia-smi prints it."""
+    """Name, as nvidia-smi prints it."""
     memory: Mebibytes | None = None
     """Memory of one card."""
     nvswitch: Flag | None = None
@@ -128,17 +128,17 @@ class Driver(Model):
     """GPU driver; keys merge: node over profile over `gpu.driver`."""
 
     manage: Flag = True
-    """Whether it is installed by us."""
+    """Whether provision installs it."""
     minimum: Text | None = None
-    """Lowest version that is accepted where it is not managed."""
+    """Lowest version that is accepted, if it is not managed."""
     origin: Literal["ubuntu", "debian", "nvidia"] | None = None
-    """Whose packages."""
+    """Whose packages are installed."""
     branch: Text | None = None
     """Driver branch (`580-server`)."""
     version: Text | None = None
     """A version, or `newest-in-branch`."""
     hold: Flag | None = None
-    """Keep its packages from being upgraded."""
+    """Whether upgrades of its packages are held back."""
     kind: Literal["open", "proprietary"] | None = None
     """Kernel modules."""
     fabric_manager: Text | None = None
@@ -149,9 +149,9 @@ class Ofed(Model):
     """NIC driver stack."""
 
     manage: Flag = False
-    """Whether it is installed by us."""
+    """Whether provision installs it."""
     minimum: Text | None = None
-    """Lowest version that is accepted where it is not managed."""
+    """Lowest version that is accepted, if it is not managed."""
     version: Text | None = None
     """Version that is installed."""
 
@@ -160,7 +160,7 @@ class ContainerRuntime(Model):
     """A container runtime that came with the node."""
 
     manage: Flag = False
-    """Whether it is ours."""
+    """Whether provision manages it."""
     minimum: Text | None = None
     """Lowest version that is accepted."""
 
@@ -169,11 +169,11 @@ class Interfaces(Model):
     """Network interfaces by use."""
 
     node: Text | None = None
-    """Interface of the node's address (flannel, node-ip)."""
+    """Interface with the node's address (for flannel and node-ip)."""
 
 
 class Rail(Model):
-    """One RoCE or InfiniBand port; asserted, never set."""
+    """One RoCE or InfiniBand port. It is checked and never configured."""
 
     device: Text | None = None
     """Network interface."""
@@ -189,23 +189,23 @@ class NodeSettings(Model):
     """What a profile gives to its nodes, and a node may change. What is unset is unmanaged."""
 
     manage: Flag = True
-    """Whether the node is changed at all."""
+    """Whether provision changes the node at all."""
     hypervisor: Text | None = None
-    """Its hypervisor; unset, it is bare metal."""
+    """Its hypervisor; if unset, the node is bare metal."""
     image: Text | None = None
-    """Cloud image of its first disk; used at creation only."""
+    """Cloud image of its first disk; used only when the VM is created."""
     cores: Count | None = None
-    """Virtual processors a socket."""
+    """Virtual processors per socket."""
     sockets: Count | None = None
     """Sockets."""
     memory: Mebibytes | None = None
     """Memory."""
     disk: Mebibytes | None = None
-    """Size of the first disk, a whole number of GiB; it only grows."""
+    """Size of the first disk, a whole number of GiB. It can only grow."""
     disks: tuple[Disk, ...] = ()
-    """Further disks."""
+    """More disks."""
     nics: tuple[Nic, ...] = Field(default_factory=lambda: (Nic.model_construct(),))
-    """Network devices; the first carries the address."""
+    """Network devices; the first one has the node's address."""
     efi: Efi | None = None
     """Disk of OVMF's variables."""
     tpm: Tpm | None = None
@@ -219,47 +219,47 @@ class NodeSettings(Model):
     bios: Literal["seabios", "ovmf"] | None = None
     """Firmware."""
     balloon: Balloon | None = None
-    """Least memory in MiB after ballooning, or `off` (0)."""
+    """Least memory after ballooning, or `off`."""
     agent: Flag | None = None
     """QEMU guest agent."""
     pool: Word | None = None
     """Proxmox VE pool."""
     tags: tuple[Label, ...] = ()
-    """Further Proxmox VE tags."""
+    """More Proxmox VE tags."""
     protection: Flag | None = None
-    """Proxmox VE refuses to remove the VM and its disks."""
+    """Whether Proxmox VE refuses to remove the VM and its disks."""
     startup: Startup | None = None
     """Order and delays at the hypervisor's boot."""
     power: Literal["running", "stopped", "unmanaged"] | None = None
-    """Power state; `unmanaged` (also unset): started once, then it is the owner's."""
+    """Power state. `unmanaged` (also if unset): started once, then left to you."""
     start_at_boot: Flag | None = None
-    """Start with the hypervisor."""
+    """Whether it starts with the hypervisor."""
     gpus: tuple[Text, ...] = ()
-    """Aliases of the hypervisor's cards that are passed to it."""
+    """Cards of the hypervisor that are passed to it, by alias."""
     gpu_cards: GpuCards | None = None
-    """What it must show of its GPUs."""
+    """The GPUs that it must have."""
     hostname: HostName | None = None
-    """Host name, or `unmanaged`; unset, a VM's is its name and bare metal's is left alone."""
+    """Host name, or `unmanaged`. If unset, a VM has its key, and bare metal is left alone."""
     timezone: Word | None = None
     """Time zone (`Etc/UTC`)."""
     ntp: tuple[Word, ...] | None = None
     """Time servers."""
     swap: Literal["off", "unmanaged"] | None = None
-    """Whether swap is switched off for good."""
+    """Whether swap is switched off, now and at boot."""
     grow_root: Flag | None = None
-    """Grow the root filesystem to the whole disk; unset, on VMs with an image."""
+    """Whether the root filesystem fills the disk; if unset, on VMs with an image."""
     packages: tuple[Word, ...] = ()
     """Distribution packages that are installed."""
     sysctl: dict[Word, Text] = Field(default_factory=dict)
     """Kernel parameters, now and at boot."""
     ssh: Ssh = Field(default_factory=Ssh.model_construct)
-    """How it is reached by SSH, where it differs from `access:`."""
+    """How it is reached by SSH, if that differs from `access:`."""
     interfaces: Interfaces | None = None
     """Network interfaces by use."""
     rails: dict[Label, Rail] = Field(default_factory=dict)
     """RoCE or InfiniBand ports by rail."""
     k3s: Literal["server", "agent"] | None = None
-    """Part in the cluster."""
+    """Its part in the cluster."""
     labels: dict[Text, Text] = Field(default_factory=dict)
     """Kubernetes labels."""
     taints: tuple[Text, ...] = ()
@@ -271,7 +271,7 @@ class NodeSettings(Model):
     container_runtime: ContainerRuntime | None = None
     """Container runtime that came with the node."""
     host_resources: HostResources = ()
-    """Site-specific resources: the last host step."""
+    """What the node needs besides: files, packages, services and more."""
     vars: Vars = Field(default_factory=dict)
     """Values for templates of `host_resources`."""
 
@@ -281,20 +281,20 @@ class Profile(NodeSettings):
 
 
 class Node(NodeSettings):
-    """One machine: a VM when it has a hypervisor, bare metal otherwise. `gpu-[01-16]` declares a range."""
+    """One machine: a VM if it has a hypervisor, otherwise bare metal. `gpu-[01-16]` declares a range."""
 
     name: Text = Field(default="", exclude=True)
     """Set by the loader: the key in `nodes`."""
     profile: Text | None = None
-    """Profile whose settings it takes."""
+    """Profile with its settings."""
     vmid: VmId | None = None
-    """VM number; a range's nodes count up from it."""
+    """VMID in Proxmox VE; the nodes of a range count up from it."""
     address: Address
-    """Its address; a range's nodes have an address range (`first-last`)."""
+    """Its address; a range of nodes has a range of addresses (`first-last`)."""
     kube_name: HostName | None = None
-    """Node name in Kubernetes, where it is not the host name."""
+    """Node name in Kubernetes, if it is not the host name."""
     rail_addresses: dict[Label, Interface4] = Field(default_factory=dict)
-    """Address with prefix by rail; asserted, never set."""
+    """Address with prefix, by rail. It is checked and never configured."""
 
     @property
     def is_virtual(self) -> bool:

@@ -25,14 +25,14 @@ from provision.values.consent import Consent
 
 
 class Policy(Model):
-    """Consent by effect class; unlisted ones ask, save daemon-reload, initramfs, boot-loader, restart."""
+    """Consent by effect class; docs/consent.md says what holds for unlisted ones."""
 
     allow: tuple[Word, ...] = ()
-    """Effect classes that are never asked for."""
+    """Effect classes that need no consent."""
     ask: tuple[Word, ...] = ()
-    """Effect classes that need a prompt's answer or `--allow CLASS`."""
+    """Effect classes that need an answer at the prompt, or `--allow CLASS`."""
     never: tuple[Word, ...] = ()
-    """Effect classes that are refused, whatever is answered."""
+    """Effect classes that are never done."""
 
     def consent(self, effect_class: str) -> Consent | None:
         """Return what the policy says about an effect class, None if nothing; the strictest list wins."""
@@ -47,17 +47,17 @@ class Access(Model):
     """How guests and nodes are reached by SSH."""
 
     user: Word | None = None
-    """Guest login."""
+    """Login of guests; cloud-init creates it."""
     key: LocalPath | None = None
-    """Private key file on the controller; the public key beside it (`.pub`) goes into cloud-init."""
+    """Private key file. The public key beside it (`.pub`) goes into new VMs."""
     jump: Word | None = None
     """Jump host, as for `ssh -J`."""
     known_hosts: LocalPath | None = None
-    """File with known host keys; without it, the user's own."""
+    """File with known host keys; if unset, your own."""
     port: Port | None = None
     """TCP port of sshd on all nodes."""
     authorized_keys: tuple[Text, ...] | None = None
-    """Managed list of public keys on guests; unset, unmanaged."""
+    """All public keys of the login on guests. If unset, they are not managed."""
 
 
 class Proxy(Model):
@@ -66,14 +66,14 @@ class Proxy(Model):
     url: Url | None = None
     """Proxy for http and https."""
     no_proxy: tuple[Text, ...] = ()
-    """Further exceptions; nodes, pods and services are added by themselves."""
+    """More exceptions. Nodes, pods and services are always exceptions."""
 
 
 class Sources(Model):
     """Where images, binaries, charts and packages come from."""
 
     mode: Literal["online", "mirror", "bundle"] = "online"
-    """From upstream, from a mirror, or from a bundle on the controller."""
+    """From the original places, from a mirror, or from a bundle on the controller."""
     mirror: Url | None = None
     """Base URL of the mirror."""
     bundle: LocalPath | None = None
@@ -92,30 +92,30 @@ class DhcpApi(Model):
     token: SecretRef
     """API token or password, by reference."""
     user: Text | None = None
-    """Login or key name, where the token alone does not name it."""
+    """Login or key name, if the token alone does not name it."""
     fingerprint: CertificateFingerprint | None = None
-    """SHA-256 fingerprint of its certificate; unset, the system's authorities count."""
+    """SHA-256 fingerprint of its certificate; if unset, the system's authorities are used."""
 
 
 class Dhcp(Model):
-    """Who hands out addresses, and how reservations get there."""
+    """The DHCP server, and how reservations get there."""
 
     backend: Word
-    """What the router speaks; `manual` prints a table for a person to type."""
+    """Kind of DHCP server. `manual` prints what a person has to enter."""
     address: Address | None = None
-    """The router's address, where it is not the gateway."""
+    """The router's address, if it is not the gateway."""
     ssh: Ssh | None = None
     """How the router is reached by SSH."""
     api: DhcpApi | None = None
     """How the router's web API is reached."""
     file: TargetPath | None = None
-    """File on the router that holds our reservations (dnsmasq, kea)."""
+    """File or folder on the router for reservations (dnsmasq, kea)."""
     server: Word | None = None
     """Name of the DHCP server or interface on the router (opnsense, pfsense, unifi)."""
     range: AddressRange | None = None
-    """Addresses that are handed out freely (`first-last`)."""
+    """Addresses that the server gives out freely (`first-last`)."""
     in_range: Flag = False
-    """Reserved addresses may lie inside the range."""
+    """Whether reserved addresses may be inside the range."""
     order: Order = "reserve_first"
     """Reserve before the first boot, or after it (for routers that list only clients they saw)."""
 
@@ -124,15 +124,15 @@ class Network(Model):
     """The site's network."""
 
     cidr: Network4
-    """The network that nodes and hypervisors live in."""
+    """The network of nodes and hypervisors."""
     gateway: Address | None = None
     """Default router."""
     dns: tuple[Address, ...] = ()
-    """Name servers, where they are not the gateway."""
+    """Name servers, if they are not the gateway."""
     domain: Text | None = None
     """DNS domain of the site."""
     dhcp: Dhcp | None = None
-    """Who hands out addresses."""
+    """The DHCP server."""
 
 
 class Image(Model):
@@ -141,9 +141,9 @@ class Image(Model):
     url: Url | None = None
     """Where it is downloaded from."""
     sha256: Sha256 | None = None
-    """Its digest, checked at download; unset, that of the lock file (`provision pin INVENTORY`)."""
+    """Its digest, checked at download; if unset, that of provision.lock.yaml (`provision pin INVENTORY`)."""
     file: Word | None = None
-    """File name in the image storage, else `NAME.qcow2`; 8 digits of its digest are added if not in it."""
+    """File name in the storage, otherwise `NAME.qcow2`. 8 digits of the digest are added if it lacks them."""
 
 
 class LabCard(Model):
@@ -152,7 +152,7 @@ class LabCard(Model):
     name: Word
     """Name in output of `provision lab status`."""
     shares_group: Flag = False
-    """Another device shares its IOMMU group."""
+    """Whether another device shares its IOMMU group."""
 
 
 class LabHypervisor(Model):
@@ -165,9 +165,9 @@ class LabHypervisor(Model):
 
 
 class Lab(Model):
-    """A stand-in site on this machine; its endpoints and keys come from an overlay that the lab writes."""
+    """A rehearsal site on this machine. The lab provides its endpoints and keys."""
 
     driver: Literal["qemu", "container"] = "qemu"
-    """How guests run: true machines, or containers in seconds."""
+    """How guests run: as virtual machines, or as containers that start in seconds."""
     hypervisor: LabHypervisor = Field(default_factory=LabHypervisor.model_construct)
     """The hypervisor VM."""

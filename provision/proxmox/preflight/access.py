@@ -11,7 +11,7 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.inventory.placeholders import bootstrap_command
 from provision.proxmox import names
-from provision.proxmox.preflight.site import api_facts, managed_vms
+from provision.proxmox.preflight.site import api_facts, managed_vms_or_changed
 from provision.proxmox.privileges import CONFIG, USER
 from provision.proxmox.queries import Rights
 from provision.proxmox.resources.image import ImageFile
@@ -43,7 +43,7 @@ Need = tuple[str, ...]
 def missing(evidence: Evidence) -> list[Finding]:
     """Refuse a token that lacks what this plan needs: its lists are empty instead of refused."""
     found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence.inventory):
+    for hypervisor, nodes in managed_vms_or_changed(evidence):
         rights = api_facts(evidence, hypervisor).rights
         if isinstance(rights, Unknown):
             if nodes:
@@ -76,8 +76,8 @@ def _to_see(evidence: Evidence, hypervisor: Hypervisor, nodes: tuple[Node, ...])
 
 def _to_change(evidence: Evidence, hypervisor: Hypervisor) -> Iterator[Need]:
     """Yield what the plan's changes take."""
-    for each in evidence.resources:
-        if each.key.system != names.api(hypervisor.name) or not evidence.changes(each):
+    for each in evidence.of_system(names.api(hypervisor.name)):
+        if not evidence.changes(each):
             continue
         if isinstance(each, Vm):
             yield from _vm_needs(each, evidence.changes(each))
@@ -120,9 +120,8 @@ def _vm_needs(vm: Vm, changes: Sequence[Change]) -> Iterator[Need]:
 def downloads(evidence: Evidence, hypervisor: Hypervisor) -> bool:
     """Whether an image would be downloaded to a hypervisor."""
     return any(
-        not each.absent and bool(evidence.changes(each))
-        for each in evidence.of_kind(ImageFile)
-        if each.system == names.api(hypervisor.name)
+        isinstance(resource, ImageFile) and not resource.absent and bool(evidence.changes(resource))
+        for resource in evidence.of_system(names.api(hypervisor.name))
     )
 
 
@@ -166,5 +165,6 @@ RULES = (
         " `pveum acl modify PATH --tokens TOKEN --roles ROLE`",
         missing,
         removal=True,
+        of_resources=True,
     ),
 )

@@ -17,7 +17,7 @@ _ON = ("intel_iommu=on", "amd_iommu=on", "iommu=pt")
 def iommu_off(evidence: Evidence) -> list[Finding]:
     """Refuse passthrough on a host whose IOMMU stays off although the kernel was told to use it."""
     found: list[Finding] = []
-    for hypervisor, _ in managed_vms(evidence.inventory):
+    for hypervisor, _ in managed_vms(evidence):
         cards = used(evidence.inventory, hypervisor.name)
         host = host_facts(evidence, hypervisor)
         state, active = host.iommu, host.kernel_arguments
@@ -47,7 +47,7 @@ def iommu_off(evidence: Evidence) -> list[Finding]:
 def group_shared(evidence: Evidence) -> list[Finding]:
     """Refuse a card whose IOMMU group holds something else: PVE would take that from the host, too."""
     found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence.inventory):
+    for hypervisor, nodes in managed_vms(evidence):
         functions = host_facts(evidence, hypervisor).functions
         if isinstance(functions, Unknown):
             if used(evidence.inventory, hypervisor.name):
@@ -89,7 +89,7 @@ def _shared(
 def address_moved(evidence: Evidence) -> list[Finding]:
     """Refuse a card whose address shows another device than declared."""
     found: list[Finding] = []
-    for hypervisor, _ in managed_vms(evidence.inventory):
+    for hypervisor, _ in managed_vms(evidence):
         functions = host_facts(evidence, hypervisor).functions
         if isinstance(functions, Unknown):
             continue
@@ -121,7 +121,7 @@ def address_moved(evidence: Evidence) -> list[Finding]:
 def claimed(evidence: Evidence) -> list[Finding]:
     """Refuse a card that another VM has in its configuration while it runs; warn when it is off."""
     found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence.inventory):
+    for hypervisor, nodes in managed_vms(evidence):
         devices = [
             each
             for each in host_facts(evidence, hypervisor).vm_devices
@@ -154,7 +154,7 @@ def claimed(evidence: Evidence) -> list[Finding]:
                         source=evidence.inventory.source(("nodes", owner.name, "gpus")),
                         untouched="Nothing was changed.",
                         remedy=f"Stop VM {each.vmid} or take the card from it:"
-                        f" qm set {each.vmid} --delete {each.key}",
+                        f" `qm set {each.vmid} --delete {each.key}`",
                     )
                 )
     return found
@@ -163,25 +163,25 @@ def claimed(evidence: Evidence) -> list[Finding]:
 RULES = (
     Rule(
         ("IOMMU_OFF",),
-        "a card is passed on and the IOMMU stays off although the kernel was told to use it",
+        "a card is passed to a VM, and the IOMMU is off although the kernel has its argument",
         "switch on VT-d or AMD-Vi in the firmware setup",
         iommu_off,
     ),
     Rule(
         ("IOMMU_GROUP_SHARED",),
         "the IOMMU group of a passed card holds devices that are not passed to the same VM",
-        "another slot",
+        "move the card to another slot",
         group_shared,
     ),
     Rule(
         ("GPU_ADDRESS_MOVED",),
         "the declared PCI address is empty or shows another id than declared",
-        "write the card's present address",
+        "declare the card's present address",
         address_moved,
     ),
     Rule(
         ("GPU_CLAIMED_BY_OTHER_VM",),
-        "a VM that runs has the card in its configuration",
+        "another running VM has the card in its configuration",
         "stop that VM, or take the card from it",
         claimed,
     ),

@@ -5,7 +5,13 @@ from __future__ import annotations
 from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
 from provision.proxmox.preflight.access import downloads
-from provision.proxmox.preflight.site import api_facts, host_facts, managed_vms, own_vm
+from provision.proxmox.preflight.site import (
+    api_facts,
+    host_facts,
+    managed_vms,
+    managed_vms_or_changed,
+    own_vm,
+)
 from provision.values.diagnostics import Diagnostic
 from provision.values.units import format_size
 
@@ -13,7 +19,7 @@ from provision.values.units import format_size
 def memory(evidence: Evidence) -> list[Finding]:
     """Refuse more memory than the host has: declared VMs, others that run, and what the host keeps."""
     found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence.inventory):
+    for hypervisor, nodes in managed_vms(evidence):
         wanted = {node.name: node.memory for node in nodes if node.memory and node.power_state != "stopped"}
         if not wanted:
             continue
@@ -51,7 +57,7 @@ def memory(evidence: Evidence) -> list[Finding]:
 def cores(evidence: Evidence) -> list[Finding]:
     """Refuse VMs with more processors than the host: PVE would refuse their start."""
     found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence.inventory):
+    for hypervisor, nodes in managed_vms(evidence):
         have = host_facts(evidence, hypervisor).processors
         if isinstance(have, Unknown):
             continue
@@ -74,7 +80,7 @@ def cores(evidence: Evidence) -> list[Finding]:
 def storages(evidence: Evidence) -> list[Finding]:
     """Refuse storages without the content type that is needed now."""
     found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence.inventory):
+    for hypervisor, nodes in managed_vms_or_changed(evidence):
         known = host_facts(evidence, hypervisor).storages
         if isinstance(known, Unknown) or not known:
             continue
@@ -102,7 +108,7 @@ def storages(evidence: Evidence) -> list[Finding]:
                     evidence=(f"content: {have}",) if have else (),
                     source=evidence.inventory.source(("hypervisors", hypervisor.name, "storage")),
                     untouched="Nothing was changed.",
-                    remedy=f"pvesm set {storage} --content {joined}",
+                    remedy=f"allow it on the host: `pvesm set {storage} --content {joined}`",
                 )
             )
     return found
@@ -111,7 +117,7 @@ def storages(evidence: Evidence) -> list[Finding]:
 def bridges(evidence: Evidence) -> list[Finding]:
     """Refuse bridges that the host does not have: PVE would only notice at the VM's start."""
     found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence.inventory):
+    for hypervisor, nodes in managed_vms(evidence):
         known = host_facts(evidence, hypervisor).bridges
         if not known:
             continue  # a host without any bridge runs no VM network of its own: nothing to compare with
@@ -137,17 +143,21 @@ RULES = (
     Rule(
         ("HOST_MEMORY_OVERCOMMIT",),
         "declared VMs, other running VMs and `reserve_memory` add up to more than the host's memory",
-        "less memory for VMs, or stop some",
+        "give the VMs less memory, or stop some",
         memory,
     ),
-    Rule(("CORES_EXCEED_HOST",), "a VM has more processors than its host", "fewer cores", cores),
+    Rule(("CORES_EXCEED_HOST",), "a VM has more processors than its host", "declare fewer cores", cores),
     Rule(
         ("STORAGE_NO_SNIPPETS", "STORAGE_NO_IMPORT"),
         "a storage lacks the content type for vendor snippets or cloud images, or does not exist",
         "`pvesm set STORAGE --content ...`",
         storages,
+        of_resources=True,
     ),
     Rule(
-        ("BRIDGE_MISSING",), "a network device names a bridge that the host does not have", "another", bridges
+        ("BRIDGE_MISSING",),
+        "a network device names a bridge that the host does not have",
+        "name a bridge of the host",
+        bridges,
     ),
 )

@@ -18,11 +18,29 @@ if TYPE_CHECKING:
     from provision.proxmox.queries import VmState
 
 
-def managed_vms(inventory: Inventory) -> Iterator[tuple[Hypervisor, tuple[Node, ...]]]:
-    """Yield each hypervisor with its managed VMs."""
-    for hypervisor in inventory.hypervisors.values():
-        nodes = names.nodes_of(inventory, hypervisor.name)
-        yield hypervisor, tuple(node for node in nodes if node.manage)
+def managed_vms(evidence: Evidence) -> Iterator[tuple[Hypervisor, tuple[Node, ...]]]:
+    """Yield each hypervisor that the rules look at with its managed VMs."""
+    for hypervisor in evidence.inventory.hypervisors.values():
+        if _is_covered(evidence, hypervisor):
+            yield hypervisor, managed_vms_of(evidence.inventory, hypervisor)
+
+
+def managed_vms_or_changed(evidence: Evidence) -> Iterator[tuple[Hypervisor, tuple[Node, ...]]]:
+    """Yield as `managed_vms`, and without VMs each other hypervisor that desired states are on."""
+    for hypervisor in evidence.inventory.hypervisors.values():
+        if _is_covered(evidence, hypervisor):
+            yield hypervisor, managed_vms_of(evidence.inventory, hypervisor)
+        elif evidence.of_system(names.api(hypervisor.name)):
+            yield hypervisor, ()
+
+
+def _is_covered(evidence: Evidence, hypervisor: Hypervisor) -> bool:
+    return evidence.covers(names.api(hypervisor.name), host_names.ssh(hypervisor.name))
+
+
+def managed_vms_of(inventory: Inventory, hypervisor: Hypervisor) -> tuple[Node, ...]:
+    """Return the managed VMs of a hypervisor."""
+    return tuple(node for node in names.nodes_of(inventory, hypervisor.name) if node.manage)
 
 
 def host_facts(evidence: Evidence, hypervisor: Hypervisor) -> HypervisorFacts:

@@ -8,7 +8,7 @@ from provision.contracts.rule import Evidence, Finding, Rule
 from provision.hosts import names
 from provision.proxmox.api_facts import ApiFacts
 from provision.proxmox.preflight.site import api_facts, managed_vms
-from provision.proxmox.queries import vm_seen
+from provision.proxmox.queries import vm_answer
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmMarker, VmPower
 from provision.values.diagnostics import Diagnostic, Severity
@@ -19,7 +19,7 @@ def vmid_taken(evidence: Evidence) -> list[Finding]:
     found: list[Finding] = []
     for vm in evidence.of_kind(Vm):
         snapshot = evidence.snapshots.get(vm.system)
-        state = vm_seen(snapshot, vm.vmid) if snapshot is not None else None
+        state = vm_answer(snapshot, vm.vmid) if snapshot is not None else None
         diagnostic = None if isinstance(state, Unknown) else vm.foreign(state)
         if diagnostic is not None:
             found.append(diagnostic)
@@ -39,7 +39,7 @@ def impossible(evidence: Evidence) -> list[Finding]:
 def onboot_forbidden(evidence: Evidence) -> list[Finding]:
     """Refuse start at boot for a VM that takes the card of the host's monitor."""
     found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence.inventory):
+    for hypervisor, nodes in managed_vms(evidence):
         for node in nodes:
             console = [
                 each
@@ -83,7 +83,7 @@ def locked(evidence: Evidence) -> list[Finding]:
             name,
             source=each.source,
             remedy="Apply once the task has ended: a change waits 2 minutes for it, and fails after that."
-            f" See what holds it: qm config {each.vmid}",
+            f" See what holds it: `qm config {each.vmid}`",
         )
     return list(held.values())
 
@@ -118,33 +118,37 @@ RULES = (
     Rule(
         ("VMID_TAKEN_FOREIGN",),
         "a declared VMID belongs to a VM or container without this node's marker",
-        "another vmid, or `provision import INVENTORY NODE`",
+        "choose another `vmid`, or run `provision import INVENTORY NODE`",
         vmid_taken,
+        of_resources=True,
     ),
     Rule(
         ("DISK_SHRINK", "DISK_FIXED"),
         "a disk is larger than declared, or a firmware or TPM disk is of another kind than declared",
-        "declare what is there, or `provision rebuild INVENTORY NODE`",
+        "declare the present size, or run `provision rebuild INVENTORY NODE`",
         impossible,
+        of_resources=True,
     ),
     Rule(
         ("ONBOOT_FORBIDDEN",),
-        "a VM that takes the card of the host's monitor would start at boot",
-        "`start_at_boot: false`",
+        "a VM with the card of the host's monitor would start at boot",
+        "declare `start_at_boot: false`",
         onboot_forbidden,
     ),
     Rule(
         ("VM_LOCKED",),
-        "a task of Proxmox holds a VM that is to be changed",
-        "wait until it ends; each change waits 2 minutes by itself",
+        "a task of Proxmox VE holds a VM that this run changes",
+        "wait until the task ends; each change waits for 2 minutes",
         locked,
         Severity.WARNING,
         removal=True,
+        of_resources=True,
     ),
     Rule(
         ("MANAGEMENT_PATH",),
-        "a start would take the host's console while SSH or the web API does not answer",
-        "make both ways work",
+        "starting a VM would take the host's console, and SSH or the web API does not answer",
+        "make SSH and the web API work first",
         management_path,
+        of_resources=True,
     ),
 )

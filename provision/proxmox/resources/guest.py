@@ -33,10 +33,7 @@ def vendor_data(key: KeyPair) -> bytes:
     config = {
         "ssh_deletekeys": True,
         "ssh_genkeytypes": [],
-        "ssh_keys": {
-            "ed25519_private": key.private.get_secret_value(),
-            "ed25519_public": key.public.strip(),
-        },
+        "ssh_keys": {"ed25519_private": key.private.get_secret_value(), "ed25519_public": key.public.strip()},
     }
     return b"#cloud-config\n" + json.dumps(config, indent=1).encode() + b"\n"
 

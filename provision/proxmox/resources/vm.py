@@ -1,4 +1,4 @@
-"""A virtual machine: desired and seen configuration compared by meaning, part by part.
+"""A virtual machine: desired and present configuration compared by meaning, part by part.
 
 What is unset is unmanaged. Create-only: cloud-init user, keys and name. A power cycle applies pending keys.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from provision.contracts import common_effects
@@ -101,7 +101,7 @@ class Vm(VmResource):
         """Return the requests that create or change it."""
         state = self._state(snapshot)
         if state is None:
-            return ApiCall(self._create_requests(), births=self.name)
+            return ApiCall(self._create_requests(), creates=self.name)
         if isinstance(state, Elsewhere) or own_marker(state, self.marker) is None:
             return Impossible(self._taken(state))
         return self._replacement(state) if rebuilds(state) else self._update(state)
@@ -115,43 +115,43 @@ class Vm(VmResource):
 
     # ------------------------------------------------------------ creation
 
-    def _creation(self) -> tuple[Change, ...]:
-        shown: dict[str, object] = {"vm": f"VM {self.vmid} on {self.node}"}
-        shown.update({key: value for key, value in self.settings if value})
-        for at, nic in enumerate(self.nics):
-            shown[f"net{at}"] = nic.text(nic.wanted())
+    def _devices(self) -> dict[str, str]:
+        """Return the keys of a new VM that the plan shows as PVE takes them."""
+        devices = {key: value for key, value in self.settings if value}
+        devices |= {f"net{index}": nic.text(nic.desired()) for index, nic in enumerate(self.nics)}
         if self.efi is not None:
-            shown["efidisk0"] = self.efi.new()
+            devices["efidisk0"] = self.efi.new()
+        return devices | {f"hostpci{index}": card.text() for index, card in enumerate(self.passed)}
+
+    def _creation(self) -> tuple[Change, ...]:
+        shown = {"vm": f"VM {self.vmid} on {self.node}", **self._devices()}
         for drive in self.drives:
             image = f" from {drive.image}" if drive.image else ""
             shown[drive.slot] = f"{drive.size // GIB}GiB on {drive.storage}{image}"
-        for at, card in enumerate(self.passed):
-            shown[f"hostpci{at}"] = card.text()
         return tuple(Change(Op.CREATE, path, None, value) for path, value in shown.items())
 
     def _create_requests(self) -> tuple[Request, ...]:
-        data: dict[str, object] = {"vmid": self.vmid, "name": self.name, "description": str(self.marker)}
-        data.update({"ostype": "l26", "scsihw": "virtio-scsi-single", "serial0": "socket"})
-        data.update({key: value for key, value in self.settings if value})
-        data["tags"] = ";".join(sorted({TAG, *self.tags}))
-        for at, nic in enumerate(self.nics):
-            data[f"net{at}"] = nic.text(nic.wanted())
-        for drive in self.drives:
-            data[drive.slot] = drive.new()
+        data: dict[str, object] = {
+            "vmid": self.vmid,
+            "name": self.name,
+            "description": str(self.marker),
+            "ostype": "l26",
+            "scsihw": "virtio-scsi-single",
+            "serial0": "socket",
+            **self._devices(),
+            "tags": ";".join(sorted({TAG, *self.tags})),
+            **{drive.slot: drive.new() for drive in self.drives},
+            **self._cloud_init(),
+        }
         if self.drives:
             data["boot"] = f"order={self.drives[0].slot}"
-        if self.efi is not None:
-            data["efidisk0"] = self.efi.new()
         if self.tpm is not None:
             data["tpmstate0"] = self.tpm.new()
-        for at, card in enumerate(self.passed):
-            data[f"hostpci{at}"] = card.text()
         if self.pool:
             data["pool"] = self.pool
-        data.update(self._cloud_init())
-        requests = [Request("POST", f"/nodes/{self.node}/qemu", data, task=CREATE_SECONDS)]
-        requests += [self._resize(each) for each in self.drives if each.image and each.size]
-        return tuple(requests)
+        create = Request("POST", f"/nodes/{self.node}/qemu", data, task=CREATE_SECONDS)
+        # An imported disk has the size of its image until it is grown.
+        return (create, *(self._resize(drive) for drive in self.drives if drive.image and drive.size))
 
     def _replacement(self, state: VmState) -> ApiCall | Impossible:
         """Return its removal and its creation; what dies between the two is a VM that is not there."""
@@ -159,166 +159,128 @@ class Vm(VmResource):
         if isinstance(removal, Impossible):
             return removal
         risks = (Effect(common_effects.REPLACE, self.name),)
-        return ApiCall((*removal, *self._create_requests()), risks=risks, births=self.name)
+        return ApiCall((*removal, *self._create_requests()), risks=risks, creates=self.name)
 
     def _cloud_init(self) -> dict[str, object]:
-        born = self.cloud_init
-        if born is None:
+        drive = self.cloud_init
+        if drive is None:
             return {}
         data: dict[str, object] = {
-            "ide2": f"{born.storage}:cloudinit",
-            "ciuser": born.user,
+            "ide2": f"{drive.storage}:cloudinit",
+            "ciuser": drive.user,
             "ciupgrade": 0,
             "ipconfig0": "ip=dhcp",
         }
-        if born.keys:
-            data["sshkeys"] = quote(born.keys.strip(), safe="")
-        if born.vendor:
-            data["cicustom"] = f"vendor={born.vendor}"
+        if drive.keys:
+            data["sshkeys"] = quote(drive.keys.strip(), safe="")
+        if drive.vendor:
+            data["cicustom"] = f"vendor={drive.vendor}"
         return data
 
     def _resize(self, drive: Drive) -> Request:
-        return Request(
-            "PUT",
-            f"{self.path}/resize",
-            {"disk": drive.slot, "size": f"{drive.size // GIB}G"},
-            task=RESIZE_SECONDS,
-        )
+        data = {"disk": drive.slot, "size": f"{drive.size // GIB}G"}
+        return Request("PUT", f"{self.path}/resize", data, task=RESIZE_SECONDS)
 
     # ------------------------------------------------------------ differences
 
     def _differences(self, state: VmState) -> list[_Difference]:
-        found: list[_Difference] = []
-        for key, wanted in self.settings:
-            found += _setting(key, wanted, state)
-        for at, nic in enumerate(self.nics):
-            found += _nic(f"net{at}", nic, state)
-        found += self._cards(state)
-        found += self._disks(state)
-        missing = sorted({TAG, *self.tags} - set(split_tags(state.wanted("tags"))))
-        if missing:
-            old = state.wanted("tags")
-            new = ";".join(sorted({*split_tags(old), *missing}))
-            found.append(_Difference("tags", "tags", old, new, write=new))
-        return found
+        differences: list[_Difference] = []
+        for key, value in self.settings:
+            differences += _setting(key, value, state)
+        for index, nic in enumerate(self.nics):
+            differences += _nic(f"net{index}", nic, state)
+        differences += self._cards(state)
+        if self.efi is not None:
+            differences += _fixed("efidisk0", self.efi.new(), formats.EFIDISK, "pre-enrolled-keys", state)
+        if self.tpm is not None:
+            differences += _fixed("tpmstate0", self.tpm.new(), formats.TPMSTATE, "version", state)
+        for drive in self.drives:
+            differences += _drive(drive, state)
+        tags = state.next_value("tags")
+        if not {TAG, *self.tags} <= set(split_tags(tags)):
+            new = ";".join(sorted({*split_tags(tags), TAG, *self.tags}))
+            differences.append(_Difference("tags", "tags", tags, new, write=new))
+        return differences
 
     def _cards(self, state: VmState) -> list[_Difference]:
-        slots = sorted(
-            (key for key in {*state.config, *state.pending} if key.startswith("hostpci")),
-            key=lambda each: int(each.removeprefix("hostpci") or 0),
-        )
-        there = {slot: normal(state.wanted(slot), formats.HOSTPCI) for slot in slots if state.wanted(slot)}
-        found: list[_Difference] = []
-        free = [f"hostpci{at}" for at in range(16) if f"hostpci{at}" not in there]
+        slots = [f"hostpci{index}" for index in range(16)]
+        values = {slot: state.next_value(slot) for slot in slots}
+        entries = {slot: normal(value, formats.HOSTPCI) for slot, value in values.items() if value}
+        free = [slot for slot in slots if slot not in entries]
+        differences: list[_Difference] = []
         for card in self.passed:
-            slot = next((each for each, parts in there.items() if card.is_meant_by(parts)), None)
+            slot = next((slot for slot, parts in entries.items() if card.is_meant_by(parts)), None)
             if slot is not None:
-                found += _pending_only(slot, state)
+                differences += _pending_only(slot, state)
                 continue
-            slot = next((each for each, parts in there.items() if parts.get("mapping") == card.mapping), None)
-            slot = slot or free.pop(0)
-            old = state.wanted(slot) or None
-            found.append(_Difference(slot, slot, old, card.text(), write=card.text()))
-        names = {card.mapping for card in self.passed}
-        for slot, parts in there.items():
-            name = parts.get("mapping", "")
-            if self.mapping_prefix and name.startswith(self.mapping_prefix) and name not in names:
-                found.append(_Difference(slot, slot, state.wanted(slot), None, write=None))
-        return found
-
-    def _disks(self, state: VmState) -> list[_Difference]:
-        found: list[_Difference] = []
-        if self.efi is not None:
-            found += _fixed("efidisk0", self.efi.new(), formats.EFIDISK, "pre-enrolled-keys", state)
-        if self.tpm is not None:
-            found += _fixed("tpmstate0", self.tpm.new(), formats.TPMSTATE, "version", state)
-        for drive in self.drives:
-            text = state.wanted(drive.slot)
-            if not text:
-                found.append(_Difference(drive.slot, drive.slot, None, drive.new(), write=drive.new()))
-                continue
-            parts = normal(text, formats.DRIVE)
-            size, wanted = size_gib(parts.get("size", "")), drive.size // GIB
-            path = f"{drive.slot}.size"
-            if wanted and size < wanted:
-                found.append(_Difference(drive.slot, path, f"{size:g}GiB", f"{wanted}GiB", grow=drive))
-            elif wanted and size > wanted:
-                found.append(_Difference(drive.slot, path, f"{size:g}GiB", f"{wanted}GiB", never="shrink"))
-            different = {key: value for key, value in drive.declared if parts.get(key, "0") != value}
-            for key, value in different.items():
-                new = join({**formats.parse(text), **different})
-                old = parts.get(key)
-                found.append(_Difference(drive.slot, f"{drive.slot}.{key}", old, value, write=new))
-        return found
+            same_name = (slot for slot, parts in entries.items() if parts.get("mapping") == card.mapping)
+            slot = next(same_name, None) or free.pop(0)
+            differences.append(_Difference(slot, slot, values[slot] or None, card.text(), write=card.text()))
+        declared = {card.mapping for card in self.passed}
+        for slot, parts in entries.items():
+            mapping = parts.get("mapping", "")
+            if self.mapping_prefix and mapping.startswith(self.mapping_prefix) and mapping not in declared:
+                differences.append(_Difference(slot, slot, values[slot], None, write=None))
+        return differences
 
     # ------------------------------------------------------------ update
 
     def _update(self, state: VmState) -> ApiCall | Impossible:
         differences = self._differences(state)
-        never = [difference for difference in differences if difference.never]
-        if never:
-            return Impossible(self._never(never[0]))
-        data: dict[str, object] = {}
-        gone: list[str] = []
         for difference in differences:
-            if difference.owed or difference.grow is not None:
-                continue
-            if difference.write is None:
-                gone.append(difference.key)
-            else:
-                data[difference.key] = difference.write
+            if difference.never:
+                return self._never(difference)
+        written = [each for each in differences if not each.owed and each.grow is None]
+        data: dict[str, object] = {each.key: each.write for each in written if each.write is not None}
+        removed = {each.key for each in written if each.write is None}
+        if removed:
+            data["delete"] = ",".join(sorted(removed))
         requests: list[Request] = []
-        if gone:
-            data["delete"] = ",".join(sorted(set(gone)))
         if data:
-            data["digest"] = state.digest
-            requests.append(Request("PUT", f"{self.path}/config", data))
-        requests += [
-            self._resize(difference.grow) for difference in differences if difference.grow is not None
-        ]
-        cold = any(difference.change(state).settles is Settles.AFTER_EFFECT for difference in differences)
+            requests.append(Request("PUT", f"{self.path}/config", {**data, "digest": state.digest}))
+        requests += [self._resize(each.grow) for each in differences if each.grow is not None]
+        cold = any(each.change(state).settles is Settles.AFTER_EFFECT for each in differences)
         effects = (Effect(vm_effects.POWER_CYCLE, self.name),) if cold else ()
         return ApiCall(tuple(requests), effects=effects)
 
-    def _never(self, difference: _Difference) -> Diagnostic:
-        shrink = difference.never == "shrink"
-        return Diagnostic(
-            code="DISK_SHRINK" if shrink else "DISK_FIXED",
-            summary=f"{self.name}: {difference.path} is {difference.old} and cannot become {difference.new}",
+    def _never(self, difference: _Difference) -> Impossible:
+        code, remedy = "DISK_SHRINK", "Write the larger size to the inventory: disks only grow."
+        if difference.never != "shrink":
+            code, rebuild = "DISK_FIXED", f"provision rebuild {_file(self.source)} {self.name}"
+            remedy = f"Write the present value to the inventory, or rebuild the VM: `{rebuild}`"
+        return self._refused(
+            code,
+            f"{self.name}: {difference.path} is {difference.old} and cannot become {difference.new}",
             subject=self.name,
-            source=self.source,
-            untouched="The VM was left as it is.",
-            remedy="Write the larger size to the inventory: disks only grow."
-            if shrink
-            else f"Write what it is to the inventory, or make the VM anew:"
-            f" provision rebuild {_file(self.source)} {self.name}",
+            untouched="The VM was not changed.",
+            remedy=remedy,
         )
 
 
-def taken(vmid: int, wanted: Marker, state: VmState | Elsewhere, source: Source | None) -> Diagnostic:
+def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source | None) -> Diagnostic:
     """Return the problem of a node whose number belongs to something else.
 
     Args:
         vmid: the number.
-        wanted: whose it should be.
+        marker: of the node that declares it.
         state: what has it.
         source: inventory line.
     """
-    over = f"take the VM over: provision import {_file(source)} {wanted.node}"
-    marker = state.marker if isinstance(state, VmState) else None
-    remedy = f"Give {wanted.node} another vmid"
-    if marker is not None and marker.inventory == wanted.inventory:
-        remedy += f", or, if {marker.node} is called {wanted.node} now, {over}"
-    elif marker is not None:
-        remedy += f", or take the line `provision: ...` out of its notes (qm config {vmid}), then {over}"
+    adopt = f"take the VM over: `provision import {_file(source)} {marker.node}`"
+    present = state.marker if isinstance(state, VmState) else None
+    remedy = f"Give {marker.node} another vmid"
+    if present is not None and present.inventory == marker.inventory:
+        remedy += f", or, if {present.node} is called {marker.node} now, {adopt}"
+    elif present is not None:
+        remedy += f", or take the line `provision: ...` out of its notes (`qm config {vmid}`), then {adopt}"
     elif isinstance(state, VmState):
-        remedy += f", or {over}"
+        remedy += f", or {adopt}"
     return Diagnostic(
         code="VMID_TAKEN_FOREIGN",
-        summary=f"VMID {vmid} of {wanted.node} belongs to {state.owner}",
-        subject=wanted.node,
+        summary=f"VMID {vmid} of {marker.node} belongs to {state.owner}",
+        subject=marker.node,
         source=source,
-        untouched="It was left as it is.",
+        untouched="It was not changed.",
         remedy=remedy,
     )
 
@@ -329,17 +291,17 @@ def _file(source: Source | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """One field that is not as wanted.
+    """One field that differs.
 
     Args:
         key: configuration key.
         path: what the user reads.
-        old: value seen.
-        new: value wanted.
+        old: present value.
+        new: desired value.
         write: what the key becomes; None deletes it.
-        owed: the value waits already for a power cycle: nothing is written.
+        owed: the value is written and waits for a power cycle.
         grow: the disk that is grown.
-        never: why it cannot be mended, or empty.
+        never: why it cannot be changed, or empty.
     """
 
     key: str
@@ -369,57 +331,75 @@ def _pending_only(key: str, state: VmState) -> list[_Difference]:
     return [_Difference(key, key, state.config.get(key), state.pending[key], owed=True)]
 
 
-def _setting(key: str, wanted: str, state: VmState) -> list[_Difference]:
-    seen = state.wanted(key)
-    if not _same(key, wanted, seen, state):
-        old = seen or _DEFAULTS.get(key)
-        write = _merged(key, wanted, seen) if wanted else None
-        return [_Difference(key, key, old, wanted or "i440fx", write=write)]
-    if _same(key, wanted, state.config.get(key, ""), state):
+def _setting(key: str, desired: str, state: VmState) -> list[_Difference]:
+    value = state.next_value(key)
+    if not _same(key, desired, value, state):
+        write = _merged(key, desired, value) if desired else None
+        return [_Difference(key, key, value or _DEFAULTS.get(key), desired or "i440fx", write=write)]
+    if _same(key, desired, state.config.get(key, ""), state):
         return []
     return _pending_only(key, state)
 
 
-def _same(key: str, wanted: str, seen: str, state: VmState) -> bool:
+def _same(key: str, desired: str, value: str, state: VmState) -> bool:
     if key == "machine":
-        return ("q35" in wanted) == ("q35" in normal(seen, formats.MACHINE)["type"])
-    if key == "balloon":
-        memory = normal(state.wanted("memory"), formats.MEMORY)["current"]
-        return wanted == (seen or memory)
+        return ("q35" in desired) == ("q35" in normal(value, formats.MACHINE)["type"])
+    if key == "balloon":  # without a value PVE gives the VM all of its memory
+        memory = normal(state.next_value("memory"), formats.MEMORY)["current"]
+        return desired == (value or memory)
     form = _FORMATS.get(key)
     if form is None:
-        return wanted == (seen or _DEFAULTS.get(key, ""))
-    want, have = formats.explicit(wanted, form), normal(seen, form)
-    return all(have.get(name) == value for name, value in want.items())
+        return desired == (value or _DEFAULTS.get(key, ""))
+    parts = normal(value, form)
+    return all(parts.get(name) == part for name, part in formats.explicit(desired, form).items())
 
 
-def _merged(key: str, wanted: str, seen: str) -> str:
-    """Return the value to write: what is wanted over what is there, so that unmanaged parts stay."""
+def _merged(key: str, desired: str, value: str) -> str:
+    """Return the value to write: the desired parts over the present ones, so that unmanaged parts stay."""
     form = _FORMATS.get(key)
     if form is None:
-        return wanted
-    old, new = formats.explicit(seen, form), formats.explicit(wanted, form)
-    return join({**old, **new}) if set(old) - set(new) else wanted
+        return desired
+    old, new = formats.explicit(value, form), formats.explicit(desired, form)
+    return join({**old, **new}) if set(old) - set(new) else desired
 
 
 def _nic(key: str, nic: Nic, state: VmState) -> list[_Difference]:
-    text = state.wanted(key)
-    want = nic.wanted()
+    text, desired = state.next_value(key), nic.desired()
     if not text:
-        return [_Difference(key, key, None, nic.text(want), write=nic.text(want))]
-    have = normal(text, formats.NET)
-    different = [name for name, value in want.items() if have.get(name) != value]
-    write = nic.text({**formats.explicit(text, formats.NET), **want})
-    found = [_Difference(key, f"{key}.{name}", have.get(name), want[name], write=write) for name in different]
-    return found or _pending_only(key, state)
+        return [_Difference(key, key, None, nic.text(desired), write=nic.text(desired))]
+    parts = normal(text, formats.NET)
+    write = nic.text({**formats.explicit(text, formats.NET), **desired})
+    differences = [
+        _Difference(key, f"{key}.{name}", parts.get(name), value, write=write)
+        for name, value in desired.items()
+        if parts.get(name) != value
+    ]
+    return differences or _pending_only(key, state)
+
+
+def _drive(drive: Drive, state: VmState) -> list[_Difference]:
+    text, slot = state.next_value(drive.slot), drive.slot
+    if not text:
+        return [_Difference(slot, slot, None, drive.new(), write=drive.new())]
+    parts = normal(text, formats.DRIVE)
+    differences: list[_Difference] = []
+    size, desired = size_gib(parts.get("size", "")), drive.size // GIB
+    if desired and size != desired:
+        how: dict[str, Any] = {"grow": drive} if size < desired else {"never": "shrink"}
+        differences.append(_Difference(slot, f"{slot}.size", f"{size:g}GiB", f"{desired}GiB", **how))
+    options = {key: value for key, value in drive.declared if parts.get(key, "0") != value}
+    write = join({**formats.parse(text), **options})
+    for key, value in options.items():
+        differences.append(_Difference(slot, f"{slot}.{key}", parts.get(key), value, write=write))
+    return differences
 
 
 def _fixed(key: str, new: str, form: Format, part: str, state: VmState) -> list[_Difference]:
-    """Compare a disk whose kind is settled when it is made."""
-    text = state.wanted(key)
+    """Compare a disk whose kind nobody can change later."""
+    text = state.next_value(key)
     if not text:
         return [_Difference(key, key, None, new, write=new)]
-    have, want = normal(text, form).get(part), normal(new, form).get(part)
-    if have == want:
+    value, desired = normal(text, form).get(part), normal(new, form).get(part)
+    if value == desired:
         return _pending_only(key, state)
-    return [_Difference(key, f"{key}.{part}", have, want, never="fixed")]
+    return [_Difference(key, f"{key}.{part}", value, desired, never="fixed")]

@@ -118,7 +118,7 @@ class VmPower(VmResource):
         """Return the request that takes the debt out of the marker line."""
         if state is None or state.marker is None:
             return ()
-        description = write(state.wanted("description"), replace(state.marker, owes=""))
+        description = write(state.next_value("description"), replace(state.marker, owes=""))
         data = {"description": description, "digest": state.digest}
         return (Request("PUT", f"{self.path}/config", data),)
 
@@ -164,7 +164,7 @@ class VmMarker(VmResource):
                 op = Op.DELETE if not new else Op.CREATE if not old else Op.UPDATE
                 changes.append(Change(op, path, old or None, new or None))
         if self._has_snippet(state):
-            changes.append(Change(Op.DELETE, "cicustom", state.wanted("cicustom"), None))
+            changes.append(Change(Op.DELETE, "cicustom", state.next_value("cicustom"), None))
         return tuple(changes)
 
     def fix(self, snapshot: Snapshot, /) -> ApiCall | Impossible:
@@ -179,13 +179,13 @@ class VmMarker(VmResource):
             marker = replace(marker, replace=present.replace or marker.replace, owes=present.owes)
         data: dict[str, object] = {"description": write("", marker)}
         if state is not None:
-            data = {"description": write(state.wanted("description"), marker), "digest": state.digest}
+            data = {"description": write(state.next_value("description"), marker), "digest": state.digest}
             if self._has_snippet(state):
                 data["delete"] = "cicustom"
         return ApiCall((Request("PUT", f"{self.path}/config", data),))
 
     def _has_snippet(self, state: VmState) -> bool:
-        return bool(self.snippet) and self.snippet in state.wanted("cicustom")
+        return bool(self.snippet) and self.snippet in state.next_value("cicustom")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,14 +237,14 @@ def remove(node: str, state: VmState, name: str, source: Source | None) -> tuple
         name: node in the inventory.
         source: inventory line.
     """
-    if state.wanted("protection") == "1":
+    if state.next_value("protection") == "1":
         return Impossible(
             Diagnostic(
                 "VM_PROTECTED",
                 f"VM {state.vmid} is protected: Proxmox VE refuses to remove it",
                 name,
                 source=source,
-                remedy=f"qm set {state.vmid} --protection 0",
+                remedy=f"take the protection off: `qm set {state.vmid} --protection 0`",
             )
         )
     path = f"/nodes/{node}/qemu/{state.vmid}"

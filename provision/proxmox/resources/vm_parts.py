@@ -50,16 +50,16 @@ class Nic:
     mtu: int | None = None
     firewall: bool | None = None
 
-    def wanted(self) -> dict[str, str]:
+    def desired(self) -> dict[str, str]:
         """Return what is managed, by PVE's names."""
-        found = {"model": self.model, "macaddr": self.mac.upper(), "bridge": self.bridge}
+        parts = {"model": self.model, "macaddr": self.mac.upper(), "bridge": self.bridge}
         if self.vlan is not None:
-            found["tag"] = str(self.vlan)
+            parts["tag"] = str(self.vlan)
         if self.mtu is not None:
-            found["mtu"] = str(self.mtu)
+            parts["mtu"] = str(self.mtu)
         if self.firewall is not None:
-            found["firewall"] = str(int(self.firewall))
-        return found
+            parts["firewall"] = str(int(self.firewall))
+        return parts
 
     @staticmethod
     def text(parts: Mapping[str, str]) -> str:

@@ -23,7 +23,7 @@ from provision.inventory.models.node import Node
 from provision.proxmox import macs, names, snippets
 from provision.proxmox.host_facts import STORAGES
 from provision.proxmox.marker import TAG, Marker
-from provision.proxmox.queries import Permissions, VmConfig, VmEntry, VmList, VmState, vm_seen
+from provision.proxmox.queries import Permissions, VmConfig, VmEntry, VmList, VmState, vm_answer
 from provision.proxmox.resources.guest import SnippetGone, vendor_data
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmPower, owes_start, rebuilds
@@ -55,7 +55,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
     """Return the VM, with its snippet before it is made, and its power."""
     inventory = context.inventory
     node, hypervisor = pair(inventory, context.subject)
-    answer = vm_seen(context.seen(names.api(hypervisor.name)), names.vmid(inventory, node))
+    answer = vm_answer(context.seen(names.api(hypervisor.name)), names.vmid(inventory, node))
     state = answer if isinstance(answer, VmState) else None
     anew = state is None or rebuilds(state)
     vm = _vm(context, node, hypervisor, state)

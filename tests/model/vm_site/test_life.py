@@ -11,7 +11,7 @@ from provision.proxmox import marker
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 from provision.values.outcomes import Outcome
-from tests.unit.proxmox.roles.world import World
+from tests.unit.proxmox.roles.world import INVENTORY, World
 
 
 @pytest.fixture
@@ -43,6 +43,19 @@ def test_an_unchanged_site_costs_one_execution_a_host_and_few_requests(world: Wo
     for driver in world.drivers:
         if driver.system != "pve/api":
             assert driver.round_trips - trips.get(driver.system, 0) <= 1 or driver.system.startswith("vm-")
+
+
+@pytest.mark.parametrize("change", ["tag", "reservation"])
+def test_a_changed_tag_or_one_new_reservation_makes_no_step_late(world: World, change: str) -> None:
+    world.apply()
+    if change == "tag":
+        world.write(INVENTORY.replace("vmid: 101,", "vmid: 101, tags: [blue],"))
+    else:
+        del world.router.files[next(path for path in world.router.files if path.endswith("vm-1"))]
+    plan = world.plan()
+    role = "virtual_machine" if change == "tag" else "dhcp_reservation"
+    assert [len(step.changes) for step in plan.steps if step.step.id.role == role] == [1, 0]
+    assert [step.step.id for step in plan.steps if step.late] == []
 
 
 def test_every_host_key_was_known_and_the_first_one_is_dead(world: World) -> None:

@@ -131,9 +131,10 @@ def test_what_a_person_types_is_a_table() -> None:
 
 
 def test_a_person_waits_until_the_vm_answers_at_its_address() -> None:
-    resource = ManualReservation("pve/ssh", WANTED)
+    resource = ManualReservation("pve/ssh", WANTED, guest="vm-1/ssh")
     at = Snapshot("pve/ssh", answers={resource.question: said("")})
     assert [each.op for each in resource.changes(at)] == [Op.CREATE]
+    assert {system for system, _ in resource.affects(resource.changes(at))} == {"vm-1/ssh"}
     by_hand = resource.fix(at)
     assert isinstance(by_hand, ByHand)
     assert MAC in by_hand.lines[-1]

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from provision.contracts.change import Key
-from provision.contracts.effect import Effect
+from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.role import Parent
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import readback
-from provision.engine.world import Entry, Options
+from provision.engine.environment import Entry, Options
+from provision.engine.readback import read_back
+from provision.engine.run import Run
+from provision.engine.step_state import StepState
 from provision.hosts import host_effects
 from provision.proxmox import vm_effects
 from provision.values.consent import Consent
@@ -460,3 +464,23 @@ def test_a_guest_that_takes_long_to_boot_holds_up_no_other(tmp_path: Path) -> No
     assert deadline.is_alive(), "vm2 waited for vm1"
     deadline.cancel()
     assert set(site.outcomes(report).values()) == {"changed"}
+
+
+@pytest.mark.parametrize("boots", [None, host_effects.REBOOT_NODE])
+def test_answers_that_another_step_drops_meanwhile_are_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boots: EffectClass | None
+) -> None:
+    """A shared answer (the reservations of a router) may go between a step's read-back and its comparison."""
+    site = FakeSite(
+        [FakeRole("r", lambda _: [Item("n1/ssh", "a", "1", boots=boots)], on_own("a"))],
+        policy={host_effects.REBOOT_NODE: Consent.ALLOW},
+        state=tmp_path,
+    )
+
+    def read_back_and_drop(run: Run, states: Sequence[StepState], systems: Sequence[str]) -> None:
+        read_back(run, states, systems)
+        run.session.forget("n1/ssh", [Value("a"), Value("running a")], run.cancel)
+
+    monkeypatch.setattr("provision.engine.readback.read_back", read_back_and_drop)
+    monkeypatch.setattr("provision.engine.reboot.read_back", read_back_and_drop)
+    assert site.outcomes(site.apply()) == {"n1: r": "changed"}

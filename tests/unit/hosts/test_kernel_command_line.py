@@ -171,7 +171,7 @@ def test_a_line_that_somebody_changed_since_is_not_written_over() -> None:
     host.state.files[KERNEL_CMDLINE] = ModelFile(b"root=ZFS=other boot=zfs\n")
     (result,) = host.act("run", [Action(wanted.key, "arguments", fix)], [], quiet, Cancel())
     assert result.verdict == Verdict.FAILED
-    assert "run again" in result.output[0]
+    assert "run the command again" in result.output[0]
     assert host.state.text(KERNEL_CMDLINE) == "root=ZFS=other boot=zfs\n"
 
 

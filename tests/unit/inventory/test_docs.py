@@ -7,6 +7,7 @@ import pytest
 
 from docs.generators.inventory_examples import Example, examples, keys_of, unsupported_fields
 from docs.generators.inventory_reference import reference_markdown
+from provision.api.domains import vocabulary
 from provision.inventory import json_schema
 from provision.inventory.docstrings import field_docs
 from provision.inventory.models.inventory import Inventory
@@ -32,7 +33,7 @@ def test_the_reference_names_every_key() -> None:
 
 
 def test_the_schema_is_json_and_describes_every_key() -> None:
-    schema = json.loads(json.dumps(json_schema()))
+    schema = json.loads(json.dumps(json_schema(vocabulary())))
     assert schema["properties"]["nodes"]["description"] == "Machines by name."
     assert "name" not in schema["$defs"]["Node"]["properties"]
     assert schema["$defs"]["Node"]["properties"]["memory"]["description"] == "Memory."
@@ -61,7 +62,7 @@ def test_every_section_has_an_example() -> None:
 def test_unsupported_keys_are_marked_in_example_and_table() -> None:
     text = reference_markdown()
     assert "    k3s: agent  # not supported yet\n" in text
-    assert "| `k3s` | `server`, `agent` |  | Part in the cluster. *Not supported yet.* |" in text
+    assert "| `k3s` | `server`, `agent` |  | Its part in the cluster. *Not supported yet.* |" in text
     assert "| `packages` | list of name |  | Distribution packages that are installed. |" in text
     assert unsupported_fields()[Dhcp, "backend"] == "partly supported"
     assert (Profile, "memory") not in unsupported_fields()
@@ -72,3 +73,10 @@ def test_a_line_is_marked_for_each_thing_that_plan_refuses(example: Example) -> 
     marks = example.marked.count("# not supported yet")
     assert bool(marks) is bool(example.unsupported)
     assert marks >= len({item.path for item in example.unsupported})
+
+
+def test_the_schema_lists_the_names_that_domains_bring() -> None:
+    names = vocabulary()
+    definitions = json_schema(names)["$defs"]
+    assert definitions["Policy"]["properties"]["never"]["items"]["enum"] == list(names.effect_classes)
+    assert "dnsmasq" in definitions["Dhcp"]["properties"]["backend"]["enum"]

@@ -188,29 +188,36 @@ class World:
     def _lease(self, mac: str, name: str) -> None:
         held = self.router.text(LEASES) if LEASES in self.router.files else ""
         self.router.files[LEASES] = ModelFile(
-            f"{held}1795960000 {mac} {self.reserved().get(mac, '10.0.0.150')} {name} *\n".encode()
+            f"{held}1795960000 {mac} {self._address_of(mac)} {name} *\n".encode()
         )
 
     def reserved(self) -> dict[str, str]:
         """Return the router's reservations: address by MAC."""
         rows = [
             entry.content.decode().strip().split(",")
-            for path, entry in self.router.files.items()
+            for path, entry in list(self.router.files.items())  # other steps may write meanwhile
             if path.startswith(HOSTS)
         ]
         return {row[0]: row[1] for row in rows}
+
+    def _address_of(self, mac: str) -> str:
+        start = f"{mac},".encode()
+        files = list(self.router.files.items())
+        rows = (entry.content for path, entry in files if path.startswith(HOSTS))
+        row = next((content for content in rows if content.startswith(start)), b",10.0.0.150")
+        return row.split(b",")[1].decode()
 
     def _router_shell(self, _state: HostState, query: Shell) -> object:
         del query
         rows = [
             f"{path}:{entry.content.decode().strip()}"
-            for path, entry in self.router.files.items()
+            for path, entry in list(self.router.files.items())
             if path.startswith(HOSTS)
         ]
         return ShellResult(0, "".join(f"{each}\n" for each in rows).encode(), b"")
 
     def _guest_shell(self, query: Shell, mac: str) -> object:
-        address = self.reserved().get(mac, "10.0.0.150")
+        address = self._address_of(mac)
         texts = {
             STATUS: "status: done\n",
             "ip -o link show": f"2: ens18: <UP> mtu 1500 state UP \\    link/ether {mac} brd ff\n",

@@ -97,8 +97,9 @@ class Rules(Protocol):
         resources: Sequence[Resource],
         *,
         destroying: bool,
+        systems: frozenset[str] | None = None,
     ) -> Iterable[Diagnostic]:
-        """Return what refuses, or is told."""
+        """Return what refuses, or is told; rules about whole systems look at `systems`, None for all."""
         ...
 
 
@@ -108,9 +109,10 @@ def no_rules(
     resources: Sequence[Resource],
     *,
     destroying: bool,
+    systems: frozenset[str] | None = None,
 ) -> Iterable[Diagnostic]:
     """Answer for sites without preflight rules."""
-    del inventory, snapshots, resources, destroying
+    del inventory, snapshots, resources, destroying, systems
     return ()
 
 
@@ -125,7 +127,7 @@ def default_policy(cls: EffectClass) -> Consent:
 
 
 @dataclass(frozen=True)
-class World:
+class Environment:
     """A site as the engine sees it.
 
     Args:

@@ -1,4 +1,4 @@
-"""Asks a hypervisor's API and acts on it: few requests, tasks waited for, outcomes told apart."""
+"""Asks a hypervisor's API and acts on it: with few requests, and every task is waited for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import ApiCall, Request
 from provision.contracts.snapshot import Snapshot
-from provision.proxmox import answers, vm_effects
+from provision.proxmox import answers, tasks, vm_effects
 from provision.proxmox import marker as markers
 from provision.proxmox.marker import START, TAG
 from provision.proxmox.queries import (
@@ -26,15 +26,6 @@ from provision.proxmox.queries import (
     VmEntry,
     VmList,
     VmState,
-)
-from provision.proxmox.tasks import (
-    Upid,
-    is_locked,
-    is_lost,
-    is_success,
-    is_there_already,
-    start_timeout,
-    upid_of,
 )
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic
@@ -107,26 +98,21 @@ class ProxmoxDriver:
             Transient, Permanent, Refused: the API gives no answers at all.
         """
         answered: dict[Any, object] = {}
-        vms = sorted(
-            (query for query in queries if isinstance(query, VmConfig)), key=lambda query: query.vmid
-        )
-        rights: object = None
-        if vms or Permissions() in queries:
-            rights = self._ask("/access/permissions", answers.rights)
-            answered[Permissions()] = rights
-        if vms or VmList() in queries:
+        vmids = sorted(query.vmid for query in queries if isinstance(query, VmConfig))
+        if vmids or Permissions() in queries:
+            answered[Permissions()] = self._ask("/access/permissions", answers.rights)
+        if vmids or VmList() in queries:
             answered[VmList()] = self._vm_list()
         if Mappings() in queries:
-            answered[Mappings()] = self._ask(
-                "/cluster/mapping/pci", answers.mappings, {"check-node": self._node}
-            )
+            path, data = "/cluster/mapping/pci", {"check-node": self._node}
+            answered[Mappings()] = self._ask(path, answers.mappings, data)
         for storage in sorted(query.storage for query in queries if isinstance(query, StorageContent)):
             path = f"/nodes/{self._node}/storage/{storage}/content"
             answered[StorageContent(storage)] = self._ask(path, answers.volumes)
-        for vm in vms:
+        for vmid in vmids:
             if cancel.leaving:
                 raise Interrupted
-            answered[vm] = self._vm(vm.vmid, answered[VmList()], rights)
+            answered[VmConfig(vmid)] = self._vm(vmid, answered[VmList()], answered[Permissions()])
         return Snapshot(self.system, answers=answered)
 
     def _ask(
@@ -156,9 +142,8 @@ class ProxmoxDriver:
         if entry is None:
             if isinstance(rights, Rights) and rights.may(f"/vms/{vmid}", "VM.Audit"):
                 return None
-            return Unknown(
-                f"the token may not see VM {vmid}: VM.Audit is missing, and a list without rights is empty"
-            )
+            # a token without the right gets an empty list, and no error
+            return Unknown(f"the token lacks VM.Audit on /vms/{vmid}")
         if entry.kind != "qemu" or entry.node != self._node:
             return answers.elsewhere(entry)
         path = f"/nodes/{self._node}/qemu/{vmid}"
@@ -187,11 +172,11 @@ class ProxmoxDriver:
         """Send the requests in order and wait for their tasks, then do the effects; see Driver."""
         results: list[Result] = []
         written: set[str] = set()
-        todo: list[Callable[[], None]] = [
+        pending: list[Callable[[], None]] = [
             *(self._doing(action, written, emit, cancel) for action in actions),
             *(self._effecting(effect, emit, cancel) for effect in effects),
         ]
-        for perform in todo:
+        for perform in pending:
             broken = results and results[-1].verdict is not Verdict.DONE
             if broken or cancel.draining:
                 results.append(Result(Verdict.NOT_BEGUN))
@@ -233,7 +218,7 @@ class ProxmoxDriver:
     def _effecting(self, effect: Effect, emit: Emit, cancel: Cancel) -> Callable[[], None]:
         def do() -> None:
             if effect.cls is not vm_effects.POWER_CYCLE:
-                raise _Failure(self._failed(f"{self.system} cannot do `{effect}`", "EFFECT_UNKNOWN"))
+                raise _Failure(self._failed(f"{self.system} cannot perform {effect}", "EFFECT_UNKNOWN"))
             self._power_cycle(effect.target, emit, cancel)
 
         return do
@@ -248,20 +233,15 @@ class ProxmoxDriver:
             if (entry.name == name if number is None else entry.vmid == number)
         ]
         if len(own) != 1:
-            raise _Failure(self._failed(f"{len(own)} VMs of ours are called {name}", "VM_NOT_FOUND"))
+            raise _Failure(self._failed(f"{len(own)} managed VMs are called {name}", "VM_NOT_FOUND"))
         vm = own[0]
         base = f"/nodes/{self._node}/qemu/{vm.vmid}"
         # From here on a run that ends early leaves a VM off that the next one starts, whatever its `power`.
-        self._owe(vm, START, f"note that {name} is to be started again", emit, cancel)
-        self._do(
-            Request(
-                "POST", f"{base}/status/shutdown", {"timeout": SHUTDOWN, "forceStop": 1}, task=SHUTDOWN + 60
-            ),
-            f"shut down {name}",
-            emit,
-            cancel,
-        )
-        limit = start_timeout(vm.memory, passthrough=True)
+        self._owe(vm, START, f"note that {name} must be started again", emit, cancel)
+        data = {"timeout": SHUTDOWN, "forceStop": 1}
+        shutdown = Request("POST", f"{base}/status/shutdown", data, task=SHUTDOWN + 60)
+        self._do(shutdown, f"shut down {name}", emit, cancel)
+        limit = tasks.start_timeout(vm.memory, passthrough=True)
         self._do(Request("POST", f"{base}/status/start", {}, task=limit + 60), f"start {name}", emit, cancel)
         self._owe(vm, "", f"note that {name} was started", emit, cancel)
 
@@ -288,8 +268,8 @@ class ProxmoxDriver:
             if text is None:
                 self._remember(request.path)
                 return
-            if not is_locked(text) or self._clock() >= until:
-                raise _Failure(self._failed(text, "VM_LOCKED" if is_locked(text) else "API_REFUSED"))
+            if not tasks.is_locked(text) or self._clock() >= until:
+                raise _Failure(self._failed(text, "VM_LOCKED" if tasks.is_locked(text) else "API_REFUSED"))
             emit(f"{label}: waiting: {text}")
             self._pause(pause, cancel)
             pause = min(pause * 2, 10.0)
@@ -299,17 +279,17 @@ class ProxmoxDriver:
         try:
             answer = self._connection.request(request.method, request.path, request.data)
         except ApiError as error:
-            if is_there_already(request.path, str(error)):
+            if tasks.is_there_already(request.path, str(error)):
                 return None
-            if is_locked(str(error)):
+            if tasks.is_locked(str(error)):
                 return str(error)
             raise _Failure(self._failed(str(error), _code(error), evidence=_details(error))) from None
-        upid = upid_of(answer)
+        upid = tasks.upid_of(answer)
         if upid is None or not request.task:
             return None
         return self._wait(upid, request, label, emit, cancel)
 
-    def _wait(self, upid: Upid, request: Request, label: str, emit: Emit, cancel: Cancel) -> str | None:
+    def _wait(self, upid: tasks.Upid, request: Request, label: str, emit: Emit, cancel: Cancel) -> str | None:
         until = self._clock() + request.task
         pause = FIRST_POLL
         silent = 0.0
@@ -322,7 +302,9 @@ class ProxmoxDriver:
             try:
                 cancel.wait(pause)
             except Interrupted:
-                raise _Failure(self._unknown(f"{label}: left while the task ran", upid)) from None
+                raise _Failure(
+                    self._unknown(f"{label}: the run was interrupted while the task ran", upid)
+                ) from None
             silent += pause
             pause = min(pause * 1.5, LAST_POLL)
             if silent >= 4 * LAST_POLL:
@@ -330,7 +312,7 @@ class ProxmoxDriver:
                 for line in self._log(upid)[-1:]:
                     emit(line)
 
-    def _task_status(self, upid: Upid) -> str | None:
+    def _task_status(self, upid: tasks.Upid) -> str | None:
         """Return how a task ended, None while it runs; an API that is away for a moment is asked again."""
         try:
             body = self._connection.request("GET", f"{upid.path}/status")
@@ -339,22 +321,22 @@ class ProxmoxDriver:
         except ProvisionError as error:  # the token was taken away, another certificate: the task goes on
             raise _Failure(self._unknown(error.diagnostics[0].summary, upid)) from None
         except ApiError as error:
-            return str(error) if is_lost(str(error)) else None
+            return str(error) if tasks.is_lost(str(error)) else None
         if not isinstance(body, Mapping) or body.get("status") != "stopped":
             return None
         return str(body.get("exitstatus", "unexpected status"))
 
-    def _ended(self, upid: Upid, status: str, request: Request) -> str | None:
-        if is_success(status) or is_there_already(request.path, status):
+    def _ended(self, upid: tasks.Upid, status: str, request: Request) -> str | None:
+        if tasks.is_success(status) or tasks.is_there_already(request.path, status):
             return None
-        if is_lost(status):
-            raise _Failure(self._unknown(f"nobody can say how the task ended: {status}", upid))
-        if is_locked(status):
+        if tasks.is_lost(status):
+            raise _Failure(self._unknown(f"Proxmox VE does not know how the task ended: {status}", upid))
+        if tasks.is_locked(status):
             return status
         log = self._log(upid)
         raise _Failure(self._failed(status, "TASK_FAILED", evidence=log, handle=upid.text))
 
-    def _log(self, upid: Upid) -> tuple[str, ...]:
+    def _log(self, upid: tasks.Upid) -> tuple[str, ...]:
         try:
             body = self._connection.request("GET", f"{upid.path}/log", {"limit": 500})
         except (ApiError, ProvisionError):
@@ -377,15 +359,11 @@ class ProxmoxDriver:
             self._statuses[int(parts[parts.index("qemu") + 1])] = (after, self._clock())
 
     def _failed(self, text: str, code: str, evidence: tuple[str, ...] = (), handle: str = "") -> Result:
-        return Result(
-            Verdict.FAILED,
-            diagnostic=Diagnostic(code, text, self._node, evidence=evidence),
-            output=evidence,
-            handle=handle,
-        )
+        diagnostic = Diagnostic(code, text, self._node, evidence=evidence)
+        return Result(Verdict.FAILED, diagnostic=diagnostic, output=evidence, handle=handle)
 
-    def _unknown(self, text: str, upid: Upid) -> Result:
-        remedy = "Run the same command again: it looks first what is there."
+    def _unknown(self, text: str, upid: tasks.Upid) -> Result:
+        remedy = "Run the command again: it looks at what is there first."
         diagnostic = Diagnostic("TASK_UNKNOWN", text, self._node, evidence=(upid.text,), remedy=remedy)
         return Result(Verdict.INDETERMINATE, diagnostic=diagnostic, handle=upid.text)
 

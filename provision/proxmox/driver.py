@@ -34,11 +34,11 @@ from provision.values.errors import Permanent, ProvisionError, Transient, Unknow
 FIRST_POLL = 0.2
 LAST_POLL = 2.0
 LOCK_PATIENCE = 120.0
-"""Seconds to go on asking while another task holds a lock."""
+"""Seconds to retry while another task holds a lock."""
 FRESH = 30.0
 """Seconds for which the VM list may lag behind our own start or stop: pvestatd runs every 10 s."""
 KNOWN = frozenset({"running", "stopped", "paused", "suspended", "prelaunch"})
-"""What the VM list says when it knows."""
+"""Statuses in the VM list that are not a guess."""
 SHUTDOWN = 120
 """Seconds that a guest has to shut down before its plug is pulled."""
 LOG_LINES = 8
@@ -225,7 +225,7 @@ class ProxmoxDriver:
 
     def _power_cycle(self, name: str, emit: Emit, cancel: Cancel) -> None:
         entries = self._vm_list()
-        number = self._vmids.get(name)  # a name may have been changed by hand, and given to another VM
+        number = self._vmids.get(name)  # somebody may have renamed the VM and given its name to another one
         own = [
             entry
             for entry in (entries if isinstance(entries, tuple) else ())
@@ -236,7 +236,7 @@ class ProxmoxDriver:
             raise _Failure(self._failed(f"{len(own)} managed VMs are called {name}", "VM_NOT_FOUND"))
         vm = own[0]
         base = f"/nodes/{self._node}/qemu/{vm.vmid}"
-        # From here on a run that ends early leaves a VM off that the next one starts, whatever its `power`.
+        # A run that is killed after this leaves the VM off; the next run starts it, whatever its `power`.
         self._owe(vm, START, f"note that {name} must be started again", emit, cancel)
         data = {"timeout": SHUTDOWN, "forceStop": 1}
         shutdown = Request("POST", f"{base}/status/shutdown", data, task=SHUTDOWN + 60)
@@ -245,18 +245,18 @@ class ProxmoxDriver:
         self._do(Request("POST", f"{base}/status/start", {}, task=limit + 60), f"start {name}", emit, cancel)
         self._owe(vm, "", f"note that {name} was started", emit, cancel)
 
-    def _owe(self, entry: VmEntry, debt: str, label: str, emit: Emit, cancel: Cancel) -> str:
-        """Write what a VM owes into its marker line, over the description as it is now; return the path."""
+    def _owe(self, entry: VmEntry, due: str, label: str, emit: Emit, cancel: Cancel) -> str:
+        """Note in the marker line of a VM whether its start is due; return the path that was written."""
         path = f"/nodes/{self._node}/qemu/{entry.vmid}/config"
         state = self._state(entry)
         if not isinstance(state, VmState):
             reason = state.reason if isinstance(state, Unknown) else "its configuration cannot be read"
             raise _Failure(self._failed(f"{label}: {reason}", "UNKNOWN"))
-        if state.marker is not None and state.marker.owes != debt:
-            description = markers.write(state.next_value("description"), replace(state.marker, owes=debt))
+        if state.marker is not None and state.marker.owes != due:
+            description = markers.write(state.next_value("description"), replace(state.marker, owes=due))
             data = {"description": description, "digest": state.digest}
             self._do(Request("PUT", path, data), label, emit, cancel)
-        (self._owing.add if debt else self._owing.discard)(entry.vmid)
+        (self._owing.add if due else self._owing.discard)(entry.vmid)
         return path
 
     def _do(self, request: Request, label: str, emit: Emit, cancel: Cancel) -> None:
@@ -318,7 +318,7 @@ class ProxmoxDriver:
             body = self._connection.request("GET", f"{upid.path}/status")
         except Transient:
             return None
-        except ProvisionError as error:  # the token was taken away, another certificate: the task goes on
+        except ProvisionError as error:  # the token was removed or the certificate changed: the task goes on
             raise _Failure(self._unknown(error.diagnostics[0].summary, upid)) from None
         except ApiError as error:
             return str(error) if tasks.is_lost(str(error)) else None

@@ -46,6 +46,9 @@ class Domain:
         resource_kinds: kinds of `host_resources` that it adds.
         unsupported: `(inventory) -> Iterator[Unsupported]`: what is declared and waits for one of its roles.
         untested: what it supports and nobody has run yet.
+        sections: parts of the inventory that a run for the whole cluster reads; their secrets must be
+            readable.
+        commands: functions with typer's annotations by the name of the command that they add to the CLI.
     """
 
     name: str
@@ -65,6 +68,8 @@ class Domain:
     resource_kinds: Mapping[str, ResourceKind] = field(default_factory=dict)
     unsupported: str = ""
     untested: tuple[Untested, ...] = ()
+    sections: tuple[tuple[str, ...], ...] = ()
+    commands: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

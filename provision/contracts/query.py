@@ -22,6 +22,27 @@ class Query(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ApiGet:
+    """A GET of one path of an API, with its query string; answer: ApiReply, whatever the API says."""
+
+    kind: ClassVar[str] = "api-get"
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiReply:
+    """What an API answered to a GET, read by no parser of ours.
+
+    Args:
+        status: HTTP status.
+        text: the answer's data as JSON text, or the message of an error.
+    """
+
+    status: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """What one fragment of a script said: first and last 64 KiB of each stream, the rest only counted.
 

@@ -10,6 +10,7 @@ from provision.connections.contracts import KeyPair
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource, meaning
 from provision.contracts.snapshot import Snapshot
+from provision.contracts.system import InventoryValue
 from provision.inventory import Inventory, Subject
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import Permanent
@@ -128,6 +129,10 @@ Questions = Mapping[str, tuple[Any, ...]]
 """Queries by system."""
 
 
+def _no_inputs(_inventory: Inventory, _subject: Subject) -> Sequence[InventoryValue]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Role:
     """What knows one part of a domain: pure functions from inventory and answers to desired states.
@@ -144,6 +149,8 @@ class Role:
         orphan_owners: subjects that may hold what left the inventory, and what to ask them for it.
         orphans: what left the inventory, as absent; `context.subject` is an owner. It is called again once
             what it named was asked, and raises where a system that answers does not list what it has.
+        local_inputs: values of the inventory whose secrets and files on the controller must be readable
+            before the step: what it writes to hosts, beside what opens its systems.
     """
 
     name: str
@@ -156,6 +163,7 @@ class Role:
     retired: Callable[[Context], Sequence[Resource]] | None = None
     orphan_owners: Callable[[Inventory], Mapping[Subject, Questions]] | None = None
     orphans: Callable[[Context], Sequence[Resource]] | None = None
+    local_inputs: Callable[[Inventory, Subject], Sequence[InventoryValue]] = _no_inputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,10 @@ from typing import Any
 
 from provision.connections.contracts import Endpoint
 from provision.contracts.snapshot import Snapshot
+from provision.inventory.tree import KeyPath
+
+InventoryValue = tuple[KeyPath, Any]
+"""A value of the inventory and where it stands: its secrets and files on the controller must be readable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class SystemSpec:
         endpoint: of the first way.
         guard: the host that keeps this system's lock while a run acts on it; empty for hosts, which lock
             themselves, and where the host's login is not root and may take no lock.
+        credentials: tokens and keys that open it.
         alternatives: further ways, taken in turn where those before lead nowhere.
     """
 
@@ -60,6 +65,7 @@ class SystemSpec:
     questions: Mapping[str, tuple[Any, ...]]
     endpoint: Callable[[Mapping[str, Snapshot]], Endpoint | NotThere]
     guard: str = ""
+    credentials: tuple[InventoryValue, ...] = ()
     alternatives: tuple[Way, ...] = ()
 
     @property

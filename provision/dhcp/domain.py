@@ -17,4 +17,5 @@ DOMAIN = Domain(
     checks=("provision.dhcp.checks",),
     backends=BACKENDS,
     unsupported="provision.dhcp.unsupported:unsupported",
+    sections=(("network", "dhcp", "api"),),
 )

@@ -8,6 +8,7 @@ from provision.hosts import names
 from provision.hosts.systems import constant
 from provision.inventory import Inventory
 from provision.inventory.models.site import Dhcp
+from provision.inventory.tree import KeyPath
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
@@ -43,4 +44,7 @@ def _router(inventory: Inventory, dhcp: Dhcp) -> SystemSpec:
         fingerprints=(own.host_key,) if own and own.host_key else (),
         sudo=own.sudo if own else True,
     )
-    return SystemSpec(names.ROUTER, "host", names.ROUTER, {}, constant(endpoint))
+    own_key = own.key if own else None
+    path: KeyPath = ("access", "key") if own_key is None else ("network", "dhcp", "ssh", "key")
+    credentials = ((path, own_key or inventory.access.key),)
+    return SystemSpec(names.ROUTER, "host", names.ROUTER, {}, constant(endpoint), credentials=credentials)

@@ -8,4 +8,5 @@ DOMAIN = Domain(
     "dynamo",
     planned_roles=("dynamo",),
     unsupported="provision.dynamo.unsupported:unsupported",
+    sections=(("dynamo",),),
 )

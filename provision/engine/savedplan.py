@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from provision.contracts.snapshot import Snapshot
+from provision.engine.environment import Options
 from provision.engine.journal import shown
 from provision.engine.model import StepPlan
 from provision.engine.planned import Planned
-from provision.engine.world import Options
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Refused, UsageError
 from provision.values.whole_file import write_whole
@@ -144,7 +144,7 @@ def check(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
                 + (f" and {len(moved) - 1} more" if len(moved) > 1 else ""),
                 evidence=tuple(moved[:40]),
                 untouched="nothing was touched",
-                remedy=f"provision plan {saved.get('file', 'INVENTORY')} --out FILE",
+                remedy=f"make a new plan: `provision plan {saved.get('file', 'INVENTORY')} --out FILE`",
             )
         )
 

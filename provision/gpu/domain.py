@@ -10,4 +10,5 @@ DOMAIN = Domain(
     effects=EFFECTS,
     planned_roles=("gpu_driver", "gpu_operator"),
     unsupported="provision.gpu.unsupported:unsupported",
+    sections=(("gpu",),),
 )

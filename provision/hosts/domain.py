@@ -28,4 +28,5 @@ DOMAIN = Domain(
     checks=("provision.hosts.checks",),
     unsupported="provision.hosts.unsupported:unsupported",
     untested=(Untested("Ubuntu guests", ("images",), _has_ubuntu),),
+    sections=(("sources",),),
 )

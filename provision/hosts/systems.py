@@ -8,10 +8,11 @@ from provision.connections.contracts import Endpoint, LocalEndpoint, ShellConnec
 from provision.contracts.domain import Opening
 from provision.contracts.driver import Driver
 from provision.contracts.snapshot import Snapshot
-from provision.contracts.system import NotThere, SystemSpec
+from provision.contracts.system import InventoryValue, NotThere, SystemSpec
 from provision.hosts import names
 from provision.inventory import Inventory, Login
 from provision.inventory.models.node import Node
+from provision.inventory.tree import KeyPath
 
 
 def constant(endpoint: Endpoint) -> Callable[[Mapping[str, Snapshot]], Endpoint | NotThere]:
@@ -48,7 +49,18 @@ def ssh_endpoint(login: Login, fingerprints: tuple[str, ...] = (), wait: float =
 def bare_metal(inventory: Inventory, node: Node) -> SystemSpec:
     """Return the system of a machine that no hypervisor carries."""
     endpoint = ssh_endpoint(inventory.login(node.name))
-    return SystemSpec(names.ssh(node.name), "host", node.name, {}, constant(endpoint))
+    credentials = (login_key(inventory, node.name),)
+    return SystemSpec(
+        names.ssh(node.name), "host", node.name, {}, constant(endpoint), credentials=credentials
+    )
+
+
+def login_key(inventory: Inventory, subject: str) -> InventoryValue:
+    """Return the private key of a hypervisor's or node's login, and where it is declared."""
+    section = "hypervisors" if subject in inventory.hypervisors else "nodes"
+    own = getattr(inventory, section)[subject].ssh.key
+    path: KeyPath = ("access", "key") if own is None else (section, subject, "ssh", "key")
+    return path, inventory.login(subject).key
 
 
 def systems(inventory: Inventory) -> tuple[SystemSpec, ...]:

@@ -11,4 +11,5 @@ DOMAIN = Domain(
     parents="provision.k3s.cluster:parents",
     planned_roles=("k3s_server", "k3s_agent"),
     unsupported="provision.k3s.unsupported:unsupported",
+    sections=(("k3s",),),
 )

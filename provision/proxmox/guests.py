@@ -9,7 +9,7 @@ from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere, SystemSpec
 from provision.hosts import names as host_names
-from provision.hosts.systems import ssh_endpoint
+from provision.hosts.systems import login_key, ssh_endpoint
 from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
@@ -31,7 +31,10 @@ def guest(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> SystemSpe
     def endpoint(snapshots: Mapping[str, Snapshot]) -> Endpoint | NotThere:
         return guest_endpoint(inventory, node, snapshots.get(system, Snapshot(system)))
 
-    return SystemSpec(host_names.ssh(node.name), "host", node.name, questions, endpoint)
+    credentials = (login_key(inventory, node.name),)
+    return SystemSpec(
+        host_names.ssh(node.name), "host", node.name, questions, endpoint, credentials=credentials
+    )
 
 
 def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint | NotThere:

@@ -11,7 +11,7 @@ from provision.contracts.role import Parent
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere, SystemSpec
 from provision.hosts import names as host_names
-from provision.hosts.systems import constant, ssh_endpoint
+from provision.hosts.systems import constant, login_key, ssh_endpoint
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.placeholders import bootstrap_remedy
@@ -47,7 +47,10 @@ def _api(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
     login = inventory.login(hypervisor.name)
     can_lock = hypervisor.connection == "local" or login.user == "root" or login.sudo
     guard = host_names.ssh(hypervisor.name) if can_lock else ""
-    return SystemSpec(names.api(hypervisor.name), "proxmox", hypervisor.name, {}, endpoint, guard)
+    credentials = ((("hypervisors", hypervisor.name, "api"), hypervisor.api),)
+    return SystemSpec(
+        names.api(hypervisor.name), "proxmox", hypervisor.name, {}, endpoint, guard, credentials=credentials
+    )
 
 
 def _host(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
@@ -55,7 +58,8 @@ def _host(inventory: Inventory, hypervisor: Hypervisor) -> SystemSpec:
     if hypervisor.connection == "local":
         return SystemSpec(name, "host", hypervisor.name, {}, constant(LocalEndpoint()))
     endpoint = ssh_endpoint(inventory.login(hypervisor.name))
-    return SystemSpec(name, "host", hypervisor.name, {}, constant(endpoint))
+    credentials = (login_key(inventory, hypervisor.name),)
+    return SystemSpec(name, "host", hypervisor.name, {}, constant(endpoint), credentials=credentials)
 
 
 def systems(inventory: Inventory) -> tuple[SystemSpec, ...]:

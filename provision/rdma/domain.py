@@ -8,4 +8,5 @@ DOMAIN = Domain(
     "rdma",
     planned_roles=("rdma_host", "network_operator"),
     unsupported="provision.rdma.unsupported:unsupported",
+    sections=(("rdma",),),
 )

@@ -8,4 +8,5 @@ DOMAIN = Domain(
     "sharing",
     planned_roles=("gpu_sharing",),
     unsupported="provision.sharing.unsupported:unsupported",
+    sections=(("sharing",),),
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from provision.contracts.driver import Action, Emit, Result, Verdict
-from provision.contracts.effect import Effect
+from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Pending, Snapshot
@@ -58,6 +58,7 @@ class ModelHost:
         state: the host; `guest_state()` when left out.
         on_reboot: called after each boot, for tests that watch.
         on_script: performs fixes that have no operations, from their shell text.
+        performs: performs effects of classes that other domains declare.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class ModelHost:
         state: HostState | None = None,
         on_reboot: Callable[[HostState], None] | None = None,
         on_script: Callable[[HostState, str], None] | None = None,
+        performs: Mapping[EffectClass, Callable[[HostState], None]] | None = None,
     ) -> None:
         self.system = system
         self.state = state if state is not None else guest_state()
@@ -77,6 +79,7 @@ class ModelHost:
         self._run = ""
         self._on_reboot = on_reboot
         self._on_script = on_script
+        self._performs = performs or {}
         self.answers: dict[type[Any], Callable[[HostState, Any], object]] = dict(ANSWERS)
 
     @property
@@ -201,7 +204,10 @@ class ModelHost:
 
     def _effect(self, effect: Effect) -> Callable[[], None]:
         def do() -> None:
-            bring_about(self.state, effect)
+            if effect.cls in self._performs:
+                self._performs[effect.cls](self.state)
+            else:
+                bring_about(self.state, effect)
             if effect.cls in _REBUILDS:
                 self._mark([pending for pending in self.state.pending if pending.cls.reboots])
             self._boundary(f"{effect}: done")

@@ -10,14 +10,16 @@ from typing import Any
 
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
+from provision.contracts.system import InventoryValue
 from provision.hosts import names
-from provision.hosts.public_keys import login_keys
+from provision.hosts.public_keys import login_keys, public_key_file
 from provision.hosts.queries.system import ClockState
 from provision.hosts.resources.file import authorized_keys
 from provision.hosts.resources.filesystem import RootFilesystem
 from provision.hosts.resources.package import Package, PackageState
 from provision.hosts.resources.sysctl import Sysctl
 from provision.hosts.resources.system import Hostname, SwapIsOff, TimeSync, Timezone
+from provision.hosts.systems import login_key
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.node import Node
 from provision.values.diagnostics import Source
@@ -113,7 +115,16 @@ def _keys(inventory: Inventory, node: Node, system: str) -> tuple[Resource, ...]
     return authorized_keys(system, user, login_keys(inventory, node), source=source)
 
 
+def local_inputs(inventory: Inventory, subject: Subject) -> tuple[InventoryValue, ...]:
+    """Return the public key of the login where the list of keys is managed: it must be in that list."""
+    path, key = login_key(inventory, subject.name)
+    if inventory.access.authorized_keys is None or key is None:
+        return ()
+    return ((path, public_key_file(key)),)
+
+
 ROLE = Role(
+    local_inputs=local_inputs,
     name="base_os",
     needs=("virtual_machine", "first_contact"),
     declared=declared,

@@ -3,7 +3,7 @@
 Texts may hold `{{ names }}` of `vars:` (the inventory's, the hypervisor's or node's, the resource's own).
 """
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
 
@@ -155,7 +155,9 @@ def _shared(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationI
     return validated[0]
 
 
-HostResources = Annotated[
-    tuple[Annotated[BuiltInResource, WrapValidator(_added)], ...], WrapValidator(_shared)
-]
-"""Pydantic sees the built-in kinds; `_added` lets those of other packages through."""
+if TYPE_CHECKING:
+    HostResources = tuple[HostResource, ...]
+else:  # pydantic sees the built-in kinds; `_added` lets those of other packages through
+    HostResources = Annotated[
+        tuple[Annotated[BuiltInResource, WrapValidator(_added)], ...], WrapValidator(_shared)
+    ]

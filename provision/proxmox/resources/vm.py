@@ -101,7 +101,7 @@ class Vm(VmResource):
         """Return the requests that create or change it."""
         state = self._state(snapshot)
         if state is None:
-            return ApiCall(self._create_requests(), births=self.name)
+            return ApiCall(self._create_requests(), creates=self.name)
         if isinstance(state, Elsewhere) or own_marker(state, self.marker) is None:
             return Impossible(self._taken(state))
         return self._replacement(state) if rebuilds(state) else self._update(state)
@@ -159,7 +159,7 @@ class Vm(VmResource):
         if isinstance(removal, Impossible):
             return removal
         risks = (Effect(common_effects.REPLACE, self.name),)
-        return ApiCall((*removal, *self._create_requests()), risks=risks, births=self.name)
+        return ApiCall((*removal, *self._create_requests()), risks=risks, creates=self.name)
 
     def _cloud_init(self) -> dict[str, object]:
         drive = self.cloud_init
@@ -247,7 +247,7 @@ class Vm(VmResource):
         code, remedy = "DISK_SHRINK", "Write the larger size to the inventory: disks only grow."
         if difference.never != "shrink":
             code, rebuild = "DISK_FIXED", f"provision rebuild {_file(self.source)} {self.name}"
-            remedy = f"Write the present value to the inventory, or rebuild the VM: {rebuild}"
+            remedy = f"Write the present value to the inventory, or rebuild the VM: `{rebuild}`"
         return self._refused(
             code,
             f"{self.name}: {difference.path} is {difference.old} and cannot become {difference.new}",
@@ -266,13 +266,13 @@ def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source 
         state: what has it.
         source: inventory line.
     """
-    adopt = f"take the VM over: provision import {_file(source)} {marker.node}"
+    adopt = f"take the VM over: `provision import {_file(source)} {marker.node}`"
     present = state.marker if isinstance(state, VmState) else None
     remedy = f"Give {marker.node} another vmid"
     if present is not None and present.inventory == marker.inventory:
         remedy += f", or, if {present.node} is called {marker.node} now, {adopt}"
     elif present is not None:
-        remedy += f", or take the line `provision: ...` out of its notes (qm config {vmid}), then {adopt}"
+        remedy += f", or take the line `provision: ...` out of its notes (`qm config {vmid}`), then {adopt}"
     elif isinstance(state, VmState):
         remedy += f", or {adopt}"
     return Diagnostic(

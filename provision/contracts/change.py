@@ -50,7 +50,7 @@ class Change:
         new: what is wanted.
         settles: now, after the fix's effects, or within `deadline` seconds (polled).
         deadline: seconds, for Settles.WITHIN.
-        secret: old and new are never shown.
+        secret: old and new are never shown; saved plans compare what is a SecretStr.
     """
 
     op: Op

@@ -27,6 +27,7 @@ from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepI
 from provision.engine.observe import Questions, observe
 from provision.engine.orphans import Orphans, asked_of
 from provision.engine.planned import Planned, checked_key
+from provision.engine.rotation import declared_values, rotation_steps
 from provision.engine.session import AwayError, Session
 from provision.engine.step_state import StepState
 from provision.values.cancel import Cancel
@@ -73,6 +74,8 @@ class Planner:
         if self.destroying:
             steps = self._backwards(steps)
         states = [self._state_of(step) for step in steps]
+        values = declared_values(states, self.environment.inventory).values()
+        self.generated.bind(self.session, values, self.options.rotate)
         self._observe(states)
         drafts = {state.step.id: self._draft(state) for state in states}
         if self.usage:
@@ -89,6 +92,9 @@ class Planner:
         removals: list[StepState] = []
         if self.destroying or self.options.prune:
             removals = self.orphans.removals(self.session, states, destroying=self.destroying)
+        begins, finishes = rotation_steps(
+            self.generated, self.environment.inventory, self.session, states, self.options, self._ask_missing
+        )
         self.ancestry = Ancestry(state.step for state in states)
         late: set[StepId] = set()
         while True:  # what is late wants nothing yet, and that may change what others show
@@ -98,7 +104,7 @@ class Planner:
             if now <= late:
                 break
             late |= now
-        planned = self._finished([*removals, *states])
+        planned = self._finished([*removals, *begins, *states, *finishes])
         planned.seconds = time.monotonic() - began
         return planned
 
@@ -149,6 +155,8 @@ class Planner:
         subjects = {state.step.subject.name for state in states}
         questions = Questions()
         questions.add(asked_of([*states, *self.orphans.states]))
+        if not self.destroying:
+            questions.add(self.generated.questions())
         questions.add({name: () for name in self.remembered if self.session.subject_of(name) in subjects})
         questions.close_over(self.session)
         for name in questions.by_system:
@@ -229,6 +237,8 @@ class Planner:
         bringer = self.alterations.bringer(state, missing.system)
         if bringer is not None:
             return self._late_plan(state, bringer)
+        if missing.silence is not None:
+            return self._silent_plan(state, missing.silence)
         problem = missing_answer(self.environment, self.session, self.options, state.step.id, missing)
         return StepPlan(state.step, problem=problem)
 

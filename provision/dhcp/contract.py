@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
@@ -45,7 +45,7 @@ class Lease:
 
 
 class Router(Protocol):
-    """A router that we speak to."""
+    """A router that provision configures."""
 
     @property
     def system(self) -> str:
@@ -65,24 +65,11 @@ class Router(Protocol):
         ...
 
     def place(self, name: str) -> str:
-        """Return where our entry for a host is, as `Reservation.place` says it."""
+        """Return the place of our entry for a host, in the form of `Reservation.place`."""
         ...
 
     def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> Resource:
         """Return our entry for a host, or its absence; who else holds the address is not its matter."""
-        ...
-
-
-@runtime_checkable
-class SshRouter(Router, Protocol):
-    """A router that shows by shell commands what it holds: checks trust no parser of ours."""
-
-    def lease_rows(self) -> str:
-        """Return a command that prints all leases, one a line, MAC and address among its words."""
-        ...
-
-    def reservation_rows(self, address: str) -> str:
-        """Return a command that prints the lines which name an address, as `PLACE:LINE`."""
         ...
 
 
@@ -132,7 +119,7 @@ def router_table(router: Router, snapshot: Snapshot) -> RouterTable:
 def conflict(
     desired: Reservation, reservations: Iterable[Reservation], leases: Iterable[Lease], now: float = 0.0
 ) -> str:
-    """Return who holds the address, MAC or name instead, in words; empty when nobody does.
+    """Describe who else holds the address, MAC or name; empty when nobody does.
 
     Args:
         desired: the reservation to be made.

@@ -19,7 +19,6 @@ from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
 
 _PATH = re.compile(r"/(?:[^\x00-\x1f\x7f\\/]+(?:/[^\x00-\x1f\x7f\\/]+)*)?")
-_UNIT = re.compile(r"[A-Za-z0-9:_.@-]{1,255}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,254}")
 
 
@@ -31,22 +30,8 @@ def checked_path(path: str) -> str:
         ValueError: it is relative, not normal, or holds control bytes or a backslash.
     """
     if _PATH.fullmatch(path) is None or any(part in (".", "..") for part in path.split("/")):
-        raise ValueError(f"{path!r} is no plain absolute path")
+        raise ValueError(f"{path!r} is not a plain absolute path")
     return path
-
-
-@lru_cache(maxsize=4096)
-def checked_unit(name: str) -> str:
-    """Return a unit's full name; `.service` may be left out.
-
-    Raises:
-        ValueError: it is no unit name.
-    """
-    if _UNIT.fullmatch(name) is None or name.startswith("-"):
-        raise ValueError(f"{name!r} is no unit name")
-    suffix = name.rpartition(".")[2]
-    known = ("service", "socket", "timer", "mount", "target", "path", "slice", "swap", "automount", "device")
-    return name if "." in name and suffix in known else f"{name}.service"
 
 
 @lru_cache(maxsize=4096)
@@ -54,10 +39,10 @@ def checked_name(name: str) -> str:
     """Return the name of a package or kernel module.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     if _NAME.fullmatch(name) is None:
-        raise ValueError(f"{name!r} is no plain name")
+        raise ValueError(f"{name!r} is not a plain name")
     return name
 
 
@@ -133,7 +118,7 @@ class Composite(HostResource):
         return tuple(query for part in self.parts().values() for query in part.queries())
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
-        """Return what differs in any part; a part's main field goes by the name of the part."""
+        """Return what differs in any part; the main field of a part is called like the part."""
         return tuple(
             replace(change, path=name if change.path in _MAIN else f"{name}: {change.path}")
             for name, part in self.parts().items()
@@ -237,7 +222,7 @@ class HostFactKind:
         query: the query's class; all its instances are equal.
         topic: what it is about, for messages.
         fragment: POSIX text.
-        read: makes an answer of the rows; may raise on rows that it does not understand.
+        read: returns an answer from the rows; may raise on rows that it does not understand.
     """
 
     query: type[Any]

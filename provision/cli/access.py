@@ -90,7 +90,8 @@ def trust(
 
     The host is not asked: compare the fingerprint yourself with the one that the host's own console shows.
     It is written to a file beside the inventory (its name, with .trust). Later connections are held to it.
-    Refused where that would change nothing: the inventory's `ssh.host_key` decides, or a VM's marker.
+    Refused where that would change nothing: where `ssh.host_key` of the inventory decides, or a key that
+    provision gave.
     """
     from provision.inventory.host_keys import key_place  # noqa: PLC0415 - keep --help fast
 

@@ -39,13 +39,12 @@ def register(app: typer.Typer) -> None:
 def validate(context: typer.Context, inventory: InventoryName, debug: Debug = False) -> int:  # noqa: ARG001 - its callback does the work
     """Check an inventory: schema, references, formats. Opens no secret, key or network connection."""
     found = read(inventory, state(context).redactor)
-    hypervisors, nodes = len(found.hypervisors), len(found.nodes)
     from provision.api.support import unsupported, untested  # noqa: PLC0415 - keep --help fast
     from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
     from provision.report.style import count  # noqa: PLC0415 - keep --help fast
 
     out().print(
-        f"{found.file} is valid: {found.name}, {count(hypervisors, 'hypervisor')}, {count(nodes, 'node')}",
+        f"{found.file} is valid: {found.name}, {', '.join(count(number, kind) for kind, number in found.sizes.items())}",
         soft_wrap=True,
     )
     waiting = (replace(each.problem(found), severity=Severity.NOTE) for each in unsupported(found))

@@ -17,7 +17,7 @@ from provision.values.errors import Refused
 from provision.values.fingerprints import OWN_KEY, is_host_key
 
 if TYPE_CHECKING:
-    from provision.api.adoption import Adoption
+    from provision.api.import_vms import Adoption
 
 
 NodeName = Annotated[
@@ -84,7 +84,7 @@ def import_vm(
     key, the only one that is accepted from then on; without --host-key, the one that it shows is confirmed.
     The VM of a node that was renamed is taken over with its marker, and with the key that this names.
     """
-    from provision.api.adoption import adopt, adoption, shown_host_key  # noqa: PLC0415 - keep --help fast
+    from provision.api.import_vms import adopt, adoption, shown_host_key  # noqa: PLC0415 - keep --help fast
 
     if host_key is not None and not is_host_key(host_key):
         raise usage("FINGERPRINT_WRONG", f"{host_key!r} is no fingerprint like SHA256:...", f"run {OWN_KEY}")

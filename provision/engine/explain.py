@@ -63,7 +63,7 @@ def explained(
     Args:
         works: the steps of a plan.
         snapshots: the answers that it rests on, by system.
-        text: a key (`vm-1/ssh:file:/etc/motd`) or a part of one.
+        text: a key (`node-1/ssh:file:/etc/motd`) or a part of one.
     """
     every = [(step, work, each) for step, work in works.items() for each in work.resources]
     exact = [found for found in every if str(found[2].key) == text]

@@ -8,9 +8,9 @@ from provision.api.events import plan_code
 from provision.api.loading import load
 from provision.api.site import Site
 from provision.api.wiring import read_playbook, roles_of, state_folder
+from provision.engine.environment import Options
 from provision.engine.model import Plan, RunReport
 from provision.engine.run import Ask
-from provision.engine.world import Options
 
 __all__ = [
     "Answers",

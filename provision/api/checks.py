@@ -6,18 +6,18 @@ from collections.abc import Callable, Collection
 
 from provision.api.answers import Answers
 from provision.api.domains import check_folders
+from provision.engine.environment import Environment, Options, Verification
 from provision.engine.session import AwayError, Session
-from provision.engine.world import Options, Verification, World
 from provision.inventory import Inventory
 from provision.verify.model import CheckOutcome, CheckResult, Silence, VerifyReport
 
 
-def verified(world: World, targets: Collection[str]) -> frozenset[str]:
+def verified(environment: Environment, targets: Collection[str]) -> frozenset[str]:
     """Return the systems that are verified: of targets (all if none), but of nothing that is not managed."""
     return frozenset(
         name
-        for name, spec in world.systems.items()
-        if world.inventory.manages(spec.subject) and (not targets or spec.subject in targets)
+        for name, spec in environment.systems.items()
+        if environment.inventory.manages(spec.subject) and (not targets or spec.subject in targets)
     )
 
 

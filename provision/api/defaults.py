@@ -8,8 +8,8 @@ from provision.api.answers import Answers
 from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver
 from provision.contracts.system import SystemSpec
+from provision.engine.environment import Options
 from provision.engine.model import Plan
-from provision.engine.world import Options
 from provision.values.events import Event
 from provision.verify.model import CheckResult, VerifyReport
 

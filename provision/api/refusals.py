@@ -11,66 +11,69 @@ from provision.api.domains import check_folders, domains
 from provision.api.support import unsupported
 from provision.contracts.support import CLUSTER
 from provision.contracts.system import InventoryValue
+from provision.engine.environment import Environment, Options
 from provision.engine.expand import VERIFY
 from provision.engine.model import Step
-from provision.engine.world import Options, World
 from provision.inventory import Inventory, unopenable
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 
 
-def check_plan(world: World, options: Options, steps: Iterable[Step]) -> None:
+def check_plan(environment: Environment, options: Options, steps: Iterable[Step]) -> None:
     """Refuse what a plan or an apply of these steps would stumble over later.
 
     Args:
-        world: the site.
+        environment: the site.
         options: targets and steps that the user chose.
         steps: what follows from them.
 
     Raises:
         UsageError: with every problem and its position.
     """
-    inventory: Inventory = world.inventory
+    inventory: Inventory = environment.inventory
     problems = [*inventory.placeholders()]
     # What the playbook has no step for is left out, as by --step.
-    meant = options.steps or [entry.role for entry in world.playbook.entries]
+    meant = options.steps or [entry.role for entry in environment.playbook.entries]
     problems += [
         each.problem(inventory) for each in unsupported(inventory) if each.concerns(options.targets, meant)
     ]
     chosen = tuple(steps)
-    parts = [*_connections(world, _of_steps(world, options, chosen)), *_contents(world, chosen)]
+    parts = [
+        *_connections(environment, _of_steps(environment, options, chosen)),
+        *_contents(environment, chosen),
+    ]
     whole = not options.targets and not options.steps
-    if whole and any(CLUSTER in entry.on for entry in world.playbook.entries):
+    if whole and any(CLUSTER in entry.on for entry in environment.playbook.entries):
         parts += _sections(inventory)
     if any(step.id.role == VERIFY for step in chosen):
         problems += _skips(inventory)
     _refuse([*problems, *unopenable(inventory, parts)])
 
 
-def check_destroy(world: World, options: Options, steps: Iterable[Step]) -> None:
+def check_destroy(environment: Environment, options: Options, steps: Iterable[Step]) -> None:
     """Refuse a removal that cannot reach its systems; what it removes need not be open any more.
 
     Raises:
         UsageError: with every problem and its position.
     """
-    inventory: Inventory = world.inventory
-    parts = _connections(world, _of_steps(world, options, steps))
+    inventory: Inventory = environment.inventory
+    parts = _connections(environment, _of_steps(environment, options, steps))
     _refuse([*inventory.placeholders(), *unopenable(inventory, parts)])
 
 
-def check_verify(world: World, options: Options) -> None:
+def check_verify(environment: Environment, options: Options) -> None:
     """Refuse a verification that cannot reach its systems, or whose own options nothing serves.
 
     Raises:
         UsageError: with every problem and its position.
     """
-    inventory: Inventory = world.inventory
+    inventory: Inventory = environment.inventory
     ways = [
         each.problem(inventory)
         for each in unsupported(inventory)
         if VERIFY in each.steps and each.concerns(options.targets, (VERIFY,))
     ]
-    parts = _connections(world, verified(world, options.targets))
+    parts = _connections(environment, verified(environment, options.targets))
     _refuse([*ways, *_skips(inventory), *unopenable(inventory, parts)])
 
 
@@ -104,22 +107,22 @@ def _place(problem: Diagnostic) -> tuple[str, int, int]:
     return ("", 0, 0) if source is None else (source.file, source.line, source.column)
 
 
-def _of_steps(world: World, options: Options, steps: Iterable[Step]) -> set[str]:
+def _of_steps(environment: Environment, options: Options, steps: Iterable[Step]) -> set[str]:
     """Return the systems that steps ask."""
     found: set[str] = set()
     for step in steps:
         if step.id.role == VERIFY:
-            found |= verified(world, options.targets)
+            found |= verified(environment, options.targets)
         else:
-            found |= set(world.roles[step.id.role].questions(world.inventory, step.subject))
+            found |= set(environment.roles[step.id.role].questions(environment.inventory, step.subject))
     return found
 
 
-def _connections(world: World, systems: Iterable[str]) -> Iterator[InventoryValue]:
+def _connections(environment: Environment, systems: Iterable[str]) -> Iterator[InventoryValue]:
     """Yield tokens and keys of systems, and of those that their endpoints follow from."""
     todo, done = sorted(systems), set[str]()
     while todo:
-        spec = world.systems.get(todo.pop(0))
+        spec = environment.systems.get(todo.pop(0))
         if spec is None or spec.name in done:
             continue
         done.add(spec.name)
@@ -127,11 +130,11 @@ def _connections(world: World, systems: Iterable[str]) -> Iterator[InventoryValu
         yield from spec.credentials
 
 
-def _contents(world: World, steps: Iterable[Step]) -> Iterator[InventoryValue]:
+def _contents(environment: Environment, steps: Iterable[Step]) -> Iterator[InventoryValue]:
     """Yield what the steps write to hosts: templates and secrets, and the public key of a managed list."""
     for step in steps:
-        if step.id.role in world.roles:
-            yield from world.roles[step.id.role].local_inputs(world.inventory, step.subject)
+        if step.id.role in environment.roles:
+            yield from environment.roles[step.id.role].local_inputs(environment.inventory, step.subject)
 
 
 def _sections(inventory: Inventory) -> Iterator[InventoryValue]:

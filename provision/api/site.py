@@ -38,6 +38,7 @@ from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.resource import Resource
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import savedplan
+from provision.engine.environment import Environment, Options, Verification
 from provision.engine.expand import VERIFY, expand
 from provision.engine.explain import Explained, explained
 from provision.engine.generated import GeneratedValues
@@ -50,7 +51,6 @@ from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
-from provision.engine.world import Options, Verification, World
 from provision.inventory import Inventory, open_at_hand, select
 from provision.inventory.host_keys import key_place
 from provision.report.junit import junit_xml
@@ -105,7 +105,7 @@ class Site:
         return (self.state or state_folder()) / "journal.sqlite"
 
     @cached_property
-    def world(self) -> World:
+    def environment(self) -> Environment:
         """The site as the engine sees it.
 
         Raises:
@@ -116,7 +116,7 @@ class Site:
         from provision.hosts.preflight import home  # noqa: PLC0415 - slow, late
 
         found = read_playbook(self.playbook)
-        return World(
+        return Environment(
             inventory=self.inventory,
             name=self.inventory.name,
             playbook=found,
@@ -137,7 +137,7 @@ class Site:
         """The open systems; whatever they answer is masked of every secret that is at hand."""
         if self._session is None:
             open_at_hand(self.inventory)
-            self._session = Session(self.world.systems, self.world.open_driver)
+            self._session = Session(self.environment.systems, self.environment.open_driver)
         return self._session
 
     def keeps_on_hosts(self) -> bool:
@@ -172,7 +172,7 @@ class Site:
     def _accepted(self, system: str, endpoint: Endpoint) -> Endpoint:
         if not isinstance(endpoint, SshEndpoint):
             return endpoint
-        place = key_place(self.inventory, self.world.systems[system].subject, system)
+        place = key_place(self.inventory, self.environment.systems[system].subject, system)
         accepted = endpoint.fingerprints or self.trust.fingerprints(system)
         return replace(endpoint, fingerprints=accepted, accept=place.accept)
 
@@ -202,7 +202,7 @@ class Site:
 
     def steps(self, options: Options | None = None) -> tuple[Step, ...]:
         """Return the steps in the order in which they would begin; asks nothing."""
-        return expand(self.world, options or Options())
+        return expand(self.environment, options or Options())
 
     def plan(
         self,
@@ -241,19 +241,19 @@ class Site:
         if self._session is not None:
             for name in self._session.systems:
                 self._session.reset(name, cancel, close=False)
-        world = self.world
+        environment = self.environment
         if destroying and not options.host:
             kept_roles = roles_kept_by_destroy()
-            kept = tuple(entry for entry in world.playbook.entries if entry.role not in kept_roles)
-            world = replace(world, playbook=replace(world.playbook, entries=kept))
+            kept = tuple(entry for entry in environment.playbook.entries if entry.role not in kept_roles)
+            environment = replace(environment, playbook=replace(environment.playbook, entries=kept))
         check = check_destroy if destroying else check_plan
-        check(world, options, expand(world, options))
+        check(environment, options, expand(environment, options))
         # What only the checks ask is asked along where they follow: one round trip for both.
-        verifying = verifying and not options.steps and _verifies(world)
+        verifying = verifying and not options.steps and _verifies(environment)
         remembered = self.queries.recall(verify=verifying)
-        planner = Planner(world, self.session, options, remembered, cancel, destroying=destroying)
+        planner = Planner(environment, self.session, options, remembered, cancel, destroying=destroying)
         self._planned, self._shown = planner.plan(), None
-        notes = planned_roles(world.playbook, options, shipped=is_shipped(self.playbook))
+        notes = planned_roles(environment.playbook, options, shipped=is_shipped(self.playbook))
         plan = self._planned.plan
         self._planned.plan = replace(plan, warnings=(*plan.warnings, *notes))
         if cancel.draining:  # it may have come after the last answer
@@ -348,7 +348,7 @@ class Site:
         wanted: dict[tuple[str, Any], Effect] = {}
         for need in planned.plan.risks:
             if consents.of(need.system, need.effect) is Consent.ASK:
-                hit = consents.hit(need.system, need.effect) or need.system
+                hit = consents.affected_subject(need.system, need.effect) or need.system
                 wanted.setdefault((hit, need.effect.cls), need.effect)
         for (hit, cls), effect in wanted.items():
             answer = ask(f"{hit}: allow {effect}?")
@@ -381,7 +381,7 @@ class Site:
 
         run = Run(
             id=run_id,
-            world=self.world,
+            environment=self.environment,
             session=self.session,
             planned=planned,
             emit=told,
@@ -498,5 +498,5 @@ class Site:
             self._session.close()
 
 
-def _verifies(world: World) -> bool:
-    return any(entry.role == VERIFY for entry in world.playbook.entries)
+def _verifies(environment: Environment) -> bool:
+    return any(entry.role == VERIFY for entry in environment.playbook.entries)

@@ -11,12 +11,12 @@ from provision.api.answers import Answers
 from provision.api.checks import silent, verified
 from provision.api.events import check_event, guarded
 from provision.api.refusals import check_verify
+from provision.engine.environment import Options
 from provision.engine.expand import VERIFY
 from provision.engine.journal import Journal
 from provision.engine.model import StepId
 from provision.engine.observe import Questions, observe
 from provision.engine.run_identity import new_run_id, who
-from provision.engine.world import Options
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.errors import ProvisionError
 from provision.values.events import Emitter, Problem, RunEnded, RunStarted
@@ -33,7 +33,7 @@ def verify_site(site: Site, options: Options, emit: Emitter, cancel: Cancel) -> 
     run, emit = new_run_id(), guarded(emit, site.redactor.text)
     began = time.monotonic()
     site.steps(options)  # refuses targets that do not exist
-    check_verify(site.world, options)
+    check_verify(site.environment, options)
     journal = Journal(site.journal_path, site.redactor.text)
     with suppress(ProvisionError):  # nothing acts: that it cannot be written is a warning at the end
         journal.begin(run, site.inventory.name, "verify", who())
@@ -67,7 +67,7 @@ def _run_checks(
     remembered = site.queries.recall(verify=True)
     questions = Questions()
     known = site.session.snapshots()
-    questions.add({name: () for name in verified(site.world, options.targets) if name not in known})
+    questions.add({name: () for name in verified(site.environment, options.targets) if name not in known})
     questions.close_over(site.session)
     observe(site.session, questions.by_system, remembered, cancel)
 

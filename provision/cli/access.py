@@ -97,10 +97,10 @@ def trust(
 
     found = read_with_lab(inventory)
     with closing(open_site(found)) as site:
-        systems = [each for each in site.world.systems if not each.endswith("/api")]
+        systems = [each for each in site.environment.systems if not each.endswith("/api")]
         if system not in systems:
             raise usage("SYSTEM_UNKNOWN", f"{found.file} has no {system}", f"there are {', '.join(systems)}")
-        place = key_place(found, site.world.systems[system].subject, system)
+        place = key_place(found, site.environment.systems[system].subject, system)
         if place.instead and is_host_key(fingerprint):
             summary = f"trust changes nothing for {system}: {place.instead}"
             raise usage("TRUST_WITHOUT_EFFECT", summary, place.accepts(fingerprint))

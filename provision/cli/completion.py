@@ -93,7 +93,9 @@ def complete_code(incomplete: str) -> list[str]:
 
 
 def _systems(context: typer.Context) -> Iterable[str]:
-    return [name for name in _of_site(context, lambda site: site.world.systems) if not name.endswith("/api")]
+    return [
+        name for name in _of_site(context, lambda site: site.environment.systems) if not name.endswith("/api")
+    ]
 
 
 def _of_site(context: typer.Context, names: Callable[[Site], Iterable[str]]) -> list[str]:

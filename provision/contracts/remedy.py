@@ -35,7 +35,7 @@ class Fix:
         timeout: seconds the fragment may take.
         quiet: seconds it may go without output, 0 for no such limit.
         ops: the operations that `script` was rendered from; ModelHost interprets them by meaning.
-        births: the subject that it makes, or makes anew; empty for nearly all. Nothing else is a birth.
+        creates: the subject that it makes, or makes anew; empty for nearly all. Nothing else is a birth.
     """
 
     script: str = field(repr=False)
@@ -46,7 +46,7 @@ class Fix:
     timeout: float = 300.0
     quiet: float = 0.0
     ops: tuple[object, ...] = field(default=(), repr=False)
-    births: str = ""
+    creates: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class Request:
 class ApiCall:
     """How an API is brought to the desired state: requests in order, the first failure ends it.
 
-    `births` names the subject that it makes, or makes anew: what was not there before needs no protection.
+    `creates` names the subject that it makes, or makes anew: what was not there before needs no protection.
     """
 
     requests: tuple[Request, ...]
     effects: tuple[Effect, ...] = ()
     risks: tuple[Effect, ...] = ()
-    births: str = ""
+    creates: str = ""
 
 
 @dataclass(frozen=True, slots=True)

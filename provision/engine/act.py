@@ -60,7 +60,7 @@ def _result_of_missing(run: Run, state: StepState, error: NotYet) -> StepResult:
     result = bringer.result if bringer is not None else None
     if bringer is not None and result is not None and result.outcome not in _ENDED_WELL:
         return inherited_result(bringer.step.id, result)
-    return failed(missing_answer(run.world, run.session, run.planned.options, step, error))
+    return failed(missing_answer(run.environment, run.session, run.planned.options, step, error))
 
 
 def _carry_out(run: Run, state: StepState) -> StepResult:
@@ -177,7 +177,9 @@ def _select(
             break
         refused = [effect for effect in differing.risks if not run.consent(system, effect)]
         if refused:
-            state.withheld.update((each, run.planned.consents.hit(system, each)) for each in refused)
+            state.withheld.update(
+                (each, run.planned.consents.affected_subject(system, each)) for each in refused
+            )
             state.waits = f"{resource.key} waits for consent: {', '.join(map(str, refused))}"
             break
         selected.append(differing)
@@ -193,13 +195,13 @@ def _effects(
     wanted = dict.fromkeys((*pending, *(effect for each in selected for effect in each.effects)))
     for effect in sorted(wanted, key=lambda each: (each.cls.rank, each.target)):
         if not run.consent(system, effect):
-            state.withheld[effect] = consents.hit(system, effect)
+            state.withheld[effect] = consents.affected_subject(system, effect)
             run.held_back.add((system, effect))
         elif effect.cls.reboots:
-            state.deferred[system, effect] = consents.hit(system, effect)
+            state.deferred[system, effect] = consents.affected_subject(system, effect)
             run.held_back.add((system, effect))
             with run.lock:
-                run.owed.setdefault(consents.hit(system, effect), {})[system, effect] = None
+                run.owed.setdefault(consents.affected_subject(system, effect), {})[system, effect] = None
         else:
             now.append(effect)
         if effect in pending and effect not in state.withheld:
@@ -252,7 +254,7 @@ def _send(
     if Verdict.NOT_BEGUN in verdicts and Verdict.FAILED not in verdicts:
         state.cut = True
     affected = {
-        run.planned.consents.hit(system, effect)
+        run.planned.consents.affected_subject(system, effect)
         for effect in (*effects, *(risk for each in selected for risk in each.risks))
         if effect.cls.voids_target and effect.target
     }
@@ -285,8 +287,8 @@ def _record(run: Run, state: StepState, differing: Difference, result: Result) -
         state.indeterminate[key] = result
     elif result.verdict is Verdict.FAILED:
         state.problem = state.problem or _trouble(result, str(key), step.subject, differing.resource)
-    elif differing.births:
-        run.planned.consents.born.add(differing.births)
+    elif differing.creates:
+        run.planned.consents.born.add(differing.creates)
 
 
 def _trouble(result: Result, what: str, subject: str, resource: Resource | None = None) -> Diagnostic:

@@ -32,15 +32,15 @@ class Consents:
     born: set[str] = field(default_factory=set)
     answers: dict[tuple[str, EffectClass], bool] = field(default_factory=dict)
 
-    def hit(self, system: str, effect: Effect) -> str:
-        """Return the subject that an effect hits."""
+    def affected_subject(self, system: str, effect: Effect) -> str:
+        """Return the subject that an effect affects."""
         return effect.target if effect.target in self.subjects else self.subject_of(system)
 
     def of(self, system: str, effect: Effect) -> Consent:
         """Return the consent of an effect on a system."""
         if self.everything and not effect.cls.reboots:
             return Consent.ALLOW
-        if not effect.cls.affects_existing and self.hit(system, effect) in self.born:
+        if not effect.cls.affects_existing and self.affected_subject(system, effect) in self.born:
             return Consent.ALLOW
         found = self.policy(effect.cls)
         if found is Consent.ASK and effect.cls.name in self.allow:

@@ -51,9 +51,9 @@ class Difference:
         return () if isinstance(self.remedy, ByHand | Impossible) else self.remedy.risks
 
     @property
-    def births(self) -> str:
+    def creates(self) -> str:
         """The subject that the remedy creates, as it declares itself; names alone prove nothing."""
-        return "" if isinstance(self.remedy, ByHand | Impossible) else self.remedy.births
+        return "" if isinstance(self.remedy, ByHand | Impossible) else self.remedy.creates
 
     @property
     def affects(self) -> frozenset[AnswerId]:
@@ -69,7 +69,7 @@ class Difference:
             self.effects,
             self.risks,
             by_hand,
-            births=self.births,
+            creates=self.creates,
             affects=self.affects,
         )
 

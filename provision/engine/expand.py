@@ -9,9 +9,9 @@ from typing import Any
 from provision.contracts.change import Key
 from provision.contracts.resource import Mergeable, Resource
 from provision.contracts.role import Need, Role
+from provision.engine.environment import Entry, Environment, Options, Playbook
 from provision.engine.graph import ordered
 from provision.engine.model import Barrier, Step, StepId
-from provision.engine.world import Entry, Options, Playbook, World
 from provision.inventory import Subject
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
@@ -94,7 +94,7 @@ def _names(line: dict[str, Any], key: str) -> tuple[str, ...]:
     return tuple(str(name) for name in names)
 
 
-def expand(world: World, options: Options) -> tuple[Step, ...]:
+def expand(environment: Environment, options: Options) -> tuple[Step, ...]:
     """Return the steps in the order in which they would begin; a role with nothing declared yields none.
 
     Raises:
@@ -102,13 +102,13 @@ def expand(world: World, options: Options) -> tuple[Step, ...]:
     """
     subjects = {
         subject.name: subject
-        for entry in world.playbook.entries
+        for entry in environment.playbook.entries
         for selector in entry.on
-        for subject in world.select(selector)
+        for subject in environment.select(selector)
     }
-    _check(options, subjects, world.playbook)
-    builder = _Builder(world, options)
-    for entry in world.playbook.entries:
+    _check(options, subjects, environment.playbook)
+    builder = _Builder(environment, options)
+    for entry in environment.playbook.entries:
         builder.add(entry)
     return ordered(builder.finished())
 
@@ -131,7 +131,7 @@ def _check(options: Options, subjects: dict[str, Subject], playbook: Playbook) -
 
 @dataclass(slots=True)
 class _Builder:
-    world: World
+    environment: Environment
     options: Options
     steps: dict[StepId, Step] = field(default_factory=dict)
     entries: dict[StepId, Entry] = field(default_factory=dict)
@@ -146,15 +146,15 @@ class _Builder:
         if entry.role == VERIFY:
             self.verify = entry
             return
-        role = self.world.roles.get(entry.role)
+        role = self.environment.roles.get(entry.role)
         if role is None:
             return
         subjects: dict[str, Subject] = {}
         for selector in entry.on:
-            for subject in self.world.select(selector):
+            for subject in self.environment.select(selector):
                 if self.options.targets and subject.name not in self.options.targets:
                     continue
-                if role.declared(self.world.inventory, subject):
+                if role.declared(self.environment.inventory, subject):
                     subjects[subject.name] = subject
         members = list(subjects.values())
         batch = entry.serial or max(len(members), 1)
@@ -167,7 +167,7 @@ class _Builder:
         chain = self.chains.setdefault(subject.name, [])
         stopping: frozenset[Outcome] = frozenset()
         if entry.stop_on_failure:
-            unreached_stops = self.world.roles[entry.role].unreached_stops
+            unreached_stops = self.environment.roles[entry.role].unreached_stops
             stopping = STOPPING | ({Outcome.UNREACHED} if unreached_stops else set())
         step = Step(
             StepId(entry.role, subject.name),
@@ -196,7 +196,7 @@ class _Builder:
     def _with_parents(self, step: Step) -> Step:
         after, needs = set(step.after), set(step.needs)
         barriers = [*step.barriers, *self._order(self.entries[step.id])]
-        parents = self.world.parents(step.subject)
+        parents = self.environment.parents(step.subject)
         if self.chains[step.subject.name][0] == step.id:  # the rest of the chain follows by itself
             alternatives: dict[str, list[StepId]] = {}
             for parent in parents:
@@ -207,7 +207,7 @@ class _Builder:
                     (needs if parent.needed else after).update(last)
             barriers += [Barrier(tuple(steps), 1) for steps in alternatives.values() if steps]
         near = dict.fromkeys((step.subject.name, *(parent.name for parent in parents)))
-        for need in _needs(self.world.roles[step.id.role]):
+        for need in _needs(self.environment.roles[step.id.role]):
             if need.scope == "site":
                 barriers += self._site_need(need)
                 continue

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Generated
 from provision.engine.defect import defect
+from provision.engine.environment import Environment
 from provision.engine.session import Session
 from provision.engine.step_state import StepState
-from provision.engine.world import World
 from provision.values.errors import ProvisionError
 
 
@@ -17,14 +17,16 @@ class Expander:
     """Calls the roles of one plan or run.
 
     Args:
-        world: the site.
+        environment: the site.
         session: the answers.
         generated: values of this run.
         destroying: whether roles are asked for what must go.
     """
 
-    def __init__(self, world: World, session: Session, generated: Generated, *, destroying: bool) -> None:
-        self.world = world
+    def __init__(
+        self, environment: Environment, session: Session, generated: Generated, *, destroying: bool
+    ) -> None:
+        self.environment = environment
         self.session = session
         self.generated = generated
         self.destroying = destroying
@@ -32,7 +34,7 @@ class Expander:
     def context(self, state: StepState, without: frozenset[str] = frozenset()) -> Context:
         """Return all that the step's role may read, the answers of some systems left out."""
         snapshots = self.session.basis(name for name in state.questions if name not in without)
-        return Context(self.world.inventory, state.step.subject, snapshots, self.generated)
+        return Context(self.environment.inventory, state.step.subject, snapshots, self.generated)
 
     def resources(self, state: StepState, without: frozenset[str] = frozenset()) -> tuple[Resource, ...]:
         """Return the desired states of a step (what must go, when destroying).

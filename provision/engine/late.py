@@ -8,12 +8,12 @@ from dataclasses import replace
 from provision.contracts.resource import AnswerId, Resource
 from provision.contracts.role import NotYet
 from provision.engine.consent import Consents
+from provision.engine.environment import Environment, Options
 from provision.engine.expand import expand
 from provision.engine.graph import Ancestry
 from provision.engine.model import StepId
 from provision.engine.session import Session
 from provision.engine.step_state import StepState
-from provision.engine.world import Options, World
 from provision.values.diagnostics import Diagnostic
 
 
@@ -47,10 +47,10 @@ class Alterations:
         for system in state.systems:
             self._by_system.setdefault(system, set()).add(step)
         for change in plan.changes:
-            if change.births:
-                self._created.setdefault(change.births, set()).add(step)
+            if change.creates:
+                self._created.setdefault(change.creates, set()).add(step)
             for effect in (*change.effects, *change.risks):
-                subject = self._consents.hit(change.key.system, effect)
+                subject = self._consents.affected_subject(change.key.system, effect)
                 if effect.cls.replaces_target:
                     self._created.setdefault(subject, set()).add(step)
                 elif effect.cls.reboots or effect.cls.boots_target:
@@ -119,25 +119,25 @@ def bringer_of(session: Session, states: Sequence[StepState], step: StepId, syst
 
 
 def step_left_out(
-    world: World, session: Session, options: Options, step: StepId, missing: NotYet
+    environment: Environment, session: Session, options: Options, step: StepId, missing: NotYet
 ) -> StepId | None:
     """Return the step that could have brought an answer and was not chosen for this run, or None."""
     if not (options.targets or options.steps):
         return None
-    steps = expand(world, Options())
+    steps = expand(environment, Options())
     subject = session.subject_of(missing.system)
     owners = {other.id for other in steps if other.id.subject == subject}
     nearest = Ancestry(steps).nearest(step, owners)
-    chosen = {other.id for other in expand(world, options)}
+    chosen = {other.id for other in expand(environment, options)}
     return nearest if nearest is not None and nearest not in chosen else None
 
 
 def missing_answer(
-    world: World, session: Session, options: Options, step: StepId, error: NotYet
+    environment: Environment, session: Session, options: Options, step: StepId, error: NotYet
 ) -> Diagnostic:
     """Return the problem of an answer that nothing in this run brings."""
     diagnostic = error.diagnostics[0]
-    left_out = step_left_out(world, session, options, step, error)
+    left_out = step_left_out(environment, session, options, step, error)
     if left_out is None:
         return diagnostic
     summary = f"{diagnostic.summary}; this run leaves out the step `{left_out}`, which may bring it"

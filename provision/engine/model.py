@@ -77,7 +77,7 @@ class PlannedChange:
         risks: consents that the fix itself needs.
         by_hand: what a person must do, if the engine cannot.
         pending: True when only effects of an earlier run are owed.
-        births: the subject that the fix makes, or makes anew; empty for nearly all.
+        creates: the subject that the fix makes, or makes anew; empty for nearly all.
         affects: answers that it alters for other steps.
     """
 
@@ -87,7 +87,7 @@ class PlannedChange:
     risks: tuple[Effect, ...] = ()
     by_hand: ByHand | None = None
     pending: bool = False
-    births: str = ""
+    creates: str = ""
     affects: frozenset[AnswerId] = field(default=frozenset(), repr=False, compare=False)
 
 

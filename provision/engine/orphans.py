@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from provision.contracts.resource import Resource, changes_of
 from provision.engine.difference import difference, pending_change, pending_effects
+from provision.engine.environment import Environment, Options
 from provision.engine.expand import Desired
 from provision.engine.expander import Expander
 from provision.engine.model import PlannedChange, Step, StepId, StepPlan
 from provision.engine.session import AwayError, Session
 from provision.engine.step_state import StepState
-from provision.engine.world import Options, World
 from provision.inventory import Subject
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
@@ -29,23 +29,23 @@ class Orphans:
     """What the roles of one call find that nobody declares any more.
 
     Args:
-        world: the site; a role with `orphan_owners` names who may hold its things.
+        environment: the site; a role with `orphan_owners` names who may hold its things.
         options: targets and steps: what was not chosen is not asked.
     """
 
-    def __init__(self, world: World, options: Options) -> None:
+    def __init__(self, environment: Environment, options: Options) -> None:
         self.states: list[StepState] = []
         self.warnings: list[Diagnostic] = []
         self._found: dict[StepId, tuple[Resource, ...]] = {}
         self._problems: dict[str, Diagnostic] = {}
         self._failed: dict[StepId, Diagnostic] = {}
-        for entry in world.playbook.entries:
-            role = world.roles.get(entry.role)
+        for entry in environment.playbook.entries:
+            role = environment.roles.get(entry.role)
             if role is None or role.orphan_owners is None:
                 continue
             if options.steps and entry.role not in options.steps:
                 continue
-            for owner, questions in role.orphan_owners(world.inventory).items():
+            for owner, questions in role.orphan_owners(environment.inventory).items():
                 if not options.targets or owner.name in options.targets:
                     step = Step(StepId(entry.role, owner.name), owner)
                     self.states.append(StepState(step, role, questions))

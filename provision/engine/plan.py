@@ -17,6 +17,7 @@ from provision.engine.difference import (
     pending_effects,
     settles_without_action,
 )
+from provision.engine.environment import Environment, Options
 from provision.engine.expand import VERIFY, Desired, expand
 from provision.engine.expander import Expander
 from provision.engine.graph import Ancestry, narrowed, ordered, reversed_steps
@@ -27,7 +28,6 @@ from provision.engine.orphans import Orphans, asked_of
 from provision.engine.planned import Planned, checked_key
 from provision.engine.session import AwayError, Session
 from provision.engine.step_state import StepState
-from provision.engine.world import Options, World
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError, Refused, UsageError
@@ -38,7 +38,7 @@ class Planner:
 
     def __init__(
         self,
-        world: World,
+        environment: Environment,
         session: Session,
         options: Options,
         remembered: Mapping[str, frozenset[Any]],
@@ -46,18 +46,18 @@ class Planner:
         *,
         destroying: bool = False,
     ) -> None:
-        self.world = world
+        self.environment = environment
         self.session = session
         self.options = options
         self.remembered = {} if destroying else remembered
         self.cancel = cancel
         self.destroying = destroying
-        self.generated = world.generated()
-        self.expander = Expander(world, session, self.generated, destroying=destroying)
+        self.generated = environment.generated()
+        self.expander = Expander(environment, session, self.generated, destroying=destroying)
         self.desired = Desired()
         self.refusals: list[Diagnostic] = []
         self.usage: list[Diagnostic] = []
-        self.orphans = Orphans(world, options)
+        self.orphans = Orphans(environment, options)
         self.told: list[Diagnostic] = []
 
     def plan(self) -> Planned:
@@ -68,7 +68,7 @@ class Planner:
             Interrupted: the run must leave.
         """
         began = time.monotonic()
-        steps = expand(self.world, self.options)
+        steps = expand(self.environment, self.options)
         if self.destroying:
             steps = self._backwards(steps)
         states = [self._state_of(step) for step in steps]
@@ -79,7 +79,7 @@ class Planner:
         self._ask_missing(each for draft in drafts.values() for each in draft.resources)
         self.orphans.look(self.expander, self.session, self._ask_missing, set(asked_of(states)))
         self.consents = Consents(
-            self.world.policy,
+            self.environment.policy,
             self.options.allow,
             self.session.subject_of,
             frozenset(step.subject.name for step in steps),
@@ -129,15 +129,15 @@ class Planner:
 
     def _backwards(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """Return the steps that remove something, last ones first; edges lead through those left out."""
-        roles = self.world.roles
+        roles = self.environment.roles
         able = {step.id for step in steps if (role := roles.get(step.id.role)) and role.retired}
         return reversed_steps(narrowed(steps, able))
 
     def _state_of(self, step: Step) -> StepState:
         if step.id.role == VERIFY:
             return StepState(step, None, {})
-        role = self.world.roles[step.id.role]
-        return StepState(step, role, role.questions(self.world.inventory, step.subject))
+        role = self.environment.roles[step.id.role]
+        return StepState(step, role, role.questions(self.environment.inventory, step.subject))
 
     def _observe(self, states: Sequence[StepState]) -> None:
         needed = Questions()
@@ -149,7 +149,7 @@ class Planner:
         questions.add({name: () for name in self.remembered if self.session.subject_of(name) in subjects})
         questions.close_over(self.session)
         for name in questions.by_system:
-            questions.add({name: self.world.evidence.get(name, ())})
+            questions.add({name: self.environment.evidence.get(name, ())})
         for name, wanted in questions.by_system.items():
             self.session.claim(name, wanted)
         observe(self.session, questions.by_system, self.remembered, self.cancel)
@@ -226,7 +226,7 @@ class Planner:
         bringer = self.alterations.bringer(state, missing.system)
         if bringer is not None:
             return self._late_plan(state, bringer)
-        problem = missing_answer(self.world, self.session, self.options, state.step.id, missing)
+        problem = missing_answer(self.environment, self.session, self.options, state.step.id, missing)
         return StepPlan(state.step, problem=problem)
 
     def _silent_plan(self, state: StepState, silence: ProvisionError) -> StepPlan:
@@ -306,8 +306,8 @@ class Planner:
     def _note_born(self, state: StepState) -> None:
         for change in state.plan.changes:
             # What may not be replaced is still what it was.
-            if change.births and not self.consents.missing(change.key.system, change.risks):
-                self.consents.born.add(change.births)
+            if change.creates and not self.consents.missing(change.key.system, change.risks):
+                self.consents.born.add(change.creates)
 
     # ------------------------------------------------------------ the whole
 
@@ -316,12 +316,12 @@ class Planner:
         by_id = {state.step.id: state for state in states}
         resources = [each for state in states for each in state.resources]
         warnings = list(self.orphans.warnings)
-        rules, seen = self.world.rules, self.session.snapshots()
-        for found in rules(self.world.inventory, seen, resources, destroying=self.destroying):
+        rules, seen = self.environment.rules, self.session.snapshots()
+        for found in rules(self.environment.inventory, seen, resources, destroying=self.destroying):
             (self.refusals if found.severity is Severity.ERROR else warnings).append(found)
         removed = self.destroying or self.options.prune
         plan = Plan(
-            self.world.name,
+            self.environment.name,
             tuple(by_id[step.id].plan for step in order),
             self._risks(states),
             tuple(self.refusals),
@@ -336,7 +336,7 @@ class Planner:
             self.generated,
             self.options,
             self.destroying,
-            self.world.home(self.world.inventory, self.session.snapshots()),
+            self.environment.home(self.environment.inventory, self.session.snapshots()),
             checked=frozenset(map(checked_key, self.session.snapshots().values())),
         )
 

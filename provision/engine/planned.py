@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from provision.contracts.role import Generated
 from provision.contracts.snapshot import Snapshot
 from provision.engine.consent import Consents
+from provision.engine.environment import Options
 from provision.engine.expand import Desired
 from provision.engine.model import Plan, StepId
 from provision.engine.step_state import StepState
-from provision.engine.world import Options
 from provision.values.diagnostics import Diagnostic
 
 Checked = tuple[str, str, frozenset[object]]
@@ -26,7 +26,7 @@ def checked_key(snapshot: Snapshot) -> Checked:
 class Planned:
     """A plan with what the run needs to keep it.
 
-    `home` is as in `World`; `seconds` is how long it took to ask and plan; `checked` are the answers of
+    `home` is as in `Environment`; `seconds` is how long it took to ask and plan; `checked` are the answers of
     systems that preflight has looked at, by name, boot and what was unknown.
     """
 

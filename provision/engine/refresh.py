@@ -23,6 +23,13 @@ def is_stale(run: Run, state: StepState) -> bool:
     return bool(state.plan.late or state.plan.unreached) or has_moved(run, state, state.questions)
 
 
+def is_outdated(run: Run, state: StepState) -> bool:
+    """Whether an answer that a step was compared from is gone or has another value."""
+    if all(run.session.snapshot(system) is state.basis.get(system) for system in state.systems):
+        return False  # the usual case, and cheap: nothing was asked or dropped since
+    return has_moved(run, state, state.queries())
+
+
 def has_moved(run: Run, state: StepState, queries: Mapping[str, Iterable[Any]]) -> bool:
     """Whether an answer to one of some questions is gone, or is another one than a step was expanded from.
 
@@ -78,7 +85,7 @@ def _ask_again(run: Run, state: StepState) -> None:
         wanted = set(queries)
         if run.session.snapshot(system) is None:
             wanted |= queries_of(run, [state, *run.later(state)], system)
-            wanted.update(run.world.evidence.get(system, ()))
+            wanted.update(run.environment.evidence.get(system, ()))
             if is_own(run, state, system):
                 wanted |= run.remembered.get(system, frozenset())
         run.session.claim(system, queries)
@@ -129,8 +136,8 @@ def _check_rules(run: Run, state: StepState) -> None:
         ProvisionError: a rule refuses it.
     """
     others = run.subjects - {state.step.subject.name, *map(run.session.subject_of, state.systems)}
-    of_resources = run.world.rules(
-        run.world.inventory,
+    of_resources = run.environment.rules(
+        run.environment.inventory,
         run.session.snapshots(),
         state.resources,
         destroying=run.planned.destroying,

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from provision.contracts.effect import Effect
+from provision.engine.environment import Environment, Verify
 from provision.engine.expander import Expander
 from provision.engine.journal import Journal
 from provision.engine.model import ConsentNeed, StepId
 from provision.engine.planned import Checked, Planned, checked_key
 from provision.engine.session import Session
 from provision.engine.step_state import StepState
-from provision.engine.world import Verify, World
 from provision.values.cancel import Cancel
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
@@ -29,7 +29,7 @@ class Run:
 
     Args:
         id: of the run.
-        world: the site.
+        environment: the site.
         session: its open systems.
         planned: the promise.
         emit: receives events; safe to call from all threads; takes secrets out of them.
@@ -47,7 +47,7 @@ class Run:
     """
 
     id: str
-    world: World
+    environment: Environment
     session: Session
     planned: Planned
     emit: Emitter
@@ -83,8 +83,8 @@ class Run:
                 if key not in self._findings and key not in self.planned.checked:
                     destroying = self.planned.destroying
                     self._findings[key] = tuple(
-                        self.world.rules(
-                            self.world.inventory,
+                        self.environment.rules(
+                            self.environment.inventory,
                             snapshots,
                             (),
                             destroying=destroying,
@@ -102,7 +102,9 @@ class Run:
     @property
     def expander(self) -> Expander:
         """Expands steps with this run's generated values."""
-        return Expander(self.world, self.session, self.planned.generated, destroying=self.planned.destroying)
+        return Expander(
+            self.environment, self.session, self.planned.generated, destroying=self.planned.destroying
+        )
 
     def question(self, text: str) -> bool | None:
         """Put a question to a person, one at a time."""
@@ -110,31 +112,34 @@ class Run:
             return None if self.cancel.draining else self.ask(text)
 
     def consent(self, system: str, effect: Effect) -> bool:
-        """Tell whether an effect may happen; asks a person where the policy says so."""
+        """Return whether an effect may happen; asks a person where the policy says so."""
         consents = self.planned.consents
-        found = consents.of(system, effect)
-        if effect.cls.reboots and consents.hit(system, effect) in self.planned.home:
+        consent = consents.of(system, effect)
+        subject = consents.affected_subject(system, effect)
+        if effect.cls.reboots and subject in self.planned.home:
             with self.lock:  # this process would die with it: a person does it, and runs again
-                self.withheld[consents.hit(system, effect)] = ConsentNeed(system, effect, Consent.ALLOW)
+                self.withheld[subject] = ConsentNeed(system, effect, Consent.ALLOW)
             return False
-        if found is Consent.ASK:
-            hit = consents.hit(system, effect) or system
-            with self._asking:  # who waited for this answer does not ask again
-                answer = consents.answers.get((hit, effect.cls))
-                if answer is None and not self.cancel.draining:
-                    answer = self.ask(f"{hit}: allow {effect}?")
-                if answer is not None:
-                    consents.answers[hit, effect.cls] = answer
-            if answer:
-                return True
-        if found is Consent.ALLOW:
+        if consent is Consent.ALLOW or (
+            consent is Consent.ASK and self._ask_consent(subject or system, effect)
+        ):
             return True
         with self.lock:
-            need = ConsentNeed(system, effect, found)
+            need = ConsentNeed(system, effect, consent)
             self.missing[need] = None
             if effect.cls.reboots:
-                self.withheld[consents.hit(system, effect)] = need
+                self.withheld[subject] = need
         return False
+
+    def _ask_consent(self, subject: str, effect: Effect) -> bool:
+        answers = self.planned.consents.answers
+        with self._asking:  # who waited for this answer does not ask again
+            answer = answers.get((subject, effect.cls))
+            if answer is None and not self.cancel.draining:
+                answer = self.ask(f"{subject}: allow {effect}?")
+            if answer is not None:
+                answers[subject, effect.cls] = answer
+        return bool(answer)
 
     def step_started(self, step: StepId, usually: float = 0.0) -> None:
         """Tell that a step begins, and the seconds that it usually takes."""

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from provision.contracts.snapshot import Snapshot
+from provision.engine.environment import Options
 from provision.engine.journal import shown
 from provision.engine.model import StepPlan
 from provision.engine.planned import Planned
-from provision.engine.world import Options
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Refused, UsageError
 from provision.values.whole_file import write_whole

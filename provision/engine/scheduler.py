@@ -17,7 +17,7 @@ from provision.engine.expand import VERIFY
 from provision.engine.graph import Countdown
 from provision.engine.model import Barrier, ConsentNeed, StepId, StepReport
 from provision.engine.reboot import REBOOT, after_reboot, reboot
-from provision.engine.refresh import has_moved, is_stale
+from provision.engine.refresh import is_outdated, is_stale
 from provision.engine.run import Run
 from provision.engine.step_state import StepResult, StepState, failed, inherited_result
 from provision.values.cancel import Interrupted
@@ -215,7 +215,7 @@ class Scheduler:
             )
         if plan.problem is not None:
             return failed(plan.problem) if not state.resources else None
-        fresh = not is_stale(self.run, state) and not has_moved(self.run, state, state.queries())
+        fresh = not is_stale(self.run, state) and not is_outdated(self.run, state)
         return StepResult(Outcome.UNCHANGED) if fresh and not plan.changes else None
 
     def _withheld_reboot(self, state: StepState) -> ConsentNeed | None:
@@ -424,7 +424,7 @@ class Scheduler:
         if state.awaited_reboots:
             self.provisional[state.step.id] = state
         else:
-            self._make_final(state, replace(result, deferred=frozenset()))
+            self._make_final(state, replace(result, deferred=frozenset()) if result.deferred else result)
         self._try_reboots()
 
     def _try_reboots(self) -> None:

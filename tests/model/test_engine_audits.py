@@ -46,7 +46,7 @@ def test_what_roles_read_is_true_after_every_step(name: str, tmp_path: Path) -> 
         return site._planned
 
     audit = AnswersAudit(site.session, planned, fresh)
-    options = Options(steps=tuple(site.world.roles), allow=frozenset(effect_classes()))
+    options = Options(steps=tuple(site.environment.roles), allow=frozenset(effect_classes()))
     try:
         report = site.apply(None, options, audit.emit, Cancel(), lambda _: True, ask=model.person)
         assert report.exit_code in {0, 5}

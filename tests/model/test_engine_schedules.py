@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from provision.contracts.role import Context, Parent
-from provision.engine.world import Entry, Options
+from provision.engine.environment import Entry, Options
 from provision.hosts import host_effects
 from provision.values.consent import Consent
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, on_own

@@ -89,7 +89,7 @@ def test_the_generated_secrets_are_in_no_file_of_the_controller(tmp_path: Path) 
     made: list[str] = []
     opened = site.site()
     try:
-        generated = opened.world.generated
+        generated = opened.environment.generated
 
         def spy() -> object:
             values = generated()
@@ -103,7 +103,7 @@ def test_the_generated_secrets_are_in_no_file_of_the_controller(tmp_path: Path) 
             values.host_key = host_key_of  # type: ignore[method-assign,assignment]  # the key is made in advance
             return values
 
-        object.__setattr__(opened.world, "generated", spy)
+        object.__setattr__(opened.environment, "generated", spy)
         from provision.values.cancel import Cancel  # noqa: PLC0415 - beside its use
 
         report = opened.apply(None, Options(), site.events.append, Cancel(), lambda _: True)
@@ -164,7 +164,7 @@ def _sorted(value: object) -> object:
 def test_other_shipped_inventories_converge_as_far_as_roles_exist(name: str, tmp_path: Path) -> None:
     site = ModelSite(credentials(name, tmp_path), tmp_path)
     opened = site.site()
-    options = Options(steps=tuple(opened.world.roles), allow=frozenset(effect_classes()))
+    options = Options(steps=tuple(opened.environment.roles), allow=frozenset(effect_classes()))
     report = site.apply(options, ask=site.person)
     assert report.exit_code in {ExitCode.DONE, ExitCode.WAITING}, [
         (each.id, each.diagnostics) for each in report.steps if each.diagnostics

@@ -101,7 +101,7 @@ class Vm(VmResource):
         """Return the requests that create or change it."""
         state = self._state(snapshot)
         if state is None:
-            return ApiCall(self._create_requests(), births=self.name)
+            return ApiCall(self._create_requests(), creates=self.name)
         if isinstance(state, Elsewhere) or own_marker(state, self.marker) is None:
             return Impossible(self._taken(state))
         return self._replacement(state) if rebuilds(state) else self._update(state)
@@ -159,7 +159,7 @@ class Vm(VmResource):
         if isinstance(removal, Impossible):
             return removal
         risks = (Effect(common_effects.REPLACE, self.name),)
-        return ApiCall((*removal, *self._create_requests()), risks=risks, births=self.name)
+        return ApiCall((*removal, *self._create_requests()), risks=risks, creates=self.name)
 
     def _cloud_init(self) -> dict[str, object]:
         drive = self.cloud_init

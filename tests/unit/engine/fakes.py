@@ -19,6 +19,15 @@ from provision.contracts.role import Context, Need, Parent, Role
 from provision.contracts.snapshot import Pending, Snapshot
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import query_cache
+from provision.engine.environment import (
+    Entry,
+    Environment,
+    Options,
+    Playbook,
+    Verify,
+    default_policy,
+    no_rules,
+)
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal, _Entry
 from provision.engine.model import RunReport
@@ -27,15 +36,6 @@ from provision.engine.planned import Planned
 from provision.engine.run import Run
 from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
-from provision.engine.world import (
-    Entry,
-    Options,
-    Playbook,
-    Verify,
-    World,
-    default_policy,
-    no_rules,
-)
 from provision.hosts import host_effects
 from provision.hosts.protocol.script import is_satisfied
 from provision.inventory import Inventory, Subject
@@ -132,7 +132,7 @@ class Item:
             effects.append(Effect(self.boots))
         if self.restarts:
             effects.append(Effect(host_effects.RESTART, self.restarts))
-        return Fix(f"{self.name}={self.want}", tuple(effects), self.risks, births=self.makes)
+        return Fix(f"{self.name}={self.want}", tuple(effects), self.risks, creates=self.makes)
 
     def merge(self, other: Item) -> Item | None:
         if not self.merges:
@@ -412,9 +412,9 @@ class FakeSite:
         if system in self.blocks:
             self.blocks[system].wait()
 
-    def world(self) -> World:
+    def environment(self) -> Environment:
         entries = self.entries or tuple(Entry(role.name, ("all",)) for role in self.roles)
-        return World(
+        return Environment(
             inventory=cast(Inventory, None),
             name="fake",
             playbook=Playbook("fake", entries),
@@ -433,11 +433,11 @@ class FakeSite:
 
     def plan(self, options: Options | None = None, *, destroying: bool = False) -> Planned:
         """Plan in a new session."""
-        world = self.world()
-        self.session = Session(world.systems, world.open_driver)
+        environment = self.environment()
+        self.session = Session(environment.systems, environment.open_driver)
         remembered = query_cache.read(self.state / "query_cache.json") if self.state else {}
         planned = Planner(
-            world, self.session, options or Options(), remembered, Cancel(), destroying=destroying
+            environment, self.session, options or Options(), remembered, Cancel(), destroying=destroying
         ).plan()
         self.remember()
         return planned
@@ -467,7 +467,7 @@ class FakeSite:
             journal = Journal(self.state / "journal.sqlite") if self.state else NoJournal(Path("journal"))
         run = Run(
             id=f"run-{self.runs}",
-            world=self.world(),
+            environment=self.environment(),
             session=self.session,
             planned=planned,
             emit=self._emit,

@@ -14,7 +14,7 @@ from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
 from provision.engine import savedplan
 from provision.engine.consent import Consents
-from provision.engine.world import Entry, Options, Verification, default_policy
+from provision.engine.environment import Entry, Options, Verification, default_policy
 from provision.hosts import host_effects
 from provision.proxmox import vm_effects
 from provision.values.cancel import Cancel

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from provision.contracts.role import Context, Count, Need, Parent
+from provision.engine.environment import Entry, Options
 from provision.engine.expand import expand
 from provision.engine.graph import Ancestry, Countdown, narrowed, ordered, predecessors, reversed_steps
 from provision.engine.model import Barrier, RunReport, Step, StepId
-from provision.engine.world import Entry, Options
 from provision.hosts import host_effects
 from provision.inventory import Subject
 from provision.values.consent import Consent
@@ -154,7 +154,7 @@ def expanded(count: int) -> tuple[Step, ...]:
         Entry("second", ("all",), after=("first",), serial=max(count // 2, 1)),
         Entry("third", ("all",), after=("first", "second")),
     )
-    return expand(FakeSite(roles, subjects=subjects, entries=entries).world(), Options())
+    return expand(FakeSite(roles, subjects=subjects, entries=entries).environment(), Options())
 
 
 def test_edges_grow_with_the_steps_and_not_with_their_square() -> None:

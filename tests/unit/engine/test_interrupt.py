@@ -55,7 +55,7 @@ def test_a_blocked_question_does_not_hold_a_plan_that_must_leave() -> None:
 
 def test_the_first_interrupt_ends_the_looking() -> None:
     site = FakeSite([FakeRole("r", own(a="1"), on_own())])
-    world = site.world()
+    world = site.environment()
     cancel = Cancel()
     cancel.drain()
     with pytest.raises(Interrupted):

@@ -10,7 +10,7 @@ from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
 from provision.contracts.role import Context, Need
 from provision.contracts.system import SystemSpec
-from provision.engine.world import Entry, Options
+from provision.engine.environment import Entry, Options
 from provision.proxmox import vm_effects
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, here, on_own, own
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from provision.engine.world import Options
+from provision.engine.environment import Options
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, on_own, own
 
 OLD = "n1/ssh:item:old"

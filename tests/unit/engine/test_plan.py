@@ -9,9 +9,9 @@ from provision.contracts.change import Key
 from provision.contracts.effect import Effect
 from provision.contracts.role import Parent
 from provision.engine import query_cache
+from provision.engine.environment import Entry, Options
 from provision.engine.expand import expand, parse_playbook
 from provision.engine.model import StepId
-from provision.engine.world import Entry, Options
 from provision.hosts import host_effects
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Severity
@@ -20,7 +20,7 @@ from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, on_ow
 
 
 def names(site: FakeSite, options: Options | None = None) -> list[str]:
-    return [str(each.id) for each in expand(site.world(), options or Options())]
+    return [str(each.id) for each in expand(site.environment(), options or Options())]
 
 
 def test_a_role_with_nothing_declared_yields_no_step() -> None:

@@ -157,7 +157,7 @@ def test_one_field_that_differs_is_one_change(
 
 
 def test_a_vm_that_is_there_is_born_by_no_change() -> None:
-    assert calls(VM, seen(cores=None, net0=None)).births == ""
+    assert calls(VM, seen(cores=None, net0=None)).creates == ""
 
 
 def test_what_waits_for_a_power_cycle_is_owed_and_not_sent_again() -> None:
@@ -202,7 +202,7 @@ def test_unset_is_unmanaged() -> None:
 def test_creation_sends_everything_in_one_request_and_grows_the_disk() -> None:
     at = Snapshot("pve/api", answers={VmConfig(102): None})
     assert all(each.op is Op.CREATE for each in VM.changes(at))
-    assert calls(VM, at).births == VM.name
+    assert calls(VM, at).creates == VM.name
     create, grow = calls(VM, at).requests
     assert create.path == "/nodes/pve/qemu"
     assert create.task > 0

@@ -127,7 +127,7 @@ def default_policy(cls: EffectClass) -> Consent:
 
 
 @dataclass(frozen=True)
-class World:
+class Environment:
     """A site as the engine sees it.
 
     Args:

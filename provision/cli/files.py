@@ -43,10 +43,8 @@ def validate(context: typer.Context, inventory: InventoryName, debug: Debug = Fa
     from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
     from provision.report.style import count  # noqa: PLC0415 - keep --help fast
 
-    out().print(
-        f"{found.file} is valid: {found.name}, {', '.join(count(number, kind) for kind, number in found.sizes.items())}",
-        soft_wrap=True,
-    )
+    sizes = ", ".join(count(number, kind) for kind, number in found.sizes.items())
+    out().print(f"{found.file} is valid: {found.name}, {sizes}", soft_wrap=True)
     waiting = (replace(each.problem(found), severity=Severity.NOTE) for each in unsupported(found))
     notes = [*untested(found), *waiting]
     if notes:

@@ -20,7 +20,7 @@ NAMED_AFTER_A_DOMAIN = {
     "api": {"bootstrap", "first_inventory", "import_vms", "vm_marker", "cards", "domains"},
     "cli": {"bootstrap", "vms", "cards", "labs", "lab_network", "main"},
 }
-"""Modules of commands that are named after a domain, the table of domains, and the list of command modules."""
+"""Modules of commands that are named after a domain, and the two tables that name all."""
 
 
 def words(path: Path) -> set[str]:

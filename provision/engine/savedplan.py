@@ -144,7 +144,7 @@ def check(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
                 + (f" and {len(moved) - 1} more" if len(moved) > 1 else ""),
                 evidence=tuple(moved[:40]),
                 untouched="nothing was touched",
-                remedy=f"provision plan {saved.get('file', 'INVENTORY')} --out FILE",
+                remedy=f"make a new plan: `provision plan {saved.get('file', 'INVENTORY')} --out FILE`",
             )
         )
 

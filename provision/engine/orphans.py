@@ -118,11 +118,11 @@ class Orphans:
             # As in a removal: what came last goes first.
             resources = [each for state in reversed(theirs) for each in self._found.get(state.step.id, ())]
             debts = _debts(theirs, states, session, destroying=destroying)
-            removal = _removal(step, resources, session, debts)
+            removal = step_with(step, resources, session, debts)
             unknown = self._unknown(owner, theirs) if destroying else None
             if unknown is not None:
                 found.append(unknown)
-            if removal is None:
+            if not removal.plan.changes:
                 continue
             found.append(removal)
             for state in states:
@@ -165,31 +165,28 @@ def _debts(
     ]
 
 
-def _removal(
+def step_with(
     step: Step, resources: Iterable[Resource], session: Session, debts: Iterable[PlannedChange] = ()
-) -> StepState | None:
-    """Return a step without a role that removes what of some resources is there; None without any.
+) -> StepState:
+    """Return a step without a role, planned from the answers at hand.
 
     Args:
         step: what it is called.
-        resources: as absent, in the order in which they go.
+        resources: in the order in which they are brought about.
         session: the answers.
         debts: effects that it pays besides.
     """
     desired = Desired()
-    removal = StepState(step, None, {}, desired.states(desired.unite(step.id, resources)))
+    state = StepState(step, None, {}, desired.states(desired.unite(step.id, resources)))
     changes = []
-    for resource in removal.resources:
-        seen = session.snapshot(resource.key.system)
-        gone = difference(resource, seen) if seen is not None else None
-        if gone is not None:
-            changes.append(gone.planned())
-    unchanged = len(removal.resources) - len(changes)
-    changes += debts
-    if not changes:
-        return None
-    removal.plan = StepPlan(step, tuple(changes), unchanged)
-    return removal
+    for resource in state.resources:
+        snapshot = session.snapshot(resource.key.system)
+        differing = difference(resource, snapshot) if snapshot is not None else None
+        if differing is not None:
+            changes.append(differing.planned())
+    unchanged = len(state.resources) - len(changes)
+    state.plan = StepPlan(step, (*changes, *debts), unchanged)
+    return state
 
 
 def asked_of(states: Iterable[StepState]) -> Mapping[str, set[object]]:

@@ -121,7 +121,7 @@ def _changed(inventory: Inventory, name: str, old: str, new: str, *, declared: b
         source=inventory.source(("images", name)),
         evidence=(f"pinned: {old}", f"now:    {new}"),
         untouched="The lock file was left as it is.",
-        remedy="find out why; then correct the digest in the inventory"
+        remedy="find out why, then correct the digest in the inventory"
         if declared
-        else f"find out why; then provision image pin {file} {name} --accept",
+        else f"find out why, then accept the new digest: `provision image pin {file} {name} --accept`",
     )

@@ -50,9 +50,9 @@ def mark_for_rebuild(site: Site, name: str, cancel: Cancel, *, undo: bool = Fals
             raise Permanent(
                 Diagnostic(
                     "VM_ABSENT",
-                    f"{name} is not there: nothing can be made anew",
+                    f"{name} does not exist, so it cannot be created again",
                     name,
-                    remedy=f"provision apply {file_of(site)}",
+                    remedy=f"create it: `provision apply {file_of(site)}`",
                 )
             )
         found = state.marker_of(site.inventory.name, name)

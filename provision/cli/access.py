@@ -13,15 +13,16 @@ import typer
 from provision.cli.completion import complete_host, complete_system
 from provision.cli.files import InventoryName
 from provision.cli.sites import open_site, read_with_lab, settle
-from provision.cli.state import Debug, out, usage
+from provision.cli.state import Debug, say, usage
 from provision.values.cancel import Cancel
 from provision.values.fingerprints import is_host_key
+from provision.values.suggestions import known_names
 
 if TYPE_CHECKING:
     from provision.connections.contracts import SshEndpoint
 
 ACCEPT = "case $1 in {keys}) echo $2 $3 $4;; esac"
-"""Says a host's key back to ssh as known if it is accepted (ssh_config(5), KnownHostsCommand)."""
+"""Prints the key of a host back to ssh as known if it is accepted (ssh_config(5), KnownHostsCommand)."""
 
 
 def register(app: typer.Typer) -> None:
@@ -44,21 +45,25 @@ def open_shell(
     ],
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="COMMAND", help="Command to run there; after --.", show_default=False),
+        typer.Argument(metavar="COMMAND", help="A command to run there, after --.", show_default=False),
     ] = None,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Log in as provision does: its address, user, key, jump host, and the host key that it accepts."""
+    """Log in to a host in the same way as provision.
+
+    Uses the same address, user, key, jump host and accepted host key.
+    """
     from provision.connections.contracts import SshEndpoint  # noqa: PLC0415 - keep --help fast
 
-    found = settle(context, inventory)
-    name = node if node == "router" else f"{node}/ssh"
-    with closing(open_site(found)) as site:
-        systems = [each.removesuffix("/ssh") for each in site.session.systems if not each.endswith("/api")]
-        if name not in site.session.systems:
-            remedy = f"there are {', '.join(systems)}" if systems else ""
-            raise usage("NODE_UNKNOWN", f"{found.file} has no host {node}", remedy)
-        endpoint = site.endpoint(name, Cancel())
+    declared = settle(context, inventory)
+    with closing(open_site(declared)) as site:
+        # A system is called HOST/ssh, or by the host's name alone where it has only one.
+        hosts = {
+            name.removesuffix("/ssh"): name for name in site.session.systems if not name.endswith("/api")
+        }
+        if node not in hosts:
+            raise usage("NODE_UNKNOWN", f"{declared.file} has no host {node}", known_names(node, hosts))
+        endpoint = site.endpoint(hosts[node], Cancel())
     if not isinstance(endpoint, SshEndpoint):
         reason = getattr(endpoint, "reason", "it is this machine")
         raise usage("NODE_NOT_REACHED", f"{node} cannot be reached by SSH: {reason}")
@@ -81,36 +86,38 @@ def trust(
     fingerprint: Annotated[
         str,
         typer.Argument(
-            metavar="FINGERPRINT", help="SHA256:..., as the host's own console shows it.", show_default=False
+            metavar="FINGERPRINT", help="SHA256:..., as the console of the host shows it.", show_default=False
         ),
     ],
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Accept an SSH host key of a system from now on, and no other one.
+    """Accept the SSH host key of a system, and no other key.
 
-    The host is not asked: compare the fingerprint yourself with the one that the host's own console shows.
-    It is written to a file beside the inventory (its name, with .trust). Later connections are held to it.
-    Refused where that would change nothing: the inventory's `ssh.host_key` decides, or a VM's marker.
+    The host is not asked. Compare the fingerprint yourself with the one that the console of the host shows.
+    It is written to a file beside the inventory, with the ending .trust. Later connections accept only this
+    key. The command is refused where the key is decided elsewhere: by `ssh.host_key` in the inventory, or by
+    what provision keeps with a machine that it created.
     """
     from provision.inventory.host_keys import key_place  # noqa: PLC0415 - keep --help fast
 
-    found = read_with_lab(inventory)
-    with closing(open_site(found)) as site:
-        systems = [each for each in site.environment.systems if not each.endswith("/api")]
+    declared = read_with_lab(inventory)
+    with closing(open_site(declared)) as site:
+        systems = [name for name in site.environment.systems if not name.endswith("/api")]
         if system not in systems:
-            raise usage("SYSTEM_UNKNOWN", f"{found.file} has no {system}", f"there are {', '.join(systems)}")
-        place = key_place(found, site.environment.systems[system].subject, system)
+            raise usage("SYSTEM_UNKNOWN", f"{declared.file} has no {system}", known_names(system, systems))
+        place = key_place(declared, site.environment.systems[system].subject, system)
         if place.instead and is_host_key(fingerprint):
             summary = f"trust changes nothing for {system}: {place.instead}"
             raise usage("TRUST_WITHOUT_EFFECT", summary, place.accepts(fingerprint))
         try:
             site.trust.accept(system, fingerprint)
         except ValueError as problem:
-            raise usage("FINGERPRINT_WRONG", str(problem), "copy it from the error that named it") from None
+            remedy = "copy the fingerprint from the message that names it"
+            raise usage("FINGERPRINT_WRONG", str(problem), remedy) from None
         except OSError as problem:
             raise usage("FILE_NOT_WRITTEN", f"{problem.filename}: {problem.strerror}") from None
-    out().print(f"accepted for {system}: {fingerprint}", soft_wrap=True)
-    out().print(f"Written: {site.trust.path}", soft_wrap=True)
+    say(f"Accepted for {system}: {fingerprint}")
+    say(f"Written: {site.trust.path}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The command that makes the first trust in a Proxmox VE host."""
+"""The command that sets up access to a Proxmox VE host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from provision.cli.files import write_file
-from provision.cli.state import Debug, on_terminal, out, state, usage
+from provision.cli.state import Debug, on_terminal, say, state, usage
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Refused
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TARGET = re.compile(r"(?P<user>[^@\s]+)@(?P<host>[^@:\s\[\]]+)(?::(?P<port>[0-9]+))?")
 NAME = re.compile(r"[a-z][a-z0-9-]*")
 API_PORT = 8006
-NOT_LET_IN = frozenset({"SSH_AUTH_FAILED", "SSH_KEY_UNREADABLE"})
+LOGIN_REFUSED = frozenset({"SSH_AUTH_FAILED", "SSH_KEY_UNREADABLE"})
 
 
 def register(app: typer.Typer) -> None:
@@ -36,24 +36,25 @@ def register(app: typer.Typer) -> None:
 def bootstrap(
     context: typer.Context,
     target: Annotated[
-        str, typer.Argument(metavar="root@HOST", help="The host, with :PORT for SSH if it is not 22.")
+        str, typer.Argument(metavar="root@HOST", help="The host, with :PORT if SSH does not use port 22.")
     ],
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Name of inventory and token.")
+        str, typer.Option("--name", metavar="NAME", help="Name of the inventory and of the token.")
     ] = "site",
     output: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="The inventory to write.", show_default="NAME.yaml"),
     ] = None,
     key: Annotated[
-        Path, typer.Option("--key", metavar="FILE", help="Private key to log in with; its .pub is installed.")
+        Path,
+        typer.Option("--key", metavar="FILE", help="Private key for the login; its .pub is installed."),
     ] = Path("~/.ssh/id_ed25519"),
     token_file: Annotated[
         Path | None,
         typer.Option(
             "--token-file",
             metavar="FILE",
-            help="Where the token's secret is kept.",
+            help="File for the secret of the token.",
             show_default="~/.config/provision/NAME.token",
         ),
     ] = None,
@@ -64,17 +65,19 @@ def bootstrap(
         str | None, typer.Option("--certificate", metavar="AA:BB:...", help="The certificate to accept.")
     ] = None,
     enable_content: Annotated[
-        bool, typer.Option("--enable-content", help="Enable missing content types of storages, unasked.")
+        bool,
+        typer.Option("--enable-content", help="Enable missing content types without asking."),
     ] = False,
-    renew: Annotated[bool, typer.Option("--renew", help="Make the token anew; the old secret ends.")] = False,
+    renew: Annotated[bool, typer.Option("--renew", help="Make a new secret for the token.")] = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Make the first trust in a Proxmox VE host: key, role, user, token, and a first inventory.
+    """Set up access to a Proxmox VE host.
 
-    Shows the fingerprints of SSH and certificate for one confirmation (without a terminal, give both), logs
-    in by key or asks for the password once, installs the public key, and makes a role with what provision
-    needs and no more, a user without password, and a privilege-separated token. Repeating it goes on from
-    what is there.
+    Creates a role, a user and a token, and writes a first inventory. Shows the fingerprints of SSH and
+    certificate for one confirmation (without a terminal, give both as options). Logs in by key, or asks for
+    the password once, and installs the public key. The role has only the privileges that provision needs,
+    the user has no password, and the token is privilege-separated. You can run the command again at any
+    time: it continues with what exists.
     """
     from provision.api import bootstrap as library  # noqa: PLC0415 - keep --help fast
     from provision.api.first_inventory import Trusted, first_inventory  # noqa: PLC0415 - keep --help fast
@@ -83,70 +86,76 @@ def bootstrap(
 
     host, port = _target(target)
     if NAME.fullmatch(name) is None:
-        raise usage("NAME_WRONG", f"{name!r} is no name: lower-case letters, digits and hyphens")
+        summary = f"{name!r} cannot be a name: use lower-case letters, digits and hyphens"
+        raise usage("NAME_WRONG", summary)
     file = output or Path(f"{name}.yaml")
     if file.exists():
-        raise usage("FILE_EXISTS", f"{file} exists and is left as it is", "give --out another file")
+        raise usage("FILE_EXISTS", f"{file} exists and is not overwritten", "name another file with --out")
     secret_file = token_file or Path("~/.config/provision") / f"{name}.token"
     public = _public(key)
     address = _address(SshEndpoint(host, "root", port))
     shown = _fingerprints(SshEndpoint(host, "root", port), address, host_key, certificate)
     endpoint = SshEndpoint(host, "root", port, key.expanduser(), fingerprints=(shown[0],))
     cancel, redactor = Cancel(), state(context).redactor
-    connection = _let_in(endpoint, public, redactor)
+    connection = _connect_by_key(endpoint, public, redactor)
     found = library.look(connection, host, cancel)
     choice = library.choose(found)
     kept = secret_file.expanduser()
-    _secret_has_its_place(kept, f"{USER}!{name}", host, there=name in found.tokens, renew=renew)
+    _check_secret_file(kept, f"{USER}!{name}", host, there=name in found.tokens, renew=renew)
     _enable(found, choice, connection, host, unasked=enable_content)
     script = library.grant(found, choice, name, renew=renew)
     library.run_grant(connection, script, host, cancel, kept, redactor)
     trusted = Trusted(address, port, *shown, key, name, secret_file)
     write_file(file, first_inventory(name, found, choice, trusted))
-    out().print(f"{found.node} ({found.version}) trusts this machine's token {USER}!{name}", soft_wrap=True)
-    out().print(f"Written: {secret_file}", soft_wrap=True)
-    out().print(f"Written: {file}; next: declare nodes in it, then provision plan {file}", soft_wrap=True)
+    say(f"{found.node} (Proxmox VE {found.version}) accepts the token {USER}!{name} of this machine.")
+    say(f"Written: {secret_file}")
+    say(f"Written: {file}")
+    say(f"Next: declare nodes in {file}, then `provision plan {file}`")
     return 0
 
 
 def connect(endpoint: SshEndpoint) -> ShellConnection:
-    """Return a connection that is opened when it is first used."""
+    """Return a connection that opens when it is first used."""
     from provision.connections.ssh import SshConnection  # noqa: PLC0415 - keep --help fast
 
     return SshConnection(endpoint)
 
 
-def _secret_has_its_place(kept: Path, token: str, host: str, *, there: bool, renew: bool) -> None:
-    """See that no secret is replaced but that of a token which is made anew.
+def _check_secret_file(kept: Path, token: str, host: str, *, there: bool, renew: bool) -> None:
+    """Refuse to lose a secret: of the token on the host, or of another token in the file.
 
     Args:
-        kept: the secret's file.
+        kept: the file of the secret.
         token: full name of the token.
         host: for messages.
         there: whether the host has the token already.
-        renew: whether it is to be made anew.
+        renew: whether the token gets a new secret.
 
     Raises:
-        UsageError: the file holds the secret of a token that is not this host's, or lacks the one that is.
+        UsageError: the file holds the secret of another host's token, or lacks that of this host's token.
     """
     if there and not renew and not kept.exists():
         raise usage(
             "TOKEN_EXISTS",
-            f"{host} has the token {token} already, and its secret is not in {kept}",
-            "give --renew (who uses the old secret is locked out), or another --name",
+            f"{host} has the token {token} already, but its secret is not in {kept}",
+            "give --renew (the old secret becomes invalid), or another --name",
         )
     if not there and kept.exists():
         raise usage(
             "SECRET_EXISTS",
-            f"{kept} exists, but {host} has no token {token} yet: the secret in it is another one's",
-            "give another --name or --token-file; move the file away if nothing uses it any more",
+            f"{kept} exists, but {host} has no token {token}: the file holds the secret of another token",
+            "give another --name or --token-file, or move the file away if nothing uses it",
         )
 
 
 def _target(text: str) -> tuple[str, int | None]:
     match = TARGET.fullmatch(text)
     if match is None or match["user"] != "root":
-        raise usage("TARGET_WRONG", f"{text!r} is not like root@HOST", "only root may make roles and tokens")
+        raise usage(
+            "TARGET_WRONG",
+            f"{text!r} is not of the form root@HOST",
+            "log in as root: only root may create roles",
+        )
     return match["host"], int(match["port"]) if match["port"] else None
 
 
@@ -156,7 +165,9 @@ def _public(key: Path) -> str:
         return file.read_text(encoding="utf-8").strip()
     except OSError as problem:
         summary = f"{file} cannot be read: {problem.strerror}"
-        raise usage("PUBLIC_KEY_MISSING", summary, f"ssh-keygen -t ed25519 -f {key}, or give --key") from None
+        raise usage(
+            "PUBLIC_KEY_MISSING", summary, f"make a key: `ssh-keygen -t ed25519 -f {key}`, or give --key"
+        ) from None
 
 
 def _address(endpoint: SshEndpoint) -> str:
@@ -176,8 +187,8 @@ def _fingerprints(
     """Return the fingerprints of host key and certificate that a person, or the command line, accepts.
 
     Raises:
-        Refused: what is shown is not what was given.
-        UsageError: nobody can be asked.
+        Refused: the host shows other fingerprints than those that were given.
+        UsageError: there is no terminal to ask.
     """
     from provision.connections.first_login import certificate_of  # noqa: PLC0415 - keep --help fast
     from provision.connections.ssh_open import shown_fingerprint  # noqa: PLC0415 - keep --help fast
@@ -186,37 +197,36 @@ def _fingerprints(
     host = endpoint.address
     shown = (shown_fingerprint(resolve(endpoint), host), certificate_of(address, API_PORT))
     given = (host_key, certificate.upper() if certificate else None)
-    for what, seen, wanted in zip(("host key", "certificate"), shown, given, strict=True):
-        if wanted is not None and wanted != seen:
-            summary = f"{host} shows another {what} than the one that was given"
-            evidence = (f"given: {wanted}", f"shown: {seen}")
+    for what, actual, expected in zip(("host key", "certificate"), shown, given, strict=True):
+        if expected is not None and expected != actual:
+            summary = f"{host} shows another {what} than the one that you gave"
+            evidence = (f"given: {expected}", f"shown: {actual}")
+            untouched, remedy = "Nothing was sent to the host.", "find out why before you connect to the host"
             raise Refused(
                 Diagnostic(
-                    "HOST_KEY_CHANGED", summary, host, evidence=evidence, untouched="Nothing was sent to it."
+                    "HOST_KEY_CHANGED", summary, host, evidence=evidence, untouched=untouched, remedy=remedy
                 )
             )
-    out().print(f"{host} shows the host key     {shown[0]}", soft_wrap=True)
-    out().print(f"{host} shows the certificate  {shown[1]}", soft_wrap=True)
+    say(f"{host} shows the host key     {shown[0]}")
+    say(f"{host} shows the certificate  {shown[1]}")
     if None not in given:
         return shown
     if not on_terminal():
         raise usage(
             "CONFIRMATION_MISSING",
-            "there is no terminal to ask on, and nobody has said that these are the host's own",
+            "there is no terminal to ask for confirmation of these fingerprints",
             "give --host-key and --certificate, as the host itself shows them",
         )
-    out().print(
-        "On the host: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub, and pvenode cert info", soft_wrap=True
-    )
-    if not _yes("Are both the host's own?"):
-        raise Refused(
-            Diagnostic("HOST_KEY_UNKNOWN", f"{host} was not accepted", host, untouched="Nothing was sent.")
-        )
+    say("Compare them with the output of these commands on the host:")
+    say("`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` `pvenode cert info`")
+    if not _yes("Are both equal?"):
+        summary, untouched = f"you did not accept the fingerprints of {host}", "Nothing was sent to the host."
+        raise Refused(Diagnostic("HOST_KEY_UNKNOWN", summary, host, untouched=untouched))
     return shown
 
 
-def _let_in(endpoint: SshEndpoint, public: str, redactor: Redactor) -> ShellConnection:
-    """Return a connection by our key: it is there, or an agent's key or the password installs it."""
+def _connect_by_key(endpoint: SshEndpoint, public: str, redactor: Redactor) -> ShellConnection:
+    """Return a connection by our key; it is installed by another key or the password if needed."""
     from provision.api.bootstrap import run  # noqa: PLC0415 - keep --help fast
     from provision.connections.first_login import install_key, key_script  # noqa: PLC0415 - keep --help fast
 
@@ -231,8 +241,8 @@ def _let_in(endpoint: SshEndpoint, public: str, redactor: Redactor) -> ShellConn
     if not on_terminal():
         raise usage(
             "PASSWORD_MISSING",
-            f"{endpoint.address} takes none of our keys, and there is no terminal to ask for the password",
-            f"ssh-copy-id -i {endpoint.key}.pub root@{endpoint.address}",
+            f"{endpoint.address} accepts none of our keys, and there is no terminal to ask for the password",
+            f"install the key: `ssh-copy-id -i {endpoint.key}.pub root@{endpoint.address}`",
         )
     from pydantic import SecretStr  # noqa: PLC0415 - slow
 
@@ -248,14 +258,14 @@ def _works(connection: ShellConnection, endpoint: SshEndpoint) -> bool:
     try:
         run(connection, "exit 0\n", endpoint.address, Cancel())
     except Permanent as problem:
-        if problem.diagnostics[0].code in NOT_LET_IN:
+        if problem.diagnostics[0].code in LOGIN_REFUSED:
             return False
         raise
     return True
 
 
 def _enable(found: Found, choice: Choice, connection: ShellConnection, host: str, *, unasked: bool) -> None:
-    """Enable content types that storages lack, if the person agrees; say so otherwise."""
+    """Enable content types that storages lack if the person agrees; otherwise print how to do it."""
     from provision.api.bootstrap import enable, run  # noqa: PLC0415 - keep --help fast
 
     missing = choice.missing(found)
@@ -263,10 +273,10 @@ def _enable(found: Found, choice: Choice, connection: ShellConnection, host: str
         what = f"the content type{'s' if kinds[1:] else ''} {' and '.join(kinds)} on storage {name}"
         if unasked or (on_terminal() and _yes(f"Enable {what}? Images and first boots need it.")):
             run(connection, enable(found, {name: kinds}), host, Cancel())
-            out().print(f"Enabled {what}", soft_wrap=True)
+            say(f"Enabled: {what}")
         else:
-            out().print(
-                f"Missing is {what}: give --enable-content, or see pvesm set {name} --content", soft_wrap=True
+            say(
+                f"Missing: {what}. Give --enable-content, or set it on the host: `pvesm set {name} --content`"
             )
 
 

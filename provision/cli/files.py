@@ -16,14 +16,14 @@ import typer
 
 from provision.cli.completion import complete_inventory
 from provision.cli.sites import read
-from provision.cli.state import Debug, err, out, state, usage
+from provision.cli.state import Debug, err, say, state, usage
 from provision.values.diagnostics import Severity
 
 InventoryName = Annotated[
     str,
     typer.Argument(
         metavar="INVENTORY",
-        help="Inventory file, or the name of a shipped one (inventories/lab.yaml).",
+        help="An inventory file, or the name of a shipped one (inventories/lab.yaml).",
         autocompletion=complete_inventory,
         show_default=False,
     ),
@@ -37,32 +37,33 @@ def register(app: typer.Typer) -> None:
 
 
 def validate(context: typer.Context, inventory: InventoryName, debug: Debug = False) -> int:  # noqa: ARG001 - its callback does the work
-    """Check an inventory: schema, references, formats. Opens no secret, key or network connection."""
-    found = read(inventory, state(context).redactor)
-    hypervisors, nodes = len(found.hypervisors), len(found.nodes)
+    """Check an inventory file.
+
+    Checks schema, references and formats. Opens no secret, key or network connection.
+    """
+    declared = read(inventory, state(context).redactor)
     from provision.api.support import unsupported, untested  # noqa: PLC0415 - keep --help fast
     from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
     from provision.report.style import count  # noqa: PLC0415 - keep --help fast
 
-    out().print(
-        f"{found.file} is valid: {found.name}, {count(hypervisors, 'hypervisor')}, {count(nodes, 'node')}",
-        soft_wrap=True,
+    say(f"{declared.file} is valid: {declared.name}, {count(len(declared.nodes), 'node')}")
+    features = (
+        replace(feature.problem(declared), severity=Severity.NOTE) for feature in unsupported(declared)
     )
-    waiting = (replace(each.problem(found), severity=Severity.NOTE) for each in unsupported(found))
-    notes = [*untested(found), *waiting]
+    notes = [*untested(declared), *features]
     if notes:
         print_diagnostics(err(), notes)
     return 0
 
 
 def schema(
-    events: Annotated[bool, typer.Option("--events", help="The schema of --json output instead.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="The schema of --json output.")] = False,
     output: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to a file.")
     ] = None,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Print the JSON Schema of inventories, for editors and CI."""
+    """Print the JSON Schema of inventories, or of events."""
     if events:
         from provision.report.schema import event_schema  # noqa: PLC0415 - keep --help fast
 

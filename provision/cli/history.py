@@ -10,7 +10,7 @@ import typer
 from provision.cli.completion import complete_run
 from provision.cli.files import write_file
 from provision.cli.sites import journal_file
-from provision.cli.state import Debug, out, usage
+from provision.cli.state import Debug, out, say, usage
 
 if TYPE_CHECKING:
     from provision.report.history import RunRecord
@@ -39,25 +39,28 @@ def list_runs(
     limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="How many.")] = 20,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """List former runs of this machine, the latest first."""
+    """List the runs of this machine, the latest first."""
     from provision.engine.journal import runs  # noqa: PLC0415 - keep --help fast
     from provision.report.history import print_runs, record  # noqa: PLC0415 - keep --help fast
 
-    print_runs(out(), [record(each) for each in runs(journal_file(), limit)])
+    print_runs(out(), [record(row) for row in runs(journal_file(), limit)])
     return 0
 
 
 def show_run(
     run: RunId,
     full: Annotated[
-        bool, typer.Option("--full", help="Whole contents, and all output of every change and effect.")
+        bool, typer.Option("--full", help="Show whole contents, all output, and every check.")
     ] = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Show what a run did, with the last output of what failed."""
+    """Show what a run did.
+
+    Of what failed it shows the last lines of output, and the evidence of checks.
+    """
     from provision.report.history import print_run  # noqa: PLC0415 - keep --help fast
 
-    print_run(out(), _found(run), full=full)
+    print_run(out(), _find_run(run), full=full)
     return 0
 
 
@@ -71,21 +74,21 @@ def report_run(
     ] = None,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Write a run as one HTML page that needs nothing else."""
+    """Write a run as one HTML page without links."""
     from provision.report.html import html_report  # noqa: PLC0415 - keep --help fast
 
-    found = _found(run)
-    file = output or Path(f"provision-{found.id}.html")
-    write_file(file, html_report(found))
-    out().print(f"Written: {file}", soft_wrap=True)
+    record = _find_run(run)
+    file = output or Path(f"provision-{record.id}.html")
+    write_file(file, html_report(record))
+    say(f"Written: {file}")
     return 0
 
 
-def _found(name: str) -> RunRecord:
+def _find_run(name: str) -> RunRecord:
     """Return a run by the beginning of its id.
 
     Raises:
-        UsageError: there is none, or more than one.
+        UsageError: no run begins like that, or more than one.
     """
     from provision.engine.journal import run, runs  # noqa: PLC0415 - keep --help fast
     from provision.report.history import record  # noqa: PLC0415 - keep --help fast
@@ -94,20 +97,22 @@ def _found(name: str) -> RunRecord:
     if name == "last":
         latest = runs(file, 1)
         if not latest:
-            raise usage("RUN_UNKNOWN", "there is no run yet", "provision apply INVENTORY makes one")
+            raise usage("RUN_UNKNOWN", "there is no run yet", "make one: `provision apply INVENTORY`")
         name = latest[0]["id"]
     row = run(file, name) if name else None
     if row is None:
         ids = sorted(
-            (each["id"] for each in runs(file, -1) if name and each["id"].startswith(name)), reverse=True
+            (row["id"] for row in runs(file, -1) if name and row["id"].startswith(name)), reverse=True
         )
         if not ids:
             raise usage(
                 "RUN_UNKNOWN",
                 f"there is no run that begins with {name!r}",
-                "provision runs lists them; plan and verify change nothing and leave none:"
-                " plan --out FILE and verify --junit FILE keep what they found",
+                "see which runs there are: `provision runs`. A plan is not a run:"
+                " `provision plan INVENTORY --out FILE` keeps it.",
             )
         some = ", ".join(ids[:NAMED]) + (", ..." if len(ids) > NAMED else "")
-        raise usage("RUN_AMBIGUOUS", f"{len(ids)} runs begin with {name!r}: {some}", "give more of the id")
+        raise usage(
+            "RUN_AMBIGUOUS", f"{len(ids)} runs begin with {name!r}: {some}", "give more characters of the id"
+        )
     return record(row)

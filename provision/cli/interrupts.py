@@ -1,4 +1,4 @@
-"""Signals: the first Ctrl-C lets what runs end, the second one leaves."""
+"""Signals: the first Ctrl-C waits for running steps, the second one stops them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from types import FrameType
 
 from provision.values.cancel import Cancel
 
-DRAINING = "interrupted: nothing new begins, what runs now ends first (once more to leave at once)"
-LEAVING = "leaving: what runs on the targets is being ended; the next run looks up what became of it"
+DRAINING = "interrupted: no new step begins; waiting for running steps (Ctrl-C again stops them)"
+LEAVING = "stopping the commands on the targets; the next run looks up how they ended"
 
 
 @contextmanager
@@ -19,8 +19,8 @@ def interrupts(cancel: Cancel, notice: Callable[[str], None]) -> Iterator[None]:
     """Turn SIGINT and SIGTERM into cancellation while the block runs.
 
     Args:
-        cancel: told to drain by the first signal, to leave by the second.
-        notice: shows a line to the user; called inside the signal handler, so it must only remember it.
+        cancel: drains at the first signal, leaves at the second.
+        notice: shows a line to the user; called inside the signal handler, so it must only store the line.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # signals belong to the main thread; a caller of the library has handlers of its own

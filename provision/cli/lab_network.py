@@ -19,21 +19,22 @@ if TYPE_CHECKING:
     from provision.lab.site import Status
 
 INSIDE = "PROVISION_INSIDE_LAB"
-"""Set, to the lab's name, for the process that was started inside a lab: entering happens once."""
+"""Set to the folder of the lab in a process that was started inside it: a process enters once."""
 
 
 def lab_settings(inventory: Inventory) -> LabSettings:
     """Return the lab that an inventory declares.
 
     Raises:
-        UsageError: there is none, or no lab can be like that.
+        UsageError: it declares none.
+        ProvisionError: no lab can be like that.
     """
     from provision.lab.settings import Card, LabError, LabSettings  # noqa: PLC0415 - keep --help fast
 
     lab = inventory.lab
     if lab is None:
-        remedy = "inventories/lab.yaml has one" if inventory.file else ""
-        raise usage("LAB_NOT_DECLARED", f"{inventory.file} has no lab: section", remedy)
+        remedy = "see inventories/lab.yaml for an example" if inventory.file else ""
+        raise usage("LAB_NOT_DECLARED", f"{inventory.file} has no `lab:` section", remedy)
     network = inventory.network
     source = inventory.source(("lab",))
     if network is None or network.gateway is None or network.dhcp is None:
@@ -43,11 +44,11 @@ def lab_settings(inventory: Inventory) -> LabSettings:
         return LabSettings(
             name=inventory.name,
             driver=lab.driver,
-            hypervisors={name: each.address for name, each in inventory.hypervisors.items()},
+            hypervisors={name: host.address for name, host in inventory.hypervisors.items()},
             cidr=str(network.cidr),
             gateway=network.gateway,
             hypervisor_memory_mib=lab.hypervisor.memory,
-            cards=tuple(Card(each.name, each.shares_group) for each in lab.hypervisor.cards),
+            cards=tuple(Card(card.name, card.shares_group) for card in lab.hypervisor.cards),
             **({"images": tuple(inventory.images)} if inventory.images else {}),
         )
     except LabError as problem:
@@ -58,7 +59,7 @@ def lab_settings(inventory: Inventory) -> LabSettings:
 
 @contextmanager
 def lab_errors(name: str, inventory: str) -> Iterator[None]:
-    """Turn what the lab says into a diagnostic; it needs root for nearly everything.
+    """Turn an error of the lab into a diagnostic; nearly everything needs root.
 
     Args:
         name: the lab's.
@@ -70,7 +71,7 @@ def lab_errors(name: str, inventory: str) -> Iterator[None]:
     from provision.lab.settings import LabError  # noqa: PLC0415 - keep --help fast
 
     if os.geteuid() != 0:
-        summary = "a lab is made of network namespaces and machines of its own, and needs root"
+        summary = "the lab needs root: it creates network namespaces and machines of its own"
         raise ProvisionError(Diagnostic("LAB_NEEDS_ROOT", summary, name, remedy="run the command as root"))
     try:
         yield
@@ -83,16 +84,16 @@ def lab_errors(name: str, inventory: str) -> Iterator[None]:
 
 
 def start(inventory: Inventory) -> None:
-    """Start the lab of an inventory, as far as it does not run.
+    """Start the parts of the lab that do not run.
 
     Raises:
-        LabError: it does not come up; the consoles that this shows are masked of secrets that are at hand.
+        LabError: it does not start; the consoles that this shows have known secrets masked.
     """
     from provision.inventory import open_at_hand  # noqa: PLC0415 - keep --help fast
     from provision.lab import site  # noqa: PLC0415 - keep --help fast
 
     open_at_hand(inventory)
-    site.up(lab_settings(inventory), say)
+    site.up(lab_settings(inventory), report_progress)
 
 
 def enter(inventory: Inventory, name: str, argv: Sequence[str], *, may_start: bool) -> NoReturn:
@@ -102,31 +103,31 @@ def enter(inventory: Inventory, name: str, argv: Sequence[str], *, may_start: bo
         inventory: whose lab.
         name: what the user typed for it.
         argv: arguments of the command.
-        may_start: start a lab that is not up, rather than say so.
+        may_start: start a lab that is not up; otherwise that is an error.
 
     Raises:
-        LabError: the lab is another one than the inventory's, or does not come up.
+        LabError: the lab was started with other settings, or does not start.
         ProvisionError: it is not up.
     """
     from provision.lab import site  # noqa: PLC0415 - keep --help fast
 
     settings = lab_settings(inventory)
     site.refuse_other(settings)
-    found = site.status(settings.name)
-    if not found.up:
+    lab = site.status(settings.name)
+    if not lab.up:
         if not may_start:
-            summary, remedy = f"the lab of {name} is not up", f"provision lab up {name}"
+            summary, remedy = f"the lab of {name} is not up", f"start it: `provision lab up {name}`"
             raise ProvisionError(
-                Diagnostic("LAB_NOT_UP", summary, settings.name, evidence=_missing(found), remedy=remedy)
+                Diagnostic("LAB_NOT_UP", summary, settings.name, evidence=_missing(lab), remedy=remedy)
             )
         start(inventory)
     os.environ[INSIDE] = str(settings.folder)
-    # -P: what lies in the user's folder is not imported.
+    # -P: no module is imported from the user's folder.
     site.enter(settings.name, [sys.executable, "-P", "-m", "provision.cli.main", *argv])
 
 
 def _missing(lab: Status) -> tuple[str, ...]:
-    """Return what of a lab does not serve, in words."""
+    """Return the parts of a lab that do not work, in words."""
     return tuple(
         f"{part.kind} {part.name} is {part.state}: {part.detail}".removesuffix(": ")
         for part in lab.parts
@@ -134,6 +135,6 @@ def _missing(lab: Status) -> tuple[str, ...]:
     )
 
 
-def say(line: str) -> None:
-    """Tell what the lab does."""
+def report_progress(line: str) -> None:
+    """Print what the lab does."""
     print(f"lab: {line}", file=sys.stderr, flush=True)

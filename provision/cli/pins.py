@@ -12,16 +12,16 @@ from provision.cli.completion import complete_image
 from provision.cli.files import InventoryName
 from provision.cli.interrupts import interrupts
 from provision.cli.sites import read
-from provision.cli.state import Debug, out
+from provision.cli.state import Debug, say
 from provision.values.cancel import Cancel
 
 if TYPE_CHECKING:
     from provision.api.pins import PinResult
 
 Refresh = Annotated[
-    bool, typer.Option("--refresh", help="Download also what is pinned already, and compare.")
+    bool, typer.Option("--refresh", help="Download again what is pinned already, and compare.")
 ]
-Accept = Annotated[bool, typer.Option("--accept", help="As --refresh, and take digests that have changed.")]
+Accept = Annotated[bool, typer.Option("--accept", help="As --refresh, and accept digests that have changed.")]
 EVERY = 10.0
 """Seconds between two lines about one download."""
 MIB = 1024 * 1024
@@ -46,10 +46,11 @@ def pin(
     accept: Accept = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Write URL and SHA-256 of every image to provision.lock.yaml, beside the inventory.
+    """Write the digest of every image to provision.lock.yaml.
 
-    What has a digest already is not downloaded again. A digest that has changed is refused (exit 4), and the
-    file is left as it was. Downloads are read through, not kept, with certificate checks.
+    The file is beside the inventory and holds URL and SHA-256. Images that have a digest already are not
+    downloaded again. If a digest has changed, the command is refused (exit 4) and the file stays as it was.
+    Downloads are read with certificate checks, and not kept.
     """
     return _pin(inventory, (), refresh=refresh, accept=accept)
 
@@ -64,30 +65,33 @@ def pin_image(
     accept: Accept = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Write URL and SHA-256 of one image to provision.lock.yaml, as `provision pin` does for all."""
+    """Write the digest of one image to provision.lock.yaml.
+
+    Does for one image what `provision pin` does for all.
+    """
     return _pin(inventory, (name,), refresh=refresh, accept=accept)
 
 
 def _pin(inventory: str, only: tuple[str, ...], *, refresh: bool, accept: bool) -> int:
     from provision.api.pins import lock_path, pin_images  # noqa: PLC0415 - keep --help fast
 
-    found = read(inventory)
+    declared = read(inventory)
     cancel = Cancel()
-    told: dict[str, float] = {}
+    printed: dict[str, float] = {}
 
     def progress(image: str, done: int, size: int) -> None:
         now = time.monotonic()
-        if now - told.setdefault(image, now) >= EVERY:
-            told[image] = now
+        if now - printed.setdefault(image, now) >= EVERY:
+            printed[image] = now
             of = f" of {size // MIB}" if size else ""
             print(f"{image}: {done // MIB}{of} MiB", file=sys.stderr, flush=True)
 
     with interrupts(cancel, lambda text: print(text, file=sys.stderr)):
-        results = pin_images(found, cancel, only=only, refresh=refresh, accept=accept, progress=progress)
-    for each in results:
-        out().print(_line(each), soft_wrap=True, highlight=False, markup=False)
-    if any(each.sha256 for each in results):
-        out().print(f"Written: {lock_path(found)}", soft_wrap=True)
+        results = pin_images(declared, cancel, only=only, refresh=refresh, accept=accept, progress=progress)
+    for result in results:
+        say(_line(result))
+    if any(result.sha256 for result in results):
+        say(f"Written: {lock_path(declared)}")
     return 0
 
 
@@ -96,9 +100,9 @@ def _line(result: PinResult) -> str:
 
     words = {
         Pinned.NEW: "pinned",
-        Pinned.SAME: "pinned already",
-        Pinned.KEPT: "as the inventory says",
-        Pinned.CHANGED: "pinned anew",
-        Pinned.SKIPPED: "has no URL, nothing is downloaded",
+        Pinned.SAME: "already pinned",
+        Pinned.KEPT: "pinned by the inventory",
+        Pinned.CHANGED: "pinned again",
+        Pinned.SKIPPED: "has no URL, so nothing is downloaded",
     }
     return f"{result.image}: {words[result.outcome]} {result.sha256}".rstrip()

@@ -22,9 +22,9 @@ def yes_or_no(question: str) -> bool:
             return False
 
 
-def exactly(question: str, wanted: str) -> bool:
+def exactly(question: str, word: str) -> bool:
     """Ask for a word; True when it was typed exactly."""
-    return line(f"{question} Type {printable(wanted)} to go on: ").strip() == wanted
+    return line(f"{question} Type {printable(word)} to continue: ").strip() == word
 
 
 def line(prompt: str) -> str:

@@ -36,8 +36,8 @@ def read(name: str, redactor: Redactor | None = None) -> Inventory:
     if saved is not None:
         raise usage(
             "PLAN_GIVEN",
-            f"{name} is no inventory: this is a saved plan of {inventory}",
-            f"give {inventory} here; provision apply {name} applies the plan",
+            f"{name} is not an inventory: it is a saved plan of {inventory}",
+            f"give {inventory} to this command, or apply the plan: `provision apply {name}`",
         )
     return load(find_inventory(name), redactor=redactor)
 

@@ -1,4 +1,4 @@
-"""What all commands share: whether to show tracebacks, where to print, and how a mistake ends the process."""
+"""What all commands share: tracebacks on demand, where to print, and the error for wrong usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that tells who holds the run lock of an inventory."""
+"""The command about the run lock of an inventory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from provision.cli.files import InventoryName
 from provision.cli.sites import open_site, read
-from provision.cli.state import Debug, out
+from provision.cli.state import Debug, say
 
 
 def register(app: typer.Typer) -> None:
@@ -21,24 +21,23 @@ def unlock(
     inventory: InventoryName,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Say who holds the run lock of an inventory, and remove what a dead run left of it.
+    """Show who holds the run lock of an inventory.
 
-    A lock that is held is never taken away: it is the kernel's and ends with its process, so end that (exit 6
-    says which one). Locks on hosts are of the same kind and end with the process group that holds them there:
-    nothing has to be removed on a host.
+    The entry of a run that is dead is removed. A lock that is held is never taken away: the kernel frees it
+    when its process ends, so end that process (exit 6 names it). Locks on hosts work in the same way: nothing
+    has to be removed on a host.
     """
     from provision.engine.run_lock import clear_run_lock  # noqa: PLC0415 - keep --help fast
 
-    found = read(inventory)
-    with closing(open_site(found)) as site:
-        left = clear_run_lock(site.folder / "lock")
-    if left is None:
-        out().print(f"{found.name} is not locked", soft_wrap=True)
+    declared = read(inventory)
+    with closing(open_site(declared)) as site:
+        former = clear_run_lock(site.folder / "lock")
+    if former is None:
+        say(f"{declared.name} is not locked.")
         return 0
-    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(left.since))
-    out().print(
-        f"{found.name} is not locked: run {left.run} of {left.who} (process {left.pid}), begun {since}, "
-        "is gone; its entry was removed",
-        soft_wrap=True,
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(former.since))
+    say(
+        f"{declared.name} is not locked. The run {former.run} of {former.who} (process {former.pid}, started "
+        f"{since}) is dead, and its entry was removed."
     )
     return 0

@@ -10,7 +10,7 @@ import typer
 from provision.cli.completion import complete_node
 from provision.cli.files import InventoryName
 from provision.cli.sites import open_site, settle
-from provision.cli.state import Debug, on_terminal, out, usage
+from provision.cli.state import Debug, on_terminal, out, say, usage
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Refused
@@ -38,25 +38,24 @@ def rebuild(
     context: typer.Context,
     inventory: InventoryName,
     node: NodeName,
-    undo: Annotated[bool, typer.Option("--undo", help="Take the mark off again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Remove the mark.")] = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Mark a VM to be made anew by the next apply, with new disks; that apply needs the consent `replace`.
+    """Mark a VM: the next apply creates it again.
 
-    The mark is a token in the VM's notes, so every controller sees it; the VM that is made instead has none.
-    An apply that is cut off in between is finished by the next one.
+    It gets new disks, and apply needs the consent `replace` for that. The mark is a token in the notes of the
+    VM, so every controller sees it, and the new VM has none. If that apply is interrupted, the next one
+    finishes it.
     """
     from provision.api.vm_marker import mark_for_rebuild  # noqa: PLC0415 - keep --help fast
 
-    found = settle(context, inventory)
-    with closing(open_site(found)) as site:
+    with closing(open_site(settle(context, inventory))) as site:
         _, wrote = mark_for_rebuild(site, node, Cancel(), undo=undo)
     if undo:
-        text = f"{node} stays as it is" if wrote else f"{node} was not marked"
+        say(f"{node} is no longer marked." if wrote else f"{node} was not marked.")
     else:
-        text = f"{node} is marked" if wrote else f"{node} is marked already"
-        text += f" and is made anew by: provision apply {inventory} --allow replace"
-    out().print(text, soft_wrap=True)
+        text = f"{node} is marked." if wrote else f"{node} was marked already."
+        say(f"{text} Create it again: `provision apply {inventory} --allow replace`")
     return 0
 
 
@@ -67,74 +66,80 @@ def import_vm(
     host_key: Annotated[
         str | None,
         typer.Option(
-            "--host-key", metavar="SHA256:...", help="The guest's SSH host key, as its console shows it."
+            "--host-key", metavar="SHA256:...", help="The SSH host key of the VM, as its console shows it."
         ),
     ] = None,
     yes: Annotated[
         bool,
-        typer.Option(
-            "--yes", "-y", help="Adopt it without asking; needs --host-key where no marker names a key."
-        ),
+        typer.Option("--yes", "-y", help="Do not ask. Needs --host-key if the VM has no marker with a key."),
     ] = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Adopt the VM that has a node's VMID: show what differs, then write our tag and marker to it.
+    """Take over the VM that has the VMID of a node.
 
-    Nothing else is changed: what differs is the next plan's business. The marker names the guest's SSH host
-    key, the only one that is accepted from then on; without --host-key, the one that it shows is confirmed.
-    The VM of a node that was renamed is taken over with its marker, and with the key that this names.
+    Shows what differs, then writes the tag and the marker of provision to the VM, and nothing else: the next
+    plan shows the changes. The marker holds the SSH host key of the VM, and only this key is accepted later.
+    Without --host-key you are asked to confirm the key that the VM shows. The VM of a node that was renamed
+    is taken over with its marker and the key in it.
     """
     from provision.api.adoption import adopt, adoption, shown_host_key  # noqa: PLC0415 - keep --help fast
 
     if host_key is not None and not is_host_key(host_key):
-        raise usage("FINGERPRINT_WRONG", f"{host_key!r} is no fingerprint like SHA256:...", f"run {OWN_KEY}")
+        raise usage(
+            "FINGERPRINT_WRONG", f"{host_key!r} is not a fingerprint like SHA256:...", f"show it: `{OWN_KEY}`"
+        )
     if not yes and not on_terminal():
-        raise usage("CONFIRMATION_MISSING", "there is no terminal to ask on", "give --host-key and --yes")
-    found = settle(context, inventory)
-    with closing(open_site(found)) as site:
-        seen = adoption(site, node, Cancel())
-        _print_adoption(seen)
-        if seen.ours and host_key in {None, *seen.host_keys}:
-            out().print(f"{node} is ours already", soft_wrap=True)
+        raise usage(
+            "CONFIRMATION_MISSING",
+            "there is no terminal to ask for confirmation",
+            "give --host-key and --yes",
+        )
+    with closing(open_site(settle(context, inventory))) as site:
+        candidate = adoption(site, node, Cancel())
+        _print_adoption(candidate)
+        if candidate.ours and host_key in {None, *candidate.host_keys}:
+            say(f"{node} is managed by this inventory already.")
             return 0
-        told = host_key or next(iter(seen.host_keys), "")
-        key = told or shown_host_key(site, node)
+        known_key = host_key or next(iter(candidate.host_keys), "")
+        key = known_key or shown_host_key(site, node)
         command = f"provision import {inventory} {node} --host-key {key or 'SHA256:...'}"
-        if not key or (not told and not on_terminal()):
+        if not key or (not known_key and not on_terminal()):
             shows = f"shows the host key {key}" if key else "shows no host key now"
             raise Refused(
                 Diagnostic(
                     "HOST_KEY_UNKNOWN",
-                    f"{node} {shows}, and nobody has said which one is its own",
+                    f"{node} {shows}, and nobody has confirmed a key",
                     node,
-                    untouched="It was left as it is.",
-                    remedy=f"compare with `{OWN_KEY}` on its console, then {command}",
+                    untouched="The VM was not changed.",
+                    remedy=f"show the key on the console of the VM: `{OWN_KEY}`, then accept it: `{command}`",
                 )
             )
-        if not yes and not _agreed(node, key, shown=not told):
+        if not yes and not _is_confirmed(node, key, shown=not known_key):
             return 5
         adopt(site, node, key, Cancel())
-    out().print(f"{node} is ours now; next: provision plan {inventory}", soft_wrap=True)
+    say(f"{node} is now managed by this inventory. Next: `provision plan {inventory}`")
     return 0
 
 
-def _print_adoption(seen: Adoption) -> None:
+def _print_adoption(candidate: Adoption) -> None:
     from provision.report.explain import print_differences  # noqa: PLC0415 - keep --help fast
     from provision.report.style import printable  # noqa: PLC0415 - keep --help fast
 
-    state = "running" if seen.running else "off"
-    print(f"VM {seen.vmid} is {printable(seen.name)}, {state}")
-    if seen.changes:
-        out().print("The next apply would change:", soft_wrap=True)
-        print_differences(out(), seen.changes)
+    state = "running" if candidate.running else "off"
+    say(f"VM {candidate.vmid} is {printable(candidate.name)}, and it is {state}.")
+    if candidate.changes:
+        say("The next apply would change:")
+        print_differences(out(), candidate.changes)
     else:
-        out().print("It is as the inventory says.", soft_wrap=True)
+        say("It is as the inventory declares.")
 
 
-def _agreed(node: str, key: str, *, shown: bool) -> bool:
+def _is_confirmed(node: str, key: str, *, shown: bool) -> bool:
     from provision.cli.prompts import yes_or_no  # noqa: PLC0415 - keep --help fast
 
     if shown:
-        out().print(f"It shows the host key {key}; compare with `{OWN_KEY}` on its console.", soft_wrap=True)
-        return yes_or_no(f"Is this the key of {node}, and shall the VM be adopted?")
-    return yes_or_no(f"Adopt it as {node}, with the host key {key}?")
+        say(
+            f"The VM shows the host key {key}. Compare it with the output of this on its console: `{OWN_KEY}`"
+        )
+        return yes_or_no(f"Is this the key of {node}, and do you want to take the VM over?")
+    return yes_or_no(f"Take it over as {node}, with the host key {key}?")

@@ -80,7 +80,7 @@ def install_key(endpoint: SshEndpoint, password: SecretStr, public: str) -> None
             chain[-1].auth_password(target.user, password.get_secret_value())
         except paramiko.AuthenticationException:
             summary = f"{name} does not let {target.user} in with this password"
-            remedy = f"try again, or install the key by hand: ssh-copy-id {target.user}@{target.host}"
+            remedy = f"try again, or install the key yourself: `ssh-copy-id {target.user}@{target.host}`"
             raise Permanent(Diagnostic("SSH_AUTH_FAILED", summary, name, remedy=remedy)) from None
         channel = chain[-1].open_session(timeout=SECONDS)
         channel.settimeout(SECONDS)

@@ -156,9 +156,9 @@ class PveConnection:
                     code="API_AUTH_FAILED",
                     summary=f"{self._endpoint.url} does not accept token {self._endpoint.token_id}: {reason}",
                     subject=self._subject,
-                    remedy="Check `api.token_id` and the secret that `api.token` names, or make the token"
-                    f" anew (its old secret ends): provision bootstrap root@{host}"
-                    f" --name {name} --renew --out {name}.new.yaml, then copy its `api` from there.",
+                    remedy="Check `api.token_id` and the secret that `api.token` names. Or make a new"
+                    f" secret, which ends the old one: `provision bootstrap root@{host} --name {name} --renew"
+                    f" --out {name}.new.yaml`, then copy `api` from that file.",
                 )
             )
         write = method not in READS

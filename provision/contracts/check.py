@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from provision.contracts.snapshot import Snapshot
+from provision.contracts.query import ApiReply
 from provision.inventory import Inventory
 
 if TYPE_CHECKING:
@@ -32,12 +32,16 @@ class Site(Protocol):
         """Return testinfra's view of a system; the check ends as unknown when it is away."""
         ...
 
-    def ask(self, system: str, *queries: Any) -> Snapshot:
-        """Return answers of a system; the check ends as unknown when it is away.
+    def get(self, system: str, path: str) -> ApiReply:
+        """Return what an API answers to a GET; the check ends as unknown when it is away.
 
         Raises:
             ProvisionError: it gives no answers, though it did before.
         """
+        ...
+
+    def skew(self, system: str) -> float:
+        """Return a host's clock minus the controller's, in seconds, when the host last answered."""
         ...
 
     def again(self, system: str, *commands: str) -> Iterator[None]:

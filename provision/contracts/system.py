@@ -22,11 +22,13 @@ class NotThere:
         reason: as the user reads it (`vm-1 does not exist yet`, `vm-gpu is off by hand`).
         late: it will be there later in this run; otherwise its steps are unreached.
         excused: being away is no fault (power: unmanaged and off): the exit code is not raised.
+        absent: it is known not to exist, so it holds nothing; one that is off may.
     """
 
     reason: str
     late: bool = True
     excused: bool = False
+    absent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
@@ -70,19 +70,6 @@ class Router(Protocol):
 
     def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> Resource:
         """Return our entry for a host, or its absence; who else holds the address is not its matter."""
-        ...
-
-
-@runtime_checkable
-class SshRouter(Router, Protocol):
-    """A router that shows by shell commands what it holds: checks trust no parser of ours."""
-
-    def lease_rows(self) -> str:
-        """Return a command that prints all leases, one a line, MAC and address among its words."""
-        ...
-
-    def reservation_rows(self, address: str) -> str:
-        """Return a command that prints the lines which name an address, as `PLACE:LINE`."""
         ...
 
 

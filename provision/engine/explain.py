@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Protocol
 
 from provision.contracts.change import Key
-from provision.contracts.query import Unknown
+from provision.contracts.query import Unknown, is_secret
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
 from provision.engine.model import PlannedChange, StepId, StepPlan
@@ -82,8 +82,7 @@ def explained(
 
 
 def _words(query: Any, answer: Any) -> tuple[str, str]:
-    # A salted question compares a secret by its hash, and a hash can be guessed at: neither is shown.
-    if getattr(query, "salt", ""):
+    if is_secret(query):
         return ("content of a secret", "(secret)")
     return (query_text(query), answer_text(answer))
 

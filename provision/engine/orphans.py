@@ -124,11 +124,11 @@ class Orphans:
                 resource for state in reversed(theirs) for resource in self._resources.get(state.step.id, ())
             ]
             debts = _debts(theirs, states, session, destroying=destroying)
-            removal = _removal(step, resources, session, debts)
+            removal = step_with(step, resources, session, debts)
             unknown = self._unknown(owner, theirs) if destroying else None
             if unknown is not None:
                 removals.append(unknown)
-            if removal is None:
+            if not removal.plan.changes:
                 continue
             removals.append(removal)
             for state in states:
@@ -171,31 +171,28 @@ def _debts(
     ]
 
 
-def _removal(
+def step_with(
     step: Step, resources: Iterable[Resource], session: Session, debts: Iterable[PlannedChange] = ()
-) -> StepState | None:
-    """Return a step without a role that removes what of some resources is there; None without any.
+) -> StepState:
+    """Return a step without a role, planned from the answers at hand.
 
     Args:
         step: what it is called.
-        resources: as absent, in the order in which they go.
+        resources: in the order in which they are brought about.
         session: the answers.
         debts: effects that it pays besides.
     """
     desired = Desired()
-    removal = StepState(step, None, {}, desired.states(desired.unite(step.id, resources)))
+    state = StepState(step, None, {}, desired.states(desired.unite(step.id, resources)))
     changes = []
-    for resource in removal.resources:
+    for resource in state.resources:
         snapshot = session.snapshot(resource.key.system)
-        remaining = difference(resource, snapshot) if snapshot is not None else None
-        if remaining is not None:
-            changes.append(remaining.planned())
-    unchanged = len(removal.resources) - len(changes)
-    changes += debts
-    if not changes:
-        return None
-    removal.plan = StepPlan(step, tuple(changes), unchanged)
-    return removal
+        differing = difference(resource, snapshot) if snapshot is not None else None
+        if differing is not None:
+            changes.append(differing.planned())
+    unchanged = len(state.resources) - len(changes)
+    state.plan = StepPlan(step, (*changes, *debts), unchanged)
+    return state
 
 
 def asked_of(states: Iterable[StepState]) -> Mapping[str, set[object]]:

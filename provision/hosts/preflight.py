@@ -39,7 +39,7 @@ def home(
             CODE,
             f"provision runs on {names.ssh(subject)}, which has to reboot",
             severity=Severity.WARNING,
-            remedy="systemctl reboot; after it, run the same command again",
+            remedy="reboot this machine yourself: `systemctl reboot`, then run the same command again",
         )
         for subject in _home(Evidence(inventory, snapshots, ()), own)
     }

@@ -47,7 +47,7 @@ def login_keys(inventory: Inventory, node: Node) -> tuple[str, ...]:
                 f"{file} cannot be read: {reason}",
                 node.name,
                 source=inventory.source(path),
-                remedy=f"ssh-keygen -y -f {key} > {file}",
+                remedy=f"make it from the private key: `ssh-keygen -y -f {key} > {file}`",
             )
         ) from None
     return tuple(dict.fromkeys((own, *(inventory.access.authorized_keys or ()))))

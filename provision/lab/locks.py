@@ -32,7 +32,7 @@ def exclusive(
         fd = take((file,), timeout)
     if fd is None:
         summary = f"{file} is held by another process since {timeout:.0f} s"
-        raise LabError(summary, f"fuser {file} names it")
+        raise LabError(summary, f"see which process holds it: `fuser {file}`")
     try:
         yield
     finally:

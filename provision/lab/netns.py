@@ -110,7 +110,9 @@ def join(name: str) -> None:
     try:
         fd = os.open(path(name), os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise LabError(f"there is no network namespace {name}", "provision lab up INVENTORY") from error
+        raise LabError(
+            f"there is no network namespace {name}", "start the lab: `provision lab up INVENTORY`"
+        ) from error
     try:
         if ctypes.CDLL(None, use_errno=True).setns(fd, _CLONE_NEWNET) != 0:
             raise LabError(f"cannot enter {name}: {os.strerror(ctypes.get_errno())}")

@@ -52,7 +52,7 @@ def install(packages: tuple[str, ...], progress: Callable[[str], None]) -> None:
     if not packages:
         return
     words = " ".join(packages)
-    by_hand = f"install by hand: {words}"
+    by_hand = f"install these packages yourself: {words}"
     if shutil.which("apt-get") is None:
         raise LabError("the lab needs Debian packages, and this machine has no apt", by_hand)
     progress(f"installing Debian packages: {words}")

@@ -173,6 +173,6 @@ def run(argv: list[str], stdin: str = "") -> str:
     done = subprocess.run(argv, env=env, input=stdin, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-12:])
-        remedy = "mend what it says, then run this again"
+        remedy = "correct what the message says, then run the command again"
         raise LabError(f"{argv[0]} failed ({done.returncode}):\n{tail}", remedy)
     return done.stdout

@@ -51,7 +51,7 @@ def load(folder: Path) -> Record:
         return Record(LabSettings(**given), images, tuple(data["accelerator"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         summary = f"{folder}: no lab ({type(error).__name__})"
-        raise LabError(summary, "provision lab down INVENTORY removes what is there of it") from error
+        raise LabError(summary, "remove the rest of it: `provision lab down INVENTORY`") from error
 
 
 def overlay(record: Record, *, api_fingerprint: str, token_id: str, host_keys: dict[str, str]) -> str:

@@ -43,6 +43,7 @@ from provision.lab.settings import (
     labs_root,
     namespace,
 )
+from provision.values.suggestions import known_names
 from provision.values.whole_file import write_whole
 
 Progress = Callable[[str], None]
@@ -56,8 +57,8 @@ _DAEMON_DEADLINE = 300.0
 _TELL = 15.0
 _TAIL = 25
 _TRY_AGAIN = (
-    "provision lab up INVENTORY starts what ended, and waits again; "
-    "after provision lab down INVENTORY it begins anew"
+    "start what ended, and wait again: `provision lab up INVENTORY`; "
+    "to begin from nothing, first run `provision lab down INVENTORY`"
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -109,7 +110,7 @@ def up(settings: LabSettings, progress: Progress) -> Path:
         LabError: what is missing, or what did not come up, with the end of its console.
     """
     if os.geteuid() != 0:
-        raise LabError("the lab needs root: it makes network namespaces, containers and virtual machines")
+        raise LabError("the lab needs root: it creates network namespaces, containers and virtual machines")
     folder = settings.folder
     labs_root().mkdir(parents=True, exist_ok=True)
     with _alone(settings.name, progress):
@@ -152,8 +153,8 @@ def refuse_other(settings: LabSettings) -> None:
         LabError: it says in which they differ.
     """
     if others := differences(settings):
-        summary = f"lab {settings.name} is there with other settings ({others})"
-        raise LabError(summary, "provision lab down INVENTORY, then run this again")
+        summary = f"the lab {settings.name} runs with other settings ({others})"
+        raise LabError(summary, "remove it: `provision lab down INVENTORY`, then run the command again")
 
 
 def differences(settings: LabSettings) -> str:
@@ -358,8 +359,8 @@ def down(name: str, progress: Progress = lambda _: None) -> bool:
         left = leftovers(name)
         _lock(name).unlink(missing_ok=True)
     if left:
-        remedy = "end what of yours uses it, then provision lab down INVENTORY"
-        raise LabError(f"lab {name}: still there: {', '.join(left)}", remedy)
+        remedy = "end your own processes that use it, then run `provision lab down INVENTORY`"
+        raise LabError(f"the lab {name} could not be removed whole, left are: {', '.join(left)}", remedy)
     return was
 
 
@@ -420,9 +421,11 @@ def console(name: str, node: str) -> Path:
     folder = lab_folder(name) / "console"
     known = sorted(file.stem for file in folder.glob("*.log"))
     if not known:
-        raise LabError(f"lab {name} has no consoles: it is not up", "provision lab up INVENTORY")
+        raise LabError(
+            f"the lab {name} is not up, so it has no consoles", "start it: `provision lab up INVENTORY`"
+        )
     if node not in known:
-        raise LabError(f"lab {name} has no console of {node!r}", f"there are {', '.join(known)}")
+        raise LabError(f"the lab {name} has no console of {node!r}", known_names(node, known))
     return folder / f"{node}.log"
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from provision.connections.contracts import ApiConnection, ApiError
 from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect
-from provision.contracts.query import Unknown
+from provision.contracts.query import ApiGet, ApiReply, Unknown
 from provision.contracts.remedy import ApiCall, Request
 from provision.contracts.snapshot import Snapshot
 from provision.proxmox import answers, vm_effects
@@ -51,6 +53,7 @@ KNOWN = frozenset({"running", "stopped", "paused", "suspended", "prelaunch"})
 SHUTDOWN = 120
 """Seconds that a guest has to shut down before its plug is pulled."""
 LOG_LINES = 8
+OK = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ class ProxmoxDriver:
         self._clock = clock
         self._statuses: dict[int, tuple[str, float]] = {}
         self._owing: set[int] = set()
+        self._replies: dict[ApiGet, ApiReply] = {}
 
     @property
     def round_trips(self) -> int:
@@ -101,12 +105,13 @@ class ProxmoxDriver:
     # ------------------------------------------------------------ questions
 
     def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
-        """Ask everything: at most one request a kind, and one for each VM that is there.
+        """Ask everything: at most one request a kind, one for each VM that is there, one a further ApiGet.
 
         Raises:
             Transient, Permanent, Refused: the API gives no answers at all.
         """
         answered: dict[Any, object] = {}
+        self._replies = {}
         vms = sorted(
             (query for query in queries if isinstance(query, VmConfig)), key=lambda query: query.vmid
         )
@@ -117,7 +122,7 @@ class ProxmoxDriver:
         if vms or VmList() in queries:
             answered[VmList()] = self._vm_list()
         if Mappings() in queries:
-            answered[Mappings()] = self._ask(
+            answered[Mappings()] = self._ask_plain(
                 "/cluster/mapping/pci", answers.mappings, {"check-node": self._node}
             )
         for storage in sorted(query.storage for query in queries if isinstance(query, StorageContent)):
@@ -127,7 +132,12 @@ class ProxmoxDriver:
             if cancel.leaving:
                 raise Interrupted
             answered[vm] = self._vm(vm.vmid, answered[VmList()], rights)
-        return Snapshot(self.system, answers=answered)
+        for query in queries:
+            if isinstance(query, ApiGet) and query not in self._replies:
+                path, _, parameters = query.path.partition("?")
+                self._ask_plain(path, lambda body: body, dict(parse_qsl(parameters)))
+        # Checks read the same answers by means of their own: they come along without a further request.
+        return Snapshot(self.system, answers={**answered, **self._replies})
 
     def _ask(
         self, path: str, read: Callable[[object], object], data: Mapping[str, object] | None = None
@@ -136,6 +146,19 @@ class ProxmoxDriver:
             return read(self._connection.request("GET", path, data))
         except ApiError as error:
             return Unknown(str(error))
+
+    def _ask_plain(
+        self, path: str, read: Callable[[object], object], data: Mapping[str, object] | None = None
+    ) -> object:
+        """Ask, and keep the reply as it came, for checks."""
+        query = ApiGet(f"{path}?{urlencode(data)}" if data else path)
+        try:
+            body = self._connection.request("GET", path, data)
+        except ApiError as error:
+            self._replies[query] = ApiReply(error.status, str(error))
+            return Unknown(str(error))
+        self._replies[query] = ApiReply(OK, json.dumps(body, separators=(",", ":")))
+        return read(body)
 
     def _vm_list(self) -> object:
         entries = self._ask("/cluster/resources", answers.vm_list, {"type": "vm"})
@@ -172,7 +195,7 @@ class ProxmoxDriver:
 
     def _state(self, entry: VmEntry) -> object:
         path = f"/nodes/{self._node}/qemu/{entry.vmid}/pending"
-        return self._ask(path, lambda body: answers.vm_state(entry, body))
+        return self._ask_plain(path, lambda body: answers.vm_state(entry, body))
 
     # ------------------------------------------------------------ actions
 

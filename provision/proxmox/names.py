@@ -1,4 +1,4 @@
-"""Names of the API, volumes, mappings and snippets of one inventory."""
+"""Names of the API, volumes, mappings, snippets and drivers, as roles and checks share them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,24 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
+
+BLACKLIST = "cards"
+"""Part of the name of our file in /etc/modprobe.d."""
+
+SHARED_DRIVERS = frozenset(
+    {
+        "ahci",
+        "ehci_pci",
+        "nvme",
+        "pcieport",
+        "shpchp",
+        "snd_hda_intel",
+        "vfio_pci",
+        "xhci_hcd",
+        "xhci_pci",
+    }
+)
+"""Drivers that the host's own devices need, too."""
 
 
 def api(hypervisor: str) -> str:

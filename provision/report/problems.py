@@ -137,13 +137,10 @@ def remedy_parts(text: str) -> list[tuple[str, bool]]:
     parts.append((sentence + text[end:], False))
     # Around a command that has a line of its own, the sentence's commas and parentheses say nothing.
     cleaned = [
-        (
-            part if is_command else part.strip(" ,;").removesuffix("(").removeprefix(")").strip(" ,;"),
-            is_command,
-        )
+        (part if is_command else part.lstrip(" ,;.)").rstrip(" ,;("), is_command)
         for part, is_command in parts
     ]
-    return [(part, is_command) for part, is_command in cleaned if part.strip(".: ")]
+    return [(part, is_command) for part, is_command in cleaned if part.strip(": ")]
 
 
 def _labelled(label: str, parts: Sequence[tuple[str, bool]], width: int) -> list[Text]:

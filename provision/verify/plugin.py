@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared
-from provision.contracts.snapshot import Snapshot
+from provision.contracts.query import ApiGet, ApiReply, Unknown
 from provision.hosts.queries.shell import Shell
 from provision.inventory import Inventory
 from provision.values.cancel import Interrupted
@@ -54,15 +53,25 @@ class Site:
             self._hosts[system] = host_for(system, self.answers, self.timeout)
         return self._hosts[system]
 
-    def ask(self, system: str, *queries: Any) -> Snapshot:
-        """Return answers of a system; the check is skipped when it is away, and nobody waits for it again.
+    def get(self, system: str, path: str) -> ApiReply:
+        """Return what an API answers; the check is skipped when it is away, and nobody waits for it again.
 
         Raises:
             ProvisionError: it gives no answers, though it did before.
         """
         if reason := self.answers.away(system):
             pytest.skip(f"unknown: {reason}")
-        return self.answers.ask(system, queries)
+        query = ApiGet(path)
+        answer = self.answers.ask(system, (query,))[query]
+        if isinstance(answer, Unknown):
+            pytest.skip(f"unknown: {answer.reason}")
+        if not isinstance(answer, ApiReply):
+            raise TypeError(f"unexpected answer {answer!r}")
+        return answer
+
+    def skew(self, system: str) -> float:
+        """Return a host's clock minus the controller's, in seconds, when the host last answered."""
+        return self.answers.held(system).skew
 
     def again(self, system: str, *commands: str) -> Iterator[None]:
         """Ask commands anew until SETTLING has passed, for what is true only some time after a change."""

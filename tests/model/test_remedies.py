@@ -15,7 +15,7 @@ from provision.cli.main import app
 
 SOURCE = Path(provision.__file__).parent
 NAMED = re.compile(r"(?<![\w./-])provision ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
-PROSE = frozenset({"itself", "event", "runs on", "inventory", "out", "lab guest"})
+PROSE = frozenset({"itself", "does not", "event", "runs on", "inventory", "out", "lab guest"})
 """What follows the name where no command is meant."""
 
 
@@ -75,6 +75,56 @@ def test_every_command_that_a_text_names_is_one() -> None:
         if "provision " in (source := path.read_text(encoding="utf-8"))  # parsing all takes seconds
         for line, text in texts(ast.parse(source))
         for each in wrong(text, known)
+    ]
+    assert found == []
+
+
+QUOTED = re.compile(r"`[^`]*`")
+COMMAND = re.compile(
+    r"(?<![\\w./-])(?:provision (?:plan|apply|verify|pin|image|import|rebuild|trust|bootstrap|cards|lab)"
+    r"|ssh-keygen|ssh-copy-id|qm|pvesm|pveum|systemctl|lspci|journalctl) [a-z{X-]"
+)
+"""A command that a user would copy."""
+
+
+POSITIONS = {"usage": 2, "LabError": 1}
+"""Where the remedy is among the arguments of what raises."""
+
+
+def remedies(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the texts that are given as a remedy: by keyword, to a variable of that name, or to `usage`."""
+    for node in ast.walk(tree):
+        values: list[ast.expr] = []
+        if isinstance(node, ast.keyword) and node.arg == "remedy":
+            values = [node.value]
+        elif isinstance(node, ast.Assign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            named = [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+            if any(name.id == "remedy" for name in named):
+                values = [node.value]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in POSITIONS:
+            values = node.args[POSITIONS[node.func.id] :]
+        for value in values:
+            yield from texts(value)
+
+
+def unquoted(text: str) -> list[str]:
+    """Return the commands of a text that do not stand in backticks."""
+    return [match[0] for match in COMMAND.finditer(QUOTED.sub("", text))]
+
+
+def test_an_unquoted_command_is_found() -> None:
+    assert unquoted("make it: provision apply X") == ["provision apply X"]
+    assert unquoted("see `lspci -nn`, or `provision cards X`") == []
+
+
+def test_commands_of_remedies_are_quoted_so_that_they_get_a_line_of_their_own() -> None:
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}: {command}"
+        for path in SOURCE.rglob("*.py")
+        if any(word in (source := path.read_text(encoding="utf-8")) for word in ("remedy", *POSITIONS))
+        for line, text in remedies(ast.parse(source))
+        for command in unquoted(text)
     ]
     assert found == []
 

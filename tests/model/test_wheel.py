@@ -95,3 +95,56 @@ def test_the_shipped_playbook_is_found(installed: Path, elsewhere: Path) -> None
     found = provision(installed, elsewhere, "graph", "inventories/lab.yaml")
     assert found.returncode == 0, found.stderr
     assert "virtual_machine" in found.stdout
+
+
+LIBRARY = """
+import sys
+
+import provision
+
+cheap = "pydantic" not in sys.modules and "provision.api" not in sys.modules
+from provision import load
+from provision.testing.model_host import ModelHost, guest_state  # stands in for the machine alone
+
+machine = ModelHost("alpha/ssh", guest_state("alpha"))
+with load("fleet.yaml", open_driver=lambda spec, endpoint: machine) as site:
+    planned = site.plan()
+    applied = site.apply(options=site.options(steps=["host_resources"]))  # the model cannot run all checks
+    again = site.plan()
+    verified = site.verify()
+    try:
+        site.destroy()
+        refused = False
+    except provision.UsageError as error:
+        refused = error.diagnostics[0].code
+    destroyed = site.destroy(site.options(allow=["delete"]))
+print(cheap, planned.empty, applied.exit_code, again.empty, len(verified.checks) > 0)
+print(refused, destroyed.exit_code, "/etc/motd" in machine.state.files)
+"""
+
+
+def test_a_program_needs_one_import_and_no_callback(installed: Path, elsewhere: Path) -> None:
+    (elsewhere / "fleet.yaml").write_text(
+        "version: 1\nname: fleet\nnodes:\n  alpha:\n    address: 10.0.0.1\n    host_resources:\n"
+        "      - { kind: file, path: /etc/motd, content: hello, mode: '0644' }\n"
+    )
+    state = str(elsewhere / "state")
+    result = done(
+        [sys.executable, "-P", "-c", LIBRARY], elsewhere, PYTHONPATH=str(installed), PROVISION_STATE=state
+    )
+    assert result.stderr == ""
+    first, second = result.stdout.splitlines()
+    assert first == "True False 0 True True"
+    assert second == "CONFIRMATION_MISSING 0 True", "what was set up inside a node stays"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_can_be_installed_for_every_shell(shell: str, installed: Path, elsewhere: Path) -> None:
+    result = done(
+        [sys.executable, "-P", "-m", "provision.cli.main"],
+        elsewhere,
+        PYTHONPATH=str(installed),
+        _PROVISION_COMPLETE=f"source_{shell}",
+    )
+    assert result.returncode == 0, result.stderr
+    assert "provision" in result.stdout

@@ -15,6 +15,7 @@ from typing import Any
 from provision.contracts.effect import Effect
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Lease, Reservation, fold_mac
+from provision.dhcp.names import CONFIGURATION, HOSTS_FOLDER, LEASE_FILE
 from provision.hosts import host_effects
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.shell import Shell
@@ -22,12 +23,8 @@ from provision.hosts.resources.file import File
 from provision.inventory.models.site import Dhcp
 from provision.values.diagnostics import Source
 
-HOSTS_FOLDER = "/etc/dnsmasq.d/hosts"
-"""Where reservations lie unless `network.dhcp.file` names another dhcp-hostsdir."""
-LEASES = FileText("/var/lib/misc/dnsmasq.leases")
-"""Debian's lease file."""
+LEASES = FileText(LEASE_FILE)
 UNIT = "dnsmasq.service"
-_CONFIGURATION = "/etc/dnsmasq.conf /etc/dnsmasq.d"
 
 _MAC = re.compile(r"(?:[0-9a-fA-F]{1,2}[:-]){5}[0-9a-fA-F]{1,2}")
 _ADDRESS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
@@ -37,7 +34,7 @@ _LEASE_FIELDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Dnsmasq:
-    """A router with dnsmasq; an SshRouter.
+    """A router with dnsmasq.
 
     Args:
         system: `router`.
@@ -60,7 +57,7 @@ class Dnsmasq:
         folder = shlex.quote(self.folder)
         return Shell(
             f"grep -rsH '' {folder} --exclude='.*' || true; "
-            f"grep -rsH '^dhcp-host=' {_CONFIGURATION} --exclude='.*' || true"
+            f"grep -rsH '^dhcp-host=' {CONFIGURATION} --exclude='.*' || true"
         )
 
     def questions(self) -> tuple[Any, ...]:
@@ -87,16 +84,6 @@ class Dnsmasq:
             return File(self.system, path, absent=True, effects=(reload,), source=source)
         line = f"{reservation.mac},{reservation.address},{reservation.name}\n"
         return File(self.system, path, line.encode(), source=source)
-
-    def lease_rows(self) -> str:
-        """Print the lease file."""
-        return f"cat {LEASES.path}"
-
-    def reservation_rows(self, address: str) -> str:
-        """Search all that dnsmasq reads; a folder below another one is read twice, and shown once."""
-        row = shlex.quote(f"[,=]{re.escape(address)}(,|$)")
-        places = f"{_CONFIGURATION} {shlex.quote(self.folder)}"
-        return f"grep -rsHiE --exclude='.*' {row} {places} | sort -u || true"
 
 
 def parse_reservations(text: str) -> Iterator[Reservation]:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
 import pytest
 from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared, Site
-from provision.dhcp.contract import SshRouter
-from provision.dhcp.roles import dhcp_reservation
-from provision.inventory import Subject
+from provision.dhcp.names import CONFIGURATION, HOSTS_FOLDER, LEASE_FILE
+from provision.hosts.names import ROUTER
 
 
 @pytest.fixture
-def router(site: Site, vm: str) -> SshRouter:
-    """The router by SSH, where the VM's address is reserved there."""
-    found = dhcp_reservation.router(site.inventory)
-    if not isinstance(found, SshRouter):
-        raise NotDeclared("the router is not reached by SSH")
-    if not dhcp_reservation.declared(site.inventory, Subject("node", vm)):
-        raise NotDeclared("its address is not reserved")
-    return found
+def folder(site: Site, vm: str) -> str:
+    """The dhcp-hostsdir of a router with dnsmasq, where the VM's address is reserved there."""
+    dhcp = site.inventory.dhcp
+    if dhcp is None or dhcp.backend != "dnsmasq":
+        raise NotDeclared("there is no dnsmasq to look at")
+    if not site.inventory.nodes[vm].nics:
+        raise NotDeclared("it has no network device")
+    return (dhcp.file or HOSTS_FOLDER).rstrip("/")
 
 
 def _mac(host: Host, address: str) -> str:
@@ -36,26 +38,30 @@ def test_address_is_used(site: Site, node: str) -> None:
     """The node holds its declared address."""
     host = site.host(f"{node}/ssh")
     address = str(site.inventory.nodes[node].address)
-    seen = host.check_output("ip -o -4 addr show scope global").split()
-    assert any(each.split("/")[0] == address for each in seen), " ".join(seen)
+    fields = host.check_output("ip -o -4 addr show scope global").split()
+    assert any(field.split("/")[0] == address for field in fields), " ".join(fields)
 
 
-def test_address_is_leased(site: Site, vm: str, router: SshRouter) -> None:
+@pytest.mark.usefixtures("folder")
+def test_address_is_leased(site: Site, vm: str) -> None:
     """The router leased the address to the VM's own MAC."""
-    host = site.host(router.system)
+    host = site.host(ROUTER)
     address = str(site.inventory.nodes[vm].address)
     mac = _mac(site.host(f"{vm}/ssh"), address)
-    rows = host.check_output(router.lease_rows()).lower().splitlines()
+    rows = host.check_output("cat %s", LEASE_FILE).lower().splitlines()
     assert any({mac, address} <= set(row.split()) for row in rows), f"no lease of {address} for {mac}"
 
 
-def test_address_is_reserved(site: Site, vm: str, router: SshRouter) -> None:
+def test_address_is_reserved(site: Site, vm: str, folder: str) -> None:
     """The router holds exactly one reservation of the address, for the VM's own MAC."""
-    host = site.host(router.system)
+    host = site.host(ROUTER)
     address = str(site.inventory.nodes[vm].address)
     mac = _mac(site.host(f"{vm}/ssh"), address)
-    rows = host.check_output(router.reservation_rows(address))
-    found = [row.partition(":")[2].strip() for row in rows.lower().splitlines()]
-    holders = [row for row in found if not row.startswith("#")]
+    # A folder below another one is read twice, and counts once.
+    row = shlex.quote(f"[,=]{re.escape(address)}(,|$)")
+    places = f"{CONFIGURATION} {shlex.quote(folder)}"
+    text = host.check_output(f"grep -rsHiE --exclude='.*' {row} {places} | sort -u || true")
+    lines = [line.partition(":")[2].strip() for line in text.lower().splitlines()]
+    holders = [line for line in lines if not line.startswith("#")]
     assert len(holders) == 1, f"{len(holders)} reservations: {holders}"
     assert mac in holders[0], f"reserved for another: {holders[0]}"

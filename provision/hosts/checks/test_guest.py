@@ -9,7 +9,7 @@ from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared, Site
 from provision.hosts import managed
-from provision.hosts.units import failed_units, unit_status
+from provision.hosts.units import failed_units, unit
 from provision.inventory import Subject
 from provision.inventory.models.node import Node
 
@@ -51,9 +51,9 @@ def test_clock(site: Site, host: Host, node: str) -> None:
     """The clock agrees with the controller's within ten seconds."""
     if site.inventory.nodes[node].ntp is None:
         raise NotDeclared("time is unmanaged")
-    snapshot = site.ask(f"{node}/ssh")
     assert host.run("true").rc == 0
-    assert abs(snapshot.skew) <= SKEW, f"off by {snapshot.skew:.0f} s"
+    skew = site.skew(f"{node}/ssh")
+    assert abs(skew) <= SKEW, f"off by {skew:.0f} s"
 
 
 def test_time_is_synchronised(site: Site, host: Host, node: str, declared: Node) -> None:
@@ -104,11 +104,13 @@ def test_services(site: Site, host: Host, node: str) -> None:
     if not services:
         raise NotDeclared("no services")
     for name, declared in services:
-        seen = unit_status(host, name)
+        state = unit(host, name)
         if declared.running is not None:
-            assert seen.is_as(declared.running), f"{name} is {seen.active} ({seen.sub})"
+            is_right = state.runs if declared.running else state.is_stopped
+            assert is_right, f"{name} is {state.active} ({state.sub})"
         if declared.enabled is not None:
-            assert seen.enabled if declared.enabled else seen.disabled, f"{name} is {seen.file or 'missing'}"
+            is_right = state.starts_at_boot if declared.enabled else state.is_disabled
+            assert is_right, f"{name} is {state.file or 'missing'}"
 
 
 def test_no_unit_has_failed(site: Site, host: Host, node: str, note: Callable[[str], None]) -> None:

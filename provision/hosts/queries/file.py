@@ -30,6 +30,11 @@ class FileState:
     want: str = ""
     salt: str = ""
 
+    @property
+    def secret(self) -> bool:
+        """Whether the answer holds the salted hash of a secret, by which a short one can be guessed."""
+        return bool(self.salt)
+
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:

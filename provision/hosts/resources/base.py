@@ -19,7 +19,6 @@ from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
 
 _PATH = re.compile(r"/(?:[^\x00-\x1f\x7f\\/]+(?:/[^\x00-\x1f\x7f\\/]+)*)?")
-_UNIT = re.compile(r"[A-Za-z0-9:_.@-]{1,255}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,254}")
 
 
@@ -33,20 +32,6 @@ def checked_path(path: str) -> str:
     if _PATH.fullmatch(path) is None or any(part in (".", "..") for part in path.split("/")):
         raise ValueError(f"{path!r} is no plain absolute path")
     return path
-
-
-@lru_cache(maxsize=4096)
-def checked_unit(name: str) -> str:
-    """Return a unit's full name; `.service` may be left out.
-
-    Raises:
-        ValueError: it is no unit name.
-    """
-    if _UNIT.fullmatch(name) is None or name.startswith("-"):
-        raise ValueError(f"{name!r} is no unit name")
-    suffix = name.rpartition(".")[2]
-    known = ("service", "socket", "timer", "mount", "target", "path", "slice", "swap", "automount", "device")
-    return name if "." in name and suffix in known else f"{name}.service"
 
 
 @lru_cache(maxsize=4096)

@@ -9,8 +9,9 @@ from typing import ClassVar
 from provision.contracts.change import Change, Op
 from provision.contracts.query import Frame, Unknown
 from provision.contracts.snapshot import Snapshot
+from provision.hosts.names import checked_unit
 from provision.hosts.operations import basic as ops
-from provision.hosts.resources.base import HostResource, Operations, checked_unit, no_answer
+from provision.hosts.resources.base import HostResource, Operations, no_answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from provision.contracts.change import Change, Op, Settles
 from provision.contracts.effect import Effect
 from provision.contracts.snapshot import Snapshot
 from provision.hosts import host_effects
+from provision.hosts.names import DAEMONS
 from provision.hosts.operations import basic as ops
 from provision.hosts.operations import edit as ops_edit
 from provision.hosts.queries.file import FileText, LinkTarget
@@ -105,10 +106,6 @@ class Timezone(Composite):
         link = (ops.LinkTo(LOCALTIME.path, _ZONES + self.zone),)
         zone = Live(LOCALTIME, lambda target: target.rpartition("zoneinfo/")[2] or None, self.zone, link)
         return {"zone": zone, "/etc/timezone": self.file}
-
-
-DAEMONS = {"chrony": "chrony.service", "timesyncd": "systemd-timesyncd.service"}
-"""Units of the time daemons by the name that TimeSync takes."""
 
 
 @dataclass(frozen=True, slots=True)

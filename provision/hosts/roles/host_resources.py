@@ -13,8 +13,9 @@ from provision.contracts.role import Context, Role
 from provision.contracts.system import InventoryValue
 from provision.hosts import names
 from provision.hosts.effects import effects_of_path, reboot_of, restart
+from provision.hosts.managed import item_of, values_of
+from provision.hosts.names import checked_unit
 from provision.hosts.queries.file import FileText
-from provision.hosts.resources.base import checked_unit
 from provision.hosts.resources.command import Command
 from provision.hosts.resources.file import File, FileLine
 from provision.hosts.resources.kernel import KernelModule, ModprobeBlacklist
@@ -32,8 +33,6 @@ from provision.inventory.models.host_resources import (
     ServiceResource,
     SysctlResource,
 )
-from provision.inventory.models.hypervisor import Hypervisor
-from provision.inventory.models.node import Node
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import UsageError
 from provision.values.redaction import Redactor
@@ -46,21 +45,15 @@ MADE_BY_CLOUD_INIT = "manage_etc_hosts"
 """Stands in the file that cloud-init made; Proxmox VE's user data asks it to."""
 
 
-def _item(inventory: Inventory, subject: Subject) -> Hypervisor | Node | None:
-    if subject.kind == "hypervisor":
-        return inventory.hypervisors.get(subject.name)
-    return inventory.nodes.get(subject.name) if subject.kind == "node" else None
-
-
 def declared(inventory: Inventory, subject: Subject) -> bool:
     """Whether there are any, on a host that may be changed."""
-    item = _item(inventory, subject)
+    item = item_of(inventory, subject)
     return item is not None and item.manage and bool(item.host_resources)
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask whose /etc/hosts it is, where something of it is declared; the rest follows from the inventory."""
-    item = _item(inventory, subject)
+    item = item_of(inventory, subject)
     wanted = item.host_resources if item is not None else ()
     asked = any(isinstance(each, FileResource) and each.path == HOSTS for each in wanted)
     return {names.ssh(subject.name): (FileText(HOSTS),) if asked else ()}
@@ -106,14 +99,16 @@ def _each(
     context: Context, make: Callable[[HostSite, HostResource, Source | None], Iterator[Resource]]
 ) -> Iterator[Resource]:
     inventory, subject = context.inventory, context.subject
-    item = _item(inventory, subject)
+    item = item_of(inventory, subject)
     if item is None:
         return
     values, reboot = values_of(inventory, subject), reboot_of(inventory, subject)
     site = HostSite(names.ssh(subject.name), values, reboot, inventory.redactor, inventory)
     section = "hypervisors" if subject.kind == "hypervisor" else "nodes"
+    path = (section, subject.name, "host_resources")
+    sources = inventory.element_sources(path)
     for index, declared_one in enumerate(item.host_resources):
-        source = inventory.source((section, subject.name, "host_resources", index))
+        source = sources[index] if index < len(sources) else inventory.source((*path, index))
         try:
             yield from make(site, declared_one, source)
         except ValueError as error:
@@ -143,13 +138,6 @@ def retired(context: Context) -> tuple[Resource, ...]:
     if context.subject.kind != "hypervisor":
         return ()
     return tuple(reversed(tuple(_lasting(_each(context, _gone), context))))
-
-
-def values_of(inventory: Inventory, subject: Subject) -> dict[str, object]:
-    """Return what texts of a subject may name: its name and address, the site's name, then `vars:`."""
-    item = _item(inventory, subject)
-    own = {"name": subject.name, "site": inventory.name, "address": item.address if item is not None else ""}
-    return {**own, **inventory.vars_of(subject.name)}
 
 
 def _made(site: HostSite, declared_one: HostResource, source: Source | None) -> Iterator[Resource]:
@@ -259,7 +247,7 @@ def _content(site: HostSite, declared_one: FileResource, path: str, source: Sour
 def local_inputs(inventory: Inventory, subject: Subject) -> tuple[InventoryValue, ...]:
     """Return templates and secrets of the files that are written."""
     section = "hypervisors" if subject.kind == "hypervisor" else "nodes"
-    item = _item(inventory, subject)
+    item = item_of(inventory, subject)
     return (((section, subject.name, "host_resources"), item.host_resources if item is not None else ()),)
 
 

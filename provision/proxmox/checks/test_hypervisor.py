@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared, Site
 from provision.hosts import managed
-from provision.hosts.queries.kernel import missing_arguments
 from provision.hosts.units import failed_units
 from provision.inventory import Inventory, Subject
-from provision.proxmox.roles import hypervisor_host
+from provision.proxmox import names
 
 VFIO = "vfio-pci"
 NO_DRIVER = "none"
@@ -39,6 +38,18 @@ def slots(site: Site, hypervisor: str) -> tuple[str, ...]:
 
 def _lines(host: Host, command: str, *args: str) -> list[str]:
     return str(host.check_output(command, *args)).splitlines()
+
+
+def _words(arguments: Iterable[str]) -> set[str]:
+    """Return kernel arguments with one module in each blacklist; `-` and `_` are one in module names."""
+    words: set[str] = set()
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if name == "modprobe.blacklist":
+            words.update(f"{name}={module.replace('-', '_')}" for module in value.split(","))
+        else:
+            words.add(argument)
+    return words
 
 
 def _drivers(host: Host, slot: str) -> dict[str, tuple[str, str]]:
@@ -103,7 +114,7 @@ def test_cards_of_running_vms_are_with_vfio(
 def test_modules_of_cards_are_not_loaded(host: Host, slots: tuple[str, ...]) -> None:
     """No kernel module that would drive a declared display function is loaded."""
     for slot in slots:
-        names = set(
+        modules = set(
             _lines(
                 host,
                 'for f in /sys/bus/pci/devices/%s.*; do case "$(cat "$f/class")" in 0x03*) '
@@ -112,20 +123,21 @@ def test_modules_of_cards_are_not_loaded(host: Host, slots: tuple[str, ...]) -> 
             )
         )
         loaded = {row.split()[0] for row in _lines(host, "cat /proc/modules")}
-        candidates = {name.replace("-", "_") for name in names} - hypervisor_host.NEVER
+        candidates = {module.replace("-", "_") for module in modules} - names.SHARED_DRIVERS
         assert not candidates & loaded, f"loaded on the host: {sorted(candidates & loaded)}"
 
 
 def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) -> None:
     """The running kernel was booted with the declared arguments and the blacklist of the cards."""
     declared = site.inventory.hypervisors[hypervisor]
-    if not hypervisor_host.declared(site.inventory, Subject("hypervisor", hypervisor)):
+    if not (declared.cards or declared.kernel_arguments or declared.blacklist_extra):
         raise NotDeclared("neither cards nor arguments are declared")
-    ours = f"/etc/modprobe.d/provision-{hypervisor_host.BLACKLIST}.conf"
+    ours = f"/etc/modprobe.d/provision-{names.BLACKLIST}.conf"
     rows = _lines(host, "cat %s 2>/dev/null || true", ours)
     kept_off = [row.split()[1] for row in rows if row.startswith("blacklist ")]
-    wanted = [*declared.kernel_arguments, *(f"modprobe.blacklist={each}" for each in kept_off)]
-    absent = missing_arguments(str(host.check_output("cat /proc/cmdline")), wanted)
+    arguments = [*declared.kernel_arguments, *(f"modprobe.blacklist={module}" for module in kept_off)]
+    active = _words(str(host.check_output("cat /proc/cmdline")).split())
+    absent = sorted(_words(arguments) - active)
     assert not absent, f"not in /proc/cmdline: {', '.join(absent)}"
 
 

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
 import pytest
 
 from provision.contracts.check import NotDeclared, Site
-from provision.contracts.query import Unknown
 from provision.inventory.models.node import Node
-from provision.proxmox import formats, names
-from provision.proxmox.queries import VmConfig, VmList, VmState
+from provision.proxmox import names
+
+OK = 200
+MISSING = "does not exist"
+"""Part of PVE's message for a number without a VM: `Configuration file '...' does not exist`."""
+
+
+@dataclass(frozen=True)
+class Vm:
+    """A VM's configuration, all values as text, and the keys that wait for a power cycle."""
+
+    config: Mapping[str, str]
+    pending: frozenset[str]
+
+    def parts(self, key: str, first: str) -> dict[str, str]:
+        """Return the parts of a property string; `first` is the name of one without a name."""
+        return _parts(self.config.get(key, ""), first)
 
 
 @pytest.fixture
@@ -18,87 +37,100 @@ def declared(site: Site, vm: str) -> Node:
 
 
 @pytest.fixture
-def seen(site: Site, declared: Node) -> VmState:
-    """The VM's configuration and state."""
-    return _state(site, declared)
+def actual(site: Site, declared: Node) -> Vm:
+    """The VM as it is."""
+    return _read(site, declared)
 
 
-def _state(site: Site, declared: Node) -> VmState:
-    vmid = declared.vmid or 0
-    answer = site.ask(f"{declared.hypervisor}/api", VmList(), VmConfig(vmid))[VmConfig(vmid)]
-    if isinstance(answer, Unknown):
-        pytest.skip(f"unknown: {answer.reason}")
-    assert isinstance(answer, VmState), f"there is no VM {vmid} on this node"
-    return answer
+def _read(site: Site, declared: Node) -> Vm:
+    hypervisor = site.inventory.hypervisors[declared.hypervisor or ""]
+    path = f"/nodes/{hypervisor.node_name}/qemu/{declared.vmid}/pending"
+    reply = site.get(names.api(hypervisor.name), path)
+    if reply.status != OK and MISSING not in reply.text:
+        pytest.skip(f"unknown: {reply.text}")
+    assert reply.status == OK, f"there is no VM {declared.vmid} on {hypervisor.node_name}"
+    rows = json.loads(reply.text)
+    config = {row["key"]: str(row["value"]) for row in rows if row.get("value") is not None}
+    pending = (row["key"] for row in rows if "pending" in row or row.get("delete"))
+    return Vm(config, frozenset(pending))
 
 
-def _memory(state: VmState) -> str:
-    return formats.normal(state.config.get("memory", ""), formats.MEMORY)["current"]
+def _parts(text: str, first: str) -> dict[str, str]:
+    pairs = (part.partition("=") for part in text.split(",") if part)
+    return {name if equals else first: value if equals else name for name, equals, value in pairs}
 
 
-def _machine(value: str) -> str:
-    name = value.split(",", maxsplit=1)[0].removeprefix("type=")
-    return "q35" if "q35" in name else "i440fx"
+def _marker(vm: Vm) -> dict[str, str]:
+    """Return the fields of the line in the description that says whose the VM is."""
+    lines = vm.config.get("description", "").splitlines()
+    words = next((line.split() for line in lines if re.match(r"\s*provision:.*\binventory=", line)), [])
+    return dict(word.partition("=")[::2] for word in words)
 
 
-def test_it_is_marked(site: Site, vm: str, seen: VmState) -> None:
+def _memory(vm: Vm) -> int:
+    """Return MiB; PVE's default is 512."""
+    return int(vm.parts("memory", "current").get("current", "512"))
+
+
+def test_it_is_marked(site: Site, vm: str, actual: Vm) -> None:
     """The VM carries this inventory's marker and the tag `provision`."""
-    assert seen.marker is not None, "no marker line in its description"
-    assert seen.marker_of(site.inventory.name, vm) is not None, f"marked for {seen.marker}"
-    assert "provision" in seen.config.get("tags", "").replace(",", ";").split(";")
+    marker = _marker(actual)
+    assert marker, "no marker line in its description"
+    assert (marker.get("inventory"), marker.get("node")) == (site.inventory.name, vm), f"marked for {marker}"
+    assert "provision" in re.split("[;, ]", actual.config.get("tags", ""))
 
 
-def test_machine(seen: VmState, declared: Node) -> None:
+def test_machine(actual: Vm, declared: Node) -> None:
     """The machine type is the declared one."""
     if declared.machine_type is None:
         raise NotDeclared("unmanaged")
-    value = seen.config.get("machine", "")
-    assert _machine(value) == declared.machine_type, f"machine: {value or 'unset'}"
+    value = actual.parts("machine", "type").get("type", "")
+    assert ("q35" if "q35" in value else "i440fx") == declared.machine_type, f"machine: {value or 'unset'}"
 
 
-def test_firmware(seen: VmState, declared: Node) -> None:
+def test_firmware(actual: Vm, declared: Node) -> None:
     """The firmware is the declared one; OVMF has its disk of variables without enrolled keys."""
     if declared.firmware is None:
         raise NotDeclared("unmanaged")
-    assert seen.config.get("bios", "seabios") == declared.firmware
+    assert actual.config.get("bios", "seabios") == declared.firmware
     if declared.efi_disk is not None and not declared.efi_disk.pre_enrolled_keys:
-        disk = seen.config.get("efidisk0", "")
+        disk = actual.config.get("efidisk0", "")
         assert disk, "no efidisk0"
         assert "pre-enrolled-keys=1" not in disk, disk
 
 
-def test_balloon(seen: VmState, declared: Node) -> None:
+def test_balloon(actual: Vm, declared: Node) -> None:
     """Ballooning is as declared; off with a passed-through card."""
     if declared.balloon_memory is None:
         raise NotDeclared("unmanaged")
-    balloon = seen.config.get("balloon")
-    assert int(balloon or _memory(seen)) == declared.balloon_memory, balloon or "unset"
+    balloon = actual.config.get("balloon")
+    assert int(balloon or _memory(actual)) == declared.balloon_memory, balloon or "unset"
 
 
-def test_start_at_boot(seen: VmState, declared: Node) -> None:
+def test_start_at_boot(actual: Vm, declared: Node) -> None:
     """The VM starts with the hypervisor only if that is declared; never with a card."""
     if declared.starts_at_boot is None:
         raise NotDeclared("unmanaged")
-    assert (seen.config.get("onboot", "0") == "1") is declared.starts_at_boot
+    assert (actual.config.get("onboot", "0") == "1") is declared.starts_at_boot
 
 
-def test_memory_and_cores(seen: VmState, declared: Node) -> None:
+def test_memory_and_cores(actual: Vm, declared: Node) -> None:
     """Memory and processors are the declared ones."""
     if declared.memory is not None:
-        memory = _memory(seen)
-        assert int(memory) == declared.memory, f"memory: {memory}"
+        memory = _memory(actual)
+        assert memory == declared.memory, f"memory: {memory}"
     if declared.cores is not None:
-        assert int(seen.config.get("cores", "1")) == declared.cores, seen.config.get("cores", "unset")
+        assert int(actual.config.get("cores", "1")) == declared.cores, actual.config.get("cores", "unset")
 
 
-def test_nothing_is_pending(seen: VmState) -> None:
+def test_nothing_is_pending(actual: Vm) -> None:
     """No change waits for a power cycle."""
-    assert not seen.pending, f"pending: {sorted(seen.pending)}"
+    assert not actual.pending, f"pending: {sorted(actual.pending)}"
 
 
-def test_mac(site: Site, vm: str, seen: VmState) -> None:
+def test_mac(site: Site, vm: str, actual: Vm) -> None:
     """The guest's network card has the MAC of the configuration."""
-    net0 = seen.config.get("net0", "")
+    net0 = actual.config.get("net0", "")
     mac = net0.split(",")[0].partition("=")[2].lower()
     assert mac, f"no MAC in net0: {net0}"
     host = site.host(f"{vm}/ssh")
@@ -106,17 +138,19 @@ def test_mac(site: Site, vm: str, seen: VmState) -> None:
     assert mac in macs, f"{mac} is not among {macs}"
 
 
-def test_no_snippet_is_left(seen: VmState) -> None:
+def test_no_snippet_is_left(actual: Vm) -> None:
     """The configuration no longer names the snippet of the first boot."""
-    assert "cicustom" not in seen.config, seen.config.get("cicustom")
+    assert "cicustom" not in actual.config, actual.config.get("cicustom")
+
+
+def _cards(vm: Vm) -> Iterator[dict[str, str]]:
+    return (vm.parts(key, "host") for key in vm.config if key.startswith("hostpci"))
 
 
 def test_card_is_passed_through(site: Site, gpu_vm: str) -> None:
     """Every declared card is passed through by a mapping, as PCI Express."""
     declared = site.inventory.nodes[gpu_vm]
-    state = _state(site, declared)
-    values = [value for key, value in state.config.items() if key.startswith("hostpci")]
-    passed = [formats.normal(value, formats.HOSTPCI) for value in values]
-    wanted = sorted(names.mapping(site.inventory, alias) for alias in declared.gpus)
-    assert sorted(each.get("mapping", "") for each in passed) == wanted, f"{values}, wanted {wanted}"
-    assert all(each.get("pcie") == "1" for each in passed), values
+    cards = list(_cards(_read(site, declared)))
+    mappings = sorted(names.mapping(site.inventory, alias) for alias in declared.gpus)
+    assert sorted(card.get("mapping", "") for card in cards) == mappings, f"{cards}, declared {mappings}"
+    assert all(card.get("pcie") == "1" for card in cards), cards

@@ -154,7 +154,7 @@ def claimed(evidence: Evidence) -> list[Finding]:
                         source=evidence.inventory.source(("nodes", owner.name, "gpus")),
                         untouched="Nothing was changed.",
                         remedy=f"Stop VM {each.vmid} or take the card from it:"
-                        f" qm set {each.vmid} --delete {each.key}",
+                        f" `qm set {each.vmid} --delete {each.key}`",
                     )
                 )
     return found

@@ -108,7 +108,7 @@ def storages(evidence: Evidence) -> list[Finding]:
                     evidence=(f"content: {have}",) if have else (),
                     source=evidence.inventory.source(("hypervisors", hypervisor.name, "storage")),
                     untouched="Nothing was changed.",
-                    remedy=f"pvesm set {storage} --content {joined}",
+                    remedy=f"allow it on the host: `pvesm set {storage} --content {joined}`",
                 )
             )
     return found

@@ -83,7 +83,7 @@ def locked(evidence: Evidence) -> list[Finding]:
             name,
             source=each.source,
             remedy="Apply once the task has ended: a change waits 2 minutes for it, and fails after that."
-            f" See what holds it: qm config {each.vmid}",
+            f" See what holds it: `qm config {each.vmid}`",
         )
     return list(held.values())
 

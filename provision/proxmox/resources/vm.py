@@ -247,7 +247,7 @@ class Vm(VmResource):
         code, remedy = "DISK_SHRINK", "Write the larger size to the inventory: disks only grow."
         if difference.never != "shrink":
             code, rebuild = "DISK_FIXED", f"provision rebuild {_file(self.source)} {self.name}"
-            remedy = f"Write the present value to the inventory, or rebuild the VM: {rebuild}"
+            remedy = f"Write the present value to the inventory, or rebuild the VM: `{rebuild}`"
         return self._refused(
             code,
             f"{self.name}: {difference.path} is {difference.old} and cannot become {difference.new}",
@@ -266,13 +266,13 @@ def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source 
         state: what has it.
         source: inventory line.
     """
-    adopt = f"take the VM over: provision import {_file(source)} {marker.node}"
+    adopt = f"take the VM over: `provision import {_file(source)} {marker.node}`"
     present = state.marker if isinstance(state, VmState) else None
     remedy = f"Give {marker.node} another vmid"
     if present is not None and present.inventory == marker.inventory:
         remedy += f", or, if {present.node} is called {marker.node} now, {adopt}"
     elif present is not None:
-        remedy += f", or take the line `provision: ...` out of its notes (qm config {vmid}), then {adopt}"
+        remedy += f", or take the line `provision: ...` out of its notes (`qm config {vmid}`), then {adopt}"
     elif isinstance(state, VmState):
         remedy += f", or {adopt}"
     return Diagnostic(

@@ -244,7 +244,7 @@ def remove(node: str, state: VmState, name: str, source: Source | None) -> tuple
                 f"VM {state.vmid} is protected: Proxmox VE refuses to remove it",
                 name,
                 source=source,
-                remedy=f"qm set {state.vmid} --protection 0",
+                remedy=f"take the protection off: `qm set {state.vmid} --protection 0`",
             )
         )
     path = f"/nodes/{node}/qemu/{state.vmid}"

@@ -23,32 +23,15 @@ from provision.hosts.resources.pci import CardUnbound, IommuState, ModuleCandida
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Card, Hypervisor
 from provision.proxmox.host_facts import HypervisorFacts
+from provision.proxmox.names import BLACKLIST, SHARED_DRIVERS
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
-
-BLACKLIST = "cards"
-"""Part of the name of our file in /etc/modprobe.d."""
 
 COMPANIONS: Mapping[str, tuple[str, ...]] = {"10de": ("nouveau", "nova", "nova_core", "nova_drm")}
 """Modules that drive a vendor's cards without naming them by a PCI alias, or only in newer kernels."""
 
 FOLLOWERS: Mapping[str, tuple[str, ...]] = {"nvidia": ("nvidia_drm", "nvidia_modeset", "nvidia_uvm")}
 """Modules that sit on top of another one."""
-
-NEVER = frozenset(
-    {
-        "ahci",
-        "ehci_pci",
-        "nvme",
-        "pcieport",
-        "shpchp",
-        "snd_hda_intel",
-        "vfio_pci",
-        "xhci_hcd",
-        "xhci_pci",
-    }
-)
-"""Drivers that the host's own devices need, too."""
 
 _CARD_CLASSES = ("03", "12", "0c80")
 """PCI classes whose drivers belong to the card alone: display, accelerator, the USB-C port's controller."""
@@ -128,7 +111,7 @@ def _modules(context: Context, host: Hypervisor, facts: HypervisorFacts) -> tupl
     for alias, card in host.cards.items():
         derived |= modules_of_card(context, facts, alias, card)
     # What somebody wrote down is meant: only what follows from a card by itself is held back.
-    return tuple(sorted((derived - NEVER) | set(map(module_name, host.blacklist_extra))))
+    return tuple(sorted((derived - SHARED_DRIVERS) | set(map(module_name, host.blacklist_extra))))
 
 
 def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: Card) -> set[str]:

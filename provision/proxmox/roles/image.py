@@ -82,7 +82,7 @@ def download_of(inventory: Inventory, image: str) -> tuple[str, str]:
                 "IMAGE_UNPINNED",
                 f"image {image} has no URL or no SHA-256: what is downloaded must be pinned",
                 source=inventory.source(("images", image)),
-                remedy=f"provision pin {inventory.file or 'INVENTORY'}",
+                remedy=f"pin it: `provision pin {inventory.file or 'INVENTORY'}`",
             )
         )
     return pin.url, pin.sha256.lower()

@@ -130,7 +130,7 @@ def _entry(
                 f"{hypervisor.name} has no PCI card at {address} ({card})",
                 hypervisor.name,
                 source=source,
-                remedy="provision cards shows what is there",
+                remedy="see which cards there are: `provision cards INVENTORY`",
             )
         )
     parts = {"path": address, "id": first.id}

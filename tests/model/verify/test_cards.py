@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,11 +12,10 @@ import pytest
 
 from provision.api.domains import check_folders
 from provision.api.domains import load_inventory as load
-from provision.contracts.query import Unknown
+from provision.contracts.query import ApiGet, ApiReply, Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.inventory import Inventory
-from provision.proxmox.queries import VmConfig, VmState
 from provision.verify.model import CheckOutcome, CheckResult
 from provision.verify.runner import run_checks
 
@@ -82,8 +82,10 @@ class Machines:
             script = query.command.replace("/sys/", f"{self.root}/sys/")
             done = subprocess.run(["sh", "-c", script], capture_output=True, check=False)
             return ShellResult(done.returncode, done.stdout, done.stderr)
-        if isinstance(query, VmConfig):
-            return VmState(201, "vm", "running", dict(self.config))
+        if isinstance(query, ApiGet):
+            assert query.path.startswith("/nodes/pve/qemu/20")
+            rows = [{"key": key, "value": value} for key, value in self.config.items()]
+            return ApiReply(200, json.dumps(rows))
         return Unknown("silence")
 
 

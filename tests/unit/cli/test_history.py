@@ -56,11 +56,11 @@ def test_the_beginning_of_an_id_and_last_find_a_run(state: Path, capsys: pytest.
     assert "s1" in capsys.readouterr().out
 
 
-def test_an_id_that_a_plan_or_verify_printed_is_told_what_keeps_them(
+def test_an_unknown_id_is_answered_with_what_keeps_a_plan(
     state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs_of(state, "20260101-000000-aaaaaa")
     assert main.main(["show", "20260102-000000-bbbbbb"]) == 64
     said = " ".join(capsys.readouterr().err.split())
-    assert "plan and verify change nothing and leave none" in said
-    assert "plan --out FILE" in said
+    assert "A plan is not a run" in said
+    assert "provision plan INVENTORY --out FILE" in said

@@ -114,7 +114,7 @@ def test_apply_leaves_a_lab_that_is_up(lab: FakeLab) -> None:
 def test_other_commands_do_not_start_it(verb: str, lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main([verb, "lab"]) == 1
     assert not lab.entered
-    assert "next: provision lab up lab" in capsys.readouterr().err
+    assert "  provision lab up lab\n" in capsys.readouterr().err
 
 
 def test_what_of_a_lab_does_not_serve_is_named(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +130,7 @@ def test_what_of_a_lab_does_not_serve_is_named(lab: FakeLab, capsys: pytest.Capt
         "  | daemon api is down",
         "  | router router is starting: SSH does not answer",
     ]
-    assert "next: provision lab up lab" in err
+    assert "  provision lab up lab\n" in err
 
 
 @pytest.mark.parametrize("command", [["apply", "lab", "--yes"], ["plan", "lab"]])
@@ -145,10 +145,10 @@ def test_a_lab_that_was_started_with_other_settings_is_not_entered(
     assert main.main(command) == 1
     assert not lab.entered
     err = capsys.readouterr().err
-    assert "lab lab is there with other settings (cards)" in err
-    assert "next: provision lab down lab, then run this again" in err
+    assert "the lab lab runs with other settings (cards)" in err
+    assert "  provision lab down lab\n" in err
     assert main.main(["lab", "status", "lab"]) == 0
-    assert capsys.readouterr().out.endswith("inventory's: cards\nnext: provision lab down lab\n")
+    assert capsys.readouterr().out.endswith("has now: cards.\nNext:\n  provision lab down lab\n")
     record.save(Record(declared, images, ()))
     main.main(command)
     assert lab.entered
@@ -182,7 +182,7 @@ def test_without_root_it_says_so(
 
 
 @pytest.mark.parametrize("command", [["lab", "up"], ["apply", "--yes"]])
-def test_a_lab_that_does_not_start_shows_its_console_without_the_inventorys_secrets(
+def test_a_lab_that_does_not_start_shows_its_console_without_secrets(
     lab: FakeLab, command: list[str], with_secret: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab.broken = f"198.18.0.5 did not answer\nkernel panic at {SECRET}"
@@ -190,10 +190,10 @@ def test_a_lab_that_does_not_start_shows_its_console_without_the_inventorys_secr
     err = capsys.readouterr().err
     assert "LAB_FAILED" in err
     assert "| kernel panic at ***" in err
-    assert f"next: provision lab up {with_secret}" in " ".join(err.split())
+    assert f"provision lab up {with_secret}" in " ".join(err.split())
 
 
-def test_the_lab_is_told_up_and_down(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_lab_is_reported_as_up_and_down(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["lab", "status"]) == 1
     assert main.main(["lab", "up"]) == 0
     assert main.main(["lab", "status"]) == 0
@@ -201,9 +201,9 @@ def test_the_lab_is_told_up_and_down(lab: FakeLab, capsys: pytest.CaptureFixture
     assert not lab.is_up
     assert main.main(["lab", "down"]) == 0
     said = capsys.readouterr().out
-    assert "lab lab is not up, driver qemu\nnext: provision lab up inventories/lab.yaml\n" in said
-    assert "lab lab is up, driver qemu\n" in said
-    assert said.endswith("lab lab is down\nthere is nothing of lab lab\n")
+    assert "lab lab is not up (driver qemu).\nNext:\n  provision lab up inventories/lab.yaml\n" in said
+    assert "lab lab is up (driver qemu).\n" in said
+    assert said.endswith("lab lab is down.\nThere is no lab lab.\n")
 
 
 def test_an_inventory_without_a_lab_has_none(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from provision.dhcp.backends.table import BACKENDS
-from provision.dhcp.contract import SshRouter
 from provision.inventory.models.site import Dhcp
 from provision.values.references import load_object
 
@@ -23,4 +22,3 @@ def test_a_router_keeps_our_entries_by_host_and_inventory(name: str) -> None:
     other = make("router", "provision-other-", Dhcp(backend=name))
     assert router.system == "router"
     assert len({router.place("vm-1"), router.place("vm-2"), other.place("vm-1")}) == 3
-    assert isinstance(router, SshRouter) is (BACKENDS[name].reached == "ssh")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import pytest
@@ -8,7 +9,7 @@ from provision.connections.contracts import ApiError
 from provision.contracts.change import Key
 from provision.contracts.driver import Action, Result, Verdict
 from provision.contracts.effect import Effect
-from provision.contracts.query import Unknown
+from provision.contracts.query import ApiGet, Unknown
 from provision.contracts.remedy import ApiCall, Request
 from provision.proxmox import marker as markers
 from provision.proxmox import vm_effects
@@ -67,6 +68,28 @@ def test_knowing_a_hypervisor_costs_four_requests_and_one_a_vm() -> None:
     assert seen[VmConfig(103)] is None
     assert seen[VmConfig(101)].config["cores"] == "2"
     assert seen.missing(queries) == frozenset()
+
+
+def test_checks_read_the_configuration_without_a_further_request() -> None:
+    pve = model(101, 102)
+    driver = pve.driver()
+    raw = [ApiGet(f"/nodes/pve/qemu/{vmid}/pending") for vmid in (101, 102)]
+    mappings = ApiGet("/cluster/mapping/pci?check-node=pve")
+    alone = driver.answer(frozenset({VmConfig(101), VmConfig(102), Mappings()}), Cancel())
+    assert driver.round_trips == 3 + 2
+    rows = {row["key"]: row.get("value") for row in json.loads(alone[raw[0]].text)}
+    assert (alone[raw[0]].status, rows["cores"]) == (200, alone[VmConfig(101)].config["cores"])
+    together = driver.answer(frozenset({VmConfig(101), VmConfig(102), Mappings(), *raw, mappings}), Cancel())
+    assert driver.round_trips == 2 * (3 + 2)
+    assert json.loads(together[mappings].text) == []
+
+
+def test_a_check_is_told_the_status_of_what_the_api_refuses() -> None:
+    pve = model()
+    query = ApiGet("/nodes/pve/qemu/101/pending")
+    reply = pve.driver().answer(frozenset({query}), Cancel())[query]
+    assert (reply.status, pve.requests) == (500, 1)
+    assert "does not exist" in reply.text
 
 
 def test_one_vm_is_found_without_being_asked_for_the_list() -> None:

@@ -221,14 +221,14 @@ def test_creation_sends_everything_in_one_request_and_grows_the_disk() -> None:
 @pytest.mark.parametrize(
     ("answer", "helps"),
     [
-        (VmState(102, "win", "running", {"name": "win"}), ", or take the VM over: provision import"),
+        (VmState(102, "win", "running", {"name": "win"}), ", or take the VM over: `provision import"),
         (
             VmState(102, "other", "stopped", {"description": "provision: inventory=lab node=vm-9"}),
-            ", or, if vm-9 is called vm-gpu now, take the VM over: provision import",
+            ", or, if vm-9 is called vm-gpu now, take the VM over: `provision import",
         ),
         (
             VmState(102, "other", "stopped", {"description": "provision: inventory=home node=vm-gpu"}),
-            "out of its notes (qm config 102), then take the VM over: provision import",
+            "out of its notes (`qm config 102`), then take the VM over: `provision import",
         ),
         (Elsewhere("pve2", "qemu", "x"), "Give vm-gpu another vmid"),
         (Elsewhere("pve", "lxc", "ct"), "Give vm-gpu another vmid"),

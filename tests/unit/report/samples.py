@@ -159,7 +159,7 @@ REFUSED = Plan(
             evidence=("name: mail", "tags: none"),
             source=Source("inventories/lab.yaml", 14, 11, "    vmid: 121", 3),
             untouched="VM 121 was left as it is",
-            remedy="choose another vmid, or take it over: provision import inventories/lab.yaml vm-1",
+            remedy="choose another vmid, or take it over: `provision import inventories/lab.yaml vm-1`",
         ),
     ),
 )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
-    """Identity of a resource: no two different desired states may share one."""
+class Key(NamedTuple):
+    """Identity of a resource: no two different desired states may share one.
+
+    A tuple, because a plan makes and compares several of them for each resource.
+    """
 
     system: str
     kind: str

@@ -136,6 +136,8 @@ def unknown_answers(resource: Resource, snapshot: Snapshot) -> Mapping[Any, Unkn
 
 def changes_of(resource: Resource, snapshot: Snapshot) -> tuple[Change, ...]:
     """Return how a resource differs; an Unknown answer is a change that needs attention."""
+    if not snapshot.unknown:
+        return resource.changes(snapshot)
     unknown = unknown_answers(resource, snapshot)
     if not unknown:
         return resource.changes(snapshot)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from provision.contracts.change import Key
 from provision.contracts.remedy import Impossible
 from provision.contracts.resource import Creatable, Resource
 from provision.contracts.role import NotYet
@@ -109,15 +110,17 @@ class Planner:
 
     def _unite(self, states: Sequence[StepState], drafts: Mapping[StepId, _Draft], late: set[StepId]) -> None:
         self.desired = Desired()
+        keys: dict[StepId, tuple[Key, ...]] = {}
         for state in states:
             draft = drafts[state.step.id]
             if state.step.id not in late and draft.resources:
-                self.desired.unite(state.step.id, draft.resources)
+                keys[state.step.id] = self.desired.unite(state.step.id, draft.resources)
+        united: list[Resource] = []
         for state in states:
-            draft = drafts[state.step.id]
-            keys = () if state.step.id in late else dict.fromkeys(each.key for each in draft.resources)
-            state.resources = self.desired.states(keys)
-        self._ask_missing(each for state in states for each in state.resources)
+            state.resources = self.desired.states(keys.get(state.step.id, ()))
+            asked = set(map(id, drafts[state.step.id].resources))
+            united += [resource for resource in state.resources if id(resource) not in asked]
+        self._ask_missing(united)
         for state in states:
             state.basis = self.session.basis(state.systems)
 
@@ -286,8 +289,9 @@ class Planner:
         problem: Diagnostic | None = None
         unchanged = 0
         for resource in state.resources:
-            seen = self.session.snapshot(resource.key.system)
-            if self.desired.owner(resource.key) != state.step.id or seen is None:
+            key = resource.key
+            seen = self.session.snapshot(key.system)
+            if seen is None or self.desired.owner(key) != state.step.id:
                 unchanged += 1
                 continue
             found = difference(resource, seen)
@@ -304,8 +308,9 @@ class Planner:
             mine = owner == state.step.subject.name
             if not mine and owner in self.consents.subjects:
                 continue
-            acts = any(each.key.system == name for each in state.resources)
-            if seen is None or name in pending_seen or not (mine or acts):
+            if seen is None or name in pending_seen:
+                continue
+            if not mine and all(resource.key.system != name for resource in state.resources):
                 continue
             pending_seen.add(name)
             changes.extend(

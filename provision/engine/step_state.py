@@ -118,6 +118,7 @@ class StepState:
     awaited_reboots: set[str] = field(default_factory=set)
     interrupted: bool = False
     position: int = 0
+    _systems: tuple[tuple[Resource, ...], frozenset[str]] | None = None
 
     def __post_init__(self) -> None:
         self.plan = StepPlan(self.step)
@@ -130,7 +131,10 @@ class StepState:
     @property
     def systems(self) -> frozenset[str]:
         """All systems that it reads or acts on."""
-        return frozenset(self.questions).union(resource.key.system for resource in self.resources)
+        if self._systems is None or self._systems[0] is not self.resources:
+            systems = frozenset(resource.key.system for resource in self.resources)
+            self._systems = self.resources, systems.union(self.questions)
+        return self._systems[1]
 
     def queries(self) -> dict[str, set[Any]]:
         """Return all questions of its role and its resources, by system."""

@@ -1,4 +1,4 @@
-"""What a host said of itself, as roles and rules read it."""
+"""Facts of a host, for roles and rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hypervisor's API said, as roles and rules read it."""
+"""Facts from a hypervisor's API, for roles and rules."""
 
 from __future__ import annotations
 

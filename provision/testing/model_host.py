@@ -1,7 +1,7 @@
 """ModelHost: a driver over a host in memory, for tests of resources, roles and the engine.
 
-It answers the questions that real hosts answer through shell fragments, and does by meaning the operations
-that fixes are rendered from. The same case tables run through real shells, which keeps it honest.
+It answers the questions that real hosts answer through shell fragments, and performs the operations that
+fixes are rendered from. The same case tables run through real shells, which keeps it honest.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class ModelHost:
         system: name in keys (`pve/ssh`).
         state: the host; `guest_state()` when left out.
         on_reboot: called after each boot, for tests that watch.
-        on_script: does by meaning what fixes without operations say (their shell text is given).
-        performs: does by meaning what effect classes of other domains say in their scripts.
+        on_script: performs fixes that have no operations, from their shell text.
+        performs: performs effects of classes that other domains declare.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class ModelHost:
         return results
 
     def reboot(self, effect: Effect, emit: Emit, cancel: Cancel) -> str:
-        """Boot anew and return the new boot id."""
+        """Boot again and return the new boot id."""
         del cancel
         self._trips += 1
         self._mark((effect,))

@@ -1,4 +1,4 @@
-"""An address reserved on a router that we speak to, whatever it speaks."""
+"""An address reserved on a router that provision configures, with any back end."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def rotate(
     inventory: InventoryName,
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="The generated secret, such as k3s-token.", show_default=False),
+        typer.Argument(metavar="NAME", help="Name of the generated secret.", show_default=False),
     ],
     yes: Yes = False,
     allow: Allow = None,

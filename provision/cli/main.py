@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 from typing import Annotated, Any
 
@@ -77,7 +78,7 @@ def _set_flags_to_false(command: Any, context: Any) -> None:
 app = typer.Typer(
     name="provision",
     cls=_Commands,
-    help="One YAML inventory, from bare hypervisor to verified cluster.",
+    help="One YAML inventory, from bare machines to a verified cluster.",
     epilog="Exit codes: docs/exit-codes.md. Start with: provision plan inventories/lab.yaml",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -138,13 +139,26 @@ def _raise_descriptor_limit() -> None:
 
 
 @cache
-def _commands() -> Any:
-    """Return all commands, built once; typer's classes for them are private to it."""
-    return typer.main.get_command(app)
+def _commands(called: str) -> Any:
+    """Return the command that is called, or all of them: building all takes 40 ms of CPU time.
+
+    Args:
+        called: the first word of the command line that is no option.
+    """
+    only = copy(app)
+    only.registered_commands = [info for info in app.registered_commands if _name_of(info) == called]
+    only.registered_groups = [info for info in app.registered_groups if info.name == called]
+    is_known = only.registered_commands or only.registered_groups
+    return typer.main.get_command(only if is_known else app)
+
+
+def _name_of(command: typer.models.CommandInfo) -> str:
+    function = command.callback
+    return command.name or (typer.main.get_command_name(function.__name__) if function else "")
 
 
 def _run(argv: list[str], state: State) -> int:
-    command = _commands()
+    command = _commands(next((word for word in argv if not word.startswith("-")), ""))
     try:
         result = command.main(args=argv, prog_name="provision", standalone_mode=False, obj=state)
         return int(result or 0)

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from provision.contracts.query import Frame, Unknown
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.kernel import BootLoader, ModuleState
+from provision.hosts.queries.secret import SecretText
 from provision.hosts.queries.system import Bridges, ClockState, ClockStatus, HostKeys
 from provision.hosts.query_kinds import HOST_KINDS
 from provision.hosts.resources.filesystem import RootChain, RootStatus
@@ -78,6 +80,17 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
             FileText("/proc/cmdline"): b"root=/dev/vda1 quiet\n",
             FileText("/etc/open"): b"no end",
             FileText("/etc/gone"): None,
+        },
+    ),
+    (
+        "secrets",
+        b"c|/etc/token\n:hunter2\n\n.\nc|/etc/odd\n:\xff\n\n.\nc|/etc/empty\n\n.\na|/etc/gone\nx|/etc/shut\n",
+        {
+            SecretText("/etc/token"): SecretStr("hunter2"),
+            SecretText("/etc/odd"): Unknown("/etc/odd is not UTF-8 text"),
+            SecretText("/etc/empty"): None,
+            SecretText("/etc/gone"): None,
+            SecretText("/etc/shut"): Unknown("/etc/shut may not be read"),
         },
     ),
     (
@@ -289,6 +302,8 @@ def test_garbage_is_cannot_tell(output: bytes, stderr: bytes, rc: int | None) ->
     for _, _, expected in SAMPLES:
         found = _parse(b"\xff" + output, expected, stderr=stderr, rc=rc)
         assert set(found) == set(expected)
+        secrets = [answer for query, answer in found.items() if isinstance(query, SecretText)]
+        assert all(answer is None or isinstance(answer, SecretStr | Unknown) for answer in secrets)
 
 
 @given(data=st.data())

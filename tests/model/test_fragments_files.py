@@ -140,7 +140,7 @@ def test_shell_and_model_answer_alike(shell: str, tmp_path: Path) -> None:
             assert one == other, query
 
 
-def test_leftovers_of_a_killed_fix_go_with_the_next(shell: str, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_fix_are_removed_by_the_next(shell: str, tmp_path: Path) -> None:
     path = f"{tmp_path}/a"
     left = tmp_path / f"{temporary_prefix(path)}AbCdEf"
     left.write_bytes(b"half")
@@ -183,7 +183,7 @@ def test_a_blob_is_found_by_its_hash(shell: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv(1)")
-def test_what_may_not_be_searched_is_not_absent(shell: str, tmp_path: Path) -> None:
+def test_a_folder_that_may_not_be_searched_is_not_absent(shell: str, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     (closed / "a").write_bytes(b"x")
@@ -234,7 +234,7 @@ def test_swap_lines_become_comments_and_every_other_byte_stays(
     assert [each.name for each in tmp_path.iterdir()] == ["fstab"]
 
 
-def test_a_file_that_somebody_changed_since_is_not_replaced(shell: str, tmp_path: Path) -> None:
+def test_a_file_changed_after_it_was_read_is_not_replaced(shell: str, tmp_path: Path) -> None:
     line, copy = tmp_path / "it's a cmdline", tmp_path / "it's a copy"
     replace = ReplaceUnchanged(str(line), b"root=a new\n", digest_of(b"root=a\n"), str(copy))
     line.write_bytes(b"root=b\n")

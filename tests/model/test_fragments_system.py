@@ -105,7 +105,7 @@ def test_this_machine_answers_alike_in_every_shell(shell: str, query: object) ->
 
 
 @pytest.mark.parametrize("query", [RootChain(), ClockState()], ids=repr)
-def test_questions_that_a_container_cannot_answer_do_not_fail(shell: str, query: object) -> None:
+def test_queries_that_a_container_cannot_answer_are_unknown(shell: str, query: object) -> None:
     assert type(answers(shell, [query])[query]) is type(answers("dash", [query])[query])
 
 
@@ -154,7 +154,7 @@ def test_packages_converge_with_stand_ins(
     ],
     ids=["dependents", "conflict"],
 )
-def test_no_package_goes_that_the_plan_does_not_name(
+def test_no_package_is_removed_that_the_plan_does_not_name(
     shell: str,
     tools: dict[str, object],
     tmp_path: Path,
@@ -204,7 +204,7 @@ def test_services_converge_with_stand_ins(
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_a_service_that_waits_for_its_next_try_neither_runs_nor_is_stopped(
+def test_a_service_waiting_for_its_next_start_is_neither_up_nor_down(
     shell: str, tools: dict[str, object], tmp_path: Path, running: bool
 ) -> None:
     unit = tmp_path / "state" / "unit-cron.service"
@@ -215,7 +215,7 @@ def test_a_service_that_waits_for_its_next_try_neither_runs_nor_is_stopped(
     ]
 
 
-def test_units_are_told_apart_by_position(shell: str, tools: dict[str, object], tmp_path: Path) -> None:
+def test_units_are_matched_by_position(shell: str, tools: dict[str, object], tmp_path: Path) -> None:
     (tmp_path / "state" / "unit-b.service").write_text("enabled active", encoding="ascii")
     queries = [UnitState("a.service"), UnitState("b.service"), UnitState("c.service")]
     found = answers(shell, queries, **tools)
@@ -246,7 +246,7 @@ def test_devices_of_vms_are_read_up_to_the_first_section_of_their_file(shell: st
     )
 
 
-def test_a_package_that_no_list_has_fails_with_apts_words(
+def test_a_package_in_no_list_fails_with_the_message_of_apt(
     shell: str, tools: dict[str, object], tmp_path: Path
 ) -> None:
     (tmp_path / "bin" / "apt-get").write_text(
@@ -262,7 +262,7 @@ def test_a_package_that_no_list_has_fails_with_apts_words(
     assert b"Unable to locate package nope" in frame.stderr
 
 
-def test_without_dpkg_nobody_can_tell(shell: str, tmp_path: Path) -> None:
+def test_without_dpkg_packages_are_unknown(shell: str, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     from provision.hosts.query_kinds import HOST_KINDS  # noqa: PLC0415 - only here
 

@@ -50,14 +50,14 @@ def test_a_new_reservation_is_one_file_that_acts_at_once() -> None:
     assert fix.effects == ()
 
 
-def test_our_own_file_is_no_conflict_with_itself() -> None:
+def test_our_own_file_does_not_conflict_with_itself() -> None:
     line = f"{OURS}:{MAC},10.0.0.11,vm-1\n"
     assert (
         RouterReservation(ROUTER, WANTED).changes(seen(line, f"1 {MAC} 10.0.0.11 vm-1 *\n", ours=True)) == ()
     )
 
 
-def test_the_same_reservation_by_another_hand_is_as_good() -> None:
+def test_the_same_reservation_by_somebody_else_is_enough() -> None:
     line = "/etc/dnsmasq.conf:dhcp-host=BC-24-11-00-00-01,vm-1,10.0.0.11,12h\n"
     assert RouterReservation(ROUTER, WANTED).changes(seen(line)) == ()
 
@@ -75,7 +75,9 @@ def test_the_same_reservation_by_another_hand_is_as_good() -> None:
         ("", "1795960000 52:54:00:00:00:09 10.0.0.11 printer *\n", "leased to 52:54:00:00:00:09 (printer)"),
     ],
 )
-def test_whoever_holds_the_address_is_named_and_left_alone(listing: str, leases: str, holder: str) -> None:
+def test_another_holder_of_the_address_is_named_and_left_alone(
+    listing: str, leases: str, holder: str
+) -> None:
     resource = RouterReservation(ROUTER, WANTED)
     at = seen(listing, leases)
     assert [each.op for each in resource.changes(at)] == [Op.ATTENTION]
@@ -108,7 +110,7 @@ def test_removal_needs_a_reload() -> None:
 
 
 @given(st.text(max_size=200))
-def test_reading_a_router_is_total(text: str) -> None:
+def test_reading_any_router_text_never_raises(text: str) -> None:
     list(parse_reservations(text))
     list(parse_leases(text))
 
@@ -126,7 +128,7 @@ def test_macs_are_compared_in_any_spelling() -> None:
     assert conflict(WANTED, [Reservation(MAC, "10.0.0.11", "")], [Lease(MAC, "10.0.0.11")]) == ""
 
 
-def test_what_a_person_types_is_a_table() -> None:
+def test_the_lines_for_a_person_are_a_table() -> None:
     assert table([WANTED]) == ("MAC address        IP address  Name", f"{MAC}  10.0.0.11   vm-1")
 
 

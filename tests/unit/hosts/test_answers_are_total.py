@@ -266,13 +266,13 @@ def _parse(output: bytes, queries: Mapping[Any, object], **frame: Any) -> Mappin
 
 
 @pytest.mark.parametrize(("name", "output", "expected"), SAMPLES, ids=[each[0] for each in SAMPLES])
-def test_what_was_said_is_understood(name: str, output: bytes, expected: Mapping[Any, object]) -> None:
+def test_answers_are_parsed(name: str, output: bytes, expected: Mapping[Any, object]) -> None:
     del name
     assert _parse(output, expected) == expected
 
 
 @pytest.mark.parametrize(("name", "output", "expected"), SAMPLES, ids=[each[0] for each in SAMPLES])
-def test_cut_at_any_byte_it_is_the_whole_answer_or_cannot_tell(
+def test_an_answer_cut_at_any_byte_is_whole_or_unknown(
     name: str, output: bytes, expected: Mapping[Any, object]
 ) -> None:
     del name
@@ -290,7 +290,7 @@ _LONG = [each for each in SAMPLES if each[0].split()[0] not in ("root", "clock",
 
 
 @pytest.mark.parametrize(("name", "output", "expected"), _LONG, ids=[each[0] for each in _LONG])
-def test_an_answer_with_a_hole_tells_nothing(
+def test_an_answer_with_missing_bytes_is_unknown(
     name: str, output: bytes, expected: Mapping[Any, object]
 ) -> None:
     del name
@@ -298,7 +298,7 @@ def test_an_answer_with_a_hole_tells_nothing(
 
 
 @given(output=st.binary(max_size=300), stderr=st.binary(max_size=60), rc=st.sampled_from([0, 1, 127, None]))
-def test_garbage_is_cannot_tell(output: bytes, stderr: bytes, rc: int | None) -> None:
+def test_garbage_is_unknown(output: bytes, stderr: bytes, rc: int | None) -> None:
     for _, _, expected in SAMPLES:
         found = _parse(b"\xff" + output, expected, stderr=stderr, rc=rc)
         assert set(found) == set(expected)
@@ -314,7 +314,7 @@ def test_mangled_answers_never_raise(data: st.DataObject) -> None:
     assert set(_parse(mangled, expected)) == set(expected)
 
 
-def test_the_reason_is_what_the_host_said() -> None:
+def test_the_reason_is_the_message_of_the_host() -> None:
     stderr = b"\nSystem has not been booted with systemd as init system.\nFailed to connect.\n"
     answer = _parse(b"", {UnitState("a.service"): None}, stderr=stderr, rc=1)[UnitState("a.service")]
     assert answer == Unknown("System has not been booted with systemd as init system.")

@@ -25,7 +25,7 @@ def host_of(case: Case) -> ModelHost:
 
 
 @pytest.mark.parametrize("case", FILE_CASES, ids=lambda case: case.name)
-def test_case_converges_or_is_refused_or_is_unchanged(case: Case) -> None:
+def test_a_file_case_converges_or_is_refused_or_unchanged(case: Case) -> None:
     host, resource = host_of(case), case.make(ROOT)
     before = host.dump()
     if case.unchanged:
@@ -63,7 +63,7 @@ def test_secret_is_masked_in_the_output_of_its_fix() -> None:
     assert [each.get_secret_value() for each in getattr(fix, "secrets", ())] == ["planted-7f3a"]
 
 
-def test_large_content_travels_as_a_blob() -> None:
+def test_large_content_is_sent_as_a_blob() -> None:
     large = File("case/ssh", "/opt/large", b"x" * 70_000)
     fix = large.fix(seen_by(ModelHost("case/ssh", HostState()), [large]))
     assert [len(each.data) for each in getattr(fix, "blobs", ())] == [70_000]

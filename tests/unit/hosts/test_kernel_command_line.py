@@ -52,7 +52,7 @@ def test_arguments_are_united(line: str, wanted: tuple[str, ...], united: str | 
         ("root=x", ("nomodeset",), "root=x"),
     ],
 )
-def test_arguments_are_taken_out(line: str, unwanted: tuple[str, ...], left: str) -> None:
+def test_arguments_are_removed(line: str, unwanted: tuple[str, ...], left: str) -> None:
     assert without_arguments(line, unwanted) == left
 
 
@@ -77,7 +77,7 @@ def test_active_arguments_need_no_reboot() -> None:
     assert [each.cls for each in fix.effects] == [host_effects.BOOT_LOADER]
 
 
-def test_what_is_not_active_settles_after_the_reboot() -> None:
+def test_inactive_arguments_settle_after_the_reboot() -> None:
     wanted = KernelArguments(S, ("nomodeset",), "grub", REBOOT)
     changes = wanted.changes(seen_by(ModelHost(S, hypervisor_state()), [wanted]))
     assert [(each.path, each.settles) for each in changes] == [
@@ -130,7 +130,7 @@ def _wanting(loader: str, *arguments: str) -> KernelArguments:
 
 
 @pytest.mark.parametrize("loader", ["grub", "systemd-boot"])
-def test_an_argument_that_is_no_longer_declared_goes(loader: str) -> None:
+def test_an_argument_that_is_not_declared_any_more_is_removed(loader: str) -> None:
     host = ModelHost(S, hypervisor_state(loader=loader))
     before = host.state.boot_line
     converge(host, [_wanting(loader, "pci=noaer", "nomodeset", "modprobe.blacklist=a,b")])
@@ -141,7 +141,7 @@ def test_an_argument_that_is_no_longer_declared_goes(loader: str) -> None:
     assert ADDED not in host.state.files
 
 
-def test_what_somebody_else_put_there_stays() -> None:
+def test_arguments_of_others_stay() -> None:
     state = hypervisor_state(loader="systemd-boot")
     state.files[KERNEL_CMDLINE] = ModelFile(b"root=x quiet nomodeset modprobe.blacklist=a caf\xe9\n")
     host = ModelHost(S, state)
@@ -152,7 +152,7 @@ def test_what_somebody_else_put_there_stays() -> None:
     )
 
 
-def test_arguments_that_go_go_wherever_a_run_is_killed() -> None:
+def test_removed_arguments_are_removed_after_a_kill_anywhere() -> None:
     def make() -> ModelHost:
         host = ModelHost(S, hypervisor_state(loader="systemd-boot"))
         converge(host, [_wanting("systemd-boot", "pci=noaer", "modprobe.blacklist=a")])
@@ -163,7 +163,7 @@ def test_arguments_that_go_go_wherever_a_run_is_killed() -> None:
     assert killed_everywhere(make, lambda _host: after) > 2
 
 
-def test_a_line_that_somebody_changed_since_is_not_written_over() -> None:
+def test_a_line_changed_after_it_was_read_is_not_overwritten() -> None:
     host = ModelHost(S, hypervisor_state(loader="systemd-boot"))
     wanted = _wanting("systemd-boot", "nomodeset")
     fix = wanted.fix(seen_by(host, [wanted]))
@@ -185,7 +185,7 @@ def test_no_known_loader_is_refused() -> None:
 
 
 @pytest.mark.parametrize("argument", ["", "a b", "a'b", 'a"b', "$(x)", "a;b", "a\nb", "`x`", "a|b"])
-def test_arguments_that_a_shell_would_take_apart_are_refused(argument: str) -> None:
+def test_arguments_with_shell_characters_are_refused(argument: str) -> None:
     with pytest.raises(ValueError, match="not a kernel argument"):
         KernelArguments(S, (argument,), "grub", REBOOT)
 

@@ -144,7 +144,7 @@ CASES: tuple[tuple[str, Make, Sequence[Resource]], ...] = (
 
 
 @pytest.mark.parametrize(("name", "make", "resources"), CASES, ids=[each[0] for each in CASES])
-def test_unreadable_state_is_attention_and_touches_nothing(
+def test_an_unknown_state_needs_attention_and_changes_nothing(
     name: str, make: Make, resources: Sequence[Resource]
 ) -> None:
     del name, make
@@ -243,7 +243,7 @@ def test_time_that_is_not_synchronised_is_polled() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), FSTAB_CASES)
-def test_swap_goes_from_the_table_as_it_is_then(before: bytes, after: bytes) -> None:
+def test_swap_is_removed_from_the_table_as_it_is_then(before: bytes, after: bytes) -> None:
     host = ModelHost(S)
     fix = SwapIsOff(S).fix(seen_by(host, [SwapIsOff(S)]))
     assert isinstance(fix, Fix)
@@ -253,7 +253,7 @@ def test_swap_goes_from_the_table_as_it_is_then(before: bytes, after: bytes) -> 
     assert differing(host, [SwapIsOff(S)]) == []
 
 
-def test_a_service_that_dies_and_is_started_again_is_not_running() -> None:
+def test_a_service_that_fails_and_restarts_is_not_running() -> None:
     host = ModelHost(S, _service(False, "enabled", waiting=True)())
     wanted = Service(S, "cron", True)
     (change,) = wanted.changes(seen_by(host, [wanted]))
@@ -281,7 +281,7 @@ def test_a_card_that_stays_bound_after_its_boot_is_impossible() -> None:
     assert remedy.diagnostic.evidence == ("0000:02:00.0 [10de:2204] driver nouveau",)
 
 
-def test_vfio_on_a_card_is_no_host_driver() -> None:
+def test_vfio_does_not_count_as_host_driver() -> None:
     state = hypervisor_state()
     for function in state.functions[1:]:
         function.driver = "vfio-pci"
@@ -297,7 +297,7 @@ def test_the_audio_function_keeps_its_driver() -> None:
     assert [each.driver for each in host.state.functions] == ["pcieport", "", "snd_hda_intel"]
 
 
-def test_a_containers_modules_are_its_machines() -> None:
+def test_modules_of_a_container_are_those_of_its_machine() -> None:
     state = guest_state()
     state.clock = ClockStatus(synchronised=False, container="systemd-nspawn")
     state.modules.add("bochs")

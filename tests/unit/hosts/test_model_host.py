@@ -42,11 +42,11 @@ RESTART = Effect(host_effects.RESTART, "ssh.service")
 LOADER = Effect(host_effects.BOOT_LOADER)
 
 
-def test_every_question_has_an_answer() -> None:
+def test_every_query_kind_has_an_answer() -> None:
     assert {kind.query for kind in HOST_KINDS.values()} <= set(ANSWERS)
 
 
-def test_every_operation_has_a_meaning() -> None:
+def test_every_operation_can_be_performed() -> None:
     operations = [
         each
         for module in (ops, ops_edit, ops_grow)
@@ -89,7 +89,7 @@ def test_impossible_states_are_refused(words: str, damage: Callable[[HostState],
         ModelHost(S, state)
 
 
-def test_an_unknown_question_is_cannot_tell() -> None:
+def test_a_query_of_an_unknown_kind_is_unknown() -> None:
     class Odd:
         kind = "odd"
 
@@ -120,7 +120,7 @@ def test_a_failed_operation_ends_the_script_and_leaves_its_markers() -> None:
     ],
     ids=["dependents", "conflict"],
 )
-def test_no_package_goes_that_the_plan_does_not_name(package: Package, said: str) -> None:
+def test_no_package_is_removed_that_the_plan_does_not_name(package: Package, said: str) -> None:
     state = guest_state()
     state.packages |= {"libcurl4": "7", "curl": "7", "cmake": "3"}
     state.dependents = {"libcurl4": ("curl", "wget"), "curl": ("cmake",)}
@@ -191,7 +191,7 @@ def test_kill_after_raises_once_and_keeps_what_was_done() -> None:
     assert {each.verdict for each in host.act("run", actions, [], quiet, Cancel())} == {Verdict.DONE}
 
 
-def test_a_fix_without_operations_is_no_silent_success() -> None:
+def test_a_fix_without_operations_raises() -> None:
     host = ModelHost(S)
     with pytest.raises(TypeError, match="no operations"):
         host.act("run", [Action(None, "odd", Fix("rm -rf /"))], [], quiet, Cancel())
@@ -201,7 +201,7 @@ def test_a_fix_without_operations_is_no_silent_success() -> None:
     assert ran == ["echo"]
 
 
-def test_a_unit_that_nothing_brings_fails_when_it_is_started() -> None:
+def test_starting_a_unit_that_does_not_exist_fails() -> None:
     host = ModelHost(S)
     service = Service(S, "nope", running=True)
     fix = _fix(service.fix(seen_by(host, [service])))
@@ -210,7 +210,7 @@ def test_a_unit_that_nothing_brings_fails_when_it_is_started() -> None:
     assert result.output == ("Unit nope.service not found.",)
 
 
-def test_one_question_is_one_execution_however_much_is_asked() -> None:
+def test_all_queries_take_one_execution() -> None:
     host = ModelHost(S)
     seen_by(host, [File(S, f"/etc/{number}", b"x") for number in range(50)])
     assert host.round_trips == 1

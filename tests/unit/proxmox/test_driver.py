@@ -84,7 +84,7 @@ def test_checks_read_the_configuration_without_a_further_request() -> None:
     assert json.loads(together[mappings].text) == []
 
 
-def test_a_check_is_told_the_status_of_what_the_api_refuses() -> None:
+def test_a_check_gets_the_status_of_a_refused_request() -> None:
     pve = model()
     query = ApiGet("/nodes/pve/qemu/101/pending")
     reply = pve.driver().answer(frozenset({query}), Cancel())[query]
@@ -92,7 +92,7 @@ def test_a_check_is_told_the_status_of_what_the_api_refuses() -> None:
     assert "does not exist" in reply.text
 
 
-def test_one_vm_is_found_without_being_asked_for_the_list() -> None:
+def test_one_vm_is_found_without_a_query_for_the_list() -> None:
     pve = model(101)
     assert isinstance(pve.driver().answer(frozenset({VmConfig(101)}), Cancel())[VmConfig(101)], VmState)
     assert pve.requests == 3
@@ -114,7 +114,7 @@ def test_a_number_on_another_node_is_elsewhere() -> None:
     )
 
 
-def test_a_list_that_does_not_know_yet_is_not_believed() -> None:
+def test_a_status_that_the_list_does_not_know_is_asked_for() -> None:
     rights = {"/": {"VM.Audit": 1}}
     row = {"vmid": 101, "node": "pve", "type": "qemu", "name": "vm-1", "status": "unknown"}
     api = Scripted(rights, [row], {"status": "stopped"}, [{"key": "cores", "value": 2}])
@@ -122,13 +122,13 @@ def test_a_list_that_does_not_know_yet_is_not_believed() -> None:
     assert seen[VmConfig(101)].running is False
 
 
-def test_a_storage_that_is_missing_is_told_and_the_rest_is_answered() -> None:
+def test_a_missing_storage_is_unknown_and_the_rest_is_answered() -> None:
     seen = model(101).driver().answer(frozenset({StorageContent("nope"), VmConfig(101)}), Cancel())
     assert isinstance(seen[StorageContent("nope")], Unknown)
     assert isinstance(seen[VmConfig(101)], VmState)
 
 
-def test_an_api_that_is_away_is_an_error_and_no_answer() -> None:
+def test_an_unreachable_api_is_an_error_and_not_an_answer() -> None:
     pve = model()
     pve.faults["GET", "/cluster/resources"] = Transient(Diagnostic("API_UNREACHABLE", "x"))
     with pytest.raises(Transient):
@@ -156,7 +156,7 @@ def test_a_vm_that_already_runs_is_started() -> None:
     assert act(model(101, running=True), start(101))[0].verdict is Verdict.DONE
 
 
-def test_a_task_that_fails_brings_its_log() -> None:
+def test_a_failed_task_has_its_log_as_evidence() -> None:
     pve = model(101)
     pve.vms[101].config["hostpci0"] = "mapping=gone,pcie=1"
     (result,) = act(pve, start(101))
@@ -167,7 +167,7 @@ def test_a_task_that_fails_brings_its_log() -> None:
     assert result.handle.startswith("UPID:pve:")
 
 
-def test_a_lost_answer_is_unknown_and_nothing_follows() -> None:
+def test_a_lost_answer_is_indeterminate_and_nothing_follows() -> None:
     pve = model(101, 102)
     pve.faults["POST", start(101).path] = UnknownOutcome(Diagnostic("API_ANSWER_LOST", "x"))
     results = act(pve, start(101), start(102))
@@ -208,7 +208,7 @@ def owing(pve: ModelProxmox) -> str:
     return found.owes
 
 
-def test_a_power_cycle_leaves_the_notes_as_they_were_and_owes_nothing() -> None:
+def test_a_power_cycle_keeps_the_notes_and_leaves_no_start_due() -> None:
     pve = model(101, running=True)
     pve.vms[101].config["description"] = notes = "mine\nprovision: inventory=lab node=vm-1 replace=tok\ntoo"
     act(pve, effects=(Effect(vm_effects.POWER_CYCLE, "vm-1"),))
@@ -216,7 +216,7 @@ def test_a_power_cycle_leaves_the_notes_as_they_were_and_owes_nothing() -> None:
 
 
 @pytest.mark.parametrize("end", ["shutdown", "start"])
-def test_a_power_cycle_that_is_cut_off_is_owed_until_the_vm_is_started(end: str) -> None:
+def test_after_a_cut_power_cycle_the_start_is_due_until_it_is_done(end: str) -> None:
     pve = model(101, running=True)
     pve.vms[101].config["description"] = notes = "mine\nprovision: inventory=lab node=vm-1"
     pve.faults["POST", f"/nodes/pve/qemu/101/status/{end}"] = ApiError(500, "no")
@@ -236,7 +236,7 @@ def test_a_power_cycle_that_is_cut_off_is_owed_until_the_vm_is_started(end: str)
     assert power.changes(driver.answer(frozenset({query}), Cancel())) == ()
 
 
-def test_a_vm_that_is_off_as_declared_owes_no_start() -> None:
+def test_a_vm_that_is_off_as_declared_has_no_due_start() -> None:
     for running in (True, False):
         pve = model(101, running=running)
         pve.vms[101].config["description"] = "provision: inventory=lab node=vm-1 owes=start"
@@ -250,7 +250,7 @@ def test_a_vm_that_is_off_as_declared_owes_no_start() -> None:
         assert (pve.vms[101].running, owing(pve)) == (False, "")
 
 
-def test_only_a_vm_of_ours_is_power_cycled() -> None:
+def test_only_a_managed_vm_is_power_cycled() -> None:
     pve = model(101, running=True)
     pve.vms[101].config["tags"] = "theirs"
     (result,) = act(pve, effects=(Effect(vm_effects.POWER_CYCLE, "vm-1"),))
@@ -309,12 +309,12 @@ def test_a_task_ends_by_its_exit_status(status: str, verdict: Verdict) -> None:
     assert run(api, Impatient()).verdict is verdict
 
 
-def test_a_task_that_outlives_its_deadline_is_unknown_with_its_handle() -> None:
+def test_a_task_that_exceeds_its_deadline_is_indeterminate() -> None:
     result = run(Scripted(UPID, *([{"status": "running"}] * 200)), Impatient())
     assert (result.verdict, result.handle) == (Verdict.INDETERMINATE, UPID)
 
 
-def test_an_api_that_is_away_while_a_task_runs_is_asked_again() -> None:
+def test_an_unreachable_api_is_asked_again_while_a_task_runs() -> None:
     away = Transient(Diagnostic("API_UNREACHABLE", "x"))
     assert (
         run(Scripted(UPID, away, {"status": "stopped", "exitstatus": "OK"}), Impatient()).verdict
@@ -322,7 +322,7 @@ def test_an_api_that_is_away_while_a_task_runs_is_asked_again() -> None:
     )
 
 
-def test_a_task_that_may_no_longer_be_looked_at_is_unknown_and_not_failed() -> None:
+def test_a_task_that_cannot_be_read_any_more_is_indeterminate() -> None:
     refused = Permanent(Diagnostic("API_AUTH_FAILED", "the token is gone"))
     result = run(Scripted(UPID, refused), Impatient())
     assert (result.verdict, result.handle) == (Verdict.INDETERMINATE, UPID)
@@ -337,7 +337,7 @@ def test_locks_are_waited_for() -> None:
     assert cancel.waited > 0
 
 
-def test_a_lock_that_stays_is_named() -> None:
+def test_a_lock_that_stays_is_reported() -> None:
     api = Scripted(*([ApiError(500, "VM is locked (migrate)")] * 100))
     result = run(api, Impatient())
     assert result.diagnostic is not None
@@ -347,7 +347,7 @@ def test_a_lock_that_stays_is_named() -> None:
 @pytest.mark.parametrize(
     ("memory", "passthrough", "seconds"), [(4096, False, 35), (16384, True, 125), (524288, True, 2053)]
 )
-def test_a_start_is_given_the_time_that_pve_gives_it(memory: int, passthrough: bool, seconds: float) -> None:
+def test_a_start_may_take_as_long_as_pve_allows(memory: int, passthrough: bool, seconds: float) -> None:
     assert start_timeout(memory, passthrough) == seconds
 
 

@@ -156,11 +156,11 @@ def test_one_field_that_differs_is_one_change(
     assert calls(VM, seen("stopped", **config)).effects == ()
 
 
-def test_a_vm_that_is_there_is_born_by_no_change() -> None:
+def test_changes_of_an_existing_vm_do_not_create_it() -> None:
     assert calls(VM, seen(cores=None, net0=None)).creates == ""
 
 
-def test_what_waits_for_a_power_cycle_is_owed_and_not_sent_again() -> None:
+def test_a_pending_value_needs_a_power_cycle_and_is_not_sent_again() -> None:
     at = seen("running", {"cores": "8"}, cores="4")
     (change,) = VM.changes(at)
     assert (change.old, change.new, change.settles) == ("4", "8", Settles.AFTER_EFFECT)
@@ -234,7 +234,7 @@ def test_creation_sends_everything_in_one_request_and_grows_the_disk() -> None:
         (Elsewhere("pve", "lxc", "ct"), "Give vm-gpu another vmid"),
     ],
 )
-def test_what_is_not_ours_is_never_touched(answer: object, helps: str) -> None:
+def test_a_foreign_vm_is_never_changed(answer: object, helps: str) -> None:
     at = Snapshot("pve/api", answers={VmConfig(102): answer})
     assert [each.op for each in VM.changes(at)] == [Op.ATTENTION]
     refused = VM.fix(at)
@@ -256,7 +256,7 @@ def test_what_is_not_ours_is_never_touched(answer: object, helps: str) -> None:
     ],
     ids=lambda resource: type(resource).__name__,
 )
-def test_an_unanswered_question_is_not_absence(resource: Resource) -> None:
+def test_an_unknown_vm_is_not_an_absent_vm(resource: Resource) -> None:
     at = Snapshot("pve/api", answers={VmConfig(102): Unknown("no rights")})
     assert [each.op for each in changes_of(resource, at)] == [Op.ATTENTION]
     assert isinstance(remedy_of(resource, at), Impossible)
@@ -295,7 +295,7 @@ def test_an_offered_key_stays_offered_after_it_was_settled() -> None:
     assert offered.changes(seen(description=str(replace(MARK, host_key="SHA256:c")))) == ()
 
 
-def test_the_end_of_a_vm_pulls_the_plug_first_and_takes_its_disks() -> None:
+def test_removing_a_vm_stops_it_first_and_deletes_its_disks() -> None:
     gone = VmAbsent("pve/api", "pve", 102, MARK)
     call = calls(gone, seen())
     assert [(each.method, each.path.rsplit("/", 1)[1]) for each in call.requests] == [

@@ -113,7 +113,7 @@ def test_no_more_than_a_few_handshakes_go_on_whatever_their_servers(monkeypatch:
     assert most == HANDSHAKES
 
 
-def test_who_waited_at_an_unreachable_jump_host_does_not_try_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_jump_host_is_not_tried_by_all_who_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[None] = []
     waiting = threading.Semaphore(0)
     errors: list[Transient] = []

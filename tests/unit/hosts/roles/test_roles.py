@@ -71,9 +71,7 @@ def one(tmp_path: Path, resource: str) -> Resource:
 
 
 @pytest.mark.parametrize("wanted", ["line: 10.0.0.5 pve", "content: 10.0.0.5 pve"])
-def test_what_cloud_init_makes_anew_at_each_boot_is_also_declared_where_it_is_made_from(
-    tmp_path: Path, wanted: str
-) -> None:
+def test_files_that_cloud_init_writes_at_each_boot_keep_what_is_declared(tmp_path: Path, wanted: str) -> None:
     inventory = inventory_of(
         tmp_path, node=f"host_resources:\n  - {{ kind: file, path: /etc/hosts, {wanted} }}"
     )

@@ -61,7 +61,7 @@ class ShellKind:
     query = Shell
 
     def script(self, queries: Sequence[Any]) -> str:
-        return "\n".join(each.script for each in queries)
+        return "\n".join(query.script for query in queries)
 
     def parse(self, frame: Frame, queries: Sequence[Any]) -> Mapping[Any, object]:
         return dict.fromkeys(queries, (frame.stdout, frame.stderr, frame.rc))
@@ -77,12 +77,12 @@ def host(shell: tuple[str, ...], state: Path) -> Iterator[HostDriver]:
 
 
 def run(shell: tuple[str, ...], nonce: str, script: bytes, **environment: str) -> FrameParser:
-    done = subprocess.run(
+    process = subprocess.run(
         shell, input=script, capture_output=True, check=False, timeout=60, env={**os.environ, **environment}
     )
     parser = FrameParser(nonce)
-    parser.feed(done.stdout, stderr=False)
-    parser.feed(done.stderr, stderr=True)
+    parser.feed(process.stdout, stderr=False)
+    parser.feed(process.stderr, stderr=True)
     parser.finish()
     return parser
 
@@ -91,9 +91,9 @@ def observe(shell: tuple[str, ...], *fragments: str, **environment: str) -> list
     nonce = new_nonce()
     parser = run(shell, nonce, observe_script(nonce, fragments, state="/nonexistent"), **environment)
     frames = [parser.frame(index) for index in range(len(fragments) + 2)]
-    assert all(each is not None for each in frames)
+    assert all(frame is not None for frame in frames)
     assert parser.outside() == b""
-    return [each for each in frames if each is not None]
+    return [frame for frame in frames if frame is not None]
 
 
 def act(
@@ -220,7 +220,7 @@ def test_probes_answer_where_nothing_can_be_written(shell: tuple[str, ...], tmp_
 def test_fixes_run_until_one_fails(host: HostDriver, tmp_path: Path) -> None:
     mark = tmp_path / "third"
     results = act(host, fix("echo one"), fix("echo two >&2; exit 3"), fix(f"touch {mark}"))
-    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.FAILED, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.DONE, Verdict.FAILED, Verdict.NOT_BEGUN]
     assert not mark.exists()
 
 
@@ -228,7 +228,7 @@ def test_markers_exist_from_before_the_fix_until_the_effect(host: HostDriver, st
     (result,) = act(host, fix(f"cat '{state}'/pending/*", RESTART))
     assert "restart\tit's a unit\t" in result.output[0]
     owed = host.answer(frozenset(), Cancel()).pending
-    assert [(each.effect, each.run) for each in owed] == [(RESTART, "r1")]
+    assert [(effect.effect, effect.run) for effect in owed] == [(RESTART, "r1")]
 
 
 def test_a_fix_that_did_not_begin_leaves_no_marker(host: HostDriver) -> None:
@@ -241,14 +241,14 @@ def test_an_effect_that_succeeds_removes_its_marker(
 ) -> None:
     monkeypatch.setattr(module, "effect_fragment", lambda effect: f"echo did {effect.cls}")
     results = act(host, fix(":", RESTART, INITRAMFS), effects=[INITRAMFS])
-    assert [each.verdict for each in results] == [Verdict.DONE] * 2
-    assert [each.effect for each in host.answer(frozenset(), Cancel()).pending] == [RESTART]
+    assert [result.verdict for result in results] == [Verdict.DONE] * 2
+    assert [marker.effect for marker in host.answer(frozenset(), Cancel()).pending] == [RESTART]
 
 
 def test_an_effect_that_fails_stays_pending(host: HostDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "effect_fragment", lambda _: "false")
     act(host, fix(":", INITRAMFS), effects=[INITRAMFS])
-    assert [each.effect for each in host.answer(frozenset(), Cancel()).pending] == [INITRAMFS]
+    assert [marker.effect for marker in host.answer(frozenset(), Cancel()).pending] == [INITRAMFS]
 
 
 def age(state: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_boot_before_the_initramfs_was_rebuilt_proves_nothing(
     act(host, fix(":", INITRAMFS, REBOOT))
     age(state)
     act(host, effects=[INITRAMFS])
-    assert [each.effect for each in host.answer(frozenset(), Cancel()).pending] == [REBOOT]
+    assert [marker.effect for marker in host.answer(frozenset(), Cancel()).pending] == [REBOOT]
 
 
 def test_a_second_run_learns_who_holds_the_lock(
@@ -331,7 +331,7 @@ def test_leaving_ends_the_process_group(host: HostDriver, tmp_path: Path) -> Non
 
 def test_a_killed_shell_leaves_its_fix_indeterminate(host: HostDriver) -> None:
     results = act(host, fix("echo begun"), fix("kill -KILL 0"), fix(":"))
-    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.DONE, Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
     assert results[1].handle.isdigit()
 
 
@@ -390,4 +390,4 @@ def test_sudo_in_front_of_the_shell_does_not_look_like_a_cut(shell: tuple[str, .
     command = (str(stand_in), "-c", f"{' '.join(shell)}; exit $?")
     there = HostDriver("n1/ssh", LocalConnection(command), {}, who="w", state=str(tmp_path / "state"))
     results = act(there, fix("echo one"), fix("echo two"))
-    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.DONE]
+    assert [result.verdict for result in results] == [Verdict.DONE, Verdict.DONE]

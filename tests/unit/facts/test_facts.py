@@ -77,7 +77,7 @@ def test_pending_devices_and_those_of_snapshots_are_not_a_vms_own() -> None:
         b"/etc/pve/nodes/pve/qemu-server/501.conf:hostpci0: 0000:03:00\n"
     )
     devices = host({VM_DEVICES: ShellResult(0, rows, b"")}).vm_devices
-    assert [(each.vmid, each.key) for each in devices] == [(500, "net0"), (501, "hostpci0")]
+    assert [(device.vmid, device.key) for device in devices] == [(500, "net0"), (501, "hostpci0")]
 
 
 def test_a_command_that_failed_has_no_output() -> None:
@@ -103,15 +103,15 @@ def test_facts_of_a_host_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "reason"),
+    ("snapshot", "reason"),
     [
         (Unknown("pve/ssh has not answered"), "pve/ssh has not answered"),
         (Snapshot("pve/ssh"), "pve/ssh was not asked"),
         (Snapshot("pve/ssh", answers={MEMORY: REASON, STORAGES: REASON}), REASON.reason),
     ],
 )
-def test_an_unknown_fact_has_a_reason(seen: Snapshot | Unknown, reason: str) -> None:
-    facts = HypervisorFacts(seen)
+def test_an_unknown_fact_has_a_reason(snapshot: Snapshot | Unknown, reason: str) -> None:
+    facts = HypervisorFacts(snapshot)
     assert (facts.memory, facts.storages) == (Unknown(reason), Unknown(reason))
 
 
@@ -130,12 +130,12 @@ def test_a_vm_on_another_node_is_not_found() -> None:
 
 @pytest.mark.parametrize("view", [HostFacts, HypervisorFacts, ApiFacts])
 def test_every_fact_is_used(view: type) -> None:
-    readers = [each for each in PRODUCT.rglob("*.py") if each.parent.name != "facts"]
-    read = {name for each in readers for name in re.findall(r"\.(\w+)", each.read_text())}
+    readers = [path for path in PRODUCT.rglob("*.py") if path.parent.name != "facts"]
+    read = {name for reader in readers for name in re.findall(r"\.(\w+)", reader.read_text())}
     assert {name for name in vars(view) if not name.startswith("_")} <= read
 
 
 @pytest.mark.parametrize("layer", ["roles", "preflight"])
 def test_roles_and_rules_read_facts_instead_of_answers(layer: str) -> None:
-    raw = [each.name for each in (PRODUCT / layer).glob("*.py") if ".answers" in each.read_text()]
+    raw = [path.name for path in (PRODUCT / layer).glob("*.py") if ".answers" in path.read_text()]
     assert raw == []

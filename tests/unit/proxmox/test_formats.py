@@ -26,8 +26,8 @@ def test_the_part_without_a_name_comes_first(parts: dict[str, str], first: str) 
 @given(st.text(max_size=80))
 def test_reading_any_text_never_raises(text: str) -> None:
     for form in (formats.DRIVE, formats.NET, formats.HOSTPCI, formats.CPU, formats.AGENT, formats.MACHINE):
-        found = normal(text, form)
-        assert set(form.defaults) <= set(found)
+        parts = normal(text, form)
+        assert set(form.defaults) <= set(parts)
 
 
 SAME = [

@@ -27,8 +27,8 @@ def test_a_marker_is_replaced_in_its_place() -> None:
 
 
 def test_unknown_and_damaged_fields_are_skipped() -> None:
-    found = read("notes\nprovision:  node=vm-1 junk inventory=lab later=field host-key=SHA256:x\r\nmore")
-    assert found == Marker("lab", "vm-1", "SHA256:x")
+    marker = read("notes\nprovision:  node=vm-1 junk inventory=lab later=field host-key=SHA256:x\r\nmore")
+    assert marker == Marker("lab", "vm-1", "SHA256:x")
 
 
 def test_a_marker_of_an_older_version_has_no_due_start() -> None:

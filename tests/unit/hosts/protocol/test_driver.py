@@ -51,7 +51,7 @@ class Lines:
         self.query = query
 
     def script(self, queries: Sequence[Any]) -> str:
-        return "\n".join(f"echo {each.text}" for each in queries)
+        return "\n".join(f"echo {query.text}" for query in queries)
 
     def parse(self, frame: Frame, queries: Sequence[Any]) -> Mapping[Any, object]:
         return dict(zip(queries, frame.stdout.decode().splitlines(), strict=False))
@@ -202,7 +202,7 @@ def pending(lines: Sequence[str]) -> tuple[Pending, ...]:
 def test_pending_effects_are_reported_unless_another_boot_did_them(
     lines: list[str], owed: list[Effect]
 ) -> None:
-    assert [each.effect for each in pending(lines)] == owed
+    assert [marker.effect for marker in pending(lines)] == owed
 
 
 # ---------------------------------------------------------------- acting
@@ -211,7 +211,7 @@ def test_pending_effects_are_reported_unless_another_boot_did_them(
 def test_fixes_and_effects_go_in_one_execution() -> None:
     driver, shell = host(Answer({2: Said(b"one\n"), 3: Said(b"two\n")}))
     results = act(driver, [action("first", None, RESTART), action("second")], [RESTART])
-    assert [each.verdict for each in results] == [Verdict.DONE] * 3
+    assert [result.verdict for result in results] == [Verdict.DONE] * 3
     assert results[0].output == ("one",)
     assert driver.round_trips == 1
     assert b"run-1" in shell.scripts[0]
@@ -236,7 +236,7 @@ def test_markers_are_written_before_the_fix_and_removed_after_the_effect() -> No
 def test_the_first_failure_ends_the_execution() -> None:
     driver, _ = host(Answer({2: Said(b"", b"no space\n", 1)}))
     results = act(driver, [action("first"), action("second")], [RESTART])
-    assert [each.verdict for each in results] == [Verdict.FAILED, Verdict.NOT_BEGUN, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.FAILED, Verdict.NOT_BEGUN, Verdict.NOT_BEGUN]
     diagnostic = results[0].diagnostic
     assert diagnostic is not None
     assert (diagnostic.code, diagnostic.evidence) == ("FIX_FAILED", ("no space",))
@@ -245,14 +245,14 @@ def test_the_first_failure_ends_the_execution() -> None:
 def test_a_cut_leaves_the_open_action_indeterminate_with_its_group() -> None:
     driver, _ = host(Answer({3: Said(b"half", rc=None)}, rc=None))
     results = act(driver, [action("first"), action("second"), action("third")])
-    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.DONE, Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
     assert results[1].handle == "4242"
     assert results[1].output == ("half",)
 
 
 def test_a_cut_before_the_greeting_leaves_the_first_indeterminate() -> None:
     driver, _ = host(Answer(hello=None, rc=None))
-    assert [each.verdict for each in act(driver, [action("first"), action("second")])] == [
+    assert [result.verdict for result in act(driver, [action("first"), action("second")])] == [
         Verdict.INDETERMINATE,
         Verdict.NOT_BEGUN,
     ]
@@ -260,16 +260,16 @@ def test_a_cut_before_the_greeting_leaves_the_first_indeterminate() -> None:
 
 def test_a_cut_at_every_byte_never_reports_an_open_action_as_done() -> None:
     rank = {Verdict.DONE: 0, Verdict.FAILED: 1, Verdict.INDETERMINATE: 1, Verdict.NOT_BEGUN: 2}
-    done = 0
+    most_done = 0
     for cut in range(0, 1200, 3):
         driver, _ = host(Answer({2: Said(b"a" * 50), 3: Said(b"b" * 50)}, cut=cut))
-        verdicts = [each.verdict for each in act(driver, [action("first"), action("second")], [RELOAD])]
-        order = [rank[each] for each in verdicts]
+        verdicts = [result.verdict for result in act(driver, [action("first"), action("second")], [RELOAD])]
+        order = [rank[verdict] for verdict in verdicts]
         assert order == sorted(order)
         assert verdicts.count(Verdict.INDETERMINATE) <= 1
-        assert verdicts.count(Verdict.DONE) >= done
-        done = verdicts.count(Verdict.DONE)
-    assert done == 3
+        assert verdicts.count(Verdict.DONE) >= most_done
+        most_done = verdicts.count(Verdict.DONE)
+    assert most_done == 3
 
 
 def test_a_locked_host_names_the_run_that_holds_the_lock() -> None:
@@ -301,7 +301,7 @@ def test_a_host_that_cannot_be_locked_is_not_touched(rc: int, code: str) -> None
 def test_a_fix_that_takes_too_long_is_ended() -> None:
     driver, shell = host(Answer({2: Said(b"working\n", rc=None)}, silence=5.0))
     results = act(driver, [action("slow", Fix("sleep 9", timeout=0.02)), action("next")])
-    assert [each.verdict for each in results] == [Verdict.FAILED, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.FAILED, Verdict.NOT_BEGUN]
     assert results[0].diagnostic is not None
     assert results[0].diagnostic.code == "FIX_TIMED_OUT"
     assert shell.killed == [4242]
@@ -347,12 +347,12 @@ def test_secrets_are_masked_in_output_results_and_live_lines() -> None:
 def test_results_keep_all_output_and_show_the_last_lines() -> None:
     lines = [f"line {number}" for number in range(200)]
     lines[100] = "password sesame-open"
-    said = "".join(f"{each}\n" for each in lines).encode()
+    said = "".join(f"{line}\n" for line in lines).encode()
     driver, _ = host(Answer({2: Said(said, b"warned\n"), 3: Said(said, rc=1)}, piece=7))
     fix = Fix("x", secrets=(SecretStr("sesame-open"),))
-    done, failed = act(driver, [action("a", fix)], [INITRAMFS])
+    effect_result, failed = act(driver, [action("a", fix)], [INITRAMFS])
     masked = "\n".join(lines).replace("sesame-open", "***")
-    assert done.kept == f"{masked}\nwarned"
+    assert effect_result.kept == f"{masked}\nwarned"
     assert failed.kept == masked
     assert failed.output == tuple(lines[-12:])
     assert failed.diagnostic is not None
@@ -406,9 +406,9 @@ def test_a_held_lock_of_an_api_names_the_run_that_holds_it() -> None:
     with pytest.raises(ProvisionError) as caught:
         driver.hold("run-1", "pve/api", Cancel())
     assert caught.value.exit_code is ExitCode.LOCKED
-    told = caught.value.diagnostics[0]
-    assert told.summary == "pve/api is locked by run run-0 of you@there since 2023-11-14 22:13:20 UTC"
-    assert told.evidence == ("process group 7",)
+    diagnostic = caught.value.diagnostics[0]
+    assert diagnostic.summary == "pve/api is locked by run run-0 of you@there since 2023-11-14 22:13:20 UTC"
+    assert diagnostic.evidence == ("process group 7",)
 
 
 def test_a_lock_whose_connection_ended_is_not_held_any_more() -> None:
@@ -476,6 +476,6 @@ def test_a_fix_sent_to_a_silent_host_is_indeterminate_and_not_repeated(
 ) -> None:
     monkeypatch.setattr(module, "GREETING", Limit(0.02))
     driver, shell = host(Answer(hello=None, silence=5.0))
-    assert [each.verdict for each in act(driver, [action("first")])] == [Verdict.INDETERMINATE]
+    assert [result.verdict for result in act(driver, [action("first")])] == [Verdict.INDETERMINATE]
     assert shell.closed
     assert driver.round_trips == 1

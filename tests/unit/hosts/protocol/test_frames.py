@@ -24,11 +24,11 @@ def stream(*frames: tuple[int, bytes, int | None]) -> bytes:
 def parse(stdout: bytes, stderr: bytes = b"", sizes: tuple[int, ...] = (), keep: int = 1000) -> FrameParser:
     parser = FrameParser(NONCE, keep=keep)
     for data, is_stderr in ((stdout, False), (stderr, True)):
-        at = 0
+        start = 0
         for size in sizes:
-            parser.feed(data[at : at + size], is_stderr)
-            at += size
-        parser.feed(data[at:], is_stderr)
+            parser.feed(data[start : start + size], is_stderr)
+            start += size
+        parser.feed(data[start:], is_stderr)
     parser.finish()
     return parser
 

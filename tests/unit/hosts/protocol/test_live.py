@@ -158,9 +158,9 @@ def test_a_line_whose_end_may_begin_a_secret_is_shown_once(size: int) -> None:
     live = Live(lines.append, clock=clock)
     parser = FrameParser("n0nce", through=redactor.stream, on_output=live.output)
     said = b"\nn0nce b 2\nGenerating amd64\nn0nce e 2 0\n\nn0nce b 3\nx 4-and-more\nlast\nn0nce e 3 0\n"
-    for at in range(0, len(said), size):
+    for start in range(0, len(said), size):
         clock.now += INTERVAL
-        parser.feed(said[at : at + size], stderr=False)
+        parser.feed(said[start : start + size], stderr=False)
     parser.finish()
     live.close()
     assert [line for line in lines if line.startswith("4")] == []

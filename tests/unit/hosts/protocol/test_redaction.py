@@ -20,11 +20,11 @@ SECRET = "hunter2-It's $ecret!"
 
 def streamed(redactor: Redactor, data: bytes, sizes: list[int]) -> bytes:
     stream = redactor.stream()
-    out, at = b"", 0
+    out, start = b"", 0
     for size in sizes:
-        out += stream.feed(data[at : at + size])
-        at += size
-    return out + stream.feed(data[at:]) + stream.flush()
+        out += stream.feed(data[start : start + size])
+        start += size
+    return out + stream.feed(data[start:]) + stream.flush()
 
 
 @pytest.mark.parametrize(
@@ -181,4 +181,4 @@ def test_terminals_see_no_control_bytes(raw: str, shown: str) -> None:
 
 @given(st.text(max_size=80))
 def test_nothing_printable_moves_a_cursor(text: str) -> None:
-    assert not any(ord(each) < 32 and each not in "\t\n" for each in printable(text))
+    assert not any(ord(character) < 32 and character not in "\t\n" for character in printable(text))

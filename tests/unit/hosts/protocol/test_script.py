@@ -25,7 +25,7 @@ RESTART = Effect(host_effects.RESTART, "chrony.service")
 def test_nonces_differ_and_have_at_least_64_bits() -> None:
     nonces = {new_nonce() for _ in range(100)}
     assert len(nonces) == 100
-    assert all(re.fullmatch(r"p[0-9a-f]{16,}", each) for each in nonces)
+    assert all(re.fullmatch(r"p[0-9a-f]{16,}", nonce) for nonce in nonces)
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_markers_of_different_effects_have_different_names() -> None:
     effects = [
         Effect(cls, target) for cls in effect_classes().values() for target in ("", "a", "b", "../x", "a b")
     ]
-    names = {marker_name(each) for each in effects}
+    names = {marker_name(effect) for effect in effects}
     assert len(names) == len(effects)
-    assert all(re.fullmatch(r"[a-z0-9-]+(\.[0-9a-f]{16})?", each) for each in names)
+    assert all(re.fullmatch(r"[a-z0-9-]+(\.[0-9a-f]{16})?", name) for name in names)
 
 
 @pytest.mark.parametrize(

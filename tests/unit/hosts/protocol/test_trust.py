@@ -24,7 +24,7 @@ def hashed(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("names", "host", "port", "found"),
+    ("names", "host", "port", "matches"),
     [
         ("node1", "node1", 22, True),
         ("node1", "NODE1", 22, True),
@@ -43,16 +43,16 @@ def hashed(name: str) -> str:
         ("|1|broken", "node1", 22, False),
     ],
 )
-def test_names_match_as_in_openssh(tmp_path: Path, names: str, host: str, port: int, found: bool) -> None:
+def test_names_match_as_in_openssh(tmp_path: Path, names: str, host: str, port: int, matches: bool) -> None:
     file = tmp_path / "known_hosts"
     file.write_text(f"# comment\n\n{names} {PUBLIC} comment\n")
-    assert [each.blob for each in KnownHosts(file).keys(host, port)] == ([BLOB] if found else [])
+    assert [key.blob for key in KnownHosts(file).keys(host, port)] == ([BLOB] if matches else [])
 
 
 def test_revoked_keys_are_marked_and_authorities_left_out(tmp_path: Path) -> None:
     file = tmp_path / "known_hosts"
     file.write_text(f"@revoked node1 {PUBLIC}\n@cert-authority node1 {PUBLIC}\n")
-    assert [each.revoked for each in KnownHosts(file).keys("node1")] == [True]
+    assert [key.revoked for key in KnownHosts(file).keys("node1")] == [True]
 
 
 @pytest.mark.parametrize(

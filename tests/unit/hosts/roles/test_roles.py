@@ -27,7 +27,7 @@ from provision.proxmox.roles import hypervisor_host
 from provision.testing.model_host import HostState, ModelHost, guest_state, hypervisor_state
 from provision.testing.model_state import ModelFile
 from provision.values.errors import Permanent, UsageError
-from tests.unit.hosts.converge import converge, differing, seen_by
+from tests.unit.hosts.converge import converge, differing, snapshot_of
 from tests.unit.hosts.roles.test_shipped_inventories import context_of, resources_of
 
 NODE = Subject("node", "n1")
@@ -352,7 +352,7 @@ def test_a_network_card_keeps_its_host_driver(tmp_path: Path) -> None:
     assert found[0].modules == ()
     host = ModelHost("pve/ssh", state)
     assert differing(host, [each for each in found if isinstance(each, CardUnbound)]) == []
-    assert seen_by(host, found).pending == ()
+    assert snapshot_of(host, found).pending == ()
 
 
 @pytest.mark.parametrize("loader", ["grub", "systemd-boot"])

@@ -78,7 +78,7 @@ def _set_flags_to_false(command: Any, context: Any) -> None:
 app = typer.Typer(
     name="provision",
     cls=_Commands,
-    help="Set up a whole lab from one YAML inventory, and verify it.",
+    help="One YAML inventory, from bare machines to a verified cluster.",
     epilog="Exit codes: docs/exit-codes.md. A first command: provision plan lab",
     no_args_is_help=True,
     rich_markup_mode=None,

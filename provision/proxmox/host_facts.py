@@ -55,8 +55,7 @@ class HypervisorFacts(HostFacts):
     @property
     def bridges(self) -> tuple[str, ...]:
         """Names of the network bridges, none when they are not known: Bridges."""
-        answer = self.answer_as(Bridges(), tuple)
-        return () if isinstance(answer, Unknown) else answer
+        return self.known(Bridges(), tuple, ())
 
     @property
     def storages(self) -> Mapping[str, Mapping[str, str]] | Unknown:

@@ -7,6 +7,7 @@ fixes are rendered from. The same case tables run through real shells, which kee
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from provision.contracts.driver import Action, Emit, Result, Verdict
@@ -254,21 +255,10 @@ def guest_state(name: str = "localhost", *, lvm: bool = False, disk_gib: int = 1
     files |= {f"/usr/share/zoneinfo/{zone}": ModelFile(b"TZif2") for zone in _ZONES}
     sysctls = {sysctl_file(key): value for key, value in _SYSCTLS.items()}
     disk, third = disk_gib * GIB, disk_gib * GIB // 3
+    device = "/dev/mapper/vg-root" if lvm else "/dev/vda1"
+    root = RootStatus(device, "ext4", device, "vda", 1, size=third, behind_partition=disk - third)
     if lvm:
-        root = RootStatus(
-            "/dev/mapper/vg-root",
-            "ext4",
-            "/dev/mapper/vg-root",
-            "vda",
-            3,
-            "/dev/vda3",
-            third,
-            disk // 3,
-            0,
-            third,
-        )
-    else:
-        root = RootStatus("/dev/vda1", "ext4", "/dev/vda1", "vda", 1, "", third, disk - third)
+        root = replace(root, partition=3, volume="/dev/vda3", behind_partition=disk // 3, in_group=third)
     state = HostState(
         files=files,
         packages={"openssh-server": "1:9.2", "systemd": "252", "systemd-timesyncd": "252"},

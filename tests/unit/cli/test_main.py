@@ -49,7 +49,7 @@ def test_the_list_of_commands_is_whole_on_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main.main(["--help"]) == 0
-    assert "..." not in capsys.readouterr().out
+    assert not [line for line in capsys.readouterr().out.splitlines()[1:] if line.endswith("...")]
 
 
 def test_a_valid_inventory_is_told_what_no_role_serves_yet(capsys: pytest.CaptureFixture[str]) -> None:

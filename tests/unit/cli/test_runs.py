@@ -389,7 +389,7 @@ def test_missing_consent_leads_to_the_command_that_gives_it(
     assert "  provision apply lab --allow reboot-hypervisor\n" in capsys.readouterr().out
 
 
-PASSED = CheckResult("it is so", "vm-1", CheckOutcome.PASSED)
+PASSED = CheckResult("it is so", "vm-1", CheckOutcome.PROVEN)
 FAILED = CheckResult("it is so", "vm-1", CheckOutcome.FAILED, "it is not")
 UNSURE = CheckResult("it is so", "vm-1", CheckOutcome.UNKNOWN, "no answer")
 

@@ -25,7 +25,7 @@ class GeneratedValue:
     Every role that reads it declares it. No controller keeps it: each run reads it back from its homes.
 
     Args:
-        name: as `provision rotate` takes it (`k3s-token`).
+        name: as `provision rotate` takes it (`join-token`).
         homes: where it is in use: secret questions, answered by None where it is not there. The first home
             that has a value decides.
         upcoming: where a new value is kept while a rotation goes on, likewise.

@@ -50,7 +50,7 @@ class KeyedResource:
     """A base for resources: their key is made of system, kind and what tells one from others of its kind.
 
     Args:
-        system: `vm-1/ssh`.
+        system: `node-1/ssh`.
         source: inventory line.
     """
 

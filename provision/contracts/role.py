@@ -59,7 +59,7 @@ class Context:
         Args:
             system: whose answer.
             query: one of `questions`.
-            what: what is not possible without it, as the user reads it (`cannot read the PCI cards of pve`).
+            what: what is not possible without it, as the user reads it (`cannot read the cards of node-1`).
             source: inventory line.
             may_be_absent: whether nothing there (None) is an answer, too.
 

@@ -15,6 +15,7 @@ from provision.contracts.role import Role
 from provision.contracts.snapshot import Snapshot
 from provision.engine.difference import Difference
 from provision.engine.model import PlannedChange, Step, StepId, StepPlan
+from provision.engine.next_steps import with_next_step
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode, Outcome
 
@@ -47,9 +48,10 @@ class StepResult:
 def failed(
     diagnostic: Diagnostic, changed: tuple[PlannedChange, ...] = (), exit_code: ExitCode | None = None
 ) -> StepResult:
-    """Return the result of a step that failed."""
+    """Return the result of a step that failed; its diagnostic says what to do next."""
+    diagnostics = (with_next_step(diagnostic),)
     return StepResult(
-        Outcome.FAILED, diagnostic.summary, (diagnostic,), changed, stops=True, exit_code=exit_code
+        Outcome.FAILED, diagnostic.summary, diagnostics, changed, stops=True, exit_code=exit_code
     )
 
 

@@ -148,7 +148,7 @@ def test_packages_converge_with_stand_ins(
         (
             Package("x/ssh", ("libcurl4",), absent=True),
             ("with-libcurl4", "curl cmake"),
-            "go, too: curl, cmake;",
+            "would also remove curl, cmake;",
         ),
         (Package("x/ssh", ("chrony",)), ("not-with-chrony", "curl"), "Packages need to be removed"),
     ],

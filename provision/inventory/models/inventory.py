@@ -102,6 +102,11 @@ class Inventory(Model):
         return self._file
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """How many subjects of each kind are declared."""
+        return {"hypervisor": len(self.hypervisors), "node": len(self.nodes)}
+
+    @property
     def folder(self) -> Path:
         """The folder of the inventory's file."""
         return Path(self._file).parent

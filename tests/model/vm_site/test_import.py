@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from provision.api import Site
-from provision.api.adoption import adopt, adoption
+from provision.api.import_vms import adopt, adoption
 from provision.cli import main, vms
 from provision.proxmox import marker
 from provision.testing.model_host import ModelFile
@@ -178,7 +178,7 @@ def test_a_number_of_a_node_that_is_declared_too_is_no_renaming(renamed: World) 
 def command(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     monkeypatch.setattr(vms, "settle", lambda _context, _name: world.site().inventory)
     monkeypatch.setattr(vms, "open_site", lambda _inventory: world.site())
-    monkeypatch.setattr("provision.api.adoption.shown_host_key", lambda _site, _name: KEY)
+    monkeypatch.setattr("provision.api.import_vms.shown_host_key", lambda _site, _name: KEY)
 
     def run(*argv: str, typed: str | None = None) -> int:
         monkeypatch.setattr(vms, "on_terminal", lambda: typed is not None)

@@ -115,7 +115,7 @@ def test_a_failed_operation_ends_the_script_and_leaves_its_markers() -> None:
 @pytest.mark.parametrize(
     ("package", "said"),
     [
-        (Package(S, ("libcurl4",), absent=True), "would go, too: cmake, curl; declare them absent"),
+        (Package(S, ("libcurl4",), absent=True), "would also remove cmake, curl; declare these absent"),
         (Package(S, ("chrony", "jq")), "Packages need to be removed"),
     ],
     ids=["dependents", "conflict"],

@@ -13,7 +13,7 @@ from provision.values.errors import UsageError
 
 _LIMIT = 1024 * 1024
 """Bytes of a template, and of what it may become."""
-_NAME = re.compile(r"\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}")
+_NAME = re.compile(r"(?<!\{)\{\{ *([A-Za-z_][A-Za-z0-9_]*) *\}\}")
 _CONSTANTS = frozenset({"true", "false", "none", "True", "False", "None", "not", "loop", "self", "super"})
 """Names that Jinja2 does not look up among the values."""
 

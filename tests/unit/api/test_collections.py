@@ -16,8 +16,10 @@ def test_the_threshold_is_raised_and_put_back(before: tuple[int, int, int], mean
     original = gc.get_threshold()
     gc.set_threshold(*before)
     try:
-        with pytest.raises(KeyError), fewer_collections():
+        with fewer_collections():
             assert gc.get_threshold()[0] == meanwhile
+        assert gc.get_threshold() == before
+        with pytest.raises(KeyError), fewer_collections():
             raise KeyError
         assert gc.get_threshold() == before
     finally:

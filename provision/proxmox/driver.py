@@ -143,7 +143,8 @@ class ProxmoxDriver:
         except ApiError as error:
             self._replies[query] = ApiReply(error.status, str(error))
             return Unknown(str(error))
-        self._replies[query] = ApiReply(OK, json.dumps(body, separators=(",", ":")))
+        public = answers.without_passwords(body)
+        self._replies[query] = ApiReply(OK, json.dumps(public, separators=(",", ":")))
         return read(body)
 
     def _vm_list(self) -> object:

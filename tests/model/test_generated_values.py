@@ -223,5 +223,5 @@ def test_a_value_that_no_role_generates_is_refused_with_the_names_that_are(site:
         site.apply(Options(rotate=frozenset({"lab-tokn"})))
     told = caught.value.diagnostics[0]
     assert told.code == "VALUE_UNKNOWN"
-    assert told.summary == "no role generates a value 'lab-tokn'"
+    assert told.summary == "no role generates a secret 'lab-tokn'"
     assert told.remedy == "Did you mean lab-token? Known are lab-token."

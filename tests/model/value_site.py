@@ -88,18 +88,18 @@ class ValueSite(ModelSite):
 
     def site(self) -> Site:
         site = super().site()
-        site.__dict__["world"] = self._world(site.environment)
+        site.__dict__["environment"] = self._environment(site.environment)
         return site
 
-    def _world(self, world: Environment) -> Environment:
+    def _environment(self, environment: Environment) -> Environment:
         specs = {
             name: replace(spec, endpoint=partial(_gone, self.away[spec.subject]))
             if spec.subject in self.away
             else spec
-            for name, spec in world.systems.items()
+            for name, spec in environment.systems.items()
         }
         return replace(
-            world,
+            environment,
             playbook=PLAYBOOK,
             roles=ROLES,
             systems=specs,

@@ -63,15 +63,18 @@ class Planner:
         self.orphans = Orphans(environment, options)
         self.told: list[Diagnostic] = []
 
-    def plan(self) -> Planned:
+    def plan(self, steps: Sequence[Step] | None = None) -> Planned:
         """Ask all systems and return what would be done.
+
+        Args:
+            steps: what `expand` returns for this environment and these options, if it was called already.
 
         Raises:
             UsageError: targets, steps or desired states contradict each other.
             Interrupted: the run must leave.
         """
         began = time.monotonic()
-        steps = expand(self.environment, self.options)
+        steps = expand(self.environment, self.options) if steps is None else steps
         if self.destroying:
             steps = self._backwards(steps)
         states = [self._state_of(step) for step in steps]

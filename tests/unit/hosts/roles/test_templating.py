@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from provision.hosts import templating
 from provision.hosts.templating import read_template, render
 from provision.values.diagnostics import Source
 from provision.values.errors import UsageError
@@ -64,3 +65,45 @@ def test_unreadable_templates_are_told(tmp_path: Path, content: bytes | None) ->
         read_template(path, SOURCE)
     assert raised.value.diagnostics[0].code == "TEMPLATE_UNREADABLE"
     assert raised.value.diagnostics[0].source == SOURCE
+
+
+VALUES = {
+    "name": "vm-1",
+    "port": 80,
+    "flag": True,
+    "nothing": None,
+    "none": "x",
+    "end": "a\r\n",
+    "ratio": 0.5,
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/srv/{{ name }}/{{port}}.conf",
+        "{{ name }}{{   port   }}\n\n",
+        "{{ flag }} {{ nothing }} {{ ratio }}",
+        "{{ none }} {{ True }}",
+        "{{ end }}",
+        "a\r\nb {{ name }}\r",
+        "}} {{ name }} %}",
+        "{ {{ name }} }",
+        "{{- name -}} x",
+        "{{ name }}{# a comment #}",
+        "{% raw %}{{ name }}{% endraw %}",
+    ],
+)
+def test_names_are_filled_in_as_the_template_library_does(text: str) -> None:
+    assert render(text, VALUES, "x") == templating._environment().from_string(text).render(VALUES)
+
+
+@pytest.mark.parametrize("text", ["{{{ name }}}", "{{ not }}", "{{ missing }}", "{{ name }} {{"])
+def test_what_the_template_library_refuses_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="TEMPLATE_ERROR"):
+        render(text, VALUES, "x")
+
+
+def test_a_path_with_one_name_needs_no_template_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(templating, "_compiled", None)
+    assert render("/etc/{{ name }}.conf", VALUES, "x") == "/etc/vm-1.conf"

@@ -1,28 +1,51 @@
-# Two commands matter: `make lab` (the main job, from nothing) and `make test`.
+# Three commands matter: `make tour` (a minute), `make lab` (the main job, from nothing) and `make test`.
 VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup packages lab test story story-full check lint types layers unit model docs site pages bench format clean
+.PHONY: setup packages root lab tour test story story-full check lint types layers unit model docs site pages bench format clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
-	@python3 -c 'import ensurepip' 2>/dev/null || (apt-get -q update && apt-get -q install -y python3-venv)
+	@python3 -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] \
+		&& echo "Installing python3-venv: the virtual environment needs it" \
+		&& apt-get -q update && apt-get -q install -y python3-venv; } \
+		|| { echo "python3-venv is missing: sudo apt-get install python3-venv"; exit 1; }
 	python3 -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --upgrade pip
 	$(VENV)/bin/pip install --quiet --editable '.[lab,dev]'
 	touch $(STAMP)
 
-# What tests need of Debian; the lab installs what it needs by itself.
-TOOLS := busybox openssh-server openssh-client curl util-linux
+# What tests need of Debian; says what and why. Needs root only when something is missing.
 packages:
-	@missing=$$(for each in $(TOOLS); do dpkg-query -W -f '$${db:Status-Abbrev}' $$each 2>/dev/null | grep -q '^ii' || echo $$each; done); \
-	if [ -n "$$missing" ]; then apt-get -q update && apt-get -q install -y --no-install-recommends $$missing; fi
+	@tests/install_packages.sh
+
+# The lab creates network namespaces, containers and virtual machines.
+root:
+	@[ "$$(id -u)" = 0 ] || { echo "The lab needs root: sudo make $(MAKECMDGOALS)"; exit 1; }
 
 # The main job, from nothing: set up, start the lab, and bring its site to a verified end.
-lab: $(STAMP)
+lab: root
+	@echo "A whole site on this machine: a router, a hypervisor with two graphics cards, and three virtual machines."
+	@echo "You see the plan, the apply with its reboots, and the checks."
+	@if [ -w /dev/kvm ]; then echo "This takes some minutes."; else \
+		echo "This takes about 8 minutes: the machine has no hardware virtualisation (/dev/kvm)."; fi
+	@echo "The first time, the guest image is built as well, which takes some minutes more."
+	@echo "Shorter, with containers instead of virtual machines: make tour"
+	@$(MAKE) --no-print-directory setup
 	$(VENV)/bin/provision apply inventories/lab.yaml --yes
+
+# The same in containers: plan, apply, verify, and a second plan without changes.
+tour: root
+	@echo "A whole site in containers on this machine: a router, a hypervisor and three guests."
+	@echo "You see the plan, the apply, the checks, and a second plan that changes nothing. It takes about 75 seconds."
+	@echo "The first time, the guest image is built as well, which takes some minutes more."
+	@$(MAKE) --no-print-directory setup
+	$(VENV)/bin/provision apply inventories/tour.yaml --yes
+	$(VENV)/bin/provision plan inventories/tour.yaml
+	@echo "Look around: $(VENV)/bin/provision ssh inventories/tour.yaml vm-1"
+	@echo "Remove it:   $(VENV)/bin/provision lab down inventories/tour.yaml"
 
 # Everything that needs no lab: gates, unit tests, model sweeps, contracts against independent servers.
 test: packages $(STAMP) check model

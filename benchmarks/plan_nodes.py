@@ -72,7 +72,9 @@ class Fleet:
     def open(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
         """Return the one driver of a system."""
         del endpoint
-        return self.hosts.setdefault(spec.name, ModelHost(spec.name, machine()))
+        if spec.name not in self.hosts:
+            self.hosts[spec.name] = ModelHost(spec.name, machine())
+        return self.hosts[spec.name]
 
 
 def peak() -> float:

@@ -17,16 +17,27 @@ This checks the site on fresh answers, and writes the results for your CI as wel
 same checks.
 
 - Each check claims one thing about one subject. What the inventory does not declare is not checked.
-- A check that finds no evidence for or against its claim is *unknown*. It does not count as passed; with
-  `--strict` the [exit code](exit-codes.md) is 7. A machine that its owner may switch off (`power:
-  unmanaged`) is excused.
+- A check ends in one of five ways; the table, the JUnit file, the events and the page count all five:
+
+  | outcome | meaning |
+  |---|---|
+  | *proven* | something was compared, and is as declared |
+  | *failed* | something is not as declared; the [exit code](exit-codes.md) is 3 |
+  | *trivial* | there was nothing to compare, or a stand-in of the [lab](lab.md) answered for hardware |
+  | *unknown* | there is no evidence, for example no answer or no systemd; the reason is shown |
+  | *not run* | `verify.skip` or `--target` leaves it out |
+
+- Only what is proven counts. With `--strict` the exit code is 7 if a check is unknown, or if nothing is
+  proven of a machine. A machine that its owner may switch off (`power: unmanaged`) is excused.
+- The total is green only if every check was run, nothing is unknown or failed, and every machine has a
+  check that is proven.
 - Nothing is checked on a node with `manage: false`.
 - A failed unit that the inventory does not declare fails no check; it is named beside the check that
-  passed.
+  is proven.
 - Nothing is installed on the machines, and nothing is changed.
 
-Leave checks out with `verify.skip`, by the name in the last column; they stay in the results as *unknown*,
-excused. `verify.timeout` limits the seconds of each command of a check.
+Leave checks out with `verify.skip`, by the name in the last column; they stay in the results as *not run*.
+`verify.timeout` limits the seconds of each command of a check.
 """
 
 

@@ -107,7 +107,7 @@ def _planned(planned: PlannedChange, mask: Mask) -> PlannedChange:
 
 
 def _key(key: Key, mask: Mask) -> Key:
-    return replace(key, name=mask(key.name))
+    return key._replace(name=mask(key.name))
 
 
 def _change(change: Change, mask: Mask) -> Change:

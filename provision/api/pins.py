@@ -49,7 +49,7 @@ def pin_images(
 ) -> tuple[PinResult, ...]:
     """Write URL and digest of images to the lock file; what is pinned already is not downloaded again.
 
-    A digest that the inventory itself declares is taken from there; the hypervisor checks it at download.
+    A digest that the inventory itself declares is taken from there; the host that downloads it checks it.
 
     Args:
         inventory: whose images.

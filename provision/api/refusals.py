@@ -17,6 +17,7 @@ from provision.engine.model import Step
 from provision.inventory import Inventory, unopenable
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
+from provision.values.suggestions import known_names
 
 
 def check_plan(environment: Environment, options: Options, steps: Iterable[Step]) -> None:
@@ -31,13 +32,13 @@ def check_plan(environment: Environment, options: Options, steps: Iterable[Step]
         UsageError: with every problem and its position.
     """
     inventory: Inventory = environment.inventory
-    problems = [*inventory.placeholders()]
+    chosen = tuple(steps)
+    problems = [*inventory.placeholders(), *_not_generated(environment, options, chosen)]
     # What the playbook has no step for is left out, as by --step.
     meant = options.steps or [entry.role for entry in environment.playbook.entries]
     problems += [
         each.problem(inventory) for each in unsupported(inventory) if each.concerns(options.targets, meant)
     ]
-    chosen = tuple(steps)
     parts = [
         *_connections(environment, _of_steps(environment, options, chosen)),
         *_contents(environment, chosen),
@@ -48,6 +49,22 @@ def check_plan(environment: Environment, options: Options, steps: Iterable[Step]
     if any(step.id.role == VERIFY for step in chosen):
         problems += _skips(inventory)
     _refuse([*problems, *unopenable(inventory, parts)])
+
+
+def _not_generated(environment: Environment, options: Options, steps: Iterable[Step]) -> list[Diagnostic]:
+    """Return a problem for each value to rotate that no role of these steps generates."""
+    roles = (environment.roles.get(role) for role in {step.id.role for step in steps})
+    generates = (role.generates for role in roles if role is not None and role.generates is not None)
+    names = sorted({value.name for declared in generates for value in declared(environment.inventory)})
+    remedy = "this inventory uses no generated secrets"
+    return [
+        Diagnostic(
+            "VALUE_UNKNOWN",
+            f"no role generates a secret {name!r}",
+            remedy=known_names(name, names) or remedy,
+        )
+        for name in sorted(options.rotate - set(names))
+    ]
 
 
 def check_destroy(environment: Environment, options: Options, steps: Iterable[Step]) -> None:

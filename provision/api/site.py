@@ -11,10 +11,12 @@ from typing import Any, Self
 
 from provision.api.answers import Answers
 from provision.api.checks import excused, shipped_checks, verification
+from provision.api.collections import fewer_collections
 from provision.api.defaults import OpenDriver, Verifier, accept, ignore, nobody
 from provision.api.domains import roles_kept_by_destroy
 from provision.api.events import check_event, guarded, is_worth_asking, plan_code, plan_events
 from provision.api.masking import checks_masked, explained_masked, plan_masked, run_masked
+from provision.api.plan_key import plan_key
 from provision.api.refusals import check_destroy, check_plan
 from provision.api.remembered_queries import RememberedQueries
 from provision.api.systems import open_system, parents, systems
@@ -27,7 +29,6 @@ from provision.api.wiring import (
 )
 from provision.connections.contracts import (
     Endpoint,
-    KeyPair,
     SshEndpoint,
 )
 from provision.connections.ssh_pool import SshPool
@@ -137,7 +138,7 @@ class Site:
         """The open systems; whatever they answer is masked of every secret that is at hand."""
         if self._session is None:
             open_at_hand(self.inventory)
-            self._session = Session(self.environment.systems, self.environment.open_driver)
+            self._session = Session(self.environment.systems, self.environment.open_driver, self.redactor.add)
         return self._session
 
     def keeps_on_hosts(self) -> bool:
@@ -179,10 +180,7 @@ class Site:
     def _generated(self) -> GeneratedValues:
         from provision.connections.keys import new_host_key  # noqa: PLC0415 - slow
 
-        def made(pair: KeyPair) -> None:
-            self.redactor.add(pair.private)
-
-        return GeneratedValues(lambda _purpose: new_host_key(), made)
+        return GeneratedValues(new_host_key, self.redactor.add)
 
     def _consent(self, cls: EffectClass) -> Consent:
         return self.inventory.consent(cls.name) or cls.default_consent
@@ -235,6 +233,7 @@ class Site:
         emit(RunEnded(run=run, outcomes={}, exit_code=int(code), seconds=time.monotonic() - began))
         return plan
 
+    @fewer_collections()
     def _plan(
         self, options: Options, cancel: Cancel, *, destroying: bool = False, verifying: bool = False
     ) -> Planned:
@@ -247,12 +246,13 @@ class Site:
             kept = tuple(entry for entry in environment.playbook.entries if entry.role not in kept_roles)
             environment = replace(environment, playbook=replace(environment.playbook, entries=kept))
         check = check_destroy if destroying else check_plan
-        check(environment, options, expand(environment, options))
+        steps = expand(environment, options)
+        check(environment, options, steps)
         # What only the checks ask is asked along where they follow: one round trip for both.
         verifying = verifying and not options.steps and _verifies(environment)
         remembered = self.queries.recall(verify=verifying)
         planner = Planner(environment, self.session, options, remembered, cancel, destroying=destroying)
-        self._planned, self._shown = planner.plan(), None
+        self._planned, self._shown = planner.plan(steps), None
         notes = planned_roles(environment.playbook, options, shipped=is_shipped(self.playbook))
         plan = self._planned.plan
         self._planned.plan = replace(plan, warnings=(*plan.warnings, *notes))
@@ -289,8 +289,14 @@ class Site:
         """
         if self._planned is None or self._shown is not plan:
             raise UsageError(Diagnostic("PLAN_NOT_LAST", "only the last plan of a site can be saved"))
-        data = savedplan.content(self._planned, self.inventory.digest, self.session.snapshots())
-        savedplan.save(path, data, self.inventory.file, self.playbook)
+        savedplan.save(path, self._content(self._planned), self.inventory.file, self.playbook)
+
+    def _content(self, planned: Planned) -> dict[str, Any]:
+        """Return what a saved plan holds."""
+        digests = savedplan.Digests(
+            lambda: plan_key(self.journal_path.parent), self.redactor.text, planned.generated.without_made
+        )
+        return savedplan.content(planned, self.inventory.digest, self.session.snapshots(), digests)
 
     def apply(
         self,
@@ -335,8 +341,7 @@ class Site:
             if planned.plan.refusals:
                 raise Refused(self._leaving().refusals)
             if promise is not None:
-                snapshots = self.session.snapshots()
-                savedplan.check(promise, savedplan.content(planned, self.inventory.digest, snapshots))
+                savedplan.check(promise, self._content(planned))
             if is_worth_asking(planned.plan) and not confirm(self._leaving()):
                 return RunReport(run, self.inventory.name, (), exit_code=int(ExitCode.WAITING))
             self._ask_consents(planned, ask)

@@ -50,7 +50,7 @@ def explain(
         str,
         typer.Argument(
             metavar="RESOURCE|CODE",
-            help="A key as in events (vm-1/ssh:file:/etc/motd), a part of it, or a preflight code.",
+            help="A key as in events (node-1/ssh:file:/etc/motd), a part of it, or a preflight code.",
             autocompletion=complete_code,
         ),
     ],

@@ -46,7 +46,8 @@ def validate(context: typer.Context, inventory: InventoryName, debug: Debug = Fa
     from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
     from provision.report.style import count  # noqa: PLC0415 - keep --help fast
 
-    say(f"{declared.file} is valid: {declared.name}, {count(len(declared.nodes), 'node')}")
+    sizes = ", ".join(count(number, kind) for kind, number in declared.sizes.items())
+    say(f"{declared.file} is valid: {declared.name}, {sizes}")
     features = (
         replace(feature.problem(declared), severity=Severity.NOTE) for feature in unsupported(declared)
     )

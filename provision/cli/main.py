@@ -78,8 +78,8 @@ def _set_flags_to_false(command: Any, context: Any) -> None:
 app = typer.Typer(
     name="provision",
     cls=_Commands,
-    help="One YAML inventory, from bare hypervisor to verified cluster.",
-    epilog="Exit codes: docs/exit-codes.md. Start with: provision plan inventories/lab.yaml",
+    help="One YAML inventory, from bare machines to a verified cluster.",
+    epilog="Exit codes: docs/exit-codes.md. A first command: provision plan lab",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

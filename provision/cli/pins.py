@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _images() -> None:
-    """Cloud images that VMs start from."""
+    """Cloud images that machines start from."""
 
 
 def pin(

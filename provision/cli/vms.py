@@ -17,7 +17,7 @@ from provision.values.errors import Refused
 from provision.values.fingerprints import OWN_KEY, is_host_key
 
 if TYPE_CHECKING:
-    from provision.api.adoption import Adoption
+    from provision.api.import_vms import Adoption
 
 
 NodeName = Annotated[
@@ -82,7 +82,7 @@ def import_vm(
     Without --host-key you are asked to confirm the key that the VM shows. The VM of a node that was renamed
     is taken over with its marker and the key in it.
     """
-    from provision.api.adoption import adopt, adoption, shown_host_key  # noqa: PLC0415 - keep --help fast
+    from provision.api.import_vms import adopt, adoption, shown_host_key  # noqa: PLC0415 - keep --help fast
 
     if host_key is not None and not is_host_key(host_key):
         raise usage(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
-    """Identity of a resource: no two different desired states may share one."""
+class Key(NamedTuple):
+    """Identity of a resource: no two different desired states may share one.
+
+    A tuple, because a plan makes and compares several of them for each resource.
+    """
 
     system: str
     kind: str
@@ -47,7 +50,7 @@ class Change:
         new: what is wanted.
         settles: now, after the fix's effects, or within `deadline` seconds (polled).
         deadline: seconds, for Settles.WITHIN.
-        secret: old and new are never shown.
+        secret: old and new are never shown; saved plans compare what is a SecretStr.
     """
 
     op: Op

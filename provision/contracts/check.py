@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
 
 class NotDeclared(Exception):  # noqa: N818 - a word to the runner, no error
-    """The subject declares nothing for this check: there is nothing to compare, and no result."""
+    """The subject declares nothing for this check: there is no claim, and no result."""
+
+
+class Trivial(Exception):  # noqa: N818 - a word to the runner, no error
+    """The claim holds and proves nothing: there is nothing to compare, or a stand-in answered for hardware.
+
+    Its text says which.
+    """
 
 
 class Site(Protocol):

@@ -125,7 +125,7 @@ class Hold(Protocol):
 
 @runtime_checkable
 class Keeper(Protocol):
-    """A driver whose host can hold the lock of another system (a hypervisor's that of its API)."""
+    """A driver whose host can hold the lock of another system (that of an API which it serves)."""
 
     def hold(self, run: str, what: str, cancel: Cancel) -> Hold:
         """Take the lock of the system `what`.

@@ -16,9 +16,18 @@ class Unknown:
 
 @runtime_checkable
 class Query(Protocol):
-    """A hashable question to one system: a frozen dataclass with plain fields (str, int, bool, tuples)."""
+    """A hashable question to one system: a frozen dataclass with plain fields (str, int, bool, tuples).
+
+    A class with `secret: ClassVar[bool] = True` asks for a secret. Its answer is a SecretStr (or None, or
+    Unknown) from the moment it is read, stays in memory, and is masked everywhere from then on.
+    """
 
     kind: ClassVar[str]
+
+
+def is_secret(query: object) -> bool:
+    """Whether nobody may see the answer to a question: it is a secret, or what one can be guessed by."""
+    return bool(getattr(query, "secret", False))
 
 
 @dataclass(frozen=True, slots=True)

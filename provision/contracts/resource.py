@@ -50,7 +50,7 @@ class KeyedResource:
     """A base for resources: their key is made of system, kind and what tells one from others of its kind.
 
     Args:
-        system: `vm-1/ssh`.
+        system: `node-1/ssh`.
         source: inventory line.
     """
 
@@ -136,6 +136,8 @@ def unknown_answers(resource: Resource, snapshot: Snapshot) -> Mapping[Any, Unkn
 
 def changes_of(resource: Resource, snapshot: Snapshot) -> tuple[Change, ...]:
     """Return how a resource differs; an Unknown answer is a change that needs attention."""
+    if not snapshot.unknown:
+        return resource.changes(snapshot)
     unknown = unknown_answers(resource, snapshot)
     if not unknown:
         return resource.changes(snapshot)

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from provision.connections.contracts import KeyPair
+from provision.contracts.generated import Generated, GeneratedValue
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource, meaning
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import InventoryValue
 from provision.inventory import Inventory, Subject
 from provision.values.diagnostics import Diagnostic, Source
-from provision.values.errors import Permanent
-
-
-class Generated(Protocol):
-    """Values made by the engine, once a run; their home is on a managed system."""
-
-    def host_key(self, purpose: str) -> KeyPair:
-        """Return an ed25519 key pair, the same for the same purpose within one run."""
-        ...
+from provision.values.errors import Permanent, ProvisionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +59,7 @@ class Context:
         Args:
             system: whose answer.
             query: one of `questions`.
-            what: what is not possible without it, as the user reads it (`cannot read the PCI cards of pve`).
+            what: what is not possible without it, as the user reads it (`cannot read the cards of node-1`).
             source: inventory line.
             may_be_absent: whether nothing there (None) is an answer, too.
 
@@ -91,12 +83,16 @@ class NotYet(Permanent):
         system: which system.
         query: to which query.
         diagnostic: the problem, should the answer never come.
+        silence: why the system gives no answers at all, if that is why; the step is unreached by it.
     """
 
-    def __init__(self, system: str, query: Any, diagnostic: Diagnostic) -> None:
+    def __init__(
+        self, system: str, query: Any, diagnostic: Diagnostic, silence: ProvisionError | None = None
+    ) -> None:
         super().__init__(diagnostic)
         self.system = system
         self.query = query
+        self.silence = silence
 
 
 Count = Literal["all", "any"] | int
@@ -142,6 +138,7 @@ class Role:
         declared: whether a subject declares anything for this role; without it there is no step.
         questions: the answers that `resources` and `retired` read.
         resources: desired states in the order in which they are brought about, absent ones among them.
+        generates: the generated values that the role reads.
         needs: other roles whose steps must have ended well; a bare name is `Need(name)`.
         needs_new_boot: its answers are true only after the pending reboots of its systems.
         unreached_stops: where the playbook says `stop_on_failure`, an unreached subject counts as failed.
@@ -157,6 +154,7 @@ class Role:
     declared: Callable[[Inventory, Subject], bool]
     questions: Callable[[Inventory, Subject], Questions]
     resources: Callable[[Context], Sequence[Resource]]
+    generates: Callable[[Inventory], Sequence[GeneratedValue]] | None = None
     needs: tuple[str | Need, ...] = ()
     needs_new_boot: bool = False
     unreached_stops: bool = False

@@ -37,7 +37,7 @@ class Snapshot:
     """The answers of one system at one time.
 
     Args:
-        system: `pve/ssh`, `pve/api`, `vm-1/ssh`, `router`.
+        system: `node-1/ssh`, `cluster/api`, `router`.
         boot_id: which boot of the host answered; empty for APIs.
         answers: answer or Unknown by question.
         pending: effects still owed on the host.

@@ -19,14 +19,16 @@ class NotThere:
     """A system that cannot be reached now, by what was seen elsewhere.
 
     Args:
-        reason: as the user reads it (`vm-1 does not exist yet`, `vm-gpu is off by hand`).
+        reason: as the user reads it (`node-1 does not exist yet`, `node-2 is off by hand`).
         late: it will be there later in this run; otherwise its steps are unreached.
         excused: being away is no fault (power: unmanaged and off): the exit code is not raised.
+        absent: it is known not to exist, so it holds nothing; one that is off may.
     """
 
     reason: str
     late: bool = True
     excused: bool = False
+    absent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class SystemSpec:
     """One system of the site and how its endpoint follows from what others answered.
 
     Args:
-        name: as in `vm-1/ssh`.
+        name: as in `node-1/ssh`.
         kind: which driver speaks to it.
         subject: the inventory item it belongs to.
         questions: of the first way to reach it; see `Way`.

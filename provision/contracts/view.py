@@ -22,12 +22,17 @@ class View:
     snapshot: Snapshot | Unknown
 
     def answer(self, query: Any) -> Any:
-        """Return what the system said to a question, or why it said nothing."""
+        """Return the answer to a query, or why there is none."""
         if isinstance(self.snapshot, Unknown):
             return self.snapshot
         return self.snapshot.answers.get(query, Unknown(f"{self.snapshot.system} was not asked"))
 
+    def known(self, query: Any, shape: type[T], default: T) -> T:
+        """Return an answer of a type, or the default where it is not known."""
+        answer = self.answer(query)
+        return answer if isinstance(answer, shape) else default
+
     def answer_as(self, query: Any, shape: type[T]) -> T | Unknown:
-        """Return an answer of a shape, or why there is none."""
+        """Return an answer of a type, or why there is none."""
         answer = self.answer(query)
         return answer if isinstance(answer, (shape, Unknown)) else Unknown("no answer")

@@ -45,7 +45,7 @@ class Lease:
 
 
 class Router(Protocol):
-    """A router that we speak to."""
+    """A router that provision configures."""
 
     @property
     def system(self) -> str:
@@ -65,7 +65,7 @@ class Router(Protocol):
         ...
 
     def place(self, name: str) -> str:
-        """Return where our entry for a host is, as `Reservation.place` says it."""
+        """Return the place of our entry for a host, in the form of `Reservation.place`."""
         ...
 
     def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> Resource:
@@ -119,7 +119,7 @@ def router_table(router: Router, snapshot: Snapshot) -> RouterTable:
 def conflict(
     desired: Reservation, reservations: Iterable[Reservation], leases: Iterable[Lease], now: float = 0.0
 ) -> str:
-    """Return who holds the address, MAC or name instead, in words; empty when nobody does.
+    """Describe who else holds the address, MAC or name; empty when nobody does.
 
     Args:
         desired: the reservation to be made.

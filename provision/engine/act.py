@@ -21,6 +21,7 @@ from provision.engine.difference import (
 )
 from provision.engine.journal import shown
 from provision.engine.late import bringer_of, missing_answer
+from provision.engine.next_steps import with_next_step
 from provision.engine.readback import confirm_by_hand, finish, left_behind, unreached
 from provision.engine.refresh import is_own, is_stale, refresh
 from provision.engine.run import Run
@@ -49,7 +50,7 @@ def execute(run: Run, state: StepState) -> StepResult:
         result = _result_of_missing(run, state, error)
     except ProvisionError as error:
         result = failed(error.diagnostics[0], exit_code=error.exit_code)
-        result = replace(result, diagnostics=error.diagnostics)
+        result = replace(result, diagnostics=tuple(map(with_next_step, error.diagnostics)))
     return replace(result, changed=result.changed or state.changed)
 
 

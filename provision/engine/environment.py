@@ -10,9 +10,10 @@ from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver
 from provision.contracts.effect import EffectClass
 from provision.contracts.resource import Resource
-from provision.contracts.role import Generated, Parent, Role
+from provision.contracts.role import Parent, Role
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
+from provision.engine.generated import GeneratedValues
 from provision.inventory import Inventory, Subject
 from provision.values.cancel import Cancel
 from provision.values.consent import Consent
@@ -62,6 +63,7 @@ class Options:
         host: destroy also removes what it would leave on machines that stay.
         strict: verify: an unknown check is exit 7.
         junit: verify: where to write JUnit XML, or None.
+        rotate: names of generated values that are replaced by new ones.
     """
 
     targets: tuple[str, ...] = ()
@@ -71,6 +73,7 @@ class Options:
     host: bool = False
     strict: bool = False
     junit: Any = None
+    rotate: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ class Environment:
     select: Callable[[str], Sequence[Subject]]
     systems: Mapping[str, SystemSpec]
     open_driver: Callable[[SystemSpec, Endpoint], Driver]
-    generated: Callable[[], Generated]
+    generated: Callable[[], GeneratedValues]
     policy: Callable[[EffectClass], Consent] = default_policy
     parents: Callable[[Subject], tuple[Parent, ...]] = no_parents
     rules: Rules = no_rules

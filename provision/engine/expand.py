@@ -284,8 +284,9 @@ class Desired:
         Raises:
             ConflictError: as above.
         """
-        (first, state), *others = self.by_key[key].items()
-        for step, resource in others:
+        wants = iter(self.by_key[key].items())
+        first, state = next(wants)
+        for step, resource in wants:
             if resource != state:
                 state = _united(state, resource, first, step)
         return state

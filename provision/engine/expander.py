@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Generated
+from provision.contracts.role import Context
 from provision.engine.defect import defect
 from provision.engine.environment import Environment
+from provision.engine.generated import GeneratedValues
 from provision.engine.session import Session
 from provision.engine.step_state import StepState
 from provision.values.errors import ProvisionError
@@ -24,7 +25,7 @@ class Expander:
     """
 
     def __init__(
-        self, environment: Environment, session: Session, generated: Generated, *, destroying: bool
+        self, environment: Environment, session: Session, generated: GeneratedValues, *, destroying: bool
     ) -> None:
         self.environment = environment
         self.session = session

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Protocol
 
 from provision.contracts.change import Key
-from provision.contracts.query import Unknown
+from provision.contracts.query import Unknown, is_secret
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
 from provision.engine.model import PlannedChange, StepId, StepPlan
@@ -43,7 +43,7 @@ class Explained:
         step: whose it is.
         source: inventory line, if there is one.
         answers: question and answer, as text; those about secrets only named.
-        unknown: why something cannot be told, or empty.
+        unknown: why something is unknown, or empty.
         planned: what differs, or None when it is as declared.
     """
 
@@ -56,34 +56,33 @@ class Explained:
 
 
 def explained(
-    works: Mapping[StepId, Expanded], snapshots: Mapping[str, Snapshot], text: str
+    steps: Mapping[StepId, Expanded], snapshots: Mapping[str, Snapshot], text: str
 ) -> Iterator[Explained]:
     """Yield what is known of the resources whose key is a text, else of those whose key contains it.
 
     Args:
-        works: the steps of a plan.
+        steps: the steps of a plan.
         snapshots: the answers that it rests on, by system.
-        text: a key (`vm-1/ssh:file:/etc/motd`) or a part of one.
+        text: a key (`node-1/ssh:file:/etc/motd`) or a part of one.
     """
-    every = [(step, work, each) for step, work in works.items() for each in work.resources]
-    exact = [found for found in every if str(found[2].key) == text]
-    for step, work, resource in exact or [found for found in every if text in str(found[2].key)]:
-        seen = snapshots.get(resource.key.system, Snapshot(resource.key.system))
-        answers = [(query, seen.answers[query]) for query in resource.queries() if query in seen]
+    every = [(name, step, resource) for name, step in steps.items() for resource in step.resources]
+    exact = [row for row in every if str(row[2].key) == text]
+    for name, step, resource in exact or [row for row in every if text in str(row[2].key)]:
+        snapshot = snapshots.get(resource.key.system, Snapshot(resource.key.system))
+        answers = [(query, snapshot[query]) for query in resource.queries() if query in snapshot]
         reasons = [answer.reason for _, answer in answers if isinstance(answer, Unknown)]
         yield Explained(
             resource.key,
-            step,
+            name,
             resource.source,
             tuple(_words(query, answer) for query, answer in answers),
             "; ".join(reasons),
-            next((each for each in work.plan.changes if each.key == resource.key), None),
+            next((change for change in step.plan.changes if change.key == resource.key), None),
         )
 
 
 def _words(query: Any, answer: Any) -> tuple[str, str]:
-    # A salted question compares a secret by its hash, and a hash can be guessed at: neither is shown.
-    if getattr(query, "salt", ""):
+    if is_secret(query):
         return ("content of a secret", "(secret)")
     return (query_text(query), answer_text(answer))
 

@@ -69,11 +69,11 @@ class CheckRow(Protocol):
     @property
     def subject(self) -> str: ...  # noqa: D102 - whom it is about
     @property
-    def outcome(self) -> str: ...  # noqa: D102 - passed, failed or unknown
+    def outcome(self) -> str: ...  # noqa: D102 - proven, failed, trivial, unknown or not-run
     @property
-    def message(self) -> str: ...  # noqa: D102 - the evidence, or why it is unknown
+    def message(self) -> str: ...  # noqa: D102 - the evidence, or why nothing is proven
     @property
-    def excused(self) -> bool: ...  # noqa: D102 - unknown without fault
+    def excused(self) -> bool: ...  # noqa: D102 - nothing proven, without fault
     @property
     def seconds(self) -> float: ...  # noqa: D102 - how long it took
 

@@ -1,4 +1,4 @@
-"""What is managed and has left the inventory: told by what keeps it, whatever is still declared there."""
+"""Finds managed objects that the inventory no longer declares, and the steps that remove them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from provision.values.errors import ProvisionError
 ORPHANS = "orphans"
 """Role name of the steps that remove them."""
 UNKNOWN = "orphans_unknown"
-"""Role name of the steps of a removal that tell where nobody could look: something may be left there."""
+"""Role name of the steps of a removal that report where nobody could look: something may be left there."""
 ROUNDS = 4
-"""A role names what it must look at, then what that belongs to, then what belongs to it."""
+"""A role names what it must read, then what that belongs to, then what belongs to it."""
 
 
 class Orphans:
-    """What the roles of one call find that nobody declares any more.
+    """The managed objects of one plan that the inventory no longer declares.
 
     Args:
         environment: the site; a role with `orphan_owners` names who may hold its things.
@@ -36,7 +36,7 @@ class Orphans:
     def __init__(self, environment: Environment, options: Options) -> None:
         self.states: list[StepState] = []
         self.warnings: list[Diagnostic] = []
-        self._found: dict[StepId, tuple[Resource, ...]] = {}
+        self._resources: dict[StepId, tuple[Resource, ...]] = {}
         self._problems: dict[str, Diagnostic] = {}
         self._failed: dict[StepId, Diagnostic] = {}
         for entry in environment.playbook.entries:
@@ -51,24 +51,30 @@ class Orphans:
                     self.states.append(StepState(step, role, questions))
 
     def look(
-        self, expander: Expander, session: Session, ask: Callable[[Iterable[Resource]], None], told: set[str]
+        self,
+        expander: Expander,
+        session: Session,
+        ask: Callable[[Iterable[Resource]], None],
+        reported: set[str],
     ) -> None:
-        """Let the roles look, and again at what their own words made known.
+        """Call the roles, and again once what they named was asked.
 
         Args:
             expander: calls a role.
             session: the answers.
-            ask: asks what resources look at.
-            told: systems whose silence is told by a step.
+            ask: asks what resources read.
+            reported: systems whose silence a step reports.
         """
         for _ in range(ROUNDS):
-            before = self._found
+            before = self._resources
             self._failed.clear()
-            self._found = {state.step.id: self._called(expander, state) for state in self.states}
-            if self._found == before:
+            self._resources = {state.step.id: self._call(expander, state) for state in self.states}
+            if self._resources == before:
                 break
-            ask(each for found in self._found.values() for each in found)
-        self.warnings += [replace(each, severity=Severity.WARNING) for each in self._failed.values()]
+            ask(resource for resources in self._resources.values() for resource in resources)
+        self.warnings += [
+            replace(diagnostic, severity=Severity.WARNING) for diagnostic in self._failed.values()
+        ]
         silent = {name for state in self.states for name in state.questions if session.snapshot(name) is None}
         for name in sorted(silent):
             system = session.systems.get(name)
@@ -77,13 +83,13 @@ class Orphans:
                 continue
             reason = error.diagnostics[0]
             self._problems.setdefault(name, reason)
-            if name not in told:
+            if name not in reported:
                 summary = f"unknown what is left on {name}: {reason.summary}"
                 self.warnings.append(
                     replace(reason, code="ORPHANS_UNKNOWN", summary=summary, severity=Severity.WARNING)
                 )
 
-    def _called(self, expander: Expander, state: StepState) -> tuple[Resource, ...]:
+    def _call(self, expander: Expander, state: StepState) -> tuple[Resource, ...]:
         try:
             return expander.orphans(state)
         except ProvisionError as error:
@@ -92,14 +98,12 @@ class Orphans:
 
     def keys(self, session: Session) -> tuple[str, ...]:
         """Return the keys of what is there, each once."""
-        resources = (each for found in self._found.values() for each in found)
-        return tuple(
-            dict.fromkeys(
-                str(each.key)
-                for each in resources
-                if (seen := session.snapshot(each.key.system)) is not None and changes_of(each, seen)
-            )
-        )
+        keys: dict[str, None] = {}
+        for resource in (resource for resources in self._resources.values() for resource in resources):
+            snapshot = session.snapshot(resource.key.system)
+            if snapshot is not None and changes_of(resource, snapshot):
+                keys[str(resource.key)] = None
+        return tuple(keys)
 
     def removals(self, session: Session, states: Sequence[StepState], *, destroying: bool) -> list[StepState]:
         """Return a step for each owner that removes what is there; steps that act on its systems come after.
@@ -112,23 +116,25 @@ class Orphans:
         by_owner: dict[Subject, list[StepState]] = {}
         for state in self.states:
             by_owner.setdefault(state.step.subject, []).append(state)
-        found = []
+        removals = []
         for owner, theirs in by_owner.items():
             step = Step(StepId(ORPHANS, owner.name), owner)
             # As in a removal: what came last goes first.
-            resources = [each for state in reversed(theirs) for each in self._found.get(state.step.id, ())]
+            resources = [
+                resource for state in reversed(theirs) for resource in self._resources.get(state.step.id, ())
+            ]
             debts = _debts(theirs, states, session, destroying=destroying)
-            removal = _removal(step, resources, session, debts)
+            removal = step_with(step, resources, session, debts)
             unknown = self._unknown(owner, theirs) if destroying else None
             if unknown is not None:
-                found.append(unknown)
-            if removal is None:
+                removals.append(unknown)
+            if not removal.plan.changes:
                 continue
-            found.append(removal)
+            removals.append(removal)
             for state in states:
                 if state.role is None or state.systems & removal.systems:
                     state.step = replace(state.step, after=state.step.after | {step.id})
-        return found
+        return removals
 
     def _unknown(self, owner: Subject, states: Sequence[StepState]) -> StepState | None:
         """Return a step that says what of an owner was not looked at, and why; None if all was."""
@@ -140,14 +146,14 @@ class Orphans:
                 roles.setdefault(reason, []).append(state.step.id.role)
         if not roles:
             return None
-        told = [
+        summaries = [
             f"what {' and '.join(names)} left on {owner.name} was not looked at: {reason.summary}"
             for reason, names in roles.items()
         ]
         first = next(iter(roles))
-        problem = replace(first, summary=told[0], evidence=(*first.evidence, *told[1:]))
+        problem = replace(first, summary=summaries[0], evidence=(*first.evidence, *summaries[1:]))
         unknown = StepState(Step(StepId(UNKNOWN, owner.name), owner), None, {})
-        unreached = told[0] if first in self._problems.values() else ""
+        unreached = summaries[0] if first in self._problems.values() else ""
         unknown.plan = StepPlan(unknown.step, unreached=unreached, problem=problem)
         return unknown
 
@@ -160,42 +166,39 @@ def _debts(
     return [
         pending_change(name, effect)
         for name in dict.fromkeys(name for state in owners for name in state.questions)
-        if name not in others and (seen := session.snapshot(name)) is not None
-        for effect in pending_effects(seen, destroying=destroying)
+        if name not in others and (snapshot := session.snapshot(name)) is not None
+        for effect in pending_effects(snapshot, destroying=destroying)
     ]
 
 
-def _removal(
+def step_with(
     step: Step, resources: Iterable[Resource], session: Session, debts: Iterable[PlannedChange] = ()
-) -> StepState | None:
-    """Return a step without a role that removes what of some resources is there; None without any.
+) -> StepState:
+    """Return a step without a role, planned from the answers at hand.
 
     Args:
         step: what it is called.
-        resources: as absent, in the order in which they go.
+        resources: in the order in which they are brought about.
         session: the answers.
         debts: effects that it pays besides.
     """
     desired = Desired()
-    removal = StepState(step, None, {}, desired.states(desired.unite(step.id, resources)))
+    state = StepState(step, None, {}, desired.states(desired.unite(step.id, resources)))
     changes = []
-    for resource in removal.resources:
-        seen = session.snapshot(resource.key.system)
-        gone = difference(resource, seen) if seen is not None else None
-        if gone is not None:
-            changes.append(gone.planned())
-    unchanged = len(removal.resources) - len(changes)
-    changes += debts
-    if not changes:
-        return None
-    removal.plan = StepPlan(step, tuple(changes), unchanged)
-    return removal
+    for resource in state.resources:
+        snapshot = session.snapshot(resource.key.system)
+        differing = difference(resource, snapshot) if snapshot is not None else None
+        if differing is not None:
+            changes.append(differing.planned())
+    unchanged = len(state.resources) - len(changes)
+    state.plan = StepPlan(step, (*changes, *debts), unchanged)
+    return state
 
 
 def asked_of(states: Iterable[StepState]) -> Mapping[str, set[object]]:
-    """Return what states ask, by system."""
-    found: dict[str, set[object]] = {}
+    """Return what the roles of some steps ask, by system."""
+    asked: dict[str, set[object]] = {}
     for state in states:
         for system, queries in state.questions.items():
-            found.setdefault(system, set()).update(queries)
-    return found
+            asked.setdefault(system, set()).update(queries)
+    return asked

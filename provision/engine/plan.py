@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from provision.contracts.change import Key
 from provision.contracts.remedy import Impossible
 from provision.contracts.resource import Creatable, Resource
 from provision.contracts.role import NotYet
@@ -26,6 +27,7 @@ from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepI
 from provision.engine.observe import Questions, observe
 from provision.engine.orphans import Orphans, asked_of
 from provision.engine.planned import Planned, checked_key
+from provision.engine.rotation import declared_values, rotation_steps
 from provision.engine.session import AwayError, Session
 from provision.engine.step_state import StepState
 from provision.values.cancel import Cancel
@@ -60,18 +62,23 @@ class Planner:
         self.orphans = Orphans(environment, options)
         self.told: list[Diagnostic] = []
 
-    def plan(self) -> Planned:
+    def plan(self, steps: Sequence[Step] | None = None) -> Planned:
         """Ask all systems and return what would be done.
+
+        Args:
+            steps: what `expand` returns for this environment and these options, if it was called already.
 
         Raises:
             UsageError: targets, steps or desired states contradict each other.
             Interrupted: the run must leave.
         """
         began = time.monotonic()
-        steps = expand(self.environment, self.options)
+        steps = expand(self.environment, self.options) if steps is None else steps
         if self.destroying:
             steps = self._backwards(steps)
         states = [self._state_of(step) for step in steps]
+        values = declared_values(states, self.environment.inventory).values()
+        self.generated.bind(self.session, values, self.options.rotate)
         self._observe(states)
         drafts = {state.step.id: self._draft(state) for state in states}
         if self.usage:
@@ -88,6 +95,9 @@ class Planner:
         removals: list[StepState] = []
         if self.destroying or self.options.prune:
             removals = self.orphans.removals(self.session, states, destroying=self.destroying)
+        begins, finishes = rotation_steps(
+            self.generated, self.environment.inventory, self.session, states, self.options, self._ask_missing
+        )
         self.ancestry = Ancestry(state.step for state in states)
         late: set[StepId] = set()
         while True:  # what is late wants nothing yet, and that may change what others show
@@ -97,21 +107,23 @@ class Planner:
             if now <= late:
                 break
             late |= now
-        planned = self._finished([*removals, *states])
+        planned = self._finished([*removals, *begins, *states, *finishes])
         planned.seconds = time.monotonic() - began
         return planned
 
     def _unite(self, states: Sequence[StepState], drafts: Mapping[StepId, _Draft], late: set[StepId]) -> None:
         self.desired = Desired()
+        keys: dict[StepId, tuple[Key, ...]] = {}
         for state in states:
             draft = drafts[state.step.id]
             if state.step.id not in late and draft.resources:
-                self.desired.unite(state.step.id, draft.resources)
+                keys[state.step.id] = self.desired.unite(state.step.id, draft.resources)
+        united: list[Resource] = []
         for state in states:
-            draft = drafts[state.step.id]
-            keys = () if state.step.id in late else dict.fromkeys(each.key for each in draft.resources)
-            state.resources = self.desired.states(keys)
-        self._ask_missing(each for state in states for each in state.resources)
+            state.resources = self.desired.states(keys.get(state.step.id, ()))
+            asked = set(map(id, drafts[state.step.id].resources))
+            united += [resource for resource in state.resources if id(resource) not in asked]
+        self._ask_missing(united)
         for state in states:
             state.basis = self.session.basis(state.systems)
 
@@ -146,6 +158,8 @@ class Planner:
         subjects = {state.step.subject.name for state in states}
         questions = Questions()
         questions.add(asked_of([*states, *self.orphans.states]))
+        if not self.destroying:
+            questions.add(self.generated.questions())
         questions.add({name: () for name in self.remembered if self.session.subject_of(name) in subjects})
         questions.close_over(self.session)
         for name in questions.by_system:
@@ -226,6 +240,8 @@ class Planner:
         bringer = self.alterations.bringer(state, missing.system)
         if bringer is not None:
             return self._late_plan(state, bringer)
+        if missing.silence is not None:
+            return self._silent_plan(state, missing.silence)
         problem = missing_answer(self.environment, self.session, self.options, state.step.id, missing)
         return StepPlan(state.step, problem=problem)
 
@@ -276,8 +292,9 @@ class Planner:
         problem: Diagnostic | None = None
         unchanged = 0
         for resource in state.resources:
-            seen = self.session.snapshot(resource.key.system)
-            if self.desired.owner(resource.key) != state.step.id or seen is None:
+            key = resource.key
+            seen = self.session.snapshot(key.system)
+            if seen is None or self.desired.owner(key) != state.step.id:
                 unchanged += 1
                 continue
             found = difference(resource, seen)
@@ -294,8 +311,9 @@ class Planner:
             mine = owner == state.step.subject.name
             if not mine and owner in self.consents.subjects:
                 continue
-            acts = any(each.key.system == name for each in state.resources)
-            if seen is None or name in pending_seen or not (mine or acts):
+            if seen is None or name in pending_seen:
+                continue
+            if not mine and all(resource.key.system != name for resource in state.resources):
                 continue
             pending_seen.add(name)
             changes.extend(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from provision.contracts.role import Generated
 from provision.contracts.snapshot import Snapshot
 from provision.engine.consent import Consents
 from provision.engine.environment import Options
 from provision.engine.expand import Desired
+from provision.engine.generated import GeneratedValues
 from provision.engine.model import Plan, StepId
 from provision.engine.step_state import StepState
 from provision.values.diagnostics import Diagnostic
@@ -34,7 +34,7 @@ class Planned:
     states: dict[StepId, StepState]
     desired: Desired
     consents: Consents
-    generated: Generated
+    generated: GeneratedValues
     options: Options
     destroying: bool = False
     home: Mapping[str, Diagnostic] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""After a step has acted: read back, wait for what takes time, and say how it ended."""
+"""After a step has acted: reads back, waits for what takes time, and decides how it ended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOOKED_UP = (
 
 
 def unreached(error: ProvisionError) -> StepResult:
-    """Return the ending of a step whose system gives no answers."""
+    """Return the result of a step whose system gives no answers."""
     if isinstance(error, AwayError):
         return StepResult(Outcome.UNREACHED, error.away.reason, stops=True, excused=error.away.excused)
     return StepResult(
@@ -42,15 +42,15 @@ def unreached(error: ProvisionError) -> StepResult:
 
 def queries_of(run: Run, states: Sequence[StepState], system: str) -> set[Any]:
     """Return all questions of some steps to one system, with those that their endpoints follow from."""
-    found: set[Any] = set()
+    queries: set[Any] = set()
     for state in states:
-        found.update(state.questions.get(system, ()))
+        queries.update(state.questions.get(system, ()))
         for resource in state.resources:
             if resource.key.system == system:
-                found.update(resource.queries())
+                queries.update(resource.queries())
     for name in run.session.of_subject(states[0].step.subject.name):
-        found.update(run.session.systems[name].spec.questions.get(system, ()))
-    return found
+        queries.update(run.session.systems[name].spec.questions.get(system, ()))
+    return queries
 
 
 def read_back(run: Run, states: Sequence[StepState], systems: Sequence[str]) -> None:
@@ -97,7 +97,7 @@ def forget_affected(run: Run, states: Sequence[StepState], kept: Sequence[str] =
 
 
 def finish(run: Run, state: StepState) -> StepResult:
-    """Read back what a step did and return its ending."""
+    """Read back what a step did and return its result."""
     changed = state.changed
     if (state.problem is not None or state.cut) and not state.indeterminate:
         forget_affected(run, [state])
@@ -123,8 +123,8 @@ def _broken_off(state: StepState, changed: tuple[PlannedChange, ...]) -> StepRes
     if state.problem is not None:
         return failed(state.problem, changed)
     summary = "interrupted: a part of it was not begun"
-    told = Diagnostic("INTERRUPTED", summary, state.step.subject.name, severity=Severity.WARNING)
-    return failed(told, changed, exit_code=ExitCode.INTERRUPTED)
+    diagnostic = Diagnostic("INTERRUPTED", summary, state.step.subject.name, severity=Severity.WARNING)
+    return failed(diagnostic, changed, exit_code=ExitCode.INTERRUPTED)
 
 
 def _wrong(state: StepState, left: dict[Key, tuple[Change, ...]]) -> Diagnostic | None:
@@ -140,14 +140,14 @@ def _wrong(state: StepState, left: dict[Key, tuple[Change, ...]]) -> Diagnostic 
 
 def _left(run: Run, state: StepState) -> dict[Key, tuple[Change, ...]]:
     """Return what still differs and no withheld or deferred effect explains; what takes time is polled."""
-    # What nobody acted on may be older than what other steps did: it is looked at once more at once.
+    # What this step did not act on may be older than what other steps did: it is asked again at once.
     pause = FIRST_POLL if state.acted_on else 0.0
     began = time.monotonic()
     polled = False
     while True:
         left = _unexplained(run, state)
         slow = {key: changes for key, changes in left.items() if settles_without_action(changes)}
-        deadline = max((each.deadline for changes in slow.values() for each in changes), default=0.0)
+        deadline = max((change.deadline for changes in slow.values() for change in changes), default=0.0)
         spent = time.monotonic() - began
         if spent >= deadline:
             if polled:  # what came true meanwhile may have altered them after the first look
@@ -164,32 +164,32 @@ def _left(run: Run, state: StepState) -> dict[Key, tuple[Change, ...]]:
 def _unexplained(run: Run, state: StepState) -> dict[Key, tuple[Change, ...]]:
     held_back = {*state.withheld, *(effect for _, effect in state.deferred)}
     left = {}
-    for key, found in state.differences.items():
-        snapshot = run.session.ask_known(key.system, found.resource.queries(), run.cancel)
-        changes = changes_of(found.resource, snapshot) if snapshot is not None else ()
-        later = all(each.settles is not Settles.NOW for each in changes)
-        if changes and not (later and held_back.intersection(found.effects)):
+    for key, difference in state.differences.items():
+        snapshot = run.session.ask_known(key.system, difference.resource.queries(), run.cancel)
+        changes = changes_of(difference.resource, snapshot) if snapshot is not None else ()
+        later = all(change.settles is not Settles.NOW for change in changes)
+        if changes and not (later and held_back.intersection(difference.effects)):
             left[key] = changes
     return left
 
 
 def confirm_by_hand(run: Run, state: StepState) -> bool:
-    """Ask the person whether it is done; after a yes it is looked at once, and the step goes on either way.
+    """Ask the person whether it is done; after a yes it is read back once, and the step goes on either way.
 
     Some things can only be proven later, by what does not exist yet: what a person says counts for this run,
     and what is not so is in the next plan again.
     """
-    key, found = next(iter(state.by_hand.items()))
-    lines = found.remedy.lines if isinstance(found.remedy, ByHand) else ()
+    key, difference = next(iter(state.by_hand.items()))
+    lines = difference.remedy.lines if isinstance(difference.remedy, ByHand) else ()
     for line in lines:
         run.progress(state.step.id, line)
     if run.question("\n".join((*lines, "Done?"))) is not True:
         return False
-    seen = run.session.ask(key.system, found.resource.queries(), run.cancel, fresh=True)
-    if changes_of(found.resource, seen):
-        run.progress(state.step.id, f"{key}: not seen yet, taken on your word")
+    snapshot = run.session.ask(key.system, difference.resource.queries(), run.cancel, fresh=True)
+    if changes_of(difference.resource, snapshot):
+        run.progress(state.step.id, f"{key}: not visible yet; proceeding on your confirmation")
     del state.by_hand[key]
-    state.confirmed[key] = found
+    state.confirmed[key] = difference
     state.waits = ""
     return True
 
@@ -197,9 +197,9 @@ def confirm_by_hand(run: Run, state: StepState) -> bool:
 def _waits(state: StepState) -> StepResult:
     lines = tuple(
         line
-        for each in state.by_hand.values()
-        if isinstance(each.remedy, ByHand)
-        for line in each.remedy.lines
+        for difference in state.by_hand.values()
+        if isinstance(difference.remedy, ByHand)
+        for line in difference.remedy.lines
     )
     diagnostic = Diagnostic(
         "BY_HAND" if lines else "CONSENT_MISSING",
@@ -215,27 +215,29 @@ def _waits(state: StepState) -> StepResult:
 
 def _withheld(run: Run, state: StepState, changed: tuple[PlannedChange, ...]) -> StepResult:
     home = run.planned.home
-    at_home = [home[hit] for effect, hit in state.withheld.items() if effect.cls.reboots and hit in home]
+    at_home = [
+        home[subject] for effect, subject in state.withheld.items() if effect.cls.reboots and subject in home
+    ]
     summary = f"waits for consent: {', '.join(map(str, state.withheld))}"
     missing = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=_remedy(state))
-    told = next(iter(at_home), missing)
-    return StepResult(Outcome.WAITING, told.summary, (told,), changed, deferred=state.reboots)
+    diagnostic = next(iter(at_home), missing)
+    return StepResult(Outcome.WAITING, diagnostic.summary, (diagnostic,), changed, deferred=state.reboots)
 
 
 def _remedy(state: StepState) -> str:
     if not state.withheld:
         return "do it, and run again"
     return "run again with " + " ".join(
-        f"--allow {cls}" for cls in dict.fromkeys(e.cls for e in state.withheld)
+        f"--allow {cls}" for cls in dict.fromkeys(effect.cls for effect in state.withheld)
     )
 
 
-def _cut(state: StepState, found: str) -> Diagnostic:
+def _cut(state: StepState, current: str) -> Diagnostic:
     key, result = next(iter(state.indeterminate.items()))
     handle = f" ({result.handle})" if result.handle else ""
     return Diagnostic(
         "OUTCOME_UNKNOWN",
-        f"{key}: no answer came{handle}; looked up: {found}",
+        f"{key}: no answer came{handle}; looked up: {current}",
         subject=state.step.subject.name,
         evidence=result.output[-20:],
         remedy=LOOKED_UP,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from pydantic import SecretStr
+
 from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver, Hold, Keeper
 from provision.contracts.snapshot import Snapshot
@@ -68,12 +70,17 @@ class Session:
     Args:
         specs: all systems by name.
         open_driver: makes a driver from a spec and its endpoint.
+        learn: gets every secret among the answers before anything can show it.
     """
 
     def __init__(
-        self, specs: Mapping[str, SystemSpec], open_driver: Callable[[SystemSpec, Endpoint], Driver]
+        self,
+        specs: Mapping[str, SystemSpec],
+        open_driver: Callable[[SystemSpec, Endpoint], Driver],
+        learn: Callable[[SecretStr], None] = lambda _: None,
     ) -> None:
         self._open = open_driver
+        self._learn = learn
         self.systems = {name: System(spec) for name, spec in specs.items()}
         self.awaited: set[str] = set()
         """Systems that were asked and have not answered yet, for those who watch."""
@@ -143,6 +150,9 @@ class Session:
                 newer = self.call(name, lambda driver: driver.answer(missing, cancel), cancel, attempts)
             finally:
                 self.awaited.discard(name)
+            for answer in newer.answers.values():
+                if isinstance(answer, SecretStr):
+                    self._learn(answer)
             return self._taken(system, newer)
 
     def ask_known(self, name: str, queries: Iterable[Any], cancel: Cancel) -> Snapshot | None:

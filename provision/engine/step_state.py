@@ -15,6 +15,7 @@ from provision.contracts.role import Role
 from provision.contracts.snapshot import Snapshot
 from provision.engine.difference import Difference
 from provision.engine.model import PlannedChange, Step, StepId, StepPlan
+from provision.engine.next_steps import with_next_step
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode, Outcome
 
@@ -47,9 +48,10 @@ class StepResult:
 def failed(
     diagnostic: Diagnostic, changed: tuple[PlannedChange, ...] = (), exit_code: ExitCode | None = None
 ) -> StepResult:
-    """Return the result of a step that failed."""
+    """Return the result of a step that failed; its diagnostic says what to do next."""
+    diagnostics = (with_next_step(diagnostic),)
     return StepResult(
-        Outcome.FAILED, diagnostic.summary, (diagnostic,), changed, stops=True, exit_code=exit_code
+        Outcome.FAILED, diagnostic.summary, diagnostics, changed, stops=True, exit_code=exit_code
     )
 
 
@@ -118,6 +120,7 @@ class StepState:
     awaited_reboots: set[str] = field(default_factory=set)
     interrupted: bool = False
     position: int = 0
+    _systems: tuple[tuple[Resource, ...], frozenset[str]] | None = None
 
     def __post_init__(self) -> None:
         self.plan = StepPlan(self.step)
@@ -130,7 +133,10 @@ class StepState:
     @property
     def systems(self) -> frozenset[str]:
         """All systems that it reads or acts on."""
-        return frozenset(self.questions).union(resource.key.system for resource in self.resources)
+        if self._systems is None or self._systems[0] is not self.resources:
+            systems = frozenset(resource.key.system for resource in self.resources)
+            self._systems = self.resources, systems.union(self.questions)
+        return self._systems[1]
 
     def queries(self) -> dict[str, set[Any]]:
         """Return all questions of its role and its resources, by system."""

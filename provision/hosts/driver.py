@@ -69,7 +69,7 @@ class HostDriver:
         redactor: masks secrets in all output.
         state: folder of lock, markers and blobs on the host.
         reboot_deadline: seconds that a reboot may take until the host answers again.
-        effects: all effect classes whose markers may lie on the host.
+        effects: all effect classes whose markers may be on the host.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a host said of itself, as roles and rules read it."""
+"""Facts of a host, for roles and rules."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class HostFacts(View):
 
     def output(self, query: Shell) -> str:
         """Return what a command printed, nothing if it failed."""
-        answer = self.answer_as(query, ShellResult)
-        return "" if isinstance(answer, Unknown) or answer.rc else answer.stdout.decode(errors="replace")
+        result = self.known(query, ShellResult, ShellResult(1, b"", b""))
+        return "" if result.rc else result.stdout.decode(errors="replace")
 
     @property
     def machine_id(self) -> str:
@@ -74,14 +74,12 @@ class HostFacts(View):
     @property
     def loader(self) -> str:
         """`grub`, `systemd-boot`, `none`, or `unknown`: BootLoader."""
-        answer = self.answer_as(BootLoader(), str)
-        return "unknown" if isinstance(answer, Unknown) else answer
+        return self.known(BootLoader(), str, "unknown")
 
     @property
     def container(self) -> bool:
         """Whether it is known to be a container, with the kernel and clock of another machine: ClockState."""
-        answer = self.answer_as(ClockState(), ClockStatus)
-        return not isinstance(answer, Unknown) and bool(answer.container)
+        return bool(self.known(ClockState(), ClockStatus, ClockStatus(synchronised=False)).container)
 
     @property
     def functions(self) -> tuple[PciFunction, ...] | Unknown:

@@ -26,8 +26,8 @@ def checked_unit(name: str) -> str:
     """Return a unit's full name; `.service` may be left out.
 
     Raises:
-        ValueError: it is no unit name.
+        ValueError: it is not a unit name.
     """
     if _UNIT.fullmatch(name) is None or name.startswith("-"):
-        raise ValueError(f"{name!r} is no unit name")
+        raise ValueError(f"{name!r} is not a unit name")
     return name if "." in name and name.rpartition(".")[2] in _UNIT_KINDS else f"{name}.service"

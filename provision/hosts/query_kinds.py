@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from provision.contracts.query import QueryKind
 from provision.hosts.queries.file import FileStateKind, FileTextKind, LinkTargetKind
 from provision.hosts.queries.kernel import BOOT_LOADER_KIND, ModuleStateKind
+from provision.hosts.queries.secret import SecretTextKind
 from provision.hosts.queries.shell import ShellKind
 from provision.hosts.queries.system import BRIDGES_KIND, CLOCK_STATE_KIND, HOST_KEYS_KIND
 from provision.hosts.resources.filesystem import ROOT_CHAIN_KIND
@@ -19,6 +20,7 @@ _KINDS: tuple[QueryKind, ...] = (
     FileStateKind(),
     FileTextKind(),
     LinkTargetKind(),
+    SecretTextKind(),
     PackageStateKind(),
     UnitStateKind(),
     SysctlValueKind(),

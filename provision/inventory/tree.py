@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -148,6 +148,19 @@ class Tree:
 
     def __init__(self, root: Item) -> None:
         self.root = root
+        self._element_sources: dict[int, list[Source | None]] = {}
+
+    def element_sources(self, path: KeyPath) -> Sequence[Source | None]:
+        """Return the position of each element of a list, empty where none was written.
+
+        A list that many nodes share through a profile is looked through once.
+        """
+        item = self.find(path)
+        if item is None or not isinstance(item.value, list):
+            return ()
+        if id(item) not in self._element_sources:
+            self._element_sources[id(item)] = [element.source() for element in item.value]
+        return self._element_sources[id(item)]
 
     def find(self, path: KeyPath) -> Item | None:
         """Return the item at a path, or None where nothing was written."""

@@ -1,4 +1,4 @@
-"""What a hypervisor's API said, as roles and rules read it."""
+"""Facts from a hypervisor's API, for roles and rules."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class ApiFacts(View):
 
     def vm(self, vmid: int) -> VmState | None:
         """Return the VM with a number, if it is known to be there, on this node: VmConfig."""
-        state = self.answer_as(VmConfig(vmid), VmState)
-        return None if isinstance(state, Unknown) else state
+        state = self.answer(VmConfig(vmid))
+        return state if isinstance(state, VmState) else None

@@ -1,4 +1,4 @@
-"""Asks a hypervisor's API and acts on it: few requests, tasks waited for, outcomes told apart."""
+"""Asks a hypervisor's API and acts on it: with few requests, and every task is waited for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from provision.contracts.effect import Effect
 from provision.contracts.query import ApiGet, ApiReply, Unknown
 from provision.contracts.remedy import ApiCall, Request
 from provision.contracts.snapshot import Snapshot
-from provision.proxmox import answers, vm_effects
+from provision.proxmox import answers, tasks, vm_effects
 from provision.proxmox import marker as markers
 from provision.proxmox.marker import START, TAG
 from provision.proxmox.queries import (
@@ -29,15 +29,6 @@ from provision.proxmox.queries import (
     VmList,
     VmState,
 )
-from provision.proxmox.tasks import (
-    Upid,
-    is_locked,
-    is_lost,
-    is_success,
-    is_there_already,
-    start_timeout,
-    upid_of,
-)
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError, Transient, UnknownOutcome
@@ -45,11 +36,11 @@ from provision.values.errors import Permanent, ProvisionError, Transient, Unknow
 FIRST_POLL = 0.2
 LAST_POLL = 2.0
 LOCK_PATIENCE = 120.0
-"""Seconds to go on asking while another task holds a lock."""
+"""Seconds to retry while another task holds a lock."""
 FRESH = 30.0
 """Seconds for which the VM list may lag behind our own start or stop: pvestatd runs every 10 s."""
 KNOWN = frozenset({"running", "stopped", "paused", "suspended", "prelaunch"})
-"""What the VM list says when it knows."""
+"""Statuses in the VM list that are not a guess."""
 SHUTDOWN = 120
 """Seconds that a guest has to shut down before its plug is pulled."""
 LOG_LINES = 8
@@ -112,31 +103,26 @@ class ProxmoxDriver:
         """
         answered: dict[Any, object] = {}
         self._replies = {}
-        vms = sorted(
-            (query for query in queries if isinstance(query, VmConfig)), key=lambda query: query.vmid
-        )
-        rights: object = None
-        if vms or Permissions() in queries:
-            rights = self._ask("/access/permissions", answers.rights)
-            answered[Permissions()] = rights
-        if vms or VmList() in queries:
+        vmids = sorted(query.vmid for query in queries if isinstance(query, VmConfig))
+        if vmids or Permissions() in queries:
+            answered[Permissions()] = self._ask("/access/permissions", answers.rights)
+        if vmids or VmList() in queries:
             answered[VmList()] = self._vm_list()
         if Mappings() in queries:
-            answered[Mappings()] = self._ask_plain(
-                "/cluster/mapping/pci", answers.mappings, {"check-node": self._node}
-            )
+            path, data = "/cluster/mapping/pci", {"check-node": self._node}
+            answered[Mappings()] = self._ask_plain(path, answers.mappings, data)
         for storage in sorted(query.storage for query in queries if isinstance(query, StorageContent)):
             path = f"/nodes/{self._node}/storage/{storage}/content"
             answered[StorageContent(storage)] = self._ask(path, answers.volumes)
-        for vm in vms:
+        for vmid in vmids:
             if cancel.leaving:
                 raise Interrupted
-            answered[vm] = self._vm(vm.vmid, answered[VmList()], rights)
+            answered[VmConfig(vmid)] = self._vm(vmid, answered[VmList()], answered[Permissions()])
         for query in queries:
             if isinstance(query, ApiGet) and query not in self._replies:
                 path, _, parameters = query.path.partition("?")
                 self._ask_plain(path, lambda body: body, dict(parse_qsl(parameters)))
-        # Checks read the same answers by means of their own: they come along without a further request.
+        # Checks read the same replies with their own code; they cost no further request.
         return Snapshot(self.system, answers={**answered, **self._replies})
 
     def _ask(
@@ -157,7 +143,8 @@ class ProxmoxDriver:
         except ApiError as error:
             self._replies[query] = ApiReply(error.status, str(error))
             return Unknown(str(error))
-        self._replies[query] = ApiReply(OK, json.dumps(body, separators=(",", ":")))
+        public = answers.without_passwords(body)
+        self._replies[query] = ApiReply(OK, json.dumps(public, separators=(",", ":")))
         return read(body)
 
     def _vm_list(self) -> object:
@@ -179,9 +166,8 @@ class ProxmoxDriver:
         if entry is None:
             if isinstance(rights, Rights) and rights.may(f"/vms/{vmid}", "VM.Audit"):
                 return None
-            return Unknown(
-                f"the token may not see VM {vmid}: VM.Audit is missing, and a list without rights is empty"
-            )
+            # a token without the right gets an empty list, and no error
+            return Unknown(f"the token lacks VM.Audit on /vms/{vmid}")
         if entry.kind != "qemu" or entry.node != self._node:
             return answers.elsewhere(entry)
         path = f"/nodes/{self._node}/qemu/{vmid}"
@@ -210,11 +196,11 @@ class ProxmoxDriver:
         """Send the requests in order and wait for their tasks, then do the effects; see Driver."""
         results: list[Result] = []
         written: set[str] = set()
-        todo: list[Callable[[], None]] = [
+        pending: list[Callable[[], None]] = [
             *(self._doing(action, written, emit, cancel) for action in actions),
             *(self._effecting(effect, emit, cancel) for effect in effects),
         ]
-        for perform in todo:
+        for perform in pending:
             broken = results and results[-1].verdict is not Verdict.DONE
             if broken or cancel.draining:
                 results.append(Result(Verdict.NOT_BEGUN))
@@ -256,14 +242,14 @@ class ProxmoxDriver:
     def _effecting(self, effect: Effect, emit: Emit, cancel: Cancel) -> Callable[[], None]:
         def do() -> None:
             if effect.cls is not vm_effects.POWER_CYCLE:
-                raise _Failure(self._failed(f"{self.system} cannot do `{effect}`", "EFFECT_UNKNOWN"))
+                raise _Failure(self._failed(f"{self.system} cannot perform {effect}", "EFFECT_UNKNOWN"))
             self._power_cycle(effect.target, emit, cancel)
 
         return do
 
     def _power_cycle(self, name: str, emit: Emit, cancel: Cancel) -> None:
         entries = self._vm_list()
-        number = self._vmids.get(name)  # a name may have been changed by hand, and given to another VM
+        number = self._vmids.get(name)  # somebody may have renamed the VM and given its name to another one
         own = [
             entry
             for entry in (entries if isinstance(entries, tuple) else ())
@@ -271,35 +257,30 @@ class ProxmoxDriver:
             if (entry.name == name if number is None else entry.vmid == number)
         ]
         if len(own) != 1:
-            raise _Failure(self._failed(f"{len(own)} VMs of ours are called {name}", "VM_NOT_FOUND"))
+            raise _Failure(self._failed(f"{len(own)} managed VMs are called {name}", "VM_NOT_FOUND"))
         vm = own[0]
         base = f"/nodes/{self._node}/qemu/{vm.vmid}"
-        # From here on a run that ends early leaves a VM off that the next one starts, whatever its `power`.
-        self._owe(vm, START, f"note that {name} is to be started again", emit, cancel)
-        self._do(
-            Request(
-                "POST", f"{base}/status/shutdown", {"timeout": SHUTDOWN, "forceStop": 1}, task=SHUTDOWN + 60
-            ),
-            f"shut down {name}",
-            emit,
-            cancel,
-        )
-        limit = start_timeout(vm.memory, passthrough=True)
+        # A run that is killed after this leaves the VM off; the next run starts it, whatever its `power`.
+        self._owe(vm, START, f"note that {name} must be started again", emit, cancel)
+        data = {"timeout": SHUTDOWN, "forceStop": 1}
+        shutdown = Request("POST", f"{base}/status/shutdown", data, task=SHUTDOWN + 60)
+        self._do(shutdown, f"shut down {name}", emit, cancel)
+        limit = tasks.start_timeout(vm.memory, passthrough=True)
         self._do(Request("POST", f"{base}/status/start", {}, task=limit + 60), f"start {name}", emit, cancel)
         self._owe(vm, "", f"note that {name} was started", emit, cancel)
 
-    def _owe(self, entry: VmEntry, debt: str, label: str, emit: Emit, cancel: Cancel) -> str:
-        """Write what a VM owes into its marker line, over the description as it is now; return the path."""
+    def _owe(self, entry: VmEntry, due: str, label: str, emit: Emit, cancel: Cancel) -> str:
+        """Note in the marker line of a VM whether its start is due; return the path that was written."""
         path = f"/nodes/{self._node}/qemu/{entry.vmid}/config"
         state = self._state(entry)
         if not isinstance(state, VmState):
             reason = state.reason if isinstance(state, Unknown) else "its configuration cannot be read"
             raise _Failure(self._failed(f"{label}: {reason}", "UNKNOWN"))
-        if state.marker is not None and state.marker.owes != debt:
-            description = markers.write(state.next_value("description"), replace(state.marker, owes=debt))
+        if state.marker is not None and state.marker.owes != due:
+            description = markers.write(state.next_value("description"), replace(state.marker, owes=due))
             data = {"description": description, "digest": state.digest}
             self._do(Request("PUT", path, data), label, emit, cancel)
-        (self._owing.add if debt else self._owing.discard)(entry.vmid)
+        (self._owing.add if due else self._owing.discard)(entry.vmid)
         return path
 
     def _do(self, request: Request, label: str, emit: Emit, cancel: Cancel) -> None:
@@ -311,8 +292,8 @@ class ProxmoxDriver:
             if text is None:
                 self._remember(request.path)
                 return
-            if not is_locked(text) or self._clock() >= until:
-                raise _Failure(self._failed(text, "VM_LOCKED" if is_locked(text) else "API_REFUSED"))
+            if not tasks.is_locked(text) or self._clock() >= until:
+                raise _Failure(self._failed(text, "VM_LOCKED" if tasks.is_locked(text) else "API_REFUSED"))
             emit(f"{label}: waiting: {text}")
             self._pause(pause, cancel)
             pause = min(pause * 2, 10.0)
@@ -322,17 +303,17 @@ class ProxmoxDriver:
         try:
             answer = self._connection.request(request.method, request.path, request.data)
         except ApiError as error:
-            if is_there_already(request.path, str(error)):
+            if tasks.is_there_already(request.path, str(error)):
                 return None
-            if is_locked(str(error)):
+            if tasks.is_locked(str(error)):
                 return str(error)
             raise _Failure(self._failed(str(error), _code(error), evidence=_details(error))) from None
-        upid = upid_of(answer)
+        upid = tasks.upid_of(answer)
         if upid is None or not request.task:
             return None
         return self._wait(upid, request, label, emit, cancel)
 
-    def _wait(self, upid: Upid, request: Request, label: str, emit: Emit, cancel: Cancel) -> str | None:
+    def _wait(self, upid: tasks.Upid, request: Request, label: str, emit: Emit, cancel: Cancel) -> str | None:
         until = self._clock() + request.task
         pause = FIRST_POLL
         silent = 0.0
@@ -345,7 +326,9 @@ class ProxmoxDriver:
             try:
                 cancel.wait(pause)
             except Interrupted:
-                raise _Failure(self._unknown(f"{label}: left while the task ran", upid)) from None
+                raise _Failure(
+                    self._unknown(f"{label}: the run was interrupted while the task ran", upid)
+                ) from None
             silent += pause
             pause = min(pause * 1.5, LAST_POLL)
             if silent >= 4 * LAST_POLL:
@@ -353,31 +336,31 @@ class ProxmoxDriver:
                 for line in self._log(upid)[-1:]:
                     emit(line)
 
-    def _task_status(self, upid: Upid) -> str | None:
+    def _task_status(self, upid: tasks.Upid) -> str | None:
         """Return how a task ended, None while it runs; an API that is away for a moment is asked again."""
         try:
             body = self._connection.request("GET", f"{upid.path}/status")
         except Transient:
             return None
-        except ProvisionError as error:  # the token was taken away, another certificate: the task goes on
+        except ProvisionError as error:  # the token was removed or the certificate changed: the task goes on
             raise _Failure(self._unknown(error.diagnostics[0].summary, upid)) from None
         except ApiError as error:
-            return str(error) if is_lost(str(error)) else None
+            return str(error) if tasks.is_lost(str(error)) else None
         if not isinstance(body, Mapping) or body.get("status") != "stopped":
             return None
         return str(body.get("exitstatus", "unexpected status"))
 
-    def _ended(self, upid: Upid, status: str, request: Request) -> str | None:
-        if is_success(status) or is_there_already(request.path, status):
+    def _ended(self, upid: tasks.Upid, status: str, request: Request) -> str | None:
+        if tasks.is_success(status) or tasks.is_there_already(request.path, status):
             return None
-        if is_lost(status):
-            raise _Failure(self._unknown(f"nobody can say how the task ended: {status}", upid))
-        if is_locked(status):
+        if tasks.is_lost(status):
+            raise _Failure(self._unknown(f"Proxmox VE does not know how the task ended: {status}", upid))
+        if tasks.is_locked(status):
             return status
         log = self._log(upid)
         raise _Failure(self._failed(status, "TASK_FAILED", evidence=log, handle=upid.text))
 
-    def _log(self, upid: Upid) -> tuple[str, ...]:
+    def _log(self, upid: tasks.Upid) -> tuple[str, ...]:
         try:
             body = self._connection.request("GET", f"{upid.path}/log", {"limit": 500})
         except (ApiError, ProvisionError):
@@ -400,15 +383,11 @@ class ProxmoxDriver:
             self._statuses[int(parts[parts.index("qemu") + 1])] = (after, self._clock())
 
     def _failed(self, text: str, code: str, evidence: tuple[str, ...] = (), handle: str = "") -> Result:
-        return Result(
-            Verdict.FAILED,
-            diagnostic=Diagnostic(code, text, self._node, evidence=evidence),
-            output=evidence,
-            handle=handle,
-        )
+        diagnostic = Diagnostic(code, text, self._node, evidence=evidence)
+        return Result(Verdict.FAILED, diagnostic=diagnostic, output=evidence, handle=handle)
 
-    def _unknown(self, text: str, upid: Upid) -> Result:
-        remedy = "Run the same command again: it looks first what is there."
+    def _unknown(self, text: str, upid: tasks.Upid) -> Result:
+        remedy = "Run the command again: it looks at what is there first."
         diagnostic = Diagnostic("TASK_UNKNOWN", text, self._node, evidence=(upid.text,), remedy=remedy)
         return Result(Verdict.INDETERMINATE, diagnostic=diagnostic, handle=upid.text)
 

@@ -38,7 +38,7 @@ class Format:
         flags: boolean keys; PVE reads 1, on, yes and true (and their opposites).
         aliases: other names of keys.
         models: keys that carry two values at once: `virtio=MAC` is model and macaddr.
-        ignored: keys that say nothing about the desired state.
+        ignored: keys that do not belong to the desired state.
     """
 
     default_key: str = ""

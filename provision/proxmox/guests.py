@@ -41,7 +41,7 @@ def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint
     """Return how a VM is reached: its host keys stand in its own marker, nothing else is accepted."""
     state = vm_answer(seen, names.vmid(inventory, node))
     if state is None:
-        return NotThere(f"{node.name} does not exist yet")
+        return NotThere(f"{node.name} does not exist yet", absent=True)
     if isinstance(state, Unknown):
         return NotThere(f"unknown whether {node.name} exists: {state.reason}", late=False)
     marker = state.marker_of(inventory.name, node.name) if isinstance(state, VmState) else None

@@ -1,4 +1,4 @@
-"""What a hypervisor's host said beyond what any host says, as roles and rules read it."""
+"""Facts of a hypervisor's host that other hosts do not have, for roles and rules."""
 
 from __future__ import annotations
 
@@ -55,8 +55,7 @@ class HypervisorFacts(HostFacts):
     @property
     def bridges(self) -> tuple[str, ...]:
         """Names of the network bridges, none when they are not known: Bridges."""
-        answer = self.answer_as(Bridges(), tuple)
-        return () if isinstance(answer, Unknown) else answer
+        return self.known(Bridges(), tuple, ())
 
     @property
     def storages(self) -> Mapping[str, Mapping[str, str]] | Unknown:
@@ -67,22 +66,23 @@ class HypervisorFacts(HostFacts):
         text = self.text(STORAGES)
         if isinstance(text, Unknown):
             return text
-        found: dict[str, dict[str, str]] = {}
+        keys: dict[str, dict[str, str]] = {}
         section: dict[str, str] = {}
         for line in text.splitlines():
             head = _SECTION.fullmatch(line)
             if head is not None:
-                section = found.setdefault(head[2], {"type": head[1]})
+                section = keys.setdefault(head[2], {"type": head[1]})
             elif line[:1] in {"\t", " "} and line.strip():
                 key, _, value = line.strip().partition(" ")
                 section[key] = value.strip()
-        return found
+        return keys
 
     @property
     def vm_devices(self) -> tuple[VmDevice, ...]:
         """Network and PCI devices of all VMs of the cluster, none when they are not known: VM_DEVICES.
 
-        What a VM has now stands before the first section of its file: these are pending values and snapshots.
+        A VM's present devices come before the first section of its file; sections are pending values and
+        snapshots.
         """
         devices: list[VmDevice] = []
         ended: set[str] = set()

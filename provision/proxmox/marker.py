@@ -1,8 +1,8 @@
-"""The marker line in a VM's description: whose it is, and which host key it has.
+"""The marker line in a VM's description: its owner and its host key.
 
 `provision: inventory=lab node=vm-1 host-key=SHA256:... first-key=SHA256:... replace=TOKEN owes=start`,
-one line;
-whatever else stands in the description belongs to the user and is kept.
+one line.
+The rest of the description belongs to the user and is kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 TAG = "provision"
 START = "start"
-"""What a VM owes from before the shutdown of a power cycle until its start is done."""
+"""Noted in the marker from before the shutdown of a power cycle until the start has succeeded."""
 _LINE = re.compile(r"^[ \t]*provision:[ \t]+(?=.*\binventory=)(.*?)[ \t\r]*$", re.MULTILINE)
 
 
@@ -24,9 +24,9 @@ class Marker:
         inventory: name of the inventory that made it.
         node: name of the node.
         host_key: fingerprint of the SSH host key that it has or will have, or several joined by commas.
-        first_key: fingerprint of the key it was born with, until the final one is installed.
+        first_key: fingerprint of the key that it got at its creation, until the final one is installed.
         replace: token of `provision rebuild`, empty if it was never asked for.
-        owes: `start` while a power cycle is under way, or was cut off; else empty.
+        owes: `start` while a power cycle is under way, or was interrupted; else empty.
     """
 
     inventory: str
@@ -46,7 +46,7 @@ class Marker:
         return tuple(word for word in f"{self.host_key},{self.first_key}".split(",") if word)
 
     def settled(self) -> Marker:
-        """Return the marker of a VM whose first key is dead."""
+        """Return the marker of a VM whose first key was replaced."""
         return replace(self, first_key="")
 
 

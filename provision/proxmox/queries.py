@@ -1,4 +1,4 @@
-"""Questions to a hypervisor's API and the shapes of their answers.
+"""Queries to a hypervisor's API and the shapes of their answers.
 
 Costs: permissions, VM list, mappings and one storage's content are one request each, a VM's config is one
 more; nothing else is asked, whatever the inventory holds.
@@ -60,12 +60,12 @@ class StorageContent:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Privileges by path, as `/access/permissions` tells them (1 = goes down to the paths below)."""
+    """Privileges by path, as in `/access/permissions` (1 = inherited by the paths below)."""
 
     paths: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def may(self, path: str, privilege: str) -> bool:
-        """Whether the token has a privilege on a path: by its own entry, else by the nearest one above."""
+        """Whether the token has a privilege on a path, by its entry or the nearest one above."""
         place = path.rstrip("/") or "/"
         if place in self.paths:
             return privilege in self.paths[place]
@@ -111,7 +111,7 @@ class Elsewhere:
 
     @property
     def owner(self) -> str:
-        """Whose the number is, as a message says it."""
+        """The owner of the number, for messages."""
         return f"{'a container' if self.kind == 'lxc' else 'a VM'} on {self.node}, {self.name}"
 
 
@@ -124,7 +124,7 @@ class VmState:
         name: its name.
         status: `running`, `stopped`, ...
         config: active values by key, all as text; without the digest.
-        pending: values that wait for a power cycle; None = the key goes.
+        pending: values that wait for a power cycle; None = the key is removed.
         digest: of the configuration, for writes.
         uptime: seconds since its start.
     """
@@ -160,7 +160,7 @@ class VmState:
 
     @property
     def owner(self) -> str:
-        """Whose it is, as a message says it."""
+        """The owner, for messages."""
         mark = self.marker
         return (
             f"node {mark.node} of inventory {mark.inventory}"
@@ -182,7 +182,7 @@ class PciMap:
     Args:
         name: its id.
         entries: property strings, one a device.
-        problems: what this node's check says against it.
+        problems: errors that this node's check reports.
         digest: of the mapping file, for writes.
         description: free text.
     """
@@ -204,7 +204,7 @@ class Volume:
 
 
 def vm_answer(snapshot: Snapshot, vmid: int) -> VmState | Elsewhere | Unknown | None:
-    """Return what a snapshot says about a VM; Unknown when it was not asked."""
+    """Return the answer about a VM; Unknown when nobody asked."""
     if VmConfig(vmid) not in snapshot:
         return Unknown(f"{snapshot.system} was not asked about VM {vmid}")
     answer: VmState | Elsewhere | Unknown | None = snapshot[VmConfig(vmid)]

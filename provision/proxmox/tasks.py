@@ -1,4 +1,4 @@
-"""Tasks of Proxmox VE: identifiers, ends, and the texts by which failures are told apart.
+"""Tasks of Proxmox VE: identifiers, results, and the messages that distinguish failures.
 
 Source: pve-common `PVE/RESTEnvironment.pm`; an exit status is `OK`, `WARNINGS: n`, `unexpected status`, or
 the error text.
@@ -43,7 +43,7 @@ def is_success(exit_status: str) -> bool:
 
 
 def is_lost(exit_status: str) -> bool:
-    """Whether nobody can say how the task ended: its log was cut off."""
+    """Whether Proxmox VE does not know the result of a task: its log was cut off."""
     return bool(_NO_TASK.search(exit_status))
 
 
@@ -53,7 +53,7 @@ def is_locked(text: str) -> bool:
 
 
 def is_there_already(path: str, text: str) -> bool:
-    """Whether a start or stop failed because the VM already is as wanted."""
+    """Whether a start or stop failed because the VM is in that state already."""
     if path.endswith("/status/start"):
         return bool(_ALREADY[0].search(text))
     if path.endswith(("/status/stop", "/status/shutdown")):

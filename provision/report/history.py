@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from provision.contracts.change import Change, Op
-from provision.report.checks import FAILED, PASSED, UNKNOWN, check_lines
+from provision.report.checks import PROVEN, check_lines, totals
 from provision.report.diff import field_line, is_text, text_diff
 from provision.report.problems import print_diagnostics
 from provision.report.progress import diagnostic_of
@@ -259,16 +259,12 @@ def _step_line(step: StepRecord) -> str:
 
 
 def _print_checks(console: Console, checks: Sequence[CheckRecord], *, full: bool) -> None:
-    """Print how many checks passed, and those that did not with their evidence."""
+    """Print how many checks are proven, and those that are not with their evidence."""
     if not checks:
         return
-    counts = [f"{sum(check.outcome == PASSED for check in checks)} of {count(len(checks), 'check')} passed"]
-    for outcome in (FAILED, UNKNOWN):
-        number = sum(check.outcome == outcome for check in checks)
-        counts += [f"{number} {outcome}"] if number else []
-    say(console, ", ".join(counts))
+    say(console, totals(checks))
     for check in checks:
-        if check.outcome != PASSED or full:
+        if check.outcome != PROVEN or full:
             for line in check_lines(check, console.width, when=time_of_day(check.started)):
                 console.print(line, soft_wrap=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from provision.contracts.change import Change, Op
-from provision.report.checks import FAILED, PASSED, UNKNOWN
+from provision.report.checks import OUTCOMES, PROVEN, proven_of, style_of, totals
 from provision.report.diff import is_text, text_diff, value_text
 from provision.report.history import (
     ChangeRecord,
@@ -35,8 +35,8 @@ td, th { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(-
 .tiles li { border: 1px solid var(--line); border-radius: .4rem; padding: .4rem .9rem }
 .tiles b { font-size: 1.3rem; display: block }
 .failed, .unreached, .blocked, .del { color: var(--bad) } .done, .unchanged, .add { color: var(--good) }
-.changed, .waiting, .late, .unknown, .indeterminate, .not-begun { color: var(--warn) }
-.passed { color: var(--good) }
+.changed, .waiting, .late, .unknown, .not-run, .trivial, .indeterminate, .not-begun { color: var(--warn) }
+.proven { color: var(--good) }
 .times { width: 30% }
 code.command { display: block; margin: .3rem 1rem }
 .bar { background: var(--line); height: .5rem; border-radius: .25rem; min-width: 3px }
@@ -91,7 +91,7 @@ _VERDICTS = ("done", "failed", "indeterminate", "not-begun")
 
 def _name(value: str) -> str:
     """Return a value as a CSS class: it is one of ours, or nothing."""
-    known = {*map(str, Outcome), *_VERDICTS, *map(str, Severity), PASSED, FAILED, UNKNOWN}
+    known = {*map(str, Outcome), *_VERDICTS, *map(str, Severity), *OUTCOMES}
     return value if value in known else ""
 
 
@@ -105,10 +105,9 @@ def _tiles(run: RunRecord) -> str:
     if run.verb != "verify":
         changed = sum(change.verdict == "done" for change in run.changes)
         tiles.append(f"<li><b>{changed}</b>{'resource' if changed == 1 else 'resources'} changed</li>")
-    for result in dict.fromkeys(check.outcome for check in run.checks):
-        number = sum(check.outcome == result for check in run.checks)
-        checks = "check" if number == 1 else "checks"
-        tiles.append(f'<li><b class="{_name(result)}">{number}</b>{checks} {_text(result)}</li>')
+    for ending in OUTCOMES if run.checks else ():
+        number = sum(check.outcome == ending for check in run.checks)
+        tiles.append(f'<li><b class="{ending}">{number}</b>of {len(run.checks)} checks {ending}</li>')
     return f'<ul class="tiles">{"".join(tiles)}</ul>'
 
 
@@ -140,16 +139,17 @@ def _remedy(text: str) -> str:
 
 
 def _checks(checks: tuple[CheckRecord, ...]) -> str:
-    """Return all checks: those that did not pass with their evidence, the others folded."""
+    """Return all checks: those that are not proven with their evidence, the others folded."""
     if not checks:
         return ""
-    open_rows = "".join(_check(check) for check in checks if check.outcome != PASSED)
-    passed = [check for check in checks if check.outcome == PASSED]
+    open_rows = "".join(_check(check) for check in checks if check.outcome != PROVEN)
+    proven = [check for check in checks if check.outcome == PROVEN]
     table = f"<table>{_CHECKS_HEAD}{open_rows}</table>" if open_rows else ""
-    rest = "".join(map(_check, passed))
-    summary = f"{len(passed)} of {count(len(checks), 'check')} passed"
-    folded = f"<details><summary>{summary}</summary><table>{_CHECKS_HEAD}{rest}</table></details>"
-    return f"<h2>Checks</h2>\n{table}{folded if passed else ''}"
+    rest = "".join(map(_check, proven))
+    folded = f"<details><summary>{proven_of(checks)}</summary><table>{_CHECKS_HEAD}{rest}</table></details>"
+    is_green = style_of(checks) == "green"
+    result = f'<p class="{"proven" if is_green else "unknown"}">{totals(checks)}</p>'
+    return f"<h2>Checks</h2>\n{result}{table}{folded if proven else ''}"
 
 
 def _check(check: CheckRecord) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
-from provision.report.checks import FAILED, UNKNOWN, Check
+from provision.report.checks import FAILED, OUTCOMES, PROVEN, Check
 
 
 def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
-    """Return the document; an unknown check is skipped, with its message.
+    """Return the document: only what is proven passes, what is not and has not failed is skipped.
 
     Args:
         name: the inventory's name.
@@ -17,7 +17,7 @@ def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
         seconds: time of the whole verification.
     """
     failed = sum(check.outcome == FAILED for check in checks)
-    skipped = sum(check.outcome == UNKNOWN for check in checks)
+    skipped = sum(check.outcome not in (PROVEN, FAILED) for check in checks)
     counts = {
         "tests": str(len(checks)),
         "failures": str(failed),
@@ -27,6 +27,11 @@ def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
     }
     root = ET.Element("testsuites", {"name": "provision", **counts})
     suite = ET.SubElement(root, "testsuite", {"name": _clean(name), **counts})
+    properties = ET.SubElement(suite, "properties")
+    for outcome in OUTCOMES:
+        number = sum(check.outcome == outcome for check in checks)
+        value = f"{number} of {len(checks)}"
+        ET.SubElement(properties, "property", {"name": outcome, "value": value})
     for check in checks:
         attributes = {
             "classname": _clean(f"{name}.{check.subject}"),
@@ -37,8 +42,8 @@ def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
         message = _clean(check.message)
         if check.outcome == FAILED:
             ET.SubElement(case, "failure", {"message": _first(message)}).text = message
-        elif check.outcome == UNKNOWN:
-            ET.SubElement(case, "skipped", {"message": f"unknown: {message}"})
+        elif check.outcome != PROVEN:
+            ET.SubElement(case, "skipped", {"message": f"{check.outcome}: {message}"})
         elif message:
             ET.SubElement(case, "system-out").text = message
     ET.indent(root)

@@ -398,7 +398,7 @@ class LiveProgress(_Ticking):
 
 
 def awaited_text(systems: Sequence[str]) -> str:
-    """Return which systems have not answered yet: `waiting for pve/ssh, vm-1/ssh and 3 more`."""
+    """Return which systems have not answered yet: `waiting for node-1/ssh, node-2/ssh and 3 more`."""
     if not systems:
         return ""
     names = [printable(system) for system in sorted(systems)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from provision.contracts.resource import Resource
 from provision.hosts.resources.command import Command
@@ -11,6 +12,7 @@ from provision.hosts.resources.file import Directory, File, FileLine
 from provision.testing.model_state import ModelFile
 
 SYSTEM = "case/ssh"
+Make = Callable[[str], Resource]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Case:
     """
 
     name: str
-    make: Callable[[str], Resource]
+    make: Make
     before: Mapping[str, ModelFile] = field(default_factory=dict)
     unchanged: bool = False
     refused: bool = False
@@ -41,84 +43,59 @@ _LINK = ModelFile(mode="0777", type="link", target="target")
 _ODD = b"'quotes' $HOME `id` \\n %s\ttab\n"
 _BINARY = bytes(range(256)) + b"no newline at the end"
 
+
+def _at_a(content: bytes | None = None, mode: str = "0644", **more: Any) -> Make:
+    return lambda folder: File(SYSTEM, f"{folder}/a", content, mode, **more)
+
+
+def _line(line: str) -> Make:
+    return lambda folder: FileLine(SYSTEM, f"{folder}/a", line)
+
+
 FILE_CASES = (
-    Case("a new file", lambda d: File(SYSTEM, f"{d}/a", b"one\n")),
+    Case("a new file", _at_a(b"one\n")),
     Case("a new file with parents", lambda d: File(SYSTEM, f"{d}/x/y/a", b"one\n")),
-    Case("an empty file", lambda d: File(SYSTEM, f"{d}/a", b"")),
-    Case("no newline at the end", lambda d: File(SYSTEM, f"{d}/a", b"one")),
-    Case("shell metacharacters", lambda d: File(SYSTEM, f"{d}/a", _ODD)),
-    Case("binary content", lambda d: File(SYSTEM, f"{d}/a", _BINARY)),
-    Case("UTF-8 content", lambda d: File(SYSTEM, f"{d}/a", "Grüße ✓\n".encode())),
+    Case("an empty file", _at_a(b"")),
+    Case("no newline at the end", _at_a(b"one")),
+    Case("shell metacharacters", _at_a(_ODD)),
+    Case("binary content", _at_a(_BINARY)),
+    Case("UTF-8 content", _at_a("Grüße ✓\n".encode())),
     Case("an odd name", lambda d: File(SYSTEM, f"{d}/it's a $name; -n", b"one\n")),
     Case("a name like an option", lambda d: File(SYSTEM, f"{d}/-rf", b"one\n")),
-    Case("other content", lambda d: File(SYSTEM, f"{d}/a", b"new\n"), {"a": _file(b"old\n")}),
-    Case("longer content", lambda d: File(SYSTEM, f"{d}/a", b"new\n" * 9), {"a": _file(b"new\n")}),
-    Case("binary is replaced", lambda d: File(SYSTEM, f"{d}/a", b"new\n"), {"a": _file(_BINARY)}),
-    Case("another mode", lambda d: File(SYSTEM, f"{d}/a", b"x", "0600"), {"a": _file(b"x", "0644")}),
-    Case("a mode of three digits", lambda d: File(SYSTEM, f"{d}/a", b"x", "755"), {"a": _file(b"x")}),
-    Case("setuid", lambda d: File(SYSTEM, f"{d}/a", b"x", "4755"), {"a": _file(b"x")}),
-    Case("mode is kept when unset", lambda d: File(SYSTEM, f"{d}/a", b"y", ""), {"a": _file(b"x", "0640")}),
-    Case("only the mode is managed", lambda d: File(SYSTEM, f"{d}/a", None, "0640"), {"a": _file(b"x")}),
-    Case("as desired", lambda d: File(SYSTEM, f"{d}/a", b"one\n"), {"a": _file(b"one\n")}, unchanged=True),
-    Case("a file goes", lambda d: File(SYSTEM, f"{d}/a", absent=True), {"a": _file(b"x")}),
-    Case("a link goes", lambda d: File(SYSTEM, f"{d}/a", absent=True), {"a": _LINK, "target": _file(b"x")}),
-    Case("absent already", lambda d: File(SYSTEM, f"{d}/a", absent=True), unchanged=True),
-    Case("a secret", lambda d: File(SYSTEM, f"{d}/a", b"s3cret\n", "0600", secret=True)),
-    Case(
-        "another secret",
-        lambda d: File(SYSTEM, f"{d}/a", b"s3cret\n", "0600", secret=True),
-        {"a": _file(b"other\n", "0600")},
-    ),
+    Case("other content", _at_a(b"new\n"), {"a": _file(b"old\n")}),
+    Case("longer content", _at_a(b"new\n" * 9), {"a": _file(b"new\n")}),
+    Case("binary is replaced", _at_a(b"new\n"), {"a": _file(_BINARY)}),
+    Case("another mode", _at_a(b"x", "0600"), {"a": _file(b"x", "0644")}),
+    Case("a mode of three digits", _at_a(b"x", "755"), {"a": _file(b"x")}),
+    Case("setuid", _at_a(b"x", "4755"), {"a": _file(b"x")}),
+    Case("mode is kept when unset", _at_a(b"y", ""), {"a": _file(b"x", "0640")}),
+    Case("only the mode is managed", _at_a(None, "0640"), {"a": _file(b"x")}),
+    Case("as desired", _at_a(b"one\n"), {"a": _file(b"one\n")}, unchanged=True),
+    Case("a file goes", _at_a(absent=True), {"a": _file(b"x")}),
+    Case("a link goes", _at_a(absent=True), {"a": _LINK, "target": _file(b"x")}),
+    Case("absent already", _at_a(absent=True), unchanged=True),
+    Case("a secret", _at_a(b"s3cret\n", "0600", secret=True)),
+    Case("another secret", _at_a(b"s3cret\n", "0600", secret=True), {"a": _file(b"other\n", "0600")}),
     Case(
         "the same secret",
-        lambda d: File(SYSTEM, f"{d}/a", b"s3cret\n", "0600", secret=True),
+        _at_a(b"s3cret\n", "0600", secret=True),
         {"a": _file(b"s3cret\n", "0600")},
         unchanged=True,
     ),
-    Case(
-        "a link is refused",
-        lambda d: File(SYSTEM, f"{d}/a", b"new"),
-        {"a": _LINK, "target": _file(b"x")},
-        refused=True,
-    ),
-    Case("a folder is refused", lambda d: File(SYSTEM, f"{d}/a", b"new"), {"a": _DIRECTORY}, refused=True),
-    Case(
-        "a folder is not removed as a file",
-        lambda d: File(SYSTEM, f"{d}/a", absent=True),
-        {"a": _DIRECTORY},
-        refused=True,
-    ),
-    Case("a line in a new file", lambda d: FileLine(SYSTEM, f"{d}/a", "x = 1")),
-    Case("a line is added", lambda d: FileLine(SYSTEM, f"{d}/a", "x = 1"), {"a": _file(b"y\n\nz\n", "0600")}),
-    Case("a line after an open end", lambda d: FileLine(SYSTEM, f"{d}/a", "x = 1"), {"a": _file(b"y")}),
-    Case(
-        "a line is there",
-        lambda d: FileLine(SYSTEM, f"{d}/a", "x = 1"),
-        {"a": _file(b"y\nx = 1\n\n")},
-        unchanged=True,
-    ),
-    Case(
-        "a line twice is left alone",
-        lambda d: FileLine(SYSTEM, f"{d}/a", "x"),
-        {"a": _file(b"x\ny\nx\n")},
-        unchanged=True,
-    ),
-    Case(
-        "a line with backslashes", lambda d: FileLine(SYSTEM, f"{d}/a", r"a\nb\\c & 'd' $1"), {"a": _file()}
-    ),
-    Case(
-        "a line through a link is refused",
-        lambda d: FileLine(SYSTEM, f"{d}/a", "x"),
-        {"a": _LINK, "target": _file(b"y\n")},
-        refused=True,
-    ),
+    Case("a link is refused", _at_a(b"new"), {"a": _LINK, "target": _file(b"x")}, refused=True),
+    Case("a folder is refused", _at_a(b"new"), {"a": _DIRECTORY}, refused=True),
+    Case("a folder is not removed as a file", _at_a(absent=True), {"a": _DIRECTORY}, refused=True),
+    Case("a line in a new file", _line("x = 1")),
+    Case("a line is added", _line("x = 1"), {"a": _file(b"y\n\nz\n", "0600")}),
+    Case("a line after an open end", _line("x = 1"), {"a": _file(b"y")}),
+    Case("a line is there", _line("x = 1"), {"a": _file(b"y\nx = 1\n\n")}, unchanged=True),
+    Case("a line twice is left alone", _line("x"), {"a": _file(b"x\ny\nx\n")}, unchanged=True),
+    Case("a line with backslashes", _line(r"a\nb\\c & 'd' $1"), {"a": _file()}),
+    Case("a line through a link is refused", _line("x"), {"a": _LINK, "target": _file(b"y\n")}, refused=True),
     Case("a new folder", lambda d: Directory(SYSTEM, f"{d}/x/y", "0750")),
     Case("a folder's mode", lambda d: Directory(SYSTEM, f"{d}/x", "0700"), {"x": _DIRECTORY}),
     Case(
-        "a file where a folder is wanted",
-        lambda d: Directory(SYSTEM, f"{d}/x"),
-        {"x": _file(b"x")},
-        refused=True,
+        "a file instead of a folder", lambda d: Directory(SYSTEM, f"{d}/x"), {"x": _file(b"x")}, refused=True
     ),
     Case("a command that creates", lambda d: Command(SYSTEM, "c", f"touch '{d}/made'", creates=f"{d}/made")),
     Case(

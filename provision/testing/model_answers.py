@@ -12,6 +12,7 @@ from provision.contracts.query import Unknown
 from provision.hosts.operations.basic import INLINE_LIMIT, sysctl_file
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name, split_list
+from provision.hosts.queries.secret import SecretText, secret_of
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.queries.system import Bridges, ClockState, HostKeys
 from provision.hosts.resources.filesystem import RootChain
@@ -163,6 +164,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     FileState: _file,
     FileText: _text,
     LinkTarget: _link,
+    SecretText: lambda state, query: secret_of(query.path, _text(state, FileText(query.path))),
     PackageState: _package,
     UnitState: _unit,
     SysctlValue: _sysctl,

@@ -1,12 +1,13 @@
 """ModelHost: a driver over a host in memory, for tests of resources, roles and the engine.
 
-It answers the questions that real hosts answer through shell fragments, and does by meaning the operations
-that fixes are rendered from. The same case tables run through real shells, which keeps it honest.
+It answers the questions that real hosts answer through shell fragments, and performs the operations that
+fixes are rendered from. The same case tables run through real shells, which keeps it honest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from provision.contracts.driver import Action, Emit, Result, Verdict
@@ -57,8 +58,8 @@ class ModelHost:
         system: name in keys (`pve/ssh`).
         state: the host; `guest_state()` when left out.
         on_reboot: called after each boot, for tests that watch.
-        on_script: does by meaning what fixes without operations say (their shell text is given).
-        performs: does by meaning what effect classes of other domains say in their scripts.
+        on_script: performs fixes that have no operations, from their shell text.
+        performs: performs effects of classes that other domains declare.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class ModelHost:
         return results
 
     def reboot(self, effect: Effect, emit: Emit, cancel: Cancel) -> str:
-        """Boot anew and return the new boot id."""
+        """Boot again and return the new boot id."""
         del cancel
         self._trips += 1
         self._mark((effect,))
@@ -254,21 +255,10 @@ def guest_state(name: str = "localhost", *, lvm: bool = False, disk_gib: int = 1
     files |= {f"/usr/share/zoneinfo/{zone}": ModelFile(b"TZif2") for zone in _ZONES}
     sysctls = {sysctl_file(key): value for key, value in _SYSCTLS.items()}
     disk, third = disk_gib * GIB, disk_gib * GIB // 3
+    device = "/dev/mapper/vg-root" if lvm else "/dev/vda1"
+    root = RootStatus(device, "ext4", device, "vda", 1, size=third, behind_partition=disk - third)
     if lvm:
-        root = RootStatus(
-            "/dev/mapper/vg-root",
-            "ext4",
-            "/dev/mapper/vg-root",
-            "vda",
-            3,
-            "/dev/vda3",
-            third,
-            disk // 3,
-            0,
-            third,
-        )
-    else:
-        root = RootStatus("/dev/vda1", "ext4", "/dev/vda1", "vda", 1, "", third, disk - third)
+        root = replace(root, partition=3, volume="/dev/vda3", behind_partition=disk // 3, in_group=third)
     state = HostState(
         files=files,
         packages={"openssh-server": "1:9.2", "systemd": "252", "systemd-timesyncd": "252"},

@@ -78,7 +78,7 @@ def _parents(state: HostState, path: str) -> None:
             if not state.folder(parent):
                 state.files[parent] = ModelFile(mode="0755", type="directory")
         elif entry.type != "directory":
-            raise OperationFailedError(f"{parent} is no folder")
+            raise OperationFailedError(f"{parent} is not a folder")
 
 
 def _unit_file(state: HostState, path: str) -> None:
@@ -225,7 +225,7 @@ def _grow_partition(state: HostState, op: ops_grow.GrowPartition) -> None:
 def _grow_volume(state: HostState, op: ops_grow.GrowVolume) -> None:
     root = state.root
     if op.pv != root.volume:
-        raise OperationFailedError(f"{op.pv} is no physical volume")
+        raise OperationFailedError(f"{op.pv} is not a physical volume")
     gained = root.in_partition + root.in_group
     state.root = replace(root, in_partition=0, in_group=0, in_device=root.in_device + gained)
 

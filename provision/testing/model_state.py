@@ -84,7 +84,7 @@ class HostState:
         initramfs: modules that the initramfs of each kernel keeps off.
         base_modules: modules that every boot loads.
         base_sysctls: kernel parameters after a boot, without /etc/sysctl.d.
-        commands: what a command of the inventory does, where it is more than its guard says.
+        commands: what a command of the inventory does, where it does more than its guard requires.
     """
 
     files: dict[str, ModelFile] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class HostState:
     # ------------------------------------------------------------ files
 
     def folder(self, path: str) -> bool:
-        """Whether a folder is there: declared, or because something lies in it."""
+        """Whether a folder exists: declared, or because something is in it."""
         entry = self.files.get(path)
         if entry is not None:
             return entry.type == "directory"
@@ -195,14 +195,14 @@ class HostState:
 
     def _check_file(self, path: str, entry: ModelFile) -> None:
         if not path.startswith("/") or path != "/" + path.strip("/"):
-            raise ImpossibleStateError(f"{path!r} is no plain absolute path")
+            raise ImpossibleStateError(f"{path!r} is not a plain absolute path")
         if len(entry.mode) != 4 or set(entry.mode) - set("01234567"):  # noqa: PLR2004 - four octal digits
             raise ImpossibleStateError(f"{path} has the mode {entry.mode!r}")
         parent = path.rpartition("/")[0]
         while parent:
             above = self.files.get(parent)
             if above is not None and above.type != "directory":
-                raise ImpossibleStateError(f"{path} lies below {parent}, which is no folder")
+                raise ImpossibleStateError(f"{path} is below {parent}, which is not a folder")
             parent = parent.rpartition("/")[0]
 
     def _check_units(self) -> None:

@@ -1,4 +1,4 @@
-"""A shell connection that says what a test tells it to: bytes in, bytes out."""
+"""A shell connection that returns the bytes that a test gives it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Answer:
 
     Args:
         frames: by index from 1 on; frames of the script that are not named end with status 0 and no output.
-        hello: lines of the greeting after those that every host says; None for no greeting at all.
+        hello: lines of the greeting after the usual ones; None for no greeting.
         boot: boot id.
         epoch: the host's clock.
         pgid: process group.
@@ -41,7 +41,7 @@ class Answer:
         piece: bytes per read, 0 for all at once.
         cut: bytes of stdout (stderr in proportion) after which the connection is cut; None for never.
         rc: exit status.
-        silence: seconds without output after what is said; ends early when the caller leaves.
+        silence: seconds without output at the end; shorter when the caller leaves.
         error: raised instead of connecting.
     """
 
@@ -65,7 +65,7 @@ class ScriptedShell(ShellConnection):
     Args:
         answers: what the executions get.
 
-    `scripts`, `uploads`, `killed` and `closed` tell what was asked of it.
+    `scripts`, `uploads`, `killed` and `closed` record the calls.
     """
 
     def __init__(self, *answers: Answer) -> None:
@@ -121,7 +121,7 @@ def nonce_of(script: bytes) -> bytes:
     """Return the nonce of a script that `script.py` wrote.
 
     Raises:
-        ValueError: it is no such script.
+        ValueError: it is not such a script.
     """
     match = _NONCE.search(script)
     if match is None:

@@ -41,7 +41,7 @@ class Diagnostic:
     Args:
         code: stable upper-case code (`VMID_TAKEN_FOREIGN`), listed in the docs.
         summary: one sentence: what is wrong.
-        subject: whom it is about (`pve`, `vm-1`), or empty for the file as a whole.
+        subject: whom it is about (`node-1`), or empty for the file as a whole.
         severity: error, warning or note.
         evidence: the last lines of what was seen, secrets already masked.
         source: where in the inventory it comes from.

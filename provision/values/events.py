@@ -151,7 +151,7 @@ class PlanMade(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckDone(Event):
-    """A check ended: `outcome` is passed, failed or unknown, `message` what was seen.
+    """A check ended: `outcome` is proven, failed, trivial, unknown or not-run, `message` why.
 
     `total` is how many checks there are; 0 where that is not known.
     """

@@ -27,7 +27,7 @@ _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,4})?) ?%")
 def parse_size(text: str) -> int:
     """Return MiB for a size such as `768MiB`, `60GiB` or `1.5TiB`.
 
-    Decimal units are refused, because Proxmox VE counts disks in GiB.
+    Decimal units are refused, because disks are counted in GiB.
 
     Raises:
         ValueError: not such a size; the message names the nearest one.

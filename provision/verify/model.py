@@ -11,11 +11,17 @@ from provision.values.outcomes import ExitCode, worst
 
 
 class CheckOutcome(StrEnum):
-    """How a check ended; UNKNOWN is a check that found no evidence either way."""
+    """How a check ended."""
 
-    PASSED = "passed"
+    PROVEN = "proven"
+    """Something was compared, and is as declared."""
     FAILED = "failed"
+    TRIVIAL = "trivial"
+    """There was nothing to compare, or a stand-in answered for the hardware."""
     UNKNOWN = "unknown"
+    """There is no evidence for or against the claim."""
+    NOT_RUN = "not-run"
+    """Nobody looked: the inventory or the command line leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +31,9 @@ class CheckResult:
     Args:
         name: what is claimed, in words (`root filesystem fills the disk`).
         subject: whom it is about.
-        outcome: passed, failed or unknown.
-        message: what was seen instead, why it cannot be told, or a remark on what passed.
-        excused: unknown without fault (a VM that is off by hand, a check that the inventory skips).
+        outcome: how it ended.
+        message: what was seen instead, why nothing is proven, or a remark on what is.
+        excused: nothing is proven, without fault (a VM that is off by hand, a check that is left out).
         seconds: how long it took.
         total: how many checks there are, as far as is known when it ends; 0 if that is not known.
     """
@@ -68,12 +74,22 @@ class VerifyReport:
     def exit_code(self, *, strict: bool) -> ExitCode:
         """Return the worst: what a system is silent for, 3 for a failed check, with `strict` 7 for doubt.
 
-        A run without a single check proves nothing: with `strict` it is unknown, too.
+        A run, or a subject without excuse, of which nothing is proven is in doubt, too.
         """
         codes = [each.exit_code for each in self.silent]
         if self.count(CheckOutcome.FAILED):
             codes.append(ExitCode.VERIFY_FAILED)
         unsure = any(each.outcome is CheckOutcome.UNKNOWN and not each.excused for each in self.checks)
-        if strict and (unsure or not self.checks):
+        if strict and (unsure or not self.checks or self._unproven()):
             codes.append(ExitCode.UNKNOWN)
         return worst(codes)
+
+    def _unproven(self) -> bool:
+        """Whether there is a subject without excuse of which nothing is proven."""
+        results: dict[str, list[CheckResult]] = {}
+        for check in self.checks:
+            results.setdefault(check.subject, []).append(check)
+        return any(
+            not any(check.outcome is CheckOutcome.PROVEN or check.excused for check in checks)
+            for checks in results.values()
+        )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from testinfra.host import Host
 
-from provision.contracts.check import NotDeclared
+from provision.contracts.check import NotDeclared, Trivial
 from provision.contracts.query import ApiGet, ApiReply, Unknown
 from provision.hosts.queries.shell import Shell
 from provision.inventory import Inventory
@@ -157,28 +157,33 @@ class VerifyPlugin:
             self.interrupted = True
             item.session.shouldstop = "interrupted"
             return
-        outcome, message = CheckOutcome.PASSED, item.stash.get(_NOTE, "")
-        if call.excinfo is not None:
-            error = call.excinfo.value
-            skipped = isinstance(error, pytest.skip.Exception)
-            unanswered = isinstance(error, ProvisionError)
-            outcome = CheckOutcome.UNKNOWN if skipped or unanswered else CheckOutcome.FAILED
-            message = str(error).removeprefix("unknown: ").strip() or call.excinfo.typename
-            if outcome is CheckOutcome.FAILED and not isinstance(error, AssertionError):
-                message = f"{call.excinfo.typename}: {message}"
+        outcome, message = CheckOutcome.PROVEN, item.stash.get(_NOTE, "")
         subject = _subject(item, self._subjects)
-        excused = subject in self._excused or _name(item) in self._skip
+        if call.excinfo is not None:
+            outcome = self._outcome(call.excinfo.value, item)
+            message = str(call.excinfo.value).removeprefix("unknown: ").strip() or call.excinfo.typename
+            if outcome is CheckOutcome.FAILED and not call.excinfo.errisinstance(AssertionError):
+                message = f"{call.excinfo.typename}: {message}"
+        is_away = outcome is CheckOutcome.UNKNOWN and subject in self._excused
         result = CheckResult(
             name=_claim(item),
             subject=subject,
             outcome=outcome,
             message=message.partition("\nassert ")[0].strip(),
-            excused=outcome is CheckOutcome.UNKNOWN and excused,
+            excused=is_away or outcome is CheckOutcome.NOT_RUN,
             seconds=call.duration,
             total=self._total,
         )
         self.results.append(result)
         self._on_result(result)
+
+    def _outcome(self, error: BaseException, item: pytest.Item) -> CheckOutcome:
+        """Return how a check ended that raised."""
+        if isinstance(error, Trivial):
+            return CheckOutcome.TRIVIAL
+        if isinstance(error, pytest.skip.Exception):
+            return CheckOutcome.NOT_RUN if _name(item) in self._skip else CheckOutcome.UNKNOWN
+        return CheckOutcome.UNKNOWN if isinstance(error, ProvisionError) else CheckOutcome.FAILED
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A check file that cannot be imported is a failure, never silence."""

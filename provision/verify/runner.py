@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,11 @@ OPTIONS = (
     "-pno:threadexception",
     "-pno:warnings",
 )
+
+
+CHECKED = "Something that is declared is proven"
+"""The claim of a subject without any check."""
+LEFT_OUT = "left out by the targets"
 
 
 def subjects(inventory: Inventory, targets: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
@@ -105,6 +110,26 @@ def run_checks(
         broken = CheckResult("checks can be run", inventory.name, CheckOutcome.FAILED, text)
         results.append(broken)
         tell(broken)
+    for result in _without_checks(inventory, named, targets, results):
+        results.append(result)
+        tell(result)
     if errors:
         raise errors[0]
     return VerifyReport(tuple(results), time.monotonic() - began)
+
+
+def _without_checks(
+    inventory: Inventory,
+    named: Mapping[str, Collection[str]],
+    targets: Collection[str],
+    results: Sequence[CheckResult],
+) -> Iterator[CheckResult]:
+    """Yield a result for each managed subject of which no check says anything: none is passed over."""
+    answered = {result.subject for result in results}
+    chosen = {name for names in named.values() for name in names}
+    everybody = dict.fromkeys(name for names in subjects(inventory).values() for name in names)
+    for name in everybody:
+        if name not in chosen and targets:
+            yield CheckResult(CHECKED, name, CheckOutcome.NOT_RUN, LEFT_OUT, excused=True)
+        elif name not in answered:
+            yield CheckResult(CHECKED, name, CheckOutcome.TRIVIAL, "nothing is declared that a check proves")

@@ -68,7 +68,7 @@ class Done:
 
     def ended(self, code: int) -> Done:
         """Return itself, if it ended like that."""
-        told = "\n".join(line for line in self.said.splitlines() if '"outcome":"passed"' not in line)
+        told = "\n".join(line for line in self.said.splitlines() if '"outcome":"proven"' not in line)
         assert self.code == code, f"{' '.join(self.argv)}: {self.code}, not {code}\n{told[-6000:]}"
         assert "--debug" in self.argv or "Traceback" not in self.said, self.said[-6000:]
         return self

@@ -52,7 +52,7 @@ def test_from_nothing_to_a_verified_site(site: Site, foreign: dict[str, str]) ->
     ended = {(each["subject"], each["role"]): each for each in done.events("step_ended")}
     assert {each["outcome"] for each in ended.values()} <= {"changed", "unchanged"}
     assert ended["all", "verify"]["outcome"] == "unchanged", ended["all", "verify"]
-    assert {each["outcome"] for each in done.events("check")} == {"passed"}
+    assert {each["outcome"] for each in done.events("check")} <= {"proven", "trivial"}
     for number, address in enumerate(GUESTS, 1):
         seen = site.on(
             address, "cat /proc/sys/kernel/hostname /etc/site/purpose; sysctl -n net.ipv4.ip_forward"

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from provision.api import Options, Site
-from provision.api.adoption import adoption
 from provision.api.cards import MODELS, cards
 from provision.api.domains import load_inventory as load
+from provision.api.import_vms import adoption
 from provision.engine.model import Plan
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.report.checks import print_checks

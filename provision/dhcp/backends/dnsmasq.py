@@ -53,7 +53,7 @@ class Dnsmasq:
 
     @property
     def _listing(self) -> Shell:
-        """All reservations, as `FILE:LINE`; a folder or file that is missing says nothing."""
+        """All reservations, as `FILE:LINE`; a missing folder or file gives no line."""
         folder = shlex.quote(self.folder)
         return Shell(
             f"grep -rsH '' {folder} --exclude='.*' || true; "
@@ -77,7 +77,7 @@ class Dnsmasq:
         return tuple(parse_leases((snapshot[LEASES] or b"").decode(errors="replace")))
 
     def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> File:
-        """Return our file for a host: read at once when it comes or changes, after a reload when it went."""
+        """Return our file for a host: dnsmasq reads new and changed files at once, removals take a reload."""
         path = self.place(reservation.name)
         if absent:
             reload = Effect(host_effects.RELOAD, UNIT)

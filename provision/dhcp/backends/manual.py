@@ -1,6 +1,6 @@
 """A router that only people can change: the lines to type, and the proof that somebody did.
 
-The proof is the lease: the VM's own MAC answers at the reserved address, seen from its hypervisor.
+The proof: the hypervisor sees the VM's own MAC at the reserved address.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ManualReservation(KeyedResource):
 
     Args:
         reservation: MAC, address, name.
-        beside: what nobody can prove from there (the hypervisor's own static address), listed with the rest.
+        beside: what cannot be proven from there (the hypervisor's own static address), listed with the rest.
         guest: the system of the machine that gets the address.
     """
 

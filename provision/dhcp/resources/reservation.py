@@ -1,4 +1,4 @@
-"""An address reserved on a router that we speak to, whatever it speaks."""
+"""An address reserved on a router that provision configures, with any back end."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ from provision.contracts.change import Change, Key, Op
 from provision.contracts.remedy import Impossible, Remedy
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.contract import (
-    Reservation,
-    Router,
-    RouterTable,
-    conflict,
-    held_by_other,
-    router_table,
-)
+from provision.dhcp.contract import Reservation, Router, RouterTable, conflict, held_by_other, router_table
 from provision.values.diagnostics import Source
 
 

@@ -161,7 +161,7 @@ class SetLine:
 
 
 def with_line(content: bytes, line: str, word: str = "") -> bytes:
-    """Return what SetLine makes of a content; the same bytes when nothing is to do."""
+    """Return a content as SetLine changes it; the same bytes when it has the line."""
     text = content.decode("utf-8", "surrogateescape")
     lines = text.removesuffix("\n").split("\n") if text else []
     kept: list[str] = []
@@ -255,14 +255,14 @@ _APT = (
 # A dpkg that was killed leaves packages half configured, and apt-get refuses to work until they are not.
 _DPKG = "export DEBIAN_FRONTEND=noninteractive\ndpkg --configure -a\n"
 
-# apt takes along what depends on a package, and asks nobody under -y: its plan is read first.
+# apt-get also removes what depends on a package, and -y answers its question: its plan is read first.
 _MORE = """BEGIN { n = split(ENVIRON["PROVISION_NAMES"], a, " "); for (i = 1; i <= n; i++) named[a[i]] = 1 }
 ($1 == "Remv" || $1 == "Purg") && !($2 in named) { printf "%s%s", sep, $2; sep = ", " }"""
 
 
 @dataclass(frozen=True, slots=True)
 class InstallPackages:
-    """Install packages by apt, where no other has to go for them; lists are fetched when the first try fails.
+    """Install packages by apt if no other must be removed for it; lists are fetched when the first try fails.
 
     Args:
         names: package names.
@@ -296,10 +296,10 @@ class RemovePackages:
 
     @property
     def refusal(self) -> tuple[str, str]:
-        """What is said before and after the names of other packages that would go."""
+        """The message before and after the names of other packages that apt would remove."""
         return (
-            f"refused: without {', '.join(self.names)} these packages would go, too: ",
-            "; declare them absent before it",
+            f"refused: removing {', '.join(self.names)} would also remove ",
+            "; declare these absent first",
         )
 
 
@@ -337,7 +337,7 @@ class SetSysctl:
     """Set a live kernel parameter.
 
     Args:
-        key: dotted name; a slash stands for a dot inside a part.
+        key: dotted name; a slash means a dot inside a part.
         value: its value.
     """
 
@@ -399,8 +399,8 @@ class RunCommand:
 
     Args:
         text: POSIX shell text.
-        creates: file that it makes, if that is how its need is known.
-        satisfies: probe that ends with 0 afterwards, if that is how its need is known.
+        creates: file that it makes, where that is its guard.
+        satisfies: probe that ends with 0 afterwards, where that is its guard.
     """
 
     text: str
@@ -422,7 +422,7 @@ def fix(
     """Return the fix that does these operations in order.
 
     Args:
-        ops: what to do; none when only effects are owed.
+        ops: what to do; none when only effects are pending.
         effects: what must happen after it.
         secrets: values to mask in output.
         timeout: seconds.

@@ -33,7 +33,7 @@ def is_swap(line: bytes) -> bool:
 
 
 def without_swap(content: bytes) -> bytes:
-    """Return what CommentOutSwap makes of a content; the same bytes when nothing is to do."""
+    """Return a content as CommentOutSwap changes it; the same bytes when it has no swap."""
     lines = content.removesuffix(b"\n").split(b"\n")
     if not any(map(is_swap, lines)):
         return content
@@ -42,13 +42,13 @@ def without_swap(content: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceUnchanged:
-    """Replace a file that is still as expected, and keep a copy of that; refuse any other one.
+    """Replace a file that is still as expected, and keep a copy of that; refuse any other file.
 
     Args:
         path: absolute path; mode and owner stay.
         content: its new bytes; never shown.
         expected: SHA-256 in hex of the present content.
-        copy: where the old file goes, with its mode and owner.
+        copy: path of the copy of the old file, with its mode and owner.
     """
 
     path: str
@@ -63,7 +63,7 @@ class ReplaceUnchanged:
 
     @property
     def refusal(self) -> str:
-        """What is said of another file."""
+        """The message about another file."""
         return f"refused: {self.path} changed after it was read; run the command again"
 
     def shell(self) -> str:

@@ -1,4 +1,4 @@
-"""What a host's words mean before and around the frames: the greeting, and what came instead of one."""
+"""Reads the greeting of a host, and what comes instead of one when it refuses to run scripts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Hello:
         boot_id: which boot of the host answers.
         clock: the host's clock in epoch seconds, 0.0 if unknown.
         uname: kernel name, release, machine.
-        pending: effects still owed, without those that another boot has brought about.
+        pending: pending effects, without those that another boot has performed.
     """
 
     uid: int
@@ -43,19 +43,19 @@ def read_hello(frame: Frame, effects: Mapping[str, EffectClass]) -> Hello:
     """Read the first frame; what is missing or damaged counts as unknown.
 
     Args:
-        frame: what the host said.
+        frame: the greeting.
         effects: the known effect classes by name; markers of others are left alone.
     """
     fields: dict[str, str] = {}
-    owed: list[Pending] = []
+    pending: list[Pending] = []
     for line in frame.stdout.decode("utf-8", "replace").split("\n"):
         name, _, value = line.partition(" ")
         if name == "pending":
-            owed += _pending(value, effects)
+            pending += _pending(value, effects)
         else:
             fields[name] = value
     boot = fields.get("boot", "")
-    rebuild = any(pending.effect.cls.needs_boot for pending in owed)
+    rebuild = any(marker.effect.cls.needs_boot for marker in pending)
     return Hello(
         uid=_number(fields.get("uid", ""), -1),
         pgid=_number(fields.get("pgid", ""), 0),
@@ -63,15 +63,15 @@ def read_hello(frame: Frame, effects: Mapping[str, EffectClass]) -> Hello:
         clock=float(_number(fields.get("epoch", ""), 0)),
         uname=fields.get("uname", ""),
         pending=tuple(
-            pending
-            for pending in owed
-            if not is_satisfied(pending.effect.cls, pending.boot_id, boot, rebuild_owed=rebuild)
+            marker
+            for marker in pending
+            if not is_satisfied(marker.effect.cls, marker.boot_id, boot, rebuild_owed=rebuild)
         ),
     )
 
 
 def _pending(line: str, effects: Mapping[str, EffectClass]) -> list[Pending]:
-    """Return the effect that a marker names; nothing for what is no marker of ours."""
+    """Return the effect that a marker names; nothing for what is not one of our markers."""
     parts = line.split("\t")
     if len(parts) != 4 or parts[0] not in effects:  # noqa: PLR2004 - the fields of a marker
         return []
@@ -101,13 +101,13 @@ def whole(frame: Frame | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """A reason why a host does not run our script, and the words by which it says so."""
+    """A reason why a host does not run our script, and the messages that show it."""
 
     error: type[Transient | Permanent]
     code: str
     summary: str
     remedy: str
-    words: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
 _REFUSALS = (
@@ -172,7 +172,7 @@ def no_hello(system: str, outside: bytes, rc: int | None, evidence: tuple[str, .
     """
     text = outside.decode("utf-8", "replace")
     for refusal in _REFUSALS:
-        if any(words in text for words in refusal.words):
+        if any(message in text for message in refusal.messages):
             error, code, summary, remedy = refusal.error, refusal.code, refusal.summary, refusal.remedy
             break
     else:

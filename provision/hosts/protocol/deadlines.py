@@ -26,7 +26,7 @@ class Limit:
 
 
 class Deadlines(Cancel):
-    """A cancellation that also comes when the open frame's time is up.
+    """A cancellation that also ends the execution when the time of the open frame is over.
 
     Connections look at `leaving` while they wait, so no thread is needed to watch the clock.
 
@@ -58,7 +58,7 @@ class Deadlines(Cancel):
         self.expired: int | None = None
         """Which frame took too long (-1: the greeting), None if none did."""
         self.left = False
-        """Whether all was said and something still held the streams open."""
+        """Whether the last frame ended and something still held the streams open."""
         self.reason = ""
 
     @property

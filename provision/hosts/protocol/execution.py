@@ -32,7 +32,7 @@ class Execution:
         keep: bytes kept at each end of each stream of a frame.
         effects: the known effect classes by name.
         redactor: masks secrets in all output, or None.
-        live: takes output as it comes, or None.
+        live: receives output while it comes, or None.
         on_end: called when a frame has ended, or None.
     """
 
@@ -87,7 +87,7 @@ class Execution:
         return self.parser.frame(index)
 
     def took(self, index: int) -> float:
-        """Return how many seconds a frame took, or took until nothing more was heard of it."""
+        """Return how many seconds a frame took, or took until the connection ended."""
         began = self._began.get(index)
         return 0.0 if began is None else self._ended.get(index, self._over) - began
 

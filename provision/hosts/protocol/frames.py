@@ -1,7 +1,7 @@
 r"""Reads what a framed script prints: incremental, bytes in and bytes out, total on any input.
 
 A frame is `\n<nonce> b <i>\n` bytes `\n<nonce> e <i> <rc>\n`, on stdout and stderr alike. The newline
-before `e` belongs to the mark, so output comes back byte for byte whether or not it ends in a newline.
+before `e` belongs to the mark, so output is returned byte for byte whether or not it ends in a newline.
 Memory is bounded whatever arrives: of each frame and stream the first and last `keep` bytes stay.
 """
 
@@ -23,7 +23,7 @@ _MARK = re.compile(rb"(?:b ([0-9]{1,9})|e ([0-9]{1,9}) ([0-9]{1,9}))")
 
 
 class Filter(Protocol):
-    """Changes bytes on their way (redaction); may hold some back until it has seen more."""
+    """Changes bytes on their way (redaction); may hold some back until more bytes have come."""
 
     def feed(self, data: bytes) -> bytes:
         """Return what may pass."""
@@ -65,7 +65,7 @@ class Kept:
     def value(self) -> tuple[bytes, int]:
         """Return what was kept and how many bytes were not.
 
-        Where bytes are missing, a newline stands at the seam, so that no line is glued from two halves.
+        Where bytes are missing, a newline separates the two parts, so that no line is made of two halves.
         """
         tail = bytes(self._tail[-self._keep :])
         dropped = self._total - len(self._head) - len(tail)
@@ -120,7 +120,7 @@ class _Stream:
         self._data(buffer[start:keep])
         self._held = buffer[keep:]
         if self._held and self.open is not None:
-            # it begins with a newline: whoever watches may have the line before it now
+            # it begins with a newline, so the line before it is complete and can be shown
             self._show_line(self.open)
 
     def finish(self) -> None:
@@ -224,7 +224,7 @@ class FrameParser:
         (self._stderr if stderr else self._stdout).feed(data)
 
     def finish(self) -> None:
-        """Say that nothing more comes."""
+        """End both streams: no more bytes follow."""
         self._stdout.finish()
         self._stderr.finish()
 
@@ -244,7 +244,7 @@ class FrameParser:
         return Frame(stdout, stderr, rc, dropped + more)
 
     def outside(self) -> bytes:
-        """Return the beginning and end of what came outside of all frames: banners, sudo's words."""
+        """Return the beginning and end of the output outside of all frames: banners, messages of sudo."""
         return self._stdout.outside.value()[0] + self._stderr.outside.value()[0]
 
     def new_part(self) -> _Part:

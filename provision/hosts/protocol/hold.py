@@ -18,30 +18,30 @@ PATIENCE = 1.0
 
 
 class Hold:
-    """Implements `resources.contracts.Hold` by a script on a thread of its own.
+    """Implements `contracts.driver.Hold` by a script on a thread of its own.
 
     Args:
-        make: makes the execution from a cancellation that ends it, and whom to tell that a frame ended.
+        make: makes the execution from a cancellation that ends it, and a callback for frames that end.
         script: what takes the lock and keeps it (`hold_script`).
     """
 
     def __init__(self, make: Callable[[Cancel, Callable[[int], None]], Execution], script: bytes) -> None:
         self._end = Cancel()
-        self._told = threading.Event()
+        self._answered = threading.Event()
         self._script = script
         self._error: BaseException | None = None
         self.execution = make(self._end, self._ended)
         self._thread = threading.Thread(target=self._run, name="hold", daemon=True)
 
     def begin(self, cancel: Cancel) -> None:
-        """Return when the host has said whether the lock is taken: `execution` knows.
+        """Return when the host has answered whether the lock is taken: the answer is in `execution`.
 
         Raises:
             ProvisionError: the connection could not be made.
             Interrupted: the run leaves.
         """
         self._thread.start()
-        while not self._told.wait(TICK):
+        while not self._answered.wait(TICK):
             if cancel.leaving:
                 self._end.leave()
                 raise Interrupted
@@ -60,7 +60,7 @@ class Hold:
 
     def _ended(self, index: int) -> None:
         if index == LOCK:
-            self._told.set()
+            self._answered.set()
 
     def _run(self) -> None:
         try:
@@ -68,4 +68,4 @@ class Hold:
         except BaseException as error:  # noqa: BLE001 - carried to who waits for the lock
             self._error = error
         finally:
-            self._told.set()
+            self._answered.set()

@@ -187,7 +187,7 @@ esac
 }
 """
 
-# Output of fixes goes through cat, and where cat finds nobody listening any more, to /dev/null: a fix whose
+# Output of fixes goes through cat, and once the connection is gone, to /dev/null: a fix whose
 # connection is cut ends in its own way, where SIGPIPE would end apt or update-initramfs half-way.
 _PUMPED = """{
 { provision_work 2>&3 3>&- 4>&- | provision_pump >&4 3>&- 4>&-; } 3>&1 | provision_pump >&2 4>&-
@@ -203,7 +203,7 @@ class Step:
         fragment: POSIX text.
         marks: effects whose markers are written and synced before the fragment begins.
         clears: effects whose markers go when the fragment has succeeded.
-        blobs: SHA-256 of large content that must lie on the host, checked before and removed after.
+        blobs: SHA-256 of large content that must be on the host, checked before and removed after.
     """
 
     fragment: str
@@ -253,8 +253,8 @@ def observe_script(nonce: str, fragments: Sequence[str], *, state: str = STATE) 
 def hold_script(nonce: str, run: str, who: str, *, state: str = STATE) -> bytes:
     """Return a script that holds the lock of the host's API for as long as its connection lasts.
 
-    Its frames are those of `act_script`, with one step. A controller that dies frees the lock within
-    `HELD_TICK` seconds of its connection's end, so the lock is tried twice over a longer time.
+    Its frames are those of `act_script`, with one step. When the controller is killed, the host frees the
+    lock within `HELD_TICK` seconds of the connection's end, so the lock is tried twice over a longer time.
 
     Raises:
         ValueError: a name holds a tab or newline.
@@ -290,7 +290,7 @@ def act_script(
         state: folder of lock, markers and blobs on the host.
         lock: name of the lock file there.
         again: shell text after the first try to take it.
-        effects: all classes whose markers may lie on the host.
+        effects: all classes whose markers may be on the host.
 
     Raises:
         ValueError: a fragment holds a NUL byte, a name or target a tab or newline, or a blob has no hash.
@@ -334,7 +334,7 @@ def _before(step: Step) -> str:
         lines += f"provision_commit {' '.join(marker_name(effect) for effect in step.marks)}\n"
     for sha256 in step.blobs:
         if not _SHA256.fullmatch(sha256):
-            raise ValueError(f"{sha256!r} is no SHA-256")
+            raise ValueError(f"{sha256!r} is not a SHA-256 digest")
         lines += f"provision_blob {sha256}\n"
     return lines
 
@@ -353,7 +353,7 @@ def _after(step: Step) -> str:
 
 def _one_line(text: str) -> None:
     if any(character in text for character in "\t\n\r\0"):
-        raise ValueError(f"{text!r} cannot stand in a marker")
+        raise ValueError(f"{text!r} contains a tab or a line break, which a marker cannot hold")
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:

@@ -21,7 +21,7 @@ class FileState:
 
     Args:
         path: absolute path.
-        want: SHA-256 in hex of the wanted content: other content is sent back; empty: it is no matter.
+        want: SHA-256 in hex of the desired content, other content is sent back; empty: it is not compared.
         salt: for secrets: the answer's hash is over salt and content, and content never comes back.
     """
 
@@ -29,6 +29,11 @@ class FileState:
     path: str
     want: str = ""
     salt: str = ""
+
+    @property
+    def secret(self) -> bool:
+        """Whether the answer holds the salted hash of a secret, by which a short one can be guessed."""
+        return bool(self.salt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class FileStatus:
         gid: group number.
         size: bytes.
         digest: SHA-256 of the content (salted for secrets), empty for all but readable files.
-        content: the content where it differs from what is wanted and is small.
+        content: the content where it is small and not the desired one.
     """
 
     type: str
@@ -150,7 +155,7 @@ class FileStateKind:
 
 
 class _Parsed:
-    """What a file fragment said, by path."""
+    """The answer of a file fragment, by path."""
 
     def __init__(self, data: bytes) -> None:
         self.plain: dict[bytes, FileStatus | Unknown] = {}

@@ -30,7 +30,7 @@ def checked_path(path: str) -> str:
         ValueError: it is relative, not normal, or holds control bytes or a backslash.
     """
     if _PATH.fullmatch(path) is None or any(part in (".", "..") for part in path.split("/")):
-        raise ValueError(f"{path!r} is no plain absolute path")
+        raise ValueError(f"{path!r} is not a plain absolute path")
     return path
 
 
@@ -39,10 +39,10 @@ def checked_name(name: str) -> str:
     """Return the name of a package or kernel module.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     if _NAME.fullmatch(name) is None:
-        raise ValueError(f"{name!r} is no plain name")
+        raise ValueError(f"{name!r} is not a plain name")
     return name
 
 
@@ -118,7 +118,7 @@ class Composite(HostResource):
         return tuple(query for part in self.parts().values() for query in part.queries())
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
-        """Return what differs in any part; a part's main field goes by the name of the part."""
+        """Return what differs in any part; the main field of a part is called like the part."""
         return tuple(
             replace(change, path=name if change.path in _MAIN else f"{name}: {change.path}")
             for name, part in self.parts().items()
@@ -222,7 +222,7 @@ class HostFactKind:
         query: the query's class; all its instances are equal.
         topic: what it is about, for messages.
         fragment: POSIX text.
-        read: makes an answer of the rows; may raise on rows that it does not understand.
+        read: returns an answer from the rows; may raise on rows that it does not understand.
     """
 
     query: type[Any]

@@ -15,7 +15,7 @@ from provision.hosts.resources.base import HostResource, Operations, checked_pat
 
 @dataclass(frozen=True, slots=True)
 class Command(HostResource):
-    """A command that runs while its guard says that it is needed.
+    """A command that runs while its guard requires it.
 
     Args:
         name: how it is called in plans.
@@ -51,7 +51,7 @@ class Command(HostResource):
         return (*creates, Shell(self.unless)) if self.unless else creates
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
-        """Return the guard that says that it must run."""
+        """Return the guard that requires a run."""
         if self.creates:
             made = snapshot[FileState(self.creates)].exists
             return () if made else (Change(Op.CREATE, self.creates, None, "made by the command"),)

@@ -124,7 +124,7 @@ class File(_Entry):
         status: FileStatus = snapshot[self.query]
         if self.absent:
             return (Change(Op.DELETE, "file", status.type, None),) if status.exists else ()
-        new = "" if self.secret else shown(self.content)
+        new = self._secret_content() if self.secret else shown(self.content)
         if not status.exists:
             return self.creation()
         if status.type != "file":
@@ -133,7 +133,7 @@ class File(_Entry):
         if not self._content_differs(status):
             return changes
         size_and_hash = f"{status.size} bytes, sha256 {status.digest[:12]}"
-        old = "" if self.secret else shown(status.content, size_and_hash)
+        old = SecretStr(status.digest) if self.secret else shown(status.content, size_and_hash)
         return (Change(Op.UPDATE, "content", old, new, secret=self.secret), *changes)
 
     def _content_differs(self, status: FileStatus) -> bool:
@@ -142,7 +142,7 @@ class File(_Entry):
         if self.secret:
             salted = salt_of(self.system, self.path).encode() + self.content
             return status.digest != digest_of(salted)
-        return status.digest != self.query.want
+        return status.digest != _cached_digest(self.content)
 
     def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return how it is written, removed or given its permissions."""
@@ -158,9 +158,10 @@ class File(_Entry):
         return _permission_operations(self, {change.path for change in _permission_changes(self, status)})
 
     def _secrets(self) -> tuple[SecretStr, ...]:
-        if not self.secret or not self.content:
-            return ()
-        return (SecretStr(self.content.decode("utf-8", "replace")),)
+        return (self._secret_content(),) if self.secret and self.content else ()
+
+    def _secret_content(self) -> SecretStr:
+        return SecretStr((self.content or b"").decode("utf-8", "surrogateescape"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ GROWABLE = ("ext2", "ext3", "ext4", "xfs", "btrfs")
 
 @dataclass(frozen=True, slots=True)
 class RootChain:
-    """What the root filesystem lies on."""
+    """The devices under the root filesystem."""
 
     kind: ClassVar[str] = "root"
 
@@ -130,7 +130,7 @@ def _read_root(rows: Rows) -> object:
 
 
 def _partition(rows: Rows) -> tuple[str, int, int]:
-    """Return disk, number and the bytes free behind the partition that the root lies on."""
+    """Return disk, number and the bytes free behind the partition that holds the root."""
     if len(rows.get("partition", ())) != 1:
         return "", 0, 0  # no partition, or several physical volumes: which one to grow is not ours to guess
     name, number, start, size, disk, whole = rows["partition"][0]

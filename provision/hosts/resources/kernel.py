@@ -30,7 +30,7 @@ from provision.hosts.resources.file import File
 HEADER = "# Written by provision; changes are overwritten.\n"
 KERNEL_CMDLINE = "/etc/kernel/cmdline"
 ADDED = "/etc/kernel/provision-arguments"
-"""What provision has added to KERNEL_CMDLINE: of that line only this is ever taken out again."""
+"""What provision has added to KERNEL_CMDLINE: only this is ever removed from that line."""
 GRUB_DROP_IN = "/etc/default/grub.d/50-provision.cfg"
 LOADERS = ("grub", "systemd-boot")
 """Boot loaders whose arguments are managed."""
@@ -170,7 +170,7 @@ class KernelArguments(Composite):
     """Arguments on the kernel command line: at the next boot, and active.
 
     Args:
-        arguments: like `nomodeset`, `modprobe.blacklist=a,b`; what was added before and is none of them goes.
+        arguments: like `nomodeset`, `modprobe.blacklist=a,b`; others that were added before are removed.
         loader: `grub` or `systemd-boot`, from the host's facts; anything else refuses.
         reboot: what makes them active.
         absent: nothing that we added may be there at the next boot; what is active is left alone.
@@ -186,7 +186,7 @@ class KernelArguments(Composite):
     def __post_init__(self) -> None:
         for argument in self.arguments:
             if unsafe_argument(argument):
-                raise ValueError(f"{argument!r} is no kernel argument")
+                raise ValueError(f"{argument!r} is not a kernel argument")
 
     def _key_name(self) -> str:
         return "cmdline"  # one for each host, because all arguments share one line
@@ -227,7 +227,7 @@ class KernelArguments(Composite):
         if self.loader not in LOADERS:
             return self.refused(
                 "BOOT_LOADER_UNKNOWN",
-                "no boot loader was found that takes kernel arguments (GRUB and systemd-boot are known)",
+                "the host has no known boot loader (GRUB or systemd-boot) that takes kernel arguments",
                 "boot the host by GRUB or systemd-boot, or set the arguments yourself: "
                 + " ".join(self.desired),
             )
@@ -262,7 +262,7 @@ class _ActiveLine:
 
     @staticmethod
     def _change(line: str, argument: str) -> Change:
-        """Return a missing argument beside what the line says about the same key."""
+        """Return a missing argument beside the values of the same key in the line."""
         pair = split_list(argument)
         name = argument.partition("=")[0] if pair is None else pair[0]
         old = " ".join(word for word in line.split() if word.partition("=")[0] == name)
@@ -359,7 +359,7 @@ def _readable(line: str) -> str:
 
 
 def _recorded(content: bytes | None) -> str:
-    """Return the arguments in our record; its comments are no arguments."""
+    """Return the arguments in our record; comments are not arguments."""
     lines = (content or b"").decode("utf-8", "replace").split("\n")
     return _in_order(" ".join(line for line in lines if not line.startswith("#")))
 

@@ -23,7 +23,7 @@ class PackageState:
 
 @dataclass(frozen=True, slots=True)
 class PackageStatus:
-    """What dpkg knows of a package.
+    """The state of a package, from dpkg.
 
     Args:
         version: installed version; empty when it is not (or only half) installed.
@@ -52,7 +52,7 @@ class PackageStateKind:
             "  dpkg-query -W -f='p|${Package}|${Architecture}|${db:Status-Abbrev}|${Version}\\n' -- "
             f"{names} 2>/dev/null || :\n"
             "  printf 'done\\n'\n"
-            "else printf 'there is no dpkg-query: only hosts with apt are managed\\n' >&2; fi"
+            "else printf 'dpkg-query is not installed: only hosts with apt are managed\\n' >&2; fi"
         )
 
     def parse(self, frame: Frame, queries: Sequence[PackageState]) -> Mapping[PackageState, object]:

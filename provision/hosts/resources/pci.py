@@ -91,7 +91,7 @@ def _without_0x(rows: Sequence[Sequence[str]]) -> Iterator[list[str]]:
 
 
 def _read_functions(rows: Rows) -> tuple[PciFunction, ...]:
-    """Read what sysfs says of each function, by address."""
+    """Read each function from sysfs, ordered by address."""
     functions = []
     for address, vendor, device, cls, driver, group, boot_vga, *maker in _without_0x(rows.get("f", ())):
         subsystem = ":".join(maker) if all(maker) else ""
@@ -121,7 +121,7 @@ class ModuleCandidatesKind:
         slots = [query.slot for query in queries if _SLOT.fullmatch(query.slot)]
         patterns = " ".join(f"/sys/bus/pci/devices/{slot}.*" for slot in dict.fromkeys(slots))
         return (
-            "command -v modprobe >/dev/null || { echo 'there is no modprobe' >&2; exit 1; }\n"
+            "command -v modprobe >/dev/null || { echo 'modprobe is not installed' >&2; exit 1; }\n"
             f"for d in {patterns}; do\n"
             '  [ -r "$d/modalias" ] || continue\n'
             '  read -r m <"$d/modalias" || :; read -r c <"$d/class" || :\n'

@@ -24,7 +24,7 @@ class UnitState:
 
 @dataclass(frozen=True, slots=True)
 class UnitStatus:
-    """What systemd says of a unit, in its own words (systemctl(1))."""
+    """The state of a unit, in the terms of systemctl(1)."""
 
     load: str = "not-found"
     active: str = "inactive"
@@ -38,31 +38,31 @@ class UnitStatus:
 
     @property
     def running(self) -> bool:
-        """Whether it is active or becoming so; one that died and waits for its next try is neither."""
+        """Whether it is active or becoming so; one that failed and waits for its next start is neither."""
         return not self.stopped and not self.waiting
 
     @property
     def stopped(self) -> bool:
-        """Whether it is not active, and will not be by its own."""
+        """Whether it is not active, and systemd will not start it."""
         return self.active not in ("active", "activating", "reloading", "refreshing")
 
     @property
     def waiting(self) -> bool:
-        """Whether it died and systemd will start it again (`auto-restart`, `auto-restart-queued`)."""
+        """Whether it failed and systemd will start it again (`auto-restart`, `auto-restart-queued`)."""
         return self.sub.startswith("auto-restart")
 
     def is_as(self, running: bool) -> bool:
-        """Whether it runs, or is stopped, as is wished."""
+        """Whether it is running, or stopped, as desired."""
         return self.running if running else self.stopped
 
     @property
     def enabled(self) -> bool:
-        """Whether it starts at boot, or is is started by others (static, alias, generated, indirect)."""
+        """Whether it starts at boot, or is started by others (static, alias, generated, indirect)."""
         return self.file in ("enabled", "static", "alias", "generated", "indirect", "linked")
 
     @property
     def disabled(self) -> bool:
-        """Whether it does not start at boot by its own."""
+        """Whether boot does not start it."""
         return self.file not in ("enabled", "enabled-runtime")
 
 

@@ -70,7 +70,7 @@ class Sysctl(Composite):
 
     def __post_init__(self) -> None:
         if _KEY.fullmatch(self.name) is None:
-            raise ValueError(f"{self.name!r} is no name of a kernel parameter")
+            raise ValueError(f"{self.name!r} is not the name of a kernel parameter")
 
     def _key_name(self) -> str:
         return self.name

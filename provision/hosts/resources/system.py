@@ -39,7 +39,7 @@ def _text(content: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hostname(Composite):
-    """The host's name: live, at boot, and found in /etc/hosts (otherwise sudo waits for the network).
+    """The host's name: live, at boot, and in /etc/hosts (otherwise sudo waits for the network).
 
     Args:
         name: DNS name.
@@ -51,7 +51,7 @@ class Hostname(Composite):
 
     def __post_init__(self) -> None:
         if _HOST.fullmatch(self.name) is None:
-            raise ValueError(f"{self.name!r} is no host name")
+            raise ValueError(f"{self.name!r} is not a host name")
 
     @property
     def file(self) -> File:
@@ -94,7 +94,7 @@ class Timezone(Composite):
 
     def __post_init__(self) -> None:
         if _ZONE.fullmatch(self.zone) is None:
-            raise ValueError(f"{self.zone!r} is no time zone like Etc/UTC or Europe/Berlin")
+            raise ValueError(f"{self.zone!r} is not a time zone like Etc/UTC or Europe/Berlin")
 
     @property
     def file(self) -> File:
@@ -126,10 +126,10 @@ class TimeSync(Composite):
 
     def __post_init__(self) -> None:
         if self.daemon not in DAEMONS:
-            raise ValueError(f"{self.daemon!r} is no time daemon: {', '.join(DAEMONS)} are")
+            raise ValueError(f"{self.daemon!r} is not a time daemon; known are {', '.join(DAEMONS)}")
         for server in self.servers:
             if not re.fullmatch(r"[A-Za-z0-9.:-]+", server):
-                raise ValueError(f"{server!r} is no time server")
+                raise ValueError(f"{server!r} is not a time server")
 
     @property
     def unit(self) -> Service:
@@ -191,7 +191,7 @@ _SWAP_PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class HostKey(HostResource):
-    """The SSH host key is this one, and there is no other; by default sshd is restarted after a change.
+    """This SSH host key is the only one; by default sshd is restarted after a change.
 
     Args:
         private: OpenSSH private key (ed25519).

@@ -105,8 +105,10 @@ def _each(
     values, reboot = values_of(inventory, subject), reboot_of(inventory, subject)
     site = HostSite(names.ssh(subject.name), values, reboot, inventory.redactor, inventory)
     section = "hypervisors" if subject.kind == "hypervisor" else "nodes"
+    path = (section, subject.name, "host_resources")
+    sources = inventory.element_sources(path)
     for index, declared_one in enumerate(item.host_resources):
-        source = inventory.source((section, subject.name, "host_resources", index))
+        source = sources[index] if index < len(sources) else inventory.source((*path, index))
         try:
             yield from make(site, declared_one, source)
         except ValueError as error:

@@ -1,6 +1,6 @@
 """The root of the inventory, with what follows from it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -102,6 +102,11 @@ class Inventory(Model):
         return self._file
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """How many subjects of each kind are declared."""
+        return {"hypervisor": len(self.hypervisors), "node": len(self.nodes)}
+
+    @property
     def folder(self) -> Path:
         """The folder of the inventory's file."""
         return Path(self._file).parent
@@ -143,6 +148,10 @@ class Inventory(Model):
                 part that was written counts.
         """
         return None if self._tree is None else self._tree.source(path)
+
+    def element_sources(self, path: KeyPath) -> Sequence[Source | None]:
+        """Return where each element of a list was written; empty where that is not known."""
+        return () if self._tree is None else self._tree.element_sources(path)
 
     def consent(self, effect_class: str) -> Consent | None:
         """Return what the policy says about one effect class, None where it does not list it."""

@@ -1,7 +1,7 @@
 """First contact with a new guest: the snippet that gave it its first host key, and cloud-init's end.
 
-The first key travels through the hypervisor's disk, so it is replaced right after first contact and is dead
-by the time that its file is removed. Source of the keys' names: cloud-init's module `cc_ssh`.
+The first key travels through the hypervisor's disk, so it is replaced right after first contact, before its
+file is removed. Source of the keys' names: cloud-init's module `cc_ssh`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def vendor_data(key: KeyPair) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SnippetGone(KeyedResource):
-    """The vendor snippet is no longer on the hypervisor.
+    """The vendor snippet is not on the hypervisor any more.
 
-    A kind of its own: in a step that creates a VM the file first comes and then goes.
+    It has its own kind because the step that creates a VM first writes this file and then removes it.
     """
 
     kind: ClassVar[str] = "snippet-gone"
@@ -71,7 +71,7 @@ class SnippetGone(KeyedResource):
 
 @dataclass(frozen=True, slots=True)
 class CloudInitDone(KeyedResource):
-    """A new guest has finished its first boot; recoverable errors of cloud-init are no failure."""
+    """A new guest has finished its first boot; recoverable errors of cloud-init do not count as failure."""
 
     kind: ClassVar[str] = "cloud-init"
 
@@ -91,7 +91,7 @@ class CloudInitDone(KeyedResource):
         return (Change(Op.UPDATE, "cloud-init", "running", "done"),)
 
     def fix(self, snapshot: Snapshot, /) -> Fix:
-        """Wait for it; exit status 2 says that it recovered from an error."""
+        """Wait for it; exit status 2 means that it recovered from an error."""
         del snapshot
         script = (
             "set +e\ncloud-init status --wait\nrc=$?\nset -e\n"

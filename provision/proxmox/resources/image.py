@@ -1,7 +1,7 @@
 """Cloud images in a storage: Proxmox itself downloads them and checks their digest.
 
 The digest is part of the file name, so another image is another volume and an old one is never overwritten.
-Content type `import` wants a known extension (qcow2): an `.img` name is refused by PVE.
+PVE accepts only known extensions (qcow2) for content type `import`, and refuses an `.img` name.
 """
 
 from __future__ import annotations

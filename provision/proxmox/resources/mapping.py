@@ -19,7 +19,7 @@ from provision.proxmox.queries import Mappings, PciMap
 
 
 def description(inventory: str) -> str:
-    """Return what a mapping's description says about whose it is."""
+    """Return the description that names the inventory that owns a mapping."""
     return f"made by provision: inventory={inventory}" if inventory else "made by provision"
 
 
@@ -36,7 +36,7 @@ class PciMapping(KeyedResource):
         name: id of the mapping.
         entry: desired parts (`path`, `id`, `subsystem-id`, `iommugroup`) by name.
         absent: our entry, and with it an empty mapping, must not be there.
-        inventory: name of the inventory that makes it.
+        inventory: name of the inventory that owns it.
     """
 
     kind: ClassVar[str] = "pci-mapping"

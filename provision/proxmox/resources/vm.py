@@ -52,7 +52,7 @@ class Vm(VmResource):
 
     Args:
         name: name of the node in the inventory; the VM's name at creation.
-        marker: whose it is; written at creation, kept afterwards by VmMarker.
+        marker: its owner; written at creation, maintained by VmMarker afterwards.
         settings: managed keys and their values as PVE takes them; an empty machine is i440fx.
         nics: network devices `net0`, `net1`...
         drives: disks.
@@ -60,9 +60,9 @@ class Vm(VmResource):
         efi: disk of OVMF's variables.
         tpm: emulated TPM.
         tags: further tags besides `provision`; other tags are kept.
-        cloud_init: what the guest is born with.
+        cloud_init: what the guest gets at its creation.
         pool: pool at creation.
-        mapping_prefix: mappings of ours; such an entry that is not in `passed` is taken away.
+        mapping_prefix: mappings of ours; such an entry that is not in `passed` is removed.
     """
 
     kind: ClassVar[str] = "vm"
@@ -154,7 +154,7 @@ class Vm(VmResource):
         return (create, *(self._resize(drive) for drive in self.drives if drive.image and drive.size))
 
     def _replacement(self, state: VmState) -> ApiCall | Impossible:
-        """Return its removal and its creation; what dies between the two is a VM that is not there."""
+        """Return its removal and its creation; after a kill between the two the next run creates it."""
         removal = remove(self.node, state, self.name, self.source)
         if isinstance(removal, Impossible):
             return removal

@@ -59,9 +59,9 @@ def _taken(path: str, desired: str) -> tuple[Change, ...]:
 
 @dataclass(frozen=True, slots=True)
 class VmPower(VmResource):
-    """A VM runs, or is off; in both cases it owes no start any more.
+    """A VM is running or stopped, and its marker notes no start that is still due.
 
-    The start itself takes the debt out of the marker, whoever asked for it: see ProxmoxDriver.
+    ProxmoxDriver removes that note from the marker after every start.
 
     Args:
         name: node in the inventory.
@@ -115,7 +115,7 @@ class VmPower(VmResource):
         return ApiCall((*settled, shutdown), risks=(Effect(vm_effects.POWER_CYCLE, self.name),))
 
     def _settled(self, state: VmState | None) -> tuple[Request, ...]:
-        """Return the request that takes the debt out of the marker line."""
+        """Return the request that removes the due start from the marker line."""
         if state is None or state.marker is None:
             return ()
         description = write(state.next_value("description"), replace(state.marker, owes=""))
@@ -190,11 +190,11 @@ class VmMarker(VmResource):
 
 @dataclass(frozen=True, slots=True)
 class VmAbsent(VmResource):
-    """A VM of ours and its disks are gone; what does not carry our marker is left alone.
+    """A managed VM and its disks are removed; a VM without our marker is left alone.
 
     Args:
         marker: whose it must be.
-        label: how it is called instead of by its node, where two VMs of one node go.
+        label: its name in the key instead of the node, where two VMs of one node are removed.
     """
 
     kind: ClassVar[str] = "vm"
@@ -254,10 +254,10 @@ def remove(node: str, state: VmState, name: str, source: Source | None) -> tuple
 
 
 def rebuilds(state: State) -> bool:
-    """Whether `provision rebuild` asked for a VM to be made anew."""
+    """Whether `provision rebuild` asked for a replacement of a VM."""
     return isinstance(state, VmState) and state.marker is not None and bool(state.marker.replace)
 
 
 def owes_start(state: State) -> bool:
-    """Whether a power cycle of a VM was cut off before its start was done."""
+    """Whether a power cycle of a VM was interrupted before its start."""
     return isinstance(state, VmState) and state.marker is not None and state.marker.owes == START

@@ -1,4 +1,4 @@
-"""The parts of a desired VM, and what each of them says to Proxmox VE."""
+"""The parts of a desired VM and their property strings."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Tpm:
 
 @dataclass(frozen=True, slots=True)
 class CloudInit:
-    """What the guest is born with: create-only, never compared.
+    """What a guest gets at its creation; never compared afterwards.
 
     Args:
         storage: where the drive is made.

@@ -125,14 +125,14 @@ BRIDGE = ("0000:00:01.0", "0x060400", "pcieport", 7)
 
 def test_cards_of_one_vm_may_share_a_group(inventory: Inventory, tmp_path: Path) -> None:
     sysfs(tmp_path, BRIDGE, ONE, TWO, ("0000:01:00.1", "0x040300", "vfio-pci", 7))
-    assert check(inventory, Machines(tmp_path, {}), GROUP).outcome is CheckOutcome.PASSED
+    assert check(inventory, Machines(tmp_path, {}), GROUP).outcome is CheckOutcome.PROVEN
 
 
 def test_another_device_of_the_group_that_keeps_its_driver_is_untouched(
     inventory: Inventory, tmp_path: Path
 ) -> None:
     sysfs(tmp_path, ONE, ("0000:02:00.0", "0x030000", "", 8), ("0000:03:00.0", "0x020000", "e1000e", 7))
-    assert check(inventory, Machines(tmp_path, {}), GROUP).outcome is CheckOutcome.PASSED
+    assert check(inventory, Machines(tmp_path, {}), GROUP).outcome is CheckOutcome.PROVEN
 
 
 def test_another_device_of_the_group_that_vfio_took_is_told(inventory: Inventory, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_card_of_another_vm_in_the_group_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "outcome"),
     [
-        ("mapping=provision-tiny-one,pcie=1", CheckOutcome.PASSED),
+        ("mapping=provision-tiny-one,pcie=1", CheckOutcome.PROVEN),
         ("mapping=provision-tiny-one", CheckOutcome.FAILED),
         ("mapping=provision-tiny-two,pcie=1", CheckOutcome.FAILED),
         ("host=0000:01:00,pcie=1", CheckOutcome.FAILED),

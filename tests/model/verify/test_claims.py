@@ -118,8 +118,8 @@ def test_a_clock_that_nobody_sets_is_no_claim(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cls", "driver", "outcome"),
     [
-        ("0x040300", "snd_hda_intel", CheckOutcome.PASSED),
-        ("0x0c0330", "xhci_hcd", CheckOutcome.PASSED),
+        ("0x040300", "snd_hda_intel", CheckOutcome.PROVEN),
+        ("0x0c0330", "xhci_hcd", CheckOutcome.PROVEN),
         ("0x030000", "nouveau", CheckOutcome.FAILED),
         ("0x120000", "nouveau", CheckOutcome.FAILED),
     ],
@@ -139,8 +139,8 @@ def test_only_display_functions_are_kept_from_host_drivers(
 @pytest.mark.parametrize(
     ("cmdline", "outcome"),
     [
-        ("ro modprobe.blacklist=bochs_drm,pcspkr quiet", CheckOutcome.PASSED),
-        ("ro modprobe.blacklist=bochs-drm modprobe.blacklist=pcspkr quiet", CheckOutcome.PASSED),
+        ("ro modprobe.blacklist=bochs_drm,pcspkr quiet", CheckOutcome.PROVEN),
+        ("ro modprobe.blacklist=bochs-drm modprobe.blacklist=pcspkr quiet", CheckOutcome.PROVEN),
         ("ro modprobe.blacklist=bochs_drm quiet", CheckOutcome.FAILED),
         ("ro modprobe.blacklist=pcspkr quiet", CheckOutcome.FAILED),
         ("ro modprobe.blacklist=bochs_drm,pcspkr", CheckOutcome.FAILED),
@@ -157,7 +157,7 @@ def test_arguments_that_the_role_unites_count_in_any_order(
 
 def test_cards_whose_drivers_need_no_blacklist_need_no_argument(tmp_path: Path) -> None:
     known = {"provision-cards.conf": "", "/proc/cmdline": "ro"}
-    assert found(inventory_of(tmp_path, CARDS), Told(known), ARGUMENTS).outcome is CheckOutcome.PASSED
+    assert found(inventory_of(tmp_path, CARDS), Told(known), ARGUMENTS).outcome is CheckOutcome.PROVEN
 
 
 # ------------------------------------------------------------ VMs
@@ -166,9 +166,9 @@ def test_cards_whose_drivers_need_no_blacklist_need_no_argument(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("config", "outcome"),
     [
-        ({"memory": "2048"}, CheckOutcome.PASSED),
-        ({"memory": "current=2048"}, CheckOutcome.PASSED),
-        ({"memory": "4096", "balloon": "2048"}, CheckOutcome.PASSED),
+        ({"memory": "2048"}, CheckOutcome.PROVEN),
+        ({"memory": "current=2048"}, CheckOutcome.PROVEN),
+        ({"memory": "4096", "balloon": "2048"}, CheckOutcome.PROVEN),
         ({"memory": "2048", "balloon": "1024"}, CheckOutcome.FAILED),
         ({"memory": "4096"}, CheckOutcome.FAILED),
     ],
@@ -195,14 +195,14 @@ def test_a_declared_unit_that_failed_fails_the_site(tmp_path: Path, unit: str) -
 def test_a_foreign_unit_that_failed_is_told_and_fails_nothing(tmp_path: Path, text: str, name: str) -> None:
     known = {"systemctl list-units": "other.service loaded failed failed Something\n"}
     result = found(inventory_of(tmp_path, text), Told(known), name)
-    assert (result.outcome, "other.service" in result.message) == (CheckOutcome.PASSED, True)
+    assert (result.outcome, "other.service" in result.message) == (CheckOutcome.PROVEN, True)
 
 
 @pytest.mark.parametrize(
     ("status", "outcome"),
     [
-        (RUNS, CheckOutcome.PASSED),
-        (RUNS.replace("=enabled", "=static"), CheckOutcome.PASSED),
+        (RUNS, CheckOutcome.PROVEN),
+        (RUNS.replace("=enabled", "=static"), CheckOutcome.PROVEN),
         (RUNS.replace("=active", "=failed"), CheckOutcome.FAILED),
         (RUNS.replace("=enabled", "=disabled"), CheckOutcome.FAILED),
     ],
@@ -244,7 +244,7 @@ def test_a_reservation_is_found_where_the_role_writes_it(tmp_path: Path, folder:
     (place / ".half").write_text("52:54:00:00:00:09,198.18.0.11,vm\n")
     inventory = inventory_of(tmp_path, text)
     result = found(inventory, Router(tmp_path), RESERVED)
-    assert result.outcome is CheckOutcome.PASSED, result.message
+    assert result.outcome is CheckOutcome.PROVEN, result.message
     (place / "another").write_text("52:54:00:00:00:02,198.18.0.11,x\n")
     assert found(inventory, Router(tmp_path), RESERVED).outcome is CheckOutcome.FAILED
 
@@ -258,7 +258,7 @@ def test_a_skipped_check_is_not_asked_and_is_no_fault(tmp_path: Path) -> None:
     told = Told(known)
     report = run_checks(inventory, told, check_folders())
     (result,) = [each for each in report.checks if each.name == UNITS]
-    assert (result.outcome, result.excused) == (CheckOutcome.UNKNOWN, True)
+    assert (result.outcome, result.excused) == (CheckOutcome.NOT_RUN, True)
     assert "verify.skip" in result.message
     assert not [each for each in told.asked if "list-units" in each]
     assert report.exit_code(strict=False) is ExitCode.DONE
@@ -275,4 +275,4 @@ def test_a_command_that_takes_too_long_cannot_tell(tmp_path: Path) -> None:
     assert result.outcome is CheckOutcome.UNKNOWN
     assert "longer than 7 s" in result.message
     assert all(each.startswith("timeout -k 2 7 sh -c ") for each in told.asked)
-    assert found(inventory, Told({"systemctl list-units": ""}), UNITS).outcome is CheckOutcome.PASSED
+    assert found(inventory, Told({"systemctl list-units": ""}), UNITS).outcome is CheckOutcome.PROVEN

@@ -88,9 +88,9 @@ def test_what_is_seen_decides_and_silence_is_not_success(inventory: Inventory) -
     assert checks["The host name is the declared one"].outcome is CheckOutcome.FAILED
     assert (
         checks["No unit that is declared or managed has failed; others are named"].outcome
-        is CheckOutcome.PASSED
+        is CheckOutcome.PROVEN
     )
-    assert checks["The node holds its declared address"].outcome is CheckOutcome.PASSED
+    assert checks["The node holds its declared address"].outcome is CheckOutcome.PROVEN
     assert checks["No swap is in use"].outcome is CheckOutcome.UNKNOWN
     assert "silence" in checks["No swap is in use"].message
     assert report.exit_code(strict=False) is ExitCode.VERIFY_FAILED
@@ -131,7 +131,7 @@ def test_no_check_at_all_proves_nothing() -> None:
 @pytest.mark.parametrize(
     ("later", "outcome"),
     [
-        ("Leap status     : Normal\n", CheckOutcome.PASSED),
+        ("Leap status     : Normal\n", CheckOutcome.PROVEN),
         ("Leap status     : Not synchronised\n", CheckOutcome.FAILED),
     ],
 )

@@ -10,7 +10,7 @@ from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
 from tests.unit.proxmox.roles.world import OPTIONS, World
 
 RESULTS = (
-    CheckResult("it is so", "vm-1", CheckOutcome.PASSED, seconds=0.5),
+    CheckResult("it is so", "vm-1", CheckOutcome.PROVEN, seconds=0.5),
     CheckResult("it is so", "vm-gpu", CheckOutcome.FAILED, "token secret-token was seen"),
 )
 
@@ -47,7 +47,7 @@ def test_a_verification_tells_every_check_with_secrets_masked(tmp_path: Path) ->
     told: list[events.Event] = []
     site.verify(Options(), told.append, Cancel())
     checks = [each for each in told if isinstance(each, events.CheckDone)]
-    assert [(each.subject, each.outcome) for each in checks] == [("vm-1", "passed"), ("vm-gpu", "failed")]
+    assert [(each.subject, each.outcome) for each in checks] == [("vm-1", "proven"), ("vm-gpu", "failed")]
     assert "secret-token" not in str(told)
     assert isinstance(told[-1], events.RunEnded)
     assert told[-1].exit_code == 3

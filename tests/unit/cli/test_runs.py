@@ -170,6 +170,7 @@ def test_plan_saves_what_is_not_refused(site: FakeSite, tmp_path: Path) -> None:
     [
         (["apply", "lab"], "--yes"),
         (["apply", "lab", "--json"], "--yes"),
+        (["rotate", "lab", "k3s-token"], "--yes"),
         (["destroy", "lab"], "--yes --allow delete"),
         (["destroy", "lab", "--yes"], "--yes --allow delete"),
     ],
@@ -180,6 +181,17 @@ def test_without_a_terminal_nothing_is_assumed(
     assert main.main(argv) == 64
     assert f"give {flag}" in capsys.readouterr().err
     assert site.confirmed is None
+
+
+def test_rotate_applies_with_the_name_of_the_secret(
+    site: FakeSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.report = replace(DONE, exit_code=1)
+    assert main.main(["rotate", "lab", "k3s-token", "--yes"]) == 1
+    assert site.options is not None
+    assert site.options.rotate == frozenset({"k3s-token"})
+    assert site.confirmed is True
+    assert "provision rotate lab k3s-token" in capsys.readouterr().out
 
 
 def test_yes_applies_and_sums_up(site: FakeSite, capsys: pytest.CaptureFixture[str]) -> None:
@@ -389,7 +401,7 @@ def test_missing_consent_leads_to_the_command_that_gives_it(
     assert "  provision apply lab --allow reboot-hypervisor\n" in capsys.readouterr().out
 
 
-PASSED = CheckResult("it is so", "vm-1", CheckOutcome.PASSED)
+PASSED = CheckResult("it is so", "vm-1", CheckOutcome.PROVEN)
 FAILED = CheckResult("it is so", "vm-1", CheckOutcome.FAILED, "it is not")
 UNSURE = CheckResult("it is so", "vm-1", CheckOutcome.UNKNOWN, "no answer")
 

@@ -71,6 +71,7 @@ def test_a_failure_blocks_what_needs_it_and_siblings_go_on(tmp_path: Path) -> No
     }
     assert report.exit_code == 1
     assert report.steps[0].diagnostics[0].evidence == ("cannot set a",)
+    assert "`provision show last --full`" in report.steps[0].diagnostics[0].remedy
 
 
 def test_an_order_edge_waits_for_the_end_whatever_it_is(tmp_path: Path) -> None:

@@ -160,7 +160,8 @@ def test_a_promise_is_the_same_with_a_consent_that_comes_later(tmp_path: Path) -
     def content(options: Options) -> dict[str, object]:
         planned = site.plan(options)
         assert site.session is not None
-        return savedplan.content(planned, "digest", site.session.snapshots())
+        digests = savedplan.Digests(lambda: b"key")
+        return savedplan.content(planned, "digest", site.session.snapshots(), digests)
 
     savedplan.check(content(Options()), content(Options(allow=frozenset({common_effects.DELETE.name}))))
 

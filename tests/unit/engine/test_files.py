@@ -22,6 +22,7 @@ from provision.values.outcomes import ExitCode
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, on_own, own
 
 STEP = StepId("base", "n1")
+DIGESTS = savedplan.Digests(lambda: b"key")
 
 
 def test_a_run_is_written_down_and_read_back(tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_a_full_disk_under_the_run_lock_is_told_with_what_to_do(
 def saved(site: FakeSite, digest: str = "d1") -> dict[str, object]:
     planned = site.plan()
     assert site.session is not None
-    return savedplan.content(planned, digest, site.session.snapshots())
+    return savedplan.content(planned, digest, site.session.snapshots(), DIGESTS)
 
 
 def two_values(tmp_path: Path) -> FakeSite:

@@ -11,7 +11,7 @@ from provision.inventory import select
 from provision.values.consent import Consent
 
 ROOT = Path(__file__).parents[3]
-SHIPPED = ["starter", "lab", "homelab", "h100-pair", "h100-kai", "h100-kai-fractions"]
+SHIPPED = ["starter", "tour", "lab", "homelab", "h100-pair", "h100-kai", "h100-kai-fractions"]
 
 
 def test_exactly_these_inventories_ship() -> None:

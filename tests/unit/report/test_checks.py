@@ -8,8 +8,8 @@ from provision.verify.model import CheckOutcome, CheckResult
 from tests.unit.report.samples import shown
 
 CHECKS = (
-    CheckResult("the card has no host driver", "pve", CheckOutcome.PASSED, seconds=0.5),
-    CheckResult("the clock is right", "vm-1", CheckOutcome.PASSED),
+    CheckResult("the card has no host driver", "pve", CheckOutcome.PROVEN, seconds=0.5),
+    CheckResult("the clock is right", "vm-1", CheckOutcome.PROVEN),
     CheckResult(
         "root fills the disk", "vm-1", CheckOutcome.FAILED, "3.9 GiB of 8 GiB\n<&\x00 more", seconds=1.25
     ),
@@ -19,30 +19,30 @@ CHECKS = (
 
 def test_the_table_shows_what_did_not_pass() -> None:
     assert shown(lambda console: print_checks(console, CHECKS, seconds=4.2)).splitlines() == [
-        "pve     1 of 1 check passed",
-        "vm-1    1 of 2 checks passed",
+        "pve     1 of 1 check proven",
+        "vm-1    1 of 2 checks proven",
         "  FAILED       root fills the disk",
         "               3.9 GiB of 8 GiB",
         r"               <&\x00 more",
-        "vm-gpu  0 of 1 check passed",
+        "vm-gpu  0 of 1 check proven",
         "  unknown (no fault)  the card is there",
         "               off by hand",
         "",
-        "Verified in 4.2 s: 2 passed, 1 failed, 1 unknown",
+        "Verified in 4.2 s: 2 of 4 checks proven, 1 failed, 0 trivial, 1 unknown, 0 not run",
     ]
 
 
 def test_the_full_table_shows_everything() -> None:
     text = shown(lambda console: print_checks(console, CHECKS, full=True))
-    assert "ok           the card has no host driver" in text
+    assert "proven       the card has no host driver" in text
 
 
 def test_a_remark_on_a_check_that_passed_is_shown() -> None:
-    noted = CheckResult("no unit has failed", "vm-1", CheckOutcome.PASSED, "other.service is not ours")
+    noted = CheckResult("no unit has failed", "vm-1", CheckOutcome.PROVEN, "other.service is not ours")
     text = shown(lambda console: print_checks(console, (noted,)))
-    assert "ok           no unit has failed" in text
+    assert "proven       no unit has failed" in text
     assert "other.service is not ours" in text
-    assert "1 passed" in text
+    assert "1 of 1 check proven" in text
     suite = ET.fromstring(junit_xml("lab", (noted,), 1.0)).find("testsuite")  # noqa: S314 - our own document
     assert suite is not None
     assert (suite.get("failures"), suite.get("skipped")) == ("0", "0")

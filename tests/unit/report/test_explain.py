@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -41,6 +41,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Salted:
+    secret: ClassVar[bool] = True
     salt: str
     hash: str
 

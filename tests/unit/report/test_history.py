@@ -108,7 +108,7 @@ def verification(path: Path) -> dict[str, Any]:
     file = path / "journal"
     book = Journal(file)
     book.begin("20260101-def", "lab", "verify", "root@here")
-    book.check("20260101-def", Check("the clock is right", "passed"), 0.0)
+    book.check("20260101-def", Check("the clock is right", "proven"), 0.0)
     book.check("20260101-def", Check("root fills the disk", "failed", f"3.9 GiB of 8 GiB\n{EVIL}"), 60.0)
     book.end("20260101-def", 4.0, 3, {}, interrupted=False)
     book.close()
@@ -119,7 +119,7 @@ def test_a_verification_is_shown_with_the_evidence_of_what_failed(tmp_path: Path
     run_of_checks = record(verification(tmp_path))
     text = shown(lambda console: print_run(console, run_of_checks))
     assert "verify lab" in text
-    assert "1 of 2 checks passed, 1 failed" in text
+    assert "1 of 2 checks proven, 1 failed, 0 trivial, 0 unknown, 0 not run" in text
     assert f"{time_of_day(60.0)}  vm-1: root fills the disk" in text
     assert "3.9 GiB of 8 GiB" in text
     assert "the clock is right" not in text
@@ -131,7 +131,7 @@ def test_the_page_of_a_verification_has_every_check_with_its_time(tmp_path: Path
     text = html_report(record(verification(tmp_path)))
     for part in ("the clock is right", "root fills the disk", "3.9 GiB of 8 GiB", time_of_day(60.0)):
         assert part in text
-    assert "1 of 2 checks passed" in text
+    assert "1 of 2 checks proven" in text
     assert "<script" not in text
 
 
@@ -160,7 +160,7 @@ def test_a_journal_of_an_earlier_version_is_read_and_written_on(tmp_path: Path) 
     assert record(row(file)).steps[-1].started is None
     book = Journal(file)
     book.begin("20260102-abc", "lab", "verify", "root@here")
-    book.check("20260102-abc", Check("the clock is right", "passed"), 5.0)
+    book.check("20260102-abc", Check("the clock is right", "proven"), 5.0)
     book.close()
     found = run(file, "20260102")
     assert found is not None

@@ -131,7 +131,7 @@ def live(clock: Clock, height: int = 20, awaited: Awaited = nothing_awaited) -> 
 
 
 def check(total: int) -> events.CheckDone:
-    return events.CheckDone(run="r", name="it is so", subject="vm-1", outcome="passed", total=total)
+    return events.CheckDone(run="r", name="it is so", subject="vm-1", outcome="proven", total=total)
 
 
 def table(progress: LiveProgress) -> list[str]:

@@ -14,6 +14,7 @@ from provision.api.domains import load_inventory as load_file
 from provision.connections.contracts import KeyPair
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context
+from provision.engine.generated import GeneratedValues
 from provision.hosts.resources.pci import IommuStatus
 from provision.hosts.roles import base_os, host_resources
 from provision.inventory import Inventory, Subject, select
@@ -33,8 +34,11 @@ def load(path: Path) -> Inventory:
     return load_file(path)
 
 
-class Keys:
+class Keys(GeneratedValues):
     """Generated values that no role of hosts may need."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: KeyPair(SecretStr(""), "", ""))
 
     def host_key(self, purpose: str) -> KeyPair:
         return KeyPair(SecretStr(purpose), purpose, purpose)

@@ -18,6 +18,7 @@ from provision.contracts.rule import Evidence
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.preflight import mac_duplicate
 from provision.dhcp.roles import dhcp_reservation
+from provision.engine.generated import GeneratedValues
 from provision.hosts.preflight import controller, home
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.resources.pci import IommuStatus, PciFunction
@@ -37,7 +38,10 @@ from tests.unit.proxmox.roles.world import INVENTORY, LEASES, World
 ROLES: tuple[Any, ...] = (image, pci_mapping, dhcp_reservation, virtual_machine)
 
 
-class Keys:
+class Keys(GeneratedValues):
+    def __init__(self) -> None:
+        super().__init__(lambda: KeyPair(SecretStr(""), "", ""))
+
     def host_key(self, purpose: str) -> KeyPair:
         return KeyPair(SecretStr(purpose), f"ssh-ed25519 {purpose}", f"SHA256:{purpose}")
 

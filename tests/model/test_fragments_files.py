@@ -16,6 +16,7 @@ from provision.hosts import host_effects
 from provision.hosts.operations.basic import SetLine, temporary_prefix, with_line
 from provision.hosts.operations.edit import CommentOutSwap, ReplaceUnchanged, without_swap
 from provision.hosts.queries.file import FileState, FileText, LinkTarget, digest_of
+from provision.hosts.queries.secret import SecretText
 from provision.hosts.resources.file import File
 from provision.hosts.resources.kernel import KernelArguments
 from provision.testing.host_cases import FILE_CASES, FSTAB_CASES, GRUB_CASES, Case
@@ -119,6 +120,7 @@ def test_shell_and_model_answer_alike(shell: str, tmp_path: Path) -> None:
             FileState(path, want="0" * 64),
             FileState(path, salt="5a"),
             FileText(path),
+            SecretText(path),
         ]
         queries.append(FileState(path, want=hashlib.sha256(contents.get(name, b"")).hexdigest()))
     state = HostState(files={f"{tmp_path}/{name}": ModelFile(content) for name, content in contents.items()})

@@ -53,10 +53,15 @@ def main() -> None:
     if arguments.record is not None:
         _record(arguments.record)
         return
+    draw_all()
+    _photograph(html_report(_recorded()))
+
+
+def draw_all() -> None:
+    """Draw what terminals show; each time the same as long as the product prints the same."""
     IMAGES.mkdir(exist_ok=True)
     draw("plan", "provision plan inventories/lab.yaml", _print_plan)
     draw("run", "provision apply inventories/tour.yaml", _print_run)
-    _photograph(html_report(_recorded()))
 
 
 def draw(name: str, command: str, show: Callable[[Console], None]) -> None:

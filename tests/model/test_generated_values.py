@@ -28,6 +28,10 @@ def outcomes(report: RunReport) -> dict[str, str]:
 
 
 def test_the_first_apply_brings_one_token_to_all(site: ValueSite) -> None:
+    plan = site.plan()
+    assert {step.step.id.subject: step.late for step in plan.steps if step.late} == dict.fromkeys(
+        AGENTS, "after s1: server"
+    )
     assert site.apply().exit_code == 0
     assert len(site.one_token()) == 64
     assert not site.kept()

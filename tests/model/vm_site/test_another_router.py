@@ -72,6 +72,9 @@ class OtherWorld(World):
         found = [each.content.decode().split() for path, each in self.router.files.items() if OURS in path]
         return {mac: address for mac, address, _ in found}
 
+    def _address_of(self, mac: str) -> str:
+        return self.reserved().get(mac, "10.0.0.150")
+
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OtherWorld:

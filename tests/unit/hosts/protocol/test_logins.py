@@ -32,10 +32,10 @@ class Transport:
 
 def all_at_once(work: Callable[[], None]) -> None:
     threads = [threading.Thread(target=work) for _ in range(MANY)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def test_a_jump_host_lets_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,14 +106,14 @@ def test_no_more_than_a_few_handshakes_go_on_whatever_their_servers(monkeypatch:
         )
         for number in range(2 * HANDSHAKES)
     ]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert most == HANDSHAKES
 
 
-def test_who_waited_at_an_unreachable_jump_host_does_not_try_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_jump_host_is_not_tried_by_all_who_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[None] = []
     waiting = threading.Semaphore(0)
     errors: list[Transient] = []

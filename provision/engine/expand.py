@@ -302,7 +302,7 @@ class Desired:
 
     def unwanted(self, resources: Iterable[Resource]) -> tuple[Resource, ...]:
         """Return the resources whose keys no step wants."""
-        return tuple(resource for resource in resources if resource.key not in self.by_key)
+        return tuple(resource for resource in resources if resource.key not in self._first)
 
     def states(self, keys: Iterable[Key]) -> tuple[Resource, ...]:
         """Return the desired states of some keys."""

@@ -1,6 +1,6 @@
 """One contract for all routers: list reservations, list leases, and our own entry for a host.
 
-A back end gives questions and resources on its system; how the router is spoken to is its own matter.
+A back end gives queries and resources on its system; how it reaches the router is its own matter.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Router(Protocol):
         """The system that it is spoken to on."""
         ...
 
-    def questions(self) -> tuple[Any, ...]:
+    def queries(self) -> tuple[Any, ...]:
         """Return the queries whose answers `reservations` and `leases` read; none of them may be Unknown."""
         ...
 
@@ -113,7 +113,7 @@ def router_table(router: Router, snapshot: Snapshot) -> RouterTable:
     def parse() -> RouterTable:
         return RouterTable(router.reservations(snapshot), router.leases(snapshot))
 
-    return snapshot.derived((router_table, router), router.questions(), parse)
+    return snapshot.derived((router_table, router), router.queries(), parse)
 
 
 def conflict(

@@ -291,6 +291,10 @@ class Desired:
                 state = _united(state, resource, first, step)
         return state
 
+    def unwanted(self, resources: Iterable[Resource]) -> tuple[Resource, ...]:
+        """Return the resources whose keys no step wants."""
+        return tuple(resource for resource in resources if resource.key not in self.by_key)
+
     def states(self, keys: Iterable[Key]) -> tuple[Resource, ...]:
         """Return the desired states of some keys."""
         return tuple(self.state(key) for key in keys)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -384,6 +385,16 @@ def test_a_server_without_our_favourite_ciphers_is_spoken_to(tmp_path: Path) -> 
     old = ("Ciphers aes256-ctr", "KexAlgorithms ecdh-sha2-nistp521", "MACs hmac-sha2-512")
     with server(tmp_path, "127.0.0.44", getpass.getuser(), *old) as running:
         assert run(running.endpoint(), b"exit 3\n")[0] == 3
+
+
+def test_the_benchmark_of_many_sessions_gives_figures() -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "ssh_sessions.py"
+    command = [sys.executable, str(script), "--sessions", "3", "--rounds", "1"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    figures = (
+        r"round 1: 3 sessions: wall [\d.]+ s, CPU [\d.]+ s, memory \d+ MiB, threads \d+, descriptors \d+"
+    )
+    assert re.fullmatch(figures, output.splitlines()[0])
 
 
 # ---------------------------------------------------------------- the driver over it

@@ -37,7 +37,7 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask for the VM's MAC, or for the hypervisor's bridge."""
     keeper = router(inventory)
-    asked = {keeper.system: keeper.questions()} if keeper is not None else {}
+    asked = {keeper.system: keeper.queries()} if keeper is not None else {}
     if subject.kind == "hypervisor":
         return {host_names.ssh(subject.name): (_bridge(inventory.hypervisors[subject.name]),), **asked}
     node = inventory.nodes[subject.name]
@@ -80,7 +80,7 @@ def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[A
     keeper = router(inventory)
     if keeper is None:
         return {}
-    return {Subject("cluster", host_names.ROUTER): {keeper.system: keeper.questions()}}
+    return {Subject("cluster", host_names.ROUTER): {keeper.system: keeper.queries()}}
 
 
 def orphans(context: Context) -> tuple[Resource, ...]:
@@ -99,7 +99,7 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         if not each.manage or declared(inventory, Subject("node", each.name))
     }
     known |= {each.name for each in inventory.hypervisors.values() if each.reserve_address}
-    for query in keeper.questions():
+    for query in keeper.queries():
         what = "cannot list the reservations of the router"
         context.require(keeper.system, query, what, may_be_absent=True)
     return tuple(

@@ -120,9 +120,9 @@ class _Reader:
         self.spans: list[tuple[int, int]] = []
 
     def problem(self, code: str, summary: str, source: Source | None, remedy: str = "") -> Diagnostic:
-        found = Diagnostic(code, summary, source=source, remedy=remedy)
-        self.problems.append(found)
-        return found
+        diagnostic = Diagnostic(code, summary, source=source, remedy=remedy)
+        self.problems.append(diagnostic)
+        return diagnostic
 
     def stop(self, code: str, summary: str, source: Source | None, remedy: str = "") -> Unreadable:
         self.problem(code, summary, source, remedy)
@@ -155,15 +155,15 @@ class _Reader:
         )
 
     def _characters(self, error: yaml.YAMLError) -> Unreadable:
-        found = re.search(
+        match = re.search(
             "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", self.file.text
         )
-        if found is None:
+        if match is None:
             return self.stop("INVENTORY_SYNTAX", f"this is no YAML: {str(error)[:100]}", None)
-        before = self.file.text[: found.start()]
+        before = self.file.text[: match.start()]
         line = before.count("\n")
         source = Source(self.file.name, line + 1, len(before) - (before.rfind("\n") + 1) + 1)
-        return self.stop("INVENTORY_SYNTAX", f"the character {found[0]!r} is not allowed", source)
+        return self.stop("INVENTORY_SYNTAX", f"the character {match[0]!r} is not allowed", source)
 
     def _tabs(self) -> None:
         if "\t" not in self.file.text:
@@ -267,14 +267,14 @@ class _Reader:
             raise self.stop("INVENTORY_TOO_LARGE", f"more than {MAX_WEIGHT} values, aliases counted", source)
 
     def _alias(self, name: str, mark: Any) -> Item:
-        found = self.anchors.get(name)
+        item = self.anchors.get(name)
         source = self.file.source(mark.line, mark.column, len(name) + 1)
         if name not in self.anchors:
             raise self.stop("INVENTORY_ALIAS", f"there is no anchor &{name[:80]}", source)
-        if found is None:
+        if item is None:
             raise self.stop("INVENTORY_ALIAS", f"the alias *{name[:80]} stands inside its own anchor", source)
-        self._weigh(found.weight, mark)
-        return found
+        self._weigh(item.weight, mark)
+        return item
 
     def _scalar(self, event: Any) -> Item:
         text: str = event.value

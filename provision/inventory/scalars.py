@@ -176,10 +176,10 @@ def pattern(expression: str, words: str) -> Callable[[Any], str]:
     match = re.compile(expression).fullmatch
 
     def check(value: Any) -> str:
-        found = text(value)
-        if len(found) > _LONGEST or match(found) is None:
-            wrong(f"{found[:80]!r} is no {words}")
-        return found
+        word = text(value)
+        if len(word) > _LONGEST or match(word) is None:
+            wrong(f"{word[:80]!r} is no {words}")
+        return word
 
     return check
 
@@ -227,12 +227,12 @@ def _network(value: str) -> str:
 
 def _interface(value: str) -> str:
     try:
-        found = str(ipaddress.IPv4Interface(value)) if "/" in value else ""
+        candidate = str(ipaddress.IPv4Interface(value)) if "/" in value else ""
     except ValueError:
-        found = ""
-    if not found:
+        candidate = ""
+    if not candidate:
         raise ValueError(f"{value[:60]!r} is no address with its prefix like 10.224.7.143/12")
-    return found
+    return candidate
 
 
 def _range(value: str) -> str:
@@ -248,11 +248,11 @@ def _range(value: str) -> str:
 
 
 def _pci_address(value: str) -> str:
-    found = re.fullmatch(r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?", value)
-    if found is None:
+    candidate = re.fullmatch(r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?", value)
+    if candidate is None:
         raise ValueError(f"{value[:60]!r} is no PCI address with its domain like 0000:02:00")
-    if found[2] is not None:
-        raise ValueError(f"{value!r} is one function, and all are passed: did you mean {found[1]}?")
+    if candidate[2] is not None:
+        raise ValueError(f"{value!r} is one function, and all are passed: did you mean {candidate[1]}?")
     return value
 
 
@@ -265,15 +265,15 @@ def _mac(value: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _path_of(folder: str, found: str) -> Path:
-    if not found or "\0" in found:
+def _path_of(folder: str, text: str) -> Path:
+    if not text or "\0" in text:
         wrong("expected a file name")
-    path = Path(found)
-    if found.startswith("~"):
+    path = Path(text)
+    if text.startswith("~"):
         try:
             return path.expanduser()
         except RuntimeError:
-            wrong(f"{found[:80]!r}: there is no such home folder")
+            wrong(f"{text[:80]!r}: there is no such home folder")
     return Path(folder) / path if folder and not path.is_absolute() else path
 
 
@@ -291,12 +291,12 @@ def _or_placeholder(expression: str, words: str, case: Callable[[str], str]) -> 
     match = re.compile(expression).fullmatch
 
     def check(value: Any) -> str:
-        found = text(value)
-        if PLACEHOLDER.fullmatch(found) is not None:
-            return found
-        if match(found) is None:
-            wrong(f"{found[:100]!r} is no {words}")
-        return case(found)
+        candidate = text(value)
+        if PLACEHOLDER.fullmatch(candidate) is not None:
+            return candidate
+        if match(candidate) is None:
+            wrong(f"{candidate[:100]!r} is no {words}")
+        return case(candidate)
 
     return check
 
@@ -306,11 +306,11 @@ _TEXT = {"type": ["string", "number", "boolean"]}
 _WORD = {"type": "string"}
 
 
-def near(found: str, known: Any) -> str:
+def near(word: str, known: Any) -> str:
     """Return `: did you mean X?` for the nearest known word, or nothing."""
     from provision.values.suggestions import nearest  # noqa: PLC0415 - only needed when something is wrong
 
-    closest = nearest(found, known)
+    closest = nearest(word, known)
     return f": did you mean {closest}?" if closest else ""
 
 

@@ -15,21 +15,21 @@ _SMALLEST = 31
 def check(inventory: Inventory, findings: Findings) -> None:
     """Find problems of addresses."""
     network = inventory.network
-    seen: dict[str, KeyPath] = {}
+    holders: dict[str, KeyPath] = {}
     cidr = IPv4Network(network.cidr) if network is not None else None
     if network is not None and cidr is not None:
         if network.gateway is not None:
-            seen[network.gateway] = ("network", "gateway")
+            holders[network.gateway] = ("network", "gateway")
             _inside(network.gateway, cidr, ("network", "gateway"), findings)
         if network.dhcp is not None and network.dhcp.address not in (None, network.gateway):
-            seen[str(network.dhcp.address)] = ("network", "dhcp")
+            holders[str(network.dhcp.address)] = ("network", "dhcp")
         _range(inventory, cidr, findings)
     places: list[tuple[KeyPath, str]] = [
         (("hypervisors", name, "address"), host.address) for name, host in inventory.hypervisors.items()
     ]
     places += [(("nodes", name, "address"), node.address) for name, node in inventory.nodes.items()]
     for place, address in places:
-        findings.unique("the address", address, place, seen)
+        findings.unique("the address", address, place, holders)
         if cidr is not None:
             _inside(address, cidr, place, findings)
     rails: dict[str, KeyPath] = {}
@@ -42,10 +42,10 @@ def check(inventory: Inventory, findings: Findings) -> None:
 
 
 def _inside(address: str, cidr: IPv4Network, path: KeyPath, findings: Findings) -> None:
-    found = address_of(address)
-    if found not in cidr:
+    parsed = address_of(address)
+    if parsed not in cidr:
         findings.add("INVENTORY_NETWORK", f"{address} is outside the network {cidr}", path)
-    elif cidr.prefixlen < _SMALLEST and found in (cidr.network_address, cidr.broadcast_address):
+    elif cidr.prefixlen < _SMALLEST and parsed in (cidr.network_address, cidr.broadcast_address):
         findings.add("INVENTORY_NETWORK", f"{address} is no host's address in {cidr}", path)
 
 

@@ -27,9 +27,9 @@ def check(inventory: Inventory, findings: Findings) -> None:
     if inventory.lab is None:
         _endpoints(inventory, findings)
         return
-    seen: dict[str, KeyPath] = {}
+    names: dict[str, KeyPath] = {}
     for index, card in enumerate(inventory.lab.hypervisor.cards):
-        findings.unique("the card", card.name, ("lab", "hypervisor", "cards", index, "name"), seen)
+        findings.unique("the card", card.name, ("lab", "hypervisor", "cards", index, "name"), names)
     if len(inventory.hypervisors) > 1:
         findings.conflict("a lab has one hypervisor", ("hypervisors",))
 
@@ -90,12 +90,12 @@ def _endpoints(inventory: Inventory, findings: Findings) -> None:
     machine = next((name for name, node in inventory.nodes.items() if node.is_virtual), None)
     if machine is None:
         return
-    told = {
+    remedies = {
         "user": "new VMs get this login by cloud-init: write access.user (debian, ubuntu, ...)",
         "key": "new VMs let this key in: write access.key, a private key file with its .pub beside it",
     }
     written = findings.written(("access",))
-    for key, remedy in told.items():
+    for key, remedy in remedies.items():
         if getattr(inventory.access, key) is not None or findings.written(("access", key)):
             continue
         if written:

@@ -55,7 +55,7 @@ def _read(path: Path, environ: Mapping[str, str], problems: list[Diagnostic], se
     here = path.resolve()
     if base_path.resolve() in {*seen, here} or len(seen) >= _MAX_EXTENDS:
         problems.append(
-            Diagnostic("INVENTORY_EXTENDS", "the chain of `extends` leads back here", source=extends.source())
+            Diagnostic("INVENTORY_EXTENDS", "`extends` refers back to this file", source=extends.source())
         )
         return root
     try:
@@ -130,7 +130,7 @@ def _resolve_nodes(root: Item, problems: list[Diagnostic]) -> None:
             weight += node.weight
             if len(made.value) >= _MAX_NODES or weight > _MAX_WEIGHT:
                 source = nodes.key_source(pattern)
-                summary = f"the ranges and profiles make too much: {_MAX_NODES} nodes are the most"
+                summary = f"too many nodes: the limit is {_MAX_NODES}"
                 problems.append(Diagnostic("INVENTORY_TOO_LARGE", summary, source=source))
                 root.put("nodes", made, root.keys.get("nodes"))
                 return
@@ -201,7 +201,7 @@ def _expanded(pattern: str, item: Item, nodes: Item, problems: list[Diagnostic])
     first, last = int(match[2]), int(match[3])
     count = last - first + 1
     if not 1 <= count <= _MAX_NODES:
-        problem(f"the range {pattern!r} names {max(0, count)} nodes: from 1 to {_MAX_NODES} can be")
+        problem(f"the range {pattern!r} names {max(0, count)} nodes: 1 to {_MAX_NODES} are possible")
         return []
     names = [f"{match[1]}{number:0{len(match[2])}d}{match[4]}" for number in range(first, last + 1)]
     if not isinstance(item.value, dict):

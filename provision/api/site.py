@@ -294,7 +294,9 @@ class Site:
     def _content(self, planned: Planned) -> dict[str, Any]:
         """Return what a saved plan holds."""
         digests = savedplan.Digests(
-            lambda: plan_key(self.journal_path.parent), self.redactor.text, planned.generated.without_made
+            lambda: plan_key(self.journal_path.parent),
+            self.redactor.text,
+            planned.generated.redactor_of_made().text,
         )
         return savedplan.content(planned, self.inventory.digest, self.session.snapshots(), digests)
 

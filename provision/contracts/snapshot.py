@@ -39,7 +39,7 @@ class Snapshot:
     Args:
         system: `node-1/ssh`, `cluster/api`, `router`.
         boot_id: which boot of the host answered; empty for APIs.
-        answers: answer or Unknown by question.
+        answers: answer or Unknown by query.
         pending: effects still owed on the host.
         clock: the host's clock in epoch seconds, 0.0 if it has none.
         skew: the host's clock minus the controller's, in seconds.
@@ -72,7 +72,7 @@ class Snapshot:
             raise UnaskedError(f"{self.system} was not asked {query!r}") from None
 
     def missing(self, queries: Iterable[Any]) -> frozenset[Any]:
-        """Return those of the questions that this snapshot does not answer."""
+        """Return those of the queries that this snapshot does not answer."""
         return frozenset(query for query in queries if query not in self.answers)
 
     def updated(self, newer: Snapshot) -> Snapshot:

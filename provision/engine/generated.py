@@ -31,15 +31,15 @@ class GeneratedValues:
     ) -> None:
         self._make_host_key = make_host_key
         self._learn = learn
-        self._made = Redactor()
+        self._made: list[str] = []
         self._keys: dict[str, KeyPair] = {}
         self._declared: Mapping[str, GeneratedValue] = {}
         self._values: dict[str, tuple[SecretStr, SecretStr | None]] = {}
         self._lock = threading.Lock()
 
-    def without_made(self, text: str) -> str:
-        """Return a text without what was made here: two plans must not differ by it."""
-        return self._made.text(text)
+    def redactor_of_made(self) -> Redactor:
+        """Return what takes out of texts what was made here: two plans must not differ by it."""
+        return Redactor(*self._made)
 
     def host_key(self, purpose: str) -> KeyPair:
         """Return an ed25519 key pair, the same for the same purpose within one run."""
@@ -47,7 +47,7 @@ class GeneratedValues:
             if purpose not in self._keys:
                 key = self._keys[purpose] = self._make_host_key()
                 self._learn(key.private)
-                self._made.add(key.private, *key.public.split()[1:2], key.fingerprint)
+                self._made += [key.private.get_secret_value(), *key.public.split()[1:2], key.fingerprint]
             return self._keys[purpose]
 
     # ------------------------------------------------------------ values with homes
@@ -118,7 +118,7 @@ class GeneratedValues:
     def _new(self, value: GeneratedValue) -> SecretStr:
         secret = SecretStr(value.make())
         self._learn(secret)
-        self._made.add(secret)
+        self._made.append(secret.get_secret_value())
         return secret
 
     def _answer(self, system: str, query: object) -> object:

@@ -93,7 +93,7 @@ class ProxmoxDriver:
         """Refuse: an API has no boot; hosts are rebooted by their own system."""
         raise Permanent(Diagnostic(code="NO_BOOT", summary=f"{self.system} is an API and cannot be rebooted"))
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
         """Ask everything: at most one request a kind, one for each VM that is there, one a further ApiGet.

@@ -39,7 +39,7 @@ class Ethers:
         assert dhcp.backend == "ethers"
         return cls(system, prefix)
 
-    def questions(self) -> tuple[Any, ...]:
+    def queries(self) -> tuple[Any, ...]:
         return (OTHERS, FileText(LEASES))
 
     def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:

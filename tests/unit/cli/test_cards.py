@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from provision.api.cards import aliases, cards, cards_of, models_of, uuids_of
+from provision.api.cards import cards
 from provision.api.domains import load_inventory as load
 from provision.cli import main
 from provision.cli.cards import print_cards
+from provision.hosts.cards import aliases, cards_of, models_of, uuids_of
 from provision.hosts.resources.pci import PciFunction
 from provision.values.cancel import Cancel
 from tests.unit.proxmox.roles.world import INVENTORY, World

@@ -87,9 +87,9 @@ class RouterTable:
     """
 
     def __init__(self, reservations: Iterable[Reservation], leases: Iterable[Lease]) -> None:
-        self._reservations = tuple(reservations)
+        self.reservations = tuple(reservations)
         self._places: dict[str, list[int]] = {}
-        for place, reservation in enumerate(self._reservations):
+        for place, reservation in enumerate(self.reservations):
             for word in {reservation.mac, reservation.address, reservation.name} - {""}:
                 self._places.setdefault(word, []).append(place)
         self._leases: dict[str, list[Lease]] = {}
@@ -100,7 +100,7 @@ class RouterTable:
         """Return the reservations that share address, MAC or name with one, in the router's order."""
         words = (desired.mac, desired.address, desired.name)
         places = {place for word in words for place in self._places.get(word, ())}
-        return [self._reservations[place] for place in sorted(places)]
+        return [self.reservations[place] for place in sorted(places)]
 
     def leases_of(self, address: str) -> Sequence[Lease]:
         """Return the leases of an address."""

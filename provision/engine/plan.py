@@ -249,7 +249,9 @@ class Planner:
     def _step_plan(self, state: StepState, draft: _Draft, pending_seen: set[str]) -> StepPlan:
         if state.role is None:
             return StepPlan(state.step)
-        systems = frozenset(state.questions).union(resource.key.system for resource in draft.resources)
+        systems = state.systems
+        if draft.resources and not state.resources:  # a late step wants nothing yet
+            systems = systems.union(resource.key.system for resource in draft.resources)
         creators = (self.alterations.creator(state, system) for system in sorted(systems))
         after = next(filter(None, creators), None) or self.alterations.altering(state, draft.resources)
         if after is not None:

@@ -99,7 +99,7 @@ def _keys(model: type[BaseModel], path: KeyPath, tree: Tree) -> list[str]:
         members = _models(found)
         if len(members) > 1:
             kind = tree.find((*walked, "kind"))
-            chosen = [each for each in members if _kind_of(each) == (str(kind.value) if kind else "")]
+            chosen = [member for member in members if _kind_of(member) == (str(kind.value) if kind else "")]
             found = chosen[0] if chosen else found
     return [name for each in _models(found) for name, field in each.model_fields.items() if not field.exclude]
 
@@ -122,7 +122,7 @@ def _below(annotation: Any, part: str | int) -> Any:
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
-    return [each for each in _parts(annotation) if isinstance(each, type) and issubclass(each, BaseModel)]
+    return [part for part in _parts(annotation) if isinstance(part, type) and issubclass(part, BaseModel)]
 
 
 def _parts(annotation: Any) -> list[Any]:
@@ -130,7 +130,7 @@ def _parts(annotation: Any) -> list[Any]:
     if origin is typing.Annotated:
         return _parts(typing.get_args(annotation)[0])
     if origin in (typing.Union, types.UnionType):
-        return [part for each in typing.get_args(annotation) for part in _parts(each)]
+        return [part for argument in typing.get_args(annotation) for part in _parts(argument)]
     return [annotation]
 
 

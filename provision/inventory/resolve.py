@@ -58,7 +58,7 @@ def _read(
     here = path.resolve()
     if base_path.resolve() in {*readers, here} or len(readers) >= _MAX_EXTENDS:
         problems.append(
-            Diagnostic("INVENTORY_EXTENDS", "the chain of `extends` leads back here", source=extends.source())
+            Diagnostic("INVENTORY_EXTENDS", "`extends` refers back to this file", source=extends.source())
         )
         return root
     try:

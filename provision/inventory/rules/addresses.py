@@ -15,21 +15,21 @@ _SMALLEST = 31
 def check(inventory: Inventory, findings: Findings) -> None:
     """Find problems of addresses."""
     network = inventory.network
-    holders: dict[str, KeyPath] = {}
+    seen: dict[str, KeyPath] = {}
     cidr = IPv4Network(network.cidr) if network is not None else None
     if network is not None and cidr is not None:
         if network.gateway is not None:
-            holders[network.gateway] = ("network", "gateway")
+            seen[network.gateway] = ("network", "gateway")
             _inside(network.gateway, cidr, ("network", "gateway"), findings)
         if network.dhcp is not None and network.dhcp.address not in (None, network.gateway):
-            holders[str(network.dhcp.address)] = ("network", "dhcp")
+            seen[str(network.dhcp.address)] = ("network", "dhcp")
         _range(inventory, cidr, findings)
     places: list[tuple[KeyPath, str]] = [
         (("hypervisors", name, "address"), host.address) for name, host in inventory.hypervisors.items()
     ]
     places += [(("nodes", name, "address"), node.address) for name, node in inventory.nodes.items()]
     for place, address in places:
-        findings.unique("the address", address, place, holders)
+        findings.unique("the address", address, place, seen)
         if cidr is not None:
             _inside(address, cidr, place, findings)
     rails: dict[str, KeyPath] = {}
@@ -46,7 +46,7 @@ def _inside(address: str, cidr: IPv4Network, path: KeyPath, findings: Findings) 
     if parsed not in cidr:
         findings.add("INVENTORY_NETWORK", f"{address} is outside the network {cidr}", path)
     elif cidr.prefixlen < _SMALLEST and parsed in (cidr.network_address, cidr.broadcast_address):
-        findings.add("INVENTORY_NETWORK", f"{address} is no host's address in {cidr}", path)
+        findings.add("INVENTORY_NETWORK", f"{address} is not an address for a host in {cidr}", path)
 
 
 def _range(inventory: Inventory, cidr: IPv4Network, findings: Findings) -> None:
@@ -75,6 +75,6 @@ def _range(inventory: Inventory, cidr: IPv4Network, findings: Findings) -> None:
     ]
     for path, address in reserved:
         if low <= address_of(address) <= high:
-            remedy = "choose another, or say `in_range: true` if the router accepts it"
-            summary = f"the reserved address {address} lies inside the DHCP range {dhcp.range}"
+            remedy = "choose another address, or write `in_range: true` if the router accepts it"
+            summary = f"the reserved address {address} is inside the DHCP range {dhcp.range}"
             findings.add("INVENTORY_NETWORK", summary, path, remedy=remedy)

@@ -27,9 +27,9 @@ def check(inventory: Inventory, findings: Findings) -> None:
     if inventory.lab is None:
         _endpoints(inventory, findings)
         return
-    names: dict[str, KeyPath] = {}
+    seen: dict[str, KeyPath] = {}
     for index, card in enumerate(inventory.lab.hypervisor.cards):
-        findings.unique("the card", card.name, ("lab", "hypervisor", "cards", index, "name"), names)
+        findings.unique("the card", card.name, ("lab", "hypervisor", "cards", index, "name"), seen)
     if len(inventory.hypervisors) > 1:
         findings.conflict("a lab has one hypervisor", ("hypervisors",))
 
@@ -55,7 +55,7 @@ def _dhcp(inventory: Inventory, findings: Findings) -> None:
         for name, hypervisor in inventory.hypervisors.items():
             if hypervisor.reserve_address and not findings.written(("network", "dhcp")):
                 where = ("hypervisors", name, "reserve_address")
-                findings.conflict("an address can be reserved only where network.dhcp is declared", where)
+                findings.conflict("reserving an address needs network.dhcp", where)
         return
     path = ("network", "dhcp")
     known = findings.vocabulary.dhcp_backends
@@ -91,8 +91,8 @@ def _endpoints(inventory: Inventory, findings: Findings) -> None:
     if machine is None:
         return
     remedies = {
-        "user": "new VMs get this login by cloud-init: write access.user (debian, ubuntu, ...)",
-        "key": "new VMs let this key in: write access.key, a private key file with its .pub beside it",
+        "user": "write access.user (debian, ubuntu, ...): new VMs get this login",
+        "key": "write access.key, a private key file with its .pub beside it: new VMs accept this key",
     }
     written = findings.written(("access",))
     for key, remedy in remedies.items():

@@ -26,6 +26,7 @@ import provision.api
 from provision.api.domains import load_inventory
 from provision.cli import main
 from provision.inventory import Inventory
+from provision.testing.model_host import ModelFile
 from tests.model.model_site import ModelSite
 
 FOLDERS = (Path(__file__).parents[2] / "inventories", Path(__file__).parent)
@@ -59,7 +60,7 @@ class Rehearsal:
         if words[0] != "provision":
             raise ValueError(f"not a provision command: {command}")
         output = io.StringIO()
-        with self._environment(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        with self.environment(), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             main.main(words[1:])
         lines = (line.rstrip() for line in output.getvalue().splitlines())
         return "\n".join(line for line in lines if not PROGRESS.match(line)).strip("\n")
@@ -78,7 +79,7 @@ class Rehearsal:
 
         output = io.StringIO()
         with (
-            self._environment(),
+            self.environment(),
             mock.patch.object(provision.api, "load", load_with_models),
             contextlib.redirect_stdout(output),
         ):
@@ -86,7 +87,8 @@ class Rehearsal:
         return output.getvalue().strip("\n")
 
     @contextmanager
-    def _environment(self) -> Iterator[None]:
+    def environment(self) -> Iterator[None]:
+        """Have the commands of the block find the models, and a home of their own."""
         environ = {
             "HOME": str(self.folder),
             "COLUMNS": WIDTH,
@@ -133,11 +135,12 @@ def prepare(name: str, state: str, folder: Path) -> Rehearsal:
         models = ModelSite(load_inventory(folder / f"{name}.yaml"), folder / ".state")
     rehearsal = Rehearsal(folder, models)
     if state != "fresh":
-        rehearsal.run(f"provision apply {name}.yaml --yes")
+        with rehearsal.environment():
+            models.apply(ask=models.person)
     if state == "drifted":
-        host = models.hosts["web/ssh"].state
-        host.files["/etc/motd"].content = b"Hello\n"
-        host.packages.pop("curl")
+        models.apis["pve/api"].vms[111].config["memory"] = "8192"
+        models.hosts["web/ssh"].state.files["/etc/motd"] = ModelFile(b"Hello\n")
+        models.hosts["web/ssh"].state.packages.pop("curl", "")
     return rehearsal
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from provision.api.collections import fewer_collections
 from provision.api.defaults import OpenDriver
 from provision.api.domains import load_inventory
 from provision.api.site import Site
 from provision.api.wiring import read_playbook
 
 
+@fewer_collections()
 def load(
     path: str | Path,
     *,

@@ -56,8 +56,13 @@ def _not_generated(environment: Environment, options: Options, steps: Iterable[S
     roles = (environment.roles.get(role) for role in {step.id.role for step in steps})
     generates = (role.generates for role in roles if role is not None and role.generates is not None)
     names = sorted({value.name for declared in generates for value in declared(environment.inventory)})
+    remedy = "this inventory uses no generated secrets"
     return [
-        Diagnostic("VALUE_UNKNOWN", f"no role generates a value {name!r}", remedy=known_names(name, names))
+        Diagnostic(
+            "VALUE_UNKNOWN",
+            f"no role generates a secret {name!r}",
+            remedy=known_names(name, names) or remedy,
+        )
         for name in sorted(options.rotate - set(names))
     ]
 

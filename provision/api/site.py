@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from provision.api.answers import Answers
 from provision.api.checks import excused, shipped_checks, verification
+from provision.api.collections import fewer_collections
 from provision.api.defaults import OpenDriver, Verifier, accept, ignore, nobody
 from provision.api.domains import roles_kept_by_destroy
 from provision.api.events import check_event, guarded, is_worth_asking, plan_code, plan_events
@@ -191,7 +192,7 @@ class Site:
 
     def remember(self, options: Options, verified: Mapping[str, Iterable[Any]] | None = None) -> None:
         """Keep the questions of this run, and those of its checks, for the next one."""
-        late = self._planned is not None and any(each.late for each in self._planned.plan.steps)
+        late = self._planned is not None and any(step.late for step in self._planned.plan.steps)
         partial = bool(options.targets or options.steps or late)
         self.queries.update(self.session, verified or {}, partial=partial)
 
@@ -232,6 +233,7 @@ class Site:
         emit(RunEnded(run=run, outcomes={}, exit_code=int(code), seconds=time.monotonic() - began))
         return plan
 
+    @fewer_collections()
     def _plan(
         self, options: Options, cancel: Cancel, *, destroying: bool = False, verifying: bool = False
     ) -> Planned:
@@ -244,12 +246,13 @@ class Site:
             kept = tuple(entry for entry in environment.playbook.entries if entry.role not in kept_roles)
             environment = replace(environment, playbook=replace(environment.playbook, entries=kept))
         check = check_destroy if destroying else check_plan
-        check(environment, options, expand(environment, options))
+        steps = expand(environment, options)
+        check(environment, options, steps)
         # What only the checks ask is asked along where they follow: one round trip for both.
         verifying = verifying and not options.steps and _verifies(environment)
         remembered = self.queries.recall(verify=verifying)
         planner = Planner(environment, self.session, options, remembered, cancel, destroying=destroying)
-        self._planned, self._shown = planner.plan(), None
+        self._planned, self._shown = planner.plan(steps), None
         notes = planned_roles(environment.playbook, options, shipped=is_shipped(self.playbook))
         plan = self._planned.plan
         self._planned.plan = replace(plan, warnings=(*plan.warnings, *notes))
@@ -291,7 +294,9 @@ class Site:
     def _content(self, planned: Planned) -> dict[str, Any]:
         """Return what a saved plan holds."""
         digests = savedplan.Digests(
-            lambda: plan_key(self.journal_path.parent), self.redactor.text, planned.generated.without_made
+            lambda: plan_key(self.journal_path.parent),
+            self.redactor.text,
+            planned.generated.redactor_of_made().text,
         )
         return savedplan.content(planned, self.inventory.digest, self.session.snapshots(), digests)
 

@@ -79,7 +79,7 @@ app = typer.Typer(
     name="provision",
     cls=_Commands,
     help="One YAML inventory, from bare machines to a verified cluster.",
-    epilog="Exit codes: docs/exit-codes.md. Start with: provision plan inventories/lab.yaml",
+    epilog="Exit codes: docs/exit-codes.md. A first command: provision plan lab",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -219,7 +219,7 @@ def _show(diagnostics: Sequence[Diagnostic], state: State) -> None:
     from provision.cli.state import err  # noqa: PLC0415 - keep --help fast
     from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
 
-    print_diagnostics(err(), [each.masked(state.redactor.text) for each in diagnostics])
+    print_diagnostics(err(), [diagnostic.masked(state.redactor.text) for diagnostic in diagnostics])
     if state.debug:
         import traceback  # noqa: PLC0415 - only here
 

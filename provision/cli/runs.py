@@ -1,4 +1,4 @@
-"""Commands that look at the site or change it: plan, apply, verify, destroy."""
+"""Commands that look at the site or change it: plan, apply, rotate, verify, destroy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from provision.values.consent import Consent
 from provision.values.outcomes import ExitCode
 
 if TYPE_CHECKING:
-    from provision.api import Site
+    from provision.api import Options, Site
     from provision.engine.model import Plan, RunReport
     from provision.inventory import Inventory
     from provision.report.progress import Progress
@@ -32,6 +32,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(plan)
     app.command()(apply)
+    app.command()(rotate)
     app.command()(verify)
     app.command()(destroy)
 
@@ -102,9 +103,7 @@ def apply(
 
     Starts the lab if the inventory declares one.
     """
-    can_ask = on_terminal() and not json
-    if not yes and not can_ask:
-        raise usage("CONFIRMATION_MISSING", "there is no terminal to ask for confirmation", "give --yes")
+    _require_confirmation(yes=yes, json=json)
     name, saved, saved_playbook = saved_plan(inventory)
     if saved is not None:
         _refuse_saved_options(
@@ -112,11 +111,62 @@ def apply(
         )
     declared = settle(context, name, start_lab=True)
     options = run_options(target, step, allow, prune=prune)
+    with closing(open_site(declared, saved_playbook or playbook)) as site:
+        report = _apply(context, site, options, saved, yes=yes, json=json, full=full, fail_fast=fail_fast)
+    if not json:
+        # Once something was done, the saved plan is stale by its own work.
+        next_name = name if saved is not None and report.steps else inventory
+        _print_summary(report, f"provision apply {next_name}", debug=debug or state(context).debug)
+    return report.exit_code
 
-    with (
-        closing(open_site(declared, saved_playbook or playbook)) as site,
-        watched(context, site, json=json, fail_fast=fail_fast) as (progress, emit, cancel),
-    ):
+
+def rotate(
+    context: typer.Context,
+    inventory: InventoryName,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Name of the generated secret.", show_default=False),
+    ],
+    yes: Yes = False,
+    allow: Allow = None,
+    playbook: Playbook = None,
+    json: Json = False,
+    full: Full = False,
+    debug: Debug = False,
+) -> int:
+    """Replace a generated secret on all machines that use it.
+
+    If it is interrupted, run it again, or run apply: both continue with the same new secret.
+    """
+    _require_confirmation(yes=yes, json=json)
+    declared = settle(context, inventory)
+    options = replace(run_options(None, None, allow), rotate=frozenset({name}))
+    with closing(open_site(declared, playbook)) as site:
+        report = _apply(context, site, options, None, yes=yes, json=json, full=full)
+    if not json:
+        _print_summary(report, f"provision rotate {inventory} {name}", debug=debug or state(context).debug)
+    return report.exit_code
+
+
+def _require_confirmation(*, yes: bool, json: bool) -> None:
+    if not yes and (json or not on_terminal()):
+        raise usage("CONFIRMATION_MISSING", "there is no terminal to ask for confirmation", "give --yes")
+
+
+def _apply(
+    context: typer.Context,
+    site: Site,
+    options: Options,
+    saved: Path | None,
+    *,
+    yes: bool,
+    json: bool,
+    full: bool,
+    fail_fast: bool = False,
+) -> RunReport:
+    """Apply with everything shown and asked that a person has to see."""
+    can_ask = on_terminal() and not json
+    with watched(context, site, json=json, fail_fast=fail_fast) as (progress, emit, cancel):
 
         def confirm(result: Plan) -> bool:
             if json:
@@ -130,11 +180,7 @@ def apply(
         report = site.apply(None, options, emit, cancel, confirm, ask=ask, saved=saved)
     if emit.failed_fast and report.exit_code == ExitCode.INTERRUPTED:
         report = replace(report, interrupted=False, exit_code=int(ExitCode.ERROR))
-    if not json:
-        # Once something was done, the saved plan is stale by its own work.
-        next_name = name if saved is not None and report.steps else inventory
-        _print_summary(report, f"provision apply {next_name}", debug=debug or state(context).debug)
-    return report.exit_code
+    return report
 
 
 def verify(

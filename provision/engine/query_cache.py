@@ -37,17 +37,31 @@ def _packed(value: Any) -> Any:
 
 def unpack(data: Any) -> Any | None:
     """Return the query, or None when its kind is unknown by now; loads no module."""
+    return _unpack(data, {})
+
+
+def _unpack(data: Any, classes: dict[tuple[str, str], tuple[type, list[str]] | None]) -> Any | None:
     try:
         place, kind, values = data
-        module, _, name = place.partition(":")
-        cls = getattr(sys.modules.get(module), name, None)
-        if not (isinstance(cls, type) and is_dataclass(cls)) or getattr(cls, "kind", None) != kind:
+        if (place, kind) not in classes:
+            classes[place, kind] = _class_of(place, kind)
+        found = classes[place, kind]
+        if found is None:
             return None
-        query = cls(**dict(zip((each.name for each in fields(cls)), map(_unpacked, values), strict=True)))
+        cls, names = found
+        query = cls(**dict(zip(names, map(_unpacked, values), strict=True)))
         hash(query)
     except (TypeError, ValueError, AttributeError):
         return None
     return query
+
+
+def _class_of(place: str, kind: str) -> tuple[type, list[str]] | None:
+    module, _, name = place.partition(":")
+    cls = getattr(sys.modules.get(module), name, None)
+    if not (isinstance(cls, type) and is_dataclass(cls)) or getattr(cls, "kind", None) != kind:
+        return None
+    return cls, [member.name for member in fields(cls)]
 
 
 def _unpacked(value: Any) -> Any:
@@ -60,7 +74,8 @@ def read(path: Path) -> dict[str, frozenset[Any]]:
         data = json.loads(path.read_bytes())
         if data["version"] != VERSION:
             return {}
-        table = [unpack(packed) for packed in data["queries"]]
+        classes: dict[tuple[str, str], tuple[type, list[str]] | None] = {}
+        table = [_unpack(packed, classes) for packed in data["queries"]]
         return {
             str(system): frozenset(table[index] for index in indexes) - {None}
             for system, indexes in data["systems"].items()

@@ -82,30 +82,32 @@ def _file(inventory: Inventory, path: KeyPath, file: Path) -> tuple[Diagnostic, 
         reason = "cannot be read"
     else:
         return ()
-    remedy = "correct the name, or put the file there"
+    remedy = "correct the name, or create the file"
     if what == "key":
-        remedy = f"correct the name, or make a key: `ssh-keygen -t ed25519 -f {file}`"
+        remedy = f"correct the name, or create a key: `ssh-keygen -t ed25519 -f {file}`"
     elif file.suffix == ".pub":
-        remedy = f"make it from the private key: `ssh-keygen -y -f {file.with_suffix('')} > {file}`"
+        remedy = f"create it from the private key: `ssh-keygen -y -f {file.with_suffix('')} > {file}`"
     subject = str(path[1]) if path[0] in ("nodes", "hypervisors") else ""
     summary = f"the file {file} {reason}"
     source = inventory.source(path)
     return (Diagnostic("FILE_UNREADABLE", summary, subject, source=source, remedy=remedy),)
 
 
+_WALKED = (BaseModel, dict, tuple, Secret, Path)
+
+
 def _leaves(value: Any, path: KeyPath, seen: set[int]) -> Iterator[tuple[KeyPath, Secret | Path]]:
     """Walk the declared values; lists that nodes share through a profile are walked once."""
+    children: Iterable[tuple[str | int, Any]] = ()
     if isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            yield from _leaves(getattr(value, name), (*path, name), seen)
+        children = vars(value).items()
     elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _leaves(item, (*path, key), seen)
-    elif isinstance(value, tuple):
-        if value and id(value) in seen:
-            return
+        children = value.items()
+    elif isinstance(value, tuple) and value and id(value) not in seen:
         seen.add(id(value))
-        for index, item in enumerate(value):
-            yield from _leaves(item, (*path, index), seen)
+        children = enumerate(value)
     elif isinstance(value, Secret | Path):
         yield path, value
+    for key, child in children:
+        if isinstance(child, _WALKED):  # most values are plain
+            yield from _leaves(child, (*path, key), seen)

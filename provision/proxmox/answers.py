@@ -72,6 +72,16 @@ def vm_state(entry: VmEntry, body: object) -> VmState | Unknown:
     )
 
 
+def without_passwords(body: object) -> object:
+    """Return what an API answered without the password that cloud-init sets; nothing compares it."""
+    if isinstance(body, list):
+        return [without_passwords(item) for item in body]
+    if not isinstance(body, Mapping):
+        return body
+    hidden = {"value", "pending"} if body.get("key") == "cipassword" else {"cipassword"}
+    return {name: MASK if name in hidden else value for name, value in body.items()}
+
+
 def _value(key: str, value: object) -> str:
     """Return a value of a VM's configuration as text; the password, which nothing compares, is not kept."""
     return MASK if key == "cipassword" else text(value)

@@ -93,7 +93,7 @@ class ProxmoxDriver:
         """Refuse: an API has no boot; hosts are rebooted by their own system."""
         raise Permanent(Diagnostic(code="NO_BOOT", summary=f"{self.system} is an API and cannot be rebooted"))
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
         """Ask everything: at most one request a kind, one for each VM that is there, one a further ApiGet.
@@ -147,7 +147,8 @@ class ProxmoxDriver:
         except ApiError as error:
             self._replies[query] = ApiReply(error.status, str(error))
             return Unknown(str(error))
-        self._replies[query] = ApiReply(OK, json.dumps(body, separators=(",", ":")))
+        public = answers.without_passwords(body)
+        self._replies[query] = ApiReply(OK, json.dumps(public, separators=(",", ":")))
         return read(body)
 
     def _vm_list(self) -> object:

@@ -1,4 +1,4 @@
-"""What ModelHost answers: the same questions as real fragments, from the state."""
+"""What ModelHost answers: the same queries as real fragments, from the state."""
 
 from __future__ import annotations
 
@@ -149,4 +149,4 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     HostKeys: _host_keys,
     Shell: lambda state, query: run_command(state, query.command),
 }
-"""How each question is answered from the state."""
+"""How each query is answered from the state."""

@@ -1,6 +1,6 @@
 """ModelHost: a driver over a host in memory, for tests of resources, roles and the engine.
 
-It answers the questions that real hosts answer through shell fragments, and performs the operations that
+It answers the queries that real hosts answer through shell fragments, and performs the operations that
 fixes are rendered from. The same case tables run through real shells, which keeps it honest.
 """
 
@@ -115,7 +115,7 @@ class ModelHost:
     # ------------------------------------------------------------ Driver
 
     def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
-        """Answer everything at once; a question of an unknown kind is Unknown."""
+        """Answer everything at once; a query of an unknown kind is Unknown."""
         del cancel
         self._trips += 1
         state = self.state

@@ -32,7 +32,7 @@ def run(
     environment = {"PATH": f"{path}:{search}" if path else search, "LC_ALL": "C", "HOME": "/", **(env or {})}
     if "PROVISION_BLOBS" in os.environ:
         environment["PROVISION_BLOBS"] = os.environ["PROVISION_BLOBS"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*argv, "-s"],
         input=script.encode(),
         capture_output=True,
@@ -40,19 +40,19 @@ def run(
         env=environment,
         check=False,
     )
-    return Frame(done.stdout, done.stderr, done.returncode)
+    return Frame(process.stdout, process.stderr, process.returncode)
 
 
 def answers(shell: str, queries: Sequence[Any], **how: Any) -> Snapshot:
     """Ask grouped by kind, as the driver does."""
-    found: dict[Any, object] = {}
-    for kind in dict.fromkeys(each.kind for each in queries):
-        group = sorted({each for each in queries if each.kind == kind}, key=repr)
+    answered: dict[Any, object] = {}
+    for kind in dict.fromkeys(query.kind for query in queries):
+        group = sorted({query for query in queries if query.kind == kind}, key=repr)
         frame = run(shell, HOST_KINDS[kind].script(group), **how)
-        found.update(HOST_KINDS[kind].parse(frame, group))
-    return Snapshot("case/ssh", answers=found)
+        answered.update(HOST_KINDS[kind].parse(frame, group))
+    return Snapshot("case/ssh", answers=answered)
 
 
-def seen_by(shell: str, resources: Sequence[Resource], **how: Any) -> Snapshot:
+def snapshot_of(shell: str, resources: Sequence[Resource], **how: Any) -> Snapshot:
     """Ask what some resources look at."""
     return answers(shell, tuple(ask(resources)), **how)

@@ -16,12 +16,13 @@ from provision.hosts import host_effects
 from provision.hosts.operations.basic import SetLine, temporary_prefix, with_line
 from provision.hosts.operations.edit import CommentOutSwap, ReplaceUnchanged, without_swap
 from provision.hosts.queries.file import FileState, FileText, LinkTarget, digest_of
+from provision.hosts.queries.secret import SecretText
 from provision.hosts.resources.file import File
 from provision.hosts.resources.kernel import KernelArguments
 from provision.testing.host_cases import FILE_CASES, FSTAB_CASES, GRUB_CASES, Case
 from provision.testing.model_host import HostState, ModelFile, ModelHost
 from provision.values.cancel import Cancel
-from tests.model.shells import SHELLS, answers, run, seen_by
+from tests.model.shells import SHELLS, answers, run, snapshot_of
 from tests.unit.hosts.converge import converge
 
 pytestmark = pytest.mark.parametrize("shell", SHELLS)
@@ -41,13 +42,13 @@ def _lay(root: Path, case: Case) -> None:
 
 
 def _real(root: Path) -> dict[str, tuple[str, str, bytes]]:
-    found: dict[str, tuple[str, str, bytes]] = {}
+    entries: dict[str, tuple[str, str, bytes]] = {}
     for path in sorted(root.rglob("*")):
         mode = f"{path.lstat().st_mode & 0o7777:04o}"
         kind = "link" if path.is_symlink() else "directory" if path.is_dir() else "file"
         content = path.read_bytes() if kind == "file" else b""
-        found[str(path.relative_to(root))] = (kind, mode if kind != "link" else "0777", content)
-    return found
+        entries[str(path.relative_to(root))] = (kind, mode if kind != "link" else "0777", content)
+    return entries
 
 
 def _model(root: Path, case: Case) -> dict[str, tuple[str, str, bytes]]:
@@ -71,13 +72,13 @@ def test_shell_and_model_end_alike(shell: str, case: Case, tmp_path: Path) -> No
     _lay(root, case)
     start = _real(root)
     resource = case.make(str(root))
-    seen = seen_by(shell, [resource])
-    changes = resource.changes(seen)
+    snapshot = snapshot_of(shell, [resource])
+    changes = resource.changes(snapshot)
     if case.unchanged:
         assert changes == ()
         return
     assert changes
-    fix = resource.fix(seen)
+    fix = resource.fix(snapshot)
     if case.refused:
         assert isinstance(fix, Impossible)
         assert _real(root) == start
@@ -85,11 +86,11 @@ def test_shell_and_model_end_alike(shell: str, case: Case, tmp_path: Path) -> No
     assert isinstance(fix, Fix)
     frame = run(shell, fix.script)
     assert frame.rc == 0, frame.stderr
-    assert resource.changes(seen_by(shell, [resource])) == ()
+    assert resource.changes(snapshot_of(shell, [resource])) == ()
     assert _real(root) == _model(root, _fresh(case))
     again = run(shell, fix.script)
     assert again.rc == 0, again.stderr
-    assert resource.changes(seen_by(shell, [resource])) == ()
+    assert resource.changes(snapshot_of(shell, [resource])) == ()
 
 
 def _fresh(case: Case) -> Case:
@@ -119,6 +120,7 @@ def test_shell_and_model_answer_alike(shell: str, tmp_path: Path) -> None:
             FileState(path, want="0" * 64),
             FileState(path, salt="5a"),
             FileText(path),
+            SecretText(path),
         ]
         queries.append(FileState(path, want=hashlib.sha256(contents.get(name, b"")).hexdigest()))
     state = HostState(files={f"{tmp_path}/{name}": ModelFile(content) for name, content in contents.items()})
@@ -140,12 +142,12 @@ def test_shell_and_model_answer_alike(shell: str, tmp_path: Path) -> None:
             assert one == other, query
 
 
-def test_leftovers_of_a_killed_fix_go_with_the_next(shell: str, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_fix_are_removed_by_the_next(shell: str, tmp_path: Path) -> None:
     path = f"{tmp_path}/a"
     left = tmp_path / f"{temporary_prefix(path)}AbCdEf"
     left.write_bytes(b"half")
     file = File("case/ssh", path, b"whole\n")
-    fix = file.fix(seen_by(shell, [file]))
+    fix = file.fix(snapshot_of(shell, [file]))
     assert isinstance(fix, Fix)
     assert run(shell, fix.script).rc == 0
     assert [each.name for each in tmp_path.iterdir()] == ["a"]
@@ -153,9 +155,9 @@ def test_leftovers_of_a_killed_fix_go_with_the_next(shell: str, tmp_path: Path) 
 
 def test_a_pipe_is_not_read(shell: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    found = answers(shell, [FileState(f"{tmp_path}/pipe", want="0" * 64), FileText(f"{tmp_path}/pipe")])
-    assert found[FileState(f"{tmp_path}/pipe", want="0" * 64)].type == "other"
-    assert isinstance(found[FileText(f"{tmp_path}/pipe")], Unknown)
+    snapshot = answers(shell, [FileState(f"{tmp_path}/pipe", want="0" * 64), FileText(f"{tmp_path}/pipe")])
+    assert snapshot[FileState(f"{tmp_path}/pipe", want="0" * 64)].type == "other"
+    assert isinstance(snapshot[FileText(f"{tmp_path}/pipe")], Unknown)
 
 
 def test_content_over_the_budget_is_not_sent(shell: str, tmp_path: Path) -> None:
@@ -163,27 +165,27 @@ def test_content_over_the_budget_is_not_sent(shell: str, tmp_path: Path) -> None
     for index in range(4):
         (tmp_path / str(index)).write_bytes(b"%d\n" % index * 10_000)
         queries.append(FileState(f"{tmp_path}/{index}", want="0" * 64))
-    found = answers(shell, queries)
-    sent = [len(found[each].content or b"") for each in queries]
+    snapshot = answers(shell, queries)
+    sent = [len(snapshot[query].content or b"") for query in queries]
     assert sent == [20_000, 20_000, 0, 0]
-    assert all(found[each].digest for each in queries)
+    assert all(snapshot[query].digest for query in queries)
 
 
 def test_a_blob_is_found_by_its_hash(shell: str, tmp_path: Path) -> None:
     data = b"large\n" * 20_000
     file = File("case/ssh", f"{tmp_path}/large", data)
-    fix = file.fix(seen_by(shell, [file]))
+    fix = file.fix(snapshot_of(shell, [file]))
     assert isinstance(fix, Fix)
     blobs = tmp_path / "blobs"
     blobs.mkdir()
     (blobs / fix.blobs[0].sha256).write_bytes(fix.blobs[0].data)
     assert run(shell, fix.script, env={"PROVISION_BLOBS": str(blobs)}).rc == 0
     assert (tmp_path / "large").read_bytes() == data
-    assert file.changes(seen_by(shell, [file])) == ()
+    assert file.changes(snapshot_of(shell, [file])) == ()
 
 
 @pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv(1)")
-def test_what_may_not_be_searched_is_not_absent(shell: str, tmp_path: Path) -> None:
+def test_a_folder_that_may_not_be_searched_is_not_absent(shell: str, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     (closed / "a").write_bytes(b"x")
@@ -203,12 +205,12 @@ def test_what_may_not_be_searched_is_not_absent(shell: str, tmp_path: Path) -> N
     assert isinstance(answer, Unknown), frame
 
 
-@pytest.mark.parametrize(("grub", "wanted", "expected"), GRUB_CASES)
+@pytest.mark.parametrize(("grub", "desired", "expected"), GRUB_CASES)
 def test_grub_sources_the_drop_in(
-    shell: str, grub: str, wanted: tuple[str, ...], expected: str, tmp_path: Path
+    shell: str, grub: str, desired: tuple[str, ...], expected: str, tmp_path: Path
 ) -> None:
     reboot = Effect(host_effects.REBOOT_HYPERVISOR)
-    content = KernelArguments("case/ssh", wanted, "grub", reboot).file.content
+    content = KernelArguments("case/ssh", desired, "grub", reboot).file.content
     assert content is not None
     (tmp_path / "drop-in.cfg").write_bytes(content)
     frame = run(
@@ -231,10 +233,10 @@ def test_swap_lines_become_comments_and_every_other_byte_stays(
         assert frame.rc == 0, frame.stderr
         assert fstab.read_bytes() == after == without_swap(before)
     assert fstab.stat().st_mode & 0o777 == 0o640
-    assert [each.name for each in tmp_path.iterdir()] == ["fstab"]
+    assert [path.name for path in tmp_path.iterdir()] == ["fstab"]
 
 
-def test_a_file_that_somebody_changed_since_is_not_replaced(shell: str, tmp_path: Path) -> None:
+def test_a_file_changed_after_it_was_read_is_not_replaced(shell: str, tmp_path: Path) -> None:
     line, copy = tmp_path / "it's a cmdline", tmp_path / "it's a copy"
     replace = ReplaceUnchanged(str(line), b"root=a new\n", digest_of(b"root=a\n"), str(copy))
     line.write_bytes(b"root=b\n")

@@ -31,7 +31,7 @@ def test_killed_at_every_boundary_the_role_ends_as_an_uninterrupted_run(
     assert boundaries > 2
 
 
-@pytest.mark.parametrize(("name", "make", "resources"), kinds.CASES, ids=[each[0] for each in kinds.CASES])
+@pytest.mark.parametrize(("name", "make", "resources"), kinds.CASES, ids=[case[0] for case in kinds.CASES])
 def test_killed_at_every_boundary_a_kind_ends_as_an_uninterrupted_run(
     name: str, make: kinds.Make, resources: Sequence[Resource]
 ) -> None:
@@ -43,7 +43,7 @@ def test_killed_at_every_boundary_a_kind_ends_as_an_uninterrupted_run(
 
 @pytest.mark.parametrize(
     "case",
-    [each for each in FILE_CASES if not each.unchanged and not each.refused],
+    [file_case for file_case in FILE_CASES if not file_case.unchanged and not file_case.refused],
     ids=lambda case: case.name,
 )
 def test_killed_at_every_boundary_the_case_ends_alike(case: Case) -> None:

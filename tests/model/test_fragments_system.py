@@ -22,7 +22,7 @@ from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunct
 from provision.hosts.resources.service import Service, UnitState
 from provision.hosts.resources.sysctl import SysctlValue
 from provision.proxmox.host_facts import VM_DEVICES, HypervisorFacts, VmDevice
-from tests.model.shells import SHELLS, answers, run, seen_by
+from tests.model.shells import SHELLS, answers, run, snapshot_of
 
 pytestmark = pytest.mark.parametrize("shell", SHELLS)
 
@@ -105,7 +105,7 @@ def test_this_machine_answers_alike_in_every_shell(shell: str, query: object) ->
 
 
 @pytest.mark.parametrize("query", [RootChain(), ClockState()], ids=repr)
-def test_questions_that_a_container_cannot_answer_do_not_fail(shell: str, query: object) -> None:
+def test_queries_that_a_container_cannot_answer_are_unknown(shell: str, query: object) -> None:
     assert type(answers(shell, [query])[query]) is type(answers("dash", [query])[query])
 
 
@@ -130,13 +130,13 @@ def test_packages_converge_with_stand_ins(
         (tmp_path / "state" / f"pkg-{name}").write_text(version, encoding="ascii")
     if package.absent:
         (tmp_path / "state" / "lists").touch()
-    seen = seen_by(shell, [package], **tools)
-    assert package.changes(seen)
-    fix = package.fix(seen)
+    snapshot = snapshot_of(shell, [package], **tools)
+    assert package.changes(snapshot)
+    fix = package.fix(snapshot)
     assert isinstance(fix, Fix)
     frame = run(shell, fix.script, **tools)  # type: ignore[arg-type]  # a fixture's keywords
     assert frame.rc == 0, frame.stderr
-    assert package.changes(seen_by(shell, [package], **tools)) == ()
+    assert package.changes(snapshot_of(shell, [package], **tools)) == ()
     log = (tmp_path / "state" / "log").read_text(encoding="ascii")
     assert log.startswith("dpkg --configure -a\n")
     assert log.count(" update") == (0 if package.absent else 1)
@@ -154,7 +154,7 @@ def test_packages_converge_with_stand_ins(
     ],
     ids=["dependents", "conflict"],
 )
-def test_no_package_goes_that_the_plan_does_not_name(
+def test_no_package_is_removed_that_the_plan_does_not_name(
     shell: str,
     tools: dict[str, object],
     tmp_path: Path,
@@ -166,12 +166,12 @@ def test_no_package_goes_that_the_plan_does_not_name(
     for name in ("lists", "pkg-libcurl4", "pkg-curl", "pkg-cmake"):
         (state / name).write_text("1.0", encoding="ascii")
     (state / relation[0]).write_text(relation[1], encoding="ascii")
-    fix = package.fix(seen_by(shell, [package], **tools))
+    fix = package.fix(snapshot_of(shell, [package], **tools))
     assert isinstance(fix, Fix)
     frame = run(shell, fix.script, **tools)  # type: ignore[arg-type]  # a fixture's keywords
     assert frame.rc != 0
     assert said in frame.stderr.decode()
-    assert sorted(each.name for each in state.glob("pkg-*")) == ["pkg-cmake", "pkg-curl", "pkg-libcurl4"]
+    assert sorted(path.name for path in state.glob("pkg-*")) == ["pkg-cmake", "pkg-curl", "pkg-libcurl4"]
 
 
 def test_lists_are_not_fetched_where_they_are_fresh(
@@ -179,7 +179,7 @@ def test_lists_are_not_fetched_where_they_are_fresh(
 ) -> None:
     (tmp_path / "state" / "lists").touch()
     package = Package("x/ssh", ("curl",))
-    fix = package.fix(seen_by(shell, [package], **tools))
+    fix = package.fix(snapshot_of(shell, [package], **tools))
     assert isinstance(fix, Fix)
     assert run(shell, fix.script, **tools).rc == 0  # type: ignore[arg-type]  # a fixture's keywords
     assert " update" not in (tmp_path / "state" / "log").read_text(encoding="ascii")
@@ -195,36 +195,36 @@ def test_services_converge_with_stand_ins(
 ) -> None:
     (tmp_path / "state" / "unit-cron.service").write_text(before, encoding="ascii")
     service = Service("x/ssh", "cron", running, enabled)
-    seen = seen_by(shell, [service], **tools)
-    if service.changes(seen):
-        fix = service.fix(seen)
+    snapshot = snapshot_of(shell, [service], **tools)
+    if service.changes(snapshot):
+        fix = service.fix(snapshot)
         assert isinstance(fix, Fix)
         assert run(shell, fix.script, **tools).rc == 0  # type: ignore[arg-type]  # a fixture's keywords
-    assert service.changes(seen_by(shell, [service], **tools)) == ()
+    assert service.changes(snapshot_of(shell, [service], **tools)) == ()
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_a_service_that_waits_for_its_next_try_neither_runs_nor_is_stopped(
+def test_a_service_waiting_for_its_next_start_is_neither_up_nor_down(
     shell: str, tools: dict[str, object], tmp_path: Path, running: bool
 ) -> None:
     unit = tmp_path / "state" / "unit-cron.service"
     unit.write_text("enabled activating auto-restart", encoding="ascii")
     service = Service("x/ssh", "cron", running)
-    assert [each.old for each in service.changes(seen_by(shell, [service], **tools))] == [
+    assert [change.old for change in service.changes(snapshot_of(shell, [service], **tools))] == [
         "activating (auto-restart)"
     ]
 
 
-def test_units_are_told_apart_by_position(shell: str, tools: dict[str, object], tmp_path: Path) -> None:
+def test_units_are_matched_by_position(shell: str, tools: dict[str, object], tmp_path: Path) -> None:
     (tmp_path / "state" / "unit-b.service").write_text("enabled active", encoding="ascii")
     queries = [UnitState("a.service"), UnitState("b.service"), UnitState("c.service")]
-    found = answers(shell, queries, **tools)
-    assert [found[each].load for each in queries] == ["not-found", "loaded", "not-found"]
+    snapshot = answers(shell, queries, **tools)
+    assert [snapshot[query].load for query in queries] == ["not-found", "loaded", "not-found"]
 
 
 def test_a_card_that_is_not_there_has_no_candidates(shell: str, tools: dict[str, object]) -> None:
-    found = answers(shell, [ModuleCandidates("ffff:1f:1f")], **tools)
-    assert isinstance(found[ModuleCandidates("ffff:1f:1f")], Unknown)
+    snapshot = answers(shell, [ModuleCandidates("ffff:1f:1f")], **tools)
+    assert isinstance(snapshot[ModuleCandidates("ffff:1f:1f")], Unknown)
 
 
 def test_devices_of_vms_are_read_up_to_the_first_section_of_their_file(shell: str, tmp_path: Path) -> None:
@@ -238,15 +238,15 @@ def test_devices_of_vms_are_read_up_to_the_first_section_of_their_file(shell: st
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     query = Shell(VM_DEVICES.command.replace("/etc/pve/nodes", str(tmp_path)))
-    seen = Snapshot("pve/ssh", answers={VM_DEVICES: answers(shell, [query])[query]})
-    assert HypervisorFacts(seen).vm_devices == (
+    snapshot = Snapshot("pve/ssh", answers={VM_DEVICES: answers(shell, [query])[query]})
+    assert HypervisorFacts(snapshot).vm_devices == (
         VmDevice("pve1", 100, "net0", "virtio=A"),
         VmDevice("pve1", 101, "hostpci0", "0000:02:00"),
         VmDevice("pve2", 102, "net0", "virtio=C"),
     )
 
 
-def test_a_package_that_no_list_has_fails_with_apts_words(
+def test_a_package_in_no_list_fails_with_the_message_of_apt(
     shell: str, tools: dict[str, object], tmp_path: Path
 ) -> None:
     (tmp_path / "bin" / "apt-get").write_text(
@@ -255,14 +255,14 @@ def test_a_package_that_no_list_has_fails_with_apts_words(
         encoding="ascii",
     )
     package = Package("x/ssh", ("nope",))
-    fix = package.fix(seen_by(shell, [package], **tools))
+    fix = package.fix(snapshot_of(shell, [package], **tools))
     assert isinstance(fix, Fix)
     frame = run(shell, fix.script, **tools)  # type: ignore[arg-type]  # a fixture's keywords
     assert frame.rc == 100
     assert b"Unable to locate package nope" in frame.stderr
 
 
-def test_without_dpkg_nobody_can_tell(shell: str, tmp_path: Path) -> None:
+def test_without_dpkg_packages_are_unknown(shell: str, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     from provision.hosts.query_kinds import HOST_KINDS  # noqa: PLC0415 - only here
 

@@ -28,6 +28,10 @@ def outcomes(report: RunReport) -> dict[str, str]:
 
 
 def test_the_first_apply_brings_one_token_to_all(site: ValueSite) -> None:
+    plan = site.plan()
+    assert {step.step.id.subject: step.late for step in plan.steps if step.late} == dict.fromkeys(
+        AGENTS, "after s1: server"
+    )
     assert site.apply().exit_code == 0
     assert len(site.one_token()) == 64
     assert not site.kept()
@@ -223,5 +227,5 @@ def test_a_value_that_no_role_generates_is_refused_with_the_names_that_are(site:
         site.apply(Options(rotate=frozenset({"lab-tokn"})))
     told = caught.value.diagnostics[0]
     assert told.code == "VALUE_UNKNOWN"
-    assert told.summary == "no role generates a value 'lab-tokn'"
+    assert told.summary == "no role generates a secret 'lab-tokn'"
     assert told.remedy == "Did you mean lab-token? Known are lab-token."

@@ -61,7 +61,7 @@ class ShellKind:
     query = Shell
 
     def script(self, queries: Sequence[Any]) -> str:
-        return "\n".join(each.script for each in queries)
+        return "\n".join(query.script for query in queries)
 
     def parse(self, frame: Frame, queries: Sequence[Any]) -> Mapping[Any, object]:
         return dict.fromkeys(queries, (frame.stdout, frame.stderr, frame.rc))
@@ -77,12 +77,12 @@ def host(shell: tuple[str, ...], state: Path) -> Iterator[HostDriver]:
 
 
 def run(shell: tuple[str, ...], nonce: str, script: bytes, **environment: str) -> FrameParser:
-    done = subprocess.run(
+    process = subprocess.run(
         shell, input=script, capture_output=True, check=False, timeout=60, env={**os.environ, **environment}
     )
     parser = FrameParser(nonce)
-    parser.feed(done.stdout, stderr=False)
-    parser.feed(done.stderr, stderr=True)
+    parser.feed(process.stdout, stderr=False)
+    parser.feed(process.stderr, stderr=True)
     parser.finish()
     return parser
 
@@ -91,9 +91,9 @@ def observe(shell: tuple[str, ...], *fragments: str, **environment: str) -> list
     nonce = new_nonce()
     parser = run(shell, nonce, observe_script(nonce, fragments, state="/nonexistent"), **environment)
     frames = [parser.frame(index) for index in range(len(fragments) + 2)]
-    assert all(each is not None for each in frames)
+    assert all(frame is not None for frame in frames)
     assert parser.outside() == b""
-    return [each for each in frames if each is not None]
+    return [frame for frame in frames if frame is not None]
 
 
 def act(
@@ -220,37 +220,35 @@ def test_probes_answer_where_nothing_can_be_written(shell: tuple[str, ...], tmp_
 def test_fixes_run_until_one_fails(host: HostDriver, tmp_path: Path) -> None:
     mark = tmp_path / "third"
     results = act(host, fix("echo one"), fix("echo two >&2; exit 3"), fix(f"touch {mark}"))
-    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.FAILED, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.DONE, Verdict.FAILED, Verdict.NOT_BEGUN]
     assert not mark.exists()
 
 
-def test_markers_lie_there_before_the_fix_and_are_reported_until_the_effect(
-    host: HostDriver, state: Path
-) -> None:
+def test_markers_exist_from_before_the_fix_until_the_effect(host: HostDriver, state: Path) -> None:
     (result,) = act(host, fix(f"cat '{state}'/pending/*", RESTART))
     assert "restart\tit's a unit\t" in result.output[0]
     owed = host.answer(frozenset(), Cancel()).pending
-    assert [(each.effect, each.run) for each in owed] == [(RESTART, "r1")]
+    assert [(effect.effect, effect.run) for effect in owed] == [(RESTART, "r1")]
 
 
-def test_a_fix_that_was_not_begun_owes_nothing(host: HostDriver) -> None:
+def test_a_fix_that_did_not_begin_leaves_no_marker(host: HostDriver) -> None:
     act(host, fix("false"), fix(":", RESTART))
     assert host.answer(frozenset(), Cancel()).pending == ()
 
 
-def test_an_effect_takes_its_marker_away_when_it_succeeds(
+def test_an_effect_that_succeeds_removes_its_marker(
     host: HostDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "effect_fragment", lambda effect: f"echo did {effect.cls}")
     results = act(host, fix(":", RESTART, INITRAMFS), effects=[INITRAMFS])
-    assert [each.verdict for each in results] == [Verdict.DONE] * 2
-    assert [each.effect for each in host.answer(frozenset(), Cancel()).pending] == [RESTART]
+    assert [result.verdict for result in results] == [Verdict.DONE] * 2
+    assert [marker.effect for marker in host.answer(frozenset(), Cancel()).pending] == [RESTART]
 
 
-def test_an_effect_that_fails_stays_owed(host: HostDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_effect_that_fails_stays_pending(host: HostDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "effect_fragment", lambda _: "false")
     act(host, fix(":", INITRAMFS), effects=[INITRAMFS])
-    assert [each.effect for each in host.answer(frozenset(), Cancel()).pending] == [INITRAMFS]
+    assert [marker.effect for marker in host.answer(frozenset(), Cancel()).pending] == [INITRAMFS]
 
 
 def age(state: Path) -> None:
@@ -260,7 +258,7 @@ def age(state: Path) -> None:
         marker.write_text(marker.read_text().replace(boot, OLD_BOOT))
 
 
-def test_what_another_boot_brought_about_is_cleaned_up(host: HostDriver, state: Path) -> None:
+def test_markers_that_another_boot_satisfies_are_removed(host: HostDriver, state: Path) -> None:
     act(host, fix(":", RESTART, REBOOT, Effect(host_effects.DAEMON_RELOAD)))
     age(state)
     act(host, fix(":"))
@@ -274,10 +272,10 @@ def test_a_boot_before_the_initramfs_was_rebuilt_proves_nothing(
     act(host, fix(":", INITRAMFS, REBOOT))
     age(state)
     act(host, effects=[INITRAMFS])
-    assert [each.effect for each in host.answer(frozenset(), Cancel()).pending] == [REBOOT]
+    assert [marker.effect for marker in host.answer(frozenset(), Cancel()).pending] == [REBOOT]
 
 
-def test_a_second_run_is_told_who_works_on_the_host(
+def test_a_second_run_learns_who_holds_the_lock(
     host: HostDriver, shell: tuple[str, ...], state: Path
 ) -> None:
     begun, done = threading.Event(), threading.Event()
@@ -331,13 +329,13 @@ def test_leaving_ends_the_process_group(host: HostDriver, tmp_path: Path) -> Non
     assert not alive(int(pid.read_text()))
 
 
-def test_a_shell_that_is_killed_leaves_its_fix_unknown(host: HostDriver) -> None:
+def test_a_killed_shell_leaves_its_fix_indeterminate(host: HostDriver) -> None:
     results = act(host, fix("echo begun"), fix("kill -KILL 0"), fix(":"))
-    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.DONE, Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
     assert results[1].handle.isdigit()
 
 
-def test_large_content_arrives_is_checked_and_goes_after_use(host: HostDriver, state: Path) -> None:
+def test_large_content_is_checked_and_removed_after_use(host: HostDriver, state: Path) -> None:
     data = bytes(range(256)) * 1000
     blob = Blob(hashlib.sha256(data).hexdigest(), data)
     action = Action(None, "blob", Fix(f"sha256sum <$PROVISION_BLOBS/{blob.sha256}", blobs=(blob,)))
@@ -371,7 +369,7 @@ def test_a_megabyte_of_output_keeps_both_ends(host: HostDriver) -> None:
     assert result.output[-1] == "last"
 
 
-def test_secrets_never_stand_in_an_argument_list(host: HostDriver) -> None:
+def test_secrets_are_in_no_argument_list(host: HostDriver) -> None:
     secret = "planted-4711-secret"
     look = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c 'planted-4711-secre[t]' || :"
     script = f"printf %s {secret} >/dev/null; {look}"
@@ -386,10 +384,10 @@ def test_a_background_child_does_not_hold_up_the_run(host: HostDriver, tmp_path:
     os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
-def test_sudo_between_the_connection_and_the_shell_is_no_cut(shell: tuple[str, ...], tmp_path: Path) -> None:
+def test_sudo_in_front_of_the_shell_does_not_look_like_a_cut(shell: tuple[str, ...], tmp_path: Path) -> None:
     stand_in = tmp_path / "sudo"
     shutil.copy("/bin/sh", stand_in)
     command = (str(stand_in), "-c", f"{' '.join(shell)}; exit $?")
     there = HostDriver("n1/ssh", LocalConnection(command), {}, who="w", state=str(tmp_path / "state"))
     results = act(there, fix("echo one"), fix("echo two"))
-    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.DONE]
+    assert [result.verdict for result in results] == [Verdict.DONE, Verdict.DONE]

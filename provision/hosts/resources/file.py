@@ -142,7 +142,7 @@ class File(_Entry):
         if self.secret:
             salted = salt_of(self.system, self.path).encode() + self.content
             return status.digest != digest_of(salted)
-        return status.digest != self.query.want
+        return status.digest != _cached_digest(self.content)
 
     def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return how it is written, removed or given its permissions."""

@@ -272,7 +272,7 @@ def test_the_names_that_can_be_skipped_are_those_of_the_checks() -> None:
     assert {"test_clock", "test_no_unit_has_failed", "test_it_is_marked"} <= check_names(check_folders())
 
 
-def test_a_command_that_takes_too_long_cannot_tell(tmp_path: Path) -> None:
+def test_a_command_that_takes_too_long_is_unknown(tmp_path: Path) -> None:
     inventory = inventory_of(tmp_path, NODE + "verify: { timeout: 7 }\n")
     told = Told({"systemctl list-units": ""}, rc=124)
     result = found(inventory, told, UNITS)

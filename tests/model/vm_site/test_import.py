@@ -117,7 +117,7 @@ def test_a_plan_says_that_the_number_is_the_old_names_and_what_helps(renamed: Wo
     (problem,) = [each for each in renamed.plan().refusals if each.code == "VMID_TAKEN_FOREIGN"]
     assert problem.summary == "VMID 101 of web belongs to node vm-1 of inventory site"
     command = f"provision import {renamed.folder / 'site.yaml'} web"
-    assert problem.remedy.endswith(f"if vm-1 is called web now, take the VM over: {command}")
+    assert problem.remedy.endswith(f"if vm-1 is called web now, take the VM over: `{command}`")
     for prune in (False, True):
         with pytest.raises(Refused, match="VMID_TAKEN_FOREIGN"):
             renamed.apply(prune=prune)
@@ -154,7 +154,7 @@ def test_a_first_contact_that_was_cut_off_is_ended_under_the_old_name(renamed: W
         with_site(renamed, lambda site: adoption(site, "web", Cancel()))
     with pytest.raises(Permanent, match="FIRST_CONTACT_UNFINISHED") as caught:
         with_site(renamed, lambda site: adopt(site, "web", key, Cancel()))
-    assert "call the node vm-1 again: provision apply" in caught.value.diagnostics[0].remedy
+    assert "name the node vm-1 again and run `provision apply" in caught.value.diagnostics[0].remedy
     assert writes(renamed) == []
     renamed.write(INVENTORY)
     assert renamed.apply().exit_code == 0
@@ -226,5 +226,5 @@ def test_the_key_of_a_renamed_nodes_vm_is_known_already(
     description = f"provision: inventory=site node=old host-key={KEY}"
     world.pve.vms[101].config.update(description=description, tags="provision")
     assert command("--yes") == 0
-    assert "vm-1 is ours now" in capsys.readouterr().out
+    assert "vm-1 is now managed by this inventory" in capsys.readouterr().out
     assert world.pve.vms[101].config["description"] == description.replace("=old", "=vm-1")

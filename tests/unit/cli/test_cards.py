@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from provision.api.cards import aliases, cards, cards_of, models_of, uuids_of
+from provision.api.cards import cards
 from provision.api.domains import load_inventory as load
 from provision.cli import main
+from provision.cli.cards import print_cards
+from provision.hosts.cards import aliases, cards_of, models_of, uuids_of
 from provision.hosts.resources.pci import PciFunction
-from provision.report.cards import print_cards
 from provision.values.cancel import Cancel
 from tests.unit.proxmox.roles.world import INVENTORY, World
 from tests.unit.report.samples import shown
@@ -53,11 +54,11 @@ def test_a_vm_knows_its_card_by_id_only(inventory: Path) -> None:
     assert aliases(site, "vm-gpu") == {"10de:2204": ("one",)}
 
 
-def test_the_site_is_asked_once_and_who_is_away_is_named(tmp_path: Path) -> None:
+def test_the_site_is_asked_once_and_hosts_without_an_answer_are_named(tmp_path: Path) -> None:
     world = World(tmp_path)
     site = world.site()
     found = cards(site, Cancel())
-    assert [(each.host, each.slot, each.aliases) for each in found.cards if each.aliases] == [
+    assert [(card.host, card.slot, card.aliases) for card in found.cards if card.aliases] == [
         ("pve", "0000:02:00", ("one",))
     ]
     assert set(found.away) == {"vm-gpu"}
@@ -74,11 +75,11 @@ def test_cards_as_a_table() -> None:
     assert lines[1].split()[:6] == ["pve", "0000:02:00", "10de:2204", "10de:1aef", "14", "vfio-pci"]
     assert "GPU-11111111" in text
     assert "drives_console: true" in text
-    assert "vm-gpu was not seen: vm-gpu is off" in text
+    assert "vm-gpu gave no answer: vm-gpu is off" in text
 
 
-def test_a_host_without_cards_is_said() -> None:
-    assert shown(lambda console: print_cards(console, (), {})) == "No card was found.\n"
+def test_a_site_without_cards_says_so() -> None:
+    assert shown(lambda console: print_cards(console, (), {})) == "There is no card.\n"
 
 
 def test_an_unknown_host_is_wrong_usage(inventory: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,14 @@ def test_questions_are_answered_with_0(argv: list[str], capsys: pytest.CaptureFi
     assert capsys.readouterr().out
 
 
+def test_the_list_of_commands_is_whole_on_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main.main(["--help"]) == 0
+    assert not [line for line in capsys.readouterr().out.splitlines()[1:] if line.endswith("...")]
+
+
 def test_a_valid_inventory_is_told_what_no_role_serves_yet(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["validate", "h100-kai-fractions"]) == 0
     said = capsys.readouterr()

@@ -170,6 +170,7 @@ def test_plan_saves_what_is_not_refused(site: FakeSite, tmp_path: Path) -> None:
     [
         (["apply", "lab"], "--yes"),
         (["apply", "lab", "--json"], "--yes"),
+        (["rotate", "lab", "k3s-token"], "--yes"),
         (["destroy", "lab"], "--yes --allow delete"),
         (["destroy", "lab", "--yes"], "--yes --allow delete"),
     ],
@@ -180,6 +181,17 @@ def test_without_a_terminal_nothing_is_assumed(
     assert main.main(argv) == 64
     assert f"give {flag}" in capsys.readouterr().err
     assert site.confirmed is None
+
+
+def test_rotate_applies_with_the_name_of_the_secret(
+    site: FakeSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.report = replace(DONE, exit_code=1)
+    assert main.main(["rotate", "lab", "k3s-token", "--yes"]) == 1
+    assert site.options is not None
+    assert site.options.rotate == frozenset({"k3s-token"})
+    assert site.confirmed is True
+    assert "provision rotate lab k3s-token" in capsys.readouterr().out
 
 
 def test_yes_applies_and_sums_up(site: FakeSite, capsys: pytest.CaptureFixture[str]) -> None:
@@ -325,12 +337,12 @@ def test_a_person_reads_the_problems_of_a_plan_once(
 def test_the_events_of_a_plan_say_all_of_it() -> None:
     found = list(plan_events("r1", plan_masked(PLAN, lambda text: text.replace("pool", "(masked)"))))
     changes = [each for each in found if isinstance(each, events.ChangePlanned)]
-    assert [each.key for each in changes] == [str(c.key) for s in PLAN.steps for c in s.changes]
+    assert [change.key for change in changes] == [str(c.key) for s in PLAN.steps for c in s.changes]
     text = json.dumps([each.as_json() for each in found])
     assert "hunter2" not in text
     assert "pool" not in text
-    assert any(each.by_hand for each in changes)
-    assert any(each.owed for each in changes)
+    assert any(change.by_hand for change in changes)
+    assert any(change.owed for change in changes)
     opened = {(each.subject, each.role) for each in found if isinstance(each, events.StepOpen)}
     assert opened == {(s.step.id.subject, s.step.id.role) for s in PLAN.steps if s.late or s.unreached}
     made = found[-1]

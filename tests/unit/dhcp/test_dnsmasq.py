@@ -29,9 +29,9 @@ def said(text: str) -> ShellResult:
     return ShellResult(0, text.encode(), b"")
 
 
-def seen(listing: str = "", leases: str = "", ours: bool = False, clock: float = 0.0) -> Snapshot:
+def router_snapshot(listing: str = "", leases: str = "", ours: bool = False, clock: float = 0.0) -> Snapshot:
     resource = RouterReservation(ROUTER, WANTED)
-    listing_query, _ = ROUTER.questions()
+    listing_query, _ = ROUTER.queries()
     answers: dict[object, object] = {listing_query: said(listing), LEASES: leases.encode()}
     for query in resource.queries():
         if isinstance(query, FileState):
@@ -41,25 +41,28 @@ def seen(listing: str = "", leases: str = "", ours: bool = False, clock: float =
 
 def test_a_new_reservation_is_one_file_that_acts_at_once() -> None:
     resource = RouterReservation(ROUTER, WANTED)
-    at = seen()
-    (change,) = resource.changes(at)
+    snapshot = router_snapshot()
+    (change,) = resource.changes(snapshot)
     assert (change.op, change.new) == (Op.CREATE, f"{MAC},10.0.0.11,vm-1\n")
-    fix = resource.fix(at)
+    fix = resource.fix(snapshot)
     assert isinstance(fix, Fix)
     assert OURS in fix.script
     assert fix.effects == ()
 
 
-def test_our_own_file_is_no_conflict_with_itself() -> None:
+def test_our_own_file_does_not_conflict_with_itself() -> None:
     line = f"{OURS}:{MAC},10.0.0.11,vm-1\n"
     assert (
-        RouterReservation(ROUTER, WANTED).changes(seen(line, f"1 {MAC} 10.0.0.11 vm-1 *\n", ours=True)) == ()
+        RouterReservation(ROUTER, WANTED).changes(
+            router_snapshot(line, f"1 {MAC} 10.0.0.11 vm-1 *\n", ours=True)
+        )
+        == ()
     )
 
 
-def test_the_same_reservation_by_another_hand_is_as_good() -> None:
+def test_the_same_reservation_by_somebody_else_is_enough() -> None:
     line = "/etc/dnsmasq.conf:dhcp-host=BC-24-11-00-00-01,vm-1,10.0.0.11,12h\n"
-    assert RouterReservation(ROUTER, WANTED).changes(seen(line)) == ()
+    assert RouterReservation(ROUTER, WANTED).changes(router_snapshot(line)) == ()
 
 
 @pytest.mark.parametrize(
@@ -75,11 +78,13 @@ def test_the_same_reservation_by_another_hand_is_as_good() -> None:
         ("", "1795960000 52:54:00:00:00:09 10.0.0.11 printer *\n", "leased to 52:54:00:00:00:09 (printer)"),
     ],
 )
-def test_whoever_holds_the_address_is_named_and_left_alone(listing: str, leases: str, holder: str) -> None:
+def test_another_holder_of_the_address_is_named_and_left_alone(
+    listing: str, leases: str, holder: str
+) -> None:
     resource = RouterReservation(ROUTER, WANTED)
-    at = seen(listing, leases)
-    assert [each.op for each in resource.changes(at)] == [Op.ATTENTION]
-    refused = resource.fix(at)
+    snapshot = router_snapshot(listing, leases)
+    assert [change.op for change in resource.changes(snapshot)] == [Op.ATTENTION]
+    refused = resource.fix(snapshot)
     assert isinstance(refused, Impossible)
     assert refused.diagnostic.code == "IP_LEASED_TO_OTHER"
     assert holder in refused.diagnostic.summary
@@ -87,15 +92,15 @@ def test_whoever_holds_the_address_is_named_and_left_alone(listing: str, leases:
 
 def test_an_expired_lease_does_not_count() -> None:
     lease = "1000 52:54:00:00:00:09 10.0.0.11 printer *\n"
-    (change,) = RouterReservation(ROUTER, WANTED).changes(seen(leases=lease, clock=2000.0))
+    (change,) = RouterReservation(ROUTER, WANTED).changes(router_snapshot(leases=lease, clock=2000.0))
     assert change.op is Op.CREATE
 
 
 def test_a_router_that_cannot_be_read_is_not_free() -> None:
-    at = seen()
-    listing, _ = ROUTER.questions()
-    unread = Snapshot("router", answers={**at.answers, listing: Unknown("denied")})
-    assert [each.op for each in changes_of(RouterReservation(ROUTER, WANTED), unread)] == [Op.ATTENTION]
+    snapshot = router_snapshot()
+    listing, _ = ROUTER.queries()
+    unread = Snapshot("router", answers={**snapshot.answers, listing: Unknown("denied")})
+    assert [change.op for change in changes_of(RouterReservation(ROUTER, WANTED), unread)] == [Op.ATTENTION]
 
 
 def test_removal_needs_a_reload() -> None:
@@ -108,7 +113,7 @@ def test_removal_needs_a_reload() -> None:
 
 
 @given(st.text(max_size=200))
-def test_reading_a_router_is_total(text: str) -> None:
+def test_reading_any_router_text_never_raises(text: str) -> None:
     list(parse_reservations(text))
     list(parse_leases(text))
 
@@ -126,20 +131,20 @@ def test_macs_are_compared_in_any_spelling() -> None:
     assert conflict(WANTED, [Reservation(MAC, "10.0.0.11", "")], [Lease(MAC, "10.0.0.11")]) == ""
 
 
-def test_what_a_person_types_is_a_table() -> None:
+def test_the_lines_for_a_person_are_a_table() -> None:
     assert table([WANTED]) == ("MAC address        IP address  Name", f"{MAC}  10.0.0.11   vm-1")
 
 
 def test_a_person_waits_until_the_vm_answers_at_its_address() -> None:
     resource = ManualReservation("pve/ssh", WANTED, guest="vm-1/ssh")
-    at = Snapshot("pve/ssh", answers={resource.question: said("")})
-    assert [each.op for each in resource.changes(at)] == [Op.CREATE]
-    assert {system for system, _ in resource.affects(resource.changes(at))} == {"vm-1/ssh"}
-    by_hand = resource.fix(at)
+    snapshot = Snapshot("pve/ssh", answers={resource.query: said("")})
+    assert [change.op for change in resource.changes(snapshot)] == [Op.CREATE]
+    assert {system for system, _ in resource.affects(resource.changes(snapshot))} == {"vm-1/ssh"}
+    by_hand = resource.fix(snapshot)
     assert isinstance(by_hand, ByHand)
     assert MAC in by_hand.lines[-1]
     here = said(f"10.0.0.11 dev vmbr0 lladdr {MAC} REACHABLE\n")
-    assert resource.changes(Snapshot("pve/ssh", answers={resource.question: here})) == ()
+    assert resource.changes(Snapshot("pve/ssh", answers={resource.query: here})) == ()
 
 
 @pytest.mark.parametrize(
@@ -164,13 +169,13 @@ def test_an_address_counts_on_the_device_with_the_mac(addresses: str, held: tupl
     assert addresses_of(said(LINKS), said(addresses), MAC) == held
     used = AddressUsed("vm-1/ssh", "vm-1", MAC, "10.0.0.11")
     links, listing = used.queries()
-    at = Snapshot("vm-1/ssh", answers={links: said(LINKS), listing: said(addresses)})
-    assert bool(used.changes(at)) is not bool(held)
+    snapshot = Snapshot("vm-1/ssh", answers={links: said(LINKS), listing: said(addresses)})
+    assert bool(used.changes(snapshot)) is not bool(held)
 
 
 def test_a_lease_of_another_mac_is_named() -> None:
     held = LeaseHeld(ROUTER, "vm-1", MAC.upper(), "10.0.0.11")
-    assert held.changes(seen(leases=f"5 {MAC} 10.0.0.11 vm-1 *\n")) == ()
-    at = seen(leases="5 52:54:00:00:00:09 10.0.0.11 x *\n")
-    assert held.changes(at)[0].old == "52:54:00:00:00:09"
-    assert held.fix(at).diagnostic.code == "LEASE_NOT_RESERVED_IP"
+    assert held.changes(router_snapshot(leases=f"5 {MAC} 10.0.0.11 vm-1 *\n")) == ()
+    snapshot = router_snapshot(leases="5 52:54:00:00:00:09 10.0.0.11 x *\n")
+    assert held.changes(snapshot)[0].old == "52:54:00:00:00:09"
+    assert held.fix(snapshot).diagnostic.code == "LEASE_NOT_RESERVED_IP"

@@ -40,7 +40,7 @@ def test_processors_are_counted(text: bytes, count: int) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"\n", b"many\n", b"0-x\n", b"0-3,\n"])
-def test_what_is_no_list_of_processors_is_not_counted(text: bytes) -> None:
+def test_an_invalid_list_of_processors_is_unknown(text: bytes) -> None:
     assert host({PROCESSORS: text}).processors == Unknown("no list of processors")
 
 
@@ -77,7 +77,7 @@ def test_pending_devices_and_those_of_snapshots_are_not_a_vms_own() -> None:
         b"/etc/pve/nodes/pve/qemu-server/501.conf:hostpci0: 0000:03:00\n"
     )
     devices = host({VM_DEVICES: ShellResult(0, rows, b"")}).vm_devices
-    assert [(each.vmid, each.key) for each in devices] == [(500, "net0"), (501, "hostpci0")]
+    assert [(device.vmid, device.key) for device in devices] == [(500, "net0"), (501, "hostpci0")]
 
 
 def test_a_command_that_failed_has_no_output() -> None:
@@ -86,7 +86,7 @@ def test_a_command_that_failed_has_no_output() -> None:
     assert (facts.output(good), facts.output(bad), facts.output(Shell("never"))) == ("pve\n", "", "")
 
 
-def test_what_a_host_says_of_itself() -> None:
+def test_facts_of_a_host_are_read() -> None:
     facts = host(
         {
             MACHINE_ID: b"0123abcd\n",
@@ -103,25 +103,25 @@ def test_what_a_host_says_of_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "reason"),
+    ("snapshot", "reason"),
     [
         (Unknown("pve/ssh has not answered"), "pve/ssh has not answered"),
         (Snapshot("pve/ssh"), "pve/ssh was not asked"),
         (Snapshot("pve/ssh", answers={MEMORY: REASON, STORAGES: REASON}), REASON.reason),
     ],
 )
-def test_a_fact_that_is_not_known_says_why(seen: Snapshot | Unknown, reason: str) -> None:
-    facts = HypervisorFacts(seen)
+def test_an_unknown_fact_has_a_reason(snapshot: Snapshot | Unknown, reason: str) -> None:
+    facts = HypervisorFacts(snapshot)
     assert (facts.memory, facts.storages) == (Unknown(reason), Unknown(reason))
 
 
-def test_where_nobody_asks_why_an_unknown_fact_is_empty() -> None:
+def test_a_fact_without_a_reason_is_empty_when_unknown() -> None:
     facts = host({})
     assert (facts.machine_id, facts.loader, facts.container) == ("", "unknown", False)
     assert (facts.kernel_arguments, facts.bridges, facts.vm_devices) == ((), (), ())
 
 
-def test_a_vm_that_is_not_on_this_node_is_none_of_its_vms() -> None:
+def test_a_vm_on_another_node_is_not_found() -> None:
     there = VmState(101, "vm-1", "running", {})
     answers = {VmConfig(101): there, VmConfig(102): Elsewhere("b", "lxc", "ct"), VmConfig(103): None}
     facts = ApiFacts(Snapshot("pve/api", answers=answers))
@@ -129,13 +129,13 @@ def test_a_vm_that_is_not_on_this_node_is_none_of_its_vms() -> None:
 
 
 @pytest.mark.parametrize("view", [HostFacts, HypervisorFacts, ApiFacts])
-def test_every_fact_is_read_by_somebody(view: type) -> None:
-    readers = [each for each in PRODUCT.rglob("*.py") if each.parent.name != "facts"]
-    read = {name for each in readers for name in re.findall(r"\.(\w+)", each.read_text())}
+def test_every_fact_is_used(view: type) -> None:
+    readers = [path for path in PRODUCT.rglob("*.py") if path.parent.name != "facts"]
+    read = {name for reader in readers for name in re.findall(r"\.(\w+)", reader.read_text())}
     assert {name for name in vars(view) if not name.startswith("_")} <= read
 
 
 @pytest.mark.parametrize("layer", ["roles", "preflight"])
-def test_roles_and_rules_read_facts_and_no_raw_answers(layer: str) -> None:
-    raw = [each.name for each in (PRODUCT / layer).glob("*.py") if ".answers" in each.read_text()]
+def test_roles_and_rules_read_facts_instead_of_answers(layer: str) -> None:
+    raw = [path.name for path in (PRODUCT / layer).glob("*.py") if ".answers" in path.read_text()]
     assert raw == []

@@ -19,36 +19,38 @@ def quiet(_line: str) -> None:
     pass
 
 
-def seen_by(host: ModelHost, resources: Sequence[Resource]) -> Snapshot:
+def snapshot_of(host: ModelHost, resources: Sequence[Resource]) -> Snapshot:
     return host.answer(ask(resources), Cancel())
 
 
 def differing(host: ModelHost, resources: Sequence[Resource]) -> list[Resource]:
-    seen = seen_by(host, resources)
-    return [each for each in resources if changes_of(each, seen)]
+    snapshot = snapshot_of(host, resources)
+    return [resource for resource in resources if changes_of(resource, snapshot)]
 
 
 def converge(host: ModelHost, resources: Sequence[Resource]) -> bool:
     """Bring one step about; return whether anything was done. Fails when it is not as desired afterwards."""
-    seen = seen_by(host, resources)
+    snapshot = snapshot_of(host, resources)
     actions: list[Action] = []
-    effects: set[Effect] = {each.effect for each in seen.pending}
-    for each in resources:
-        if changes_of(each, seen):
-            remedy = remedy_of(each, seen)
+    effects: set[Effect] = {marker.effect for marker in snapshot.pending}
+    for resource in resources:
+        if changes_of(resource, snapshot):
+            remedy = remedy_of(resource, snapshot)
             assert not isinstance(remedy, Impossible | ByHand), remedy
             assert isinstance(remedy, Fix)
-            actions.append(Action(each.key, str(each.key), remedy))
+            actions.append(Action(resource.key, str(resource.key), remedy))
             effects.update(remedy.effects)
     if not actions and not effects:
         return False
-    now = sorted((each for each in effects if not each.cls.reboots), key=lambda each: (each.cls.rank, each))
+    now = sorted(
+        filter(lambda effect: not effect.cls.reboots, effects), key=lambda effect: (effect.cls.rank, effect)
+    )
     results = host.act("run", actions, now, quiet, Cancel())
-    assert {each.verdict for each in results} <= {Verdict.DONE}, results
+    assert {result.verdict for result in results} <= {Verdict.DONE}, results
     for effect in sorted(effects - set(now)):
         host.reboot(effect, quiet, Cancel())
-    left = seen_by(host, resources)
-    assert [each.key for each in resources if changes_of(each, left)] == []
+    left = snapshot_of(host, resources)
+    assert [resource.key for resource in resources if changes_of(resource, left)] == []
     assert left.pending == ()
     return True
 
@@ -57,7 +59,7 @@ def killed_everywhere(make: Callable[[], ModelHost], step: Step) -> int:
     """Kill the controller at every boundary of a run; the next run must end as an uninterrupted one does."""
     host = make()
     converge(host, step(host))
-    wanted, boundaries = host.dump(), host.boundaries
+    expected, boundaries = host.dump(), host.boundaries
     for boundary in range(1, boundaries + 1):
         host = make()
         host.kill_after(boundary)
@@ -69,5 +71,5 @@ def killed_everywhere(make: Callable[[], ModelHost], step: Step) -> int:
             raise AssertionError(f"nothing was killed at boundary {boundary}")
         converge(host, step(host))
         assert not converge(host, step(host)), f"a third run found something to do after {where}"
-        assert host.dump() == wanted, f"another end after {where}"
+        assert host.dump() == expected, f"another end after {where}"
     return boundaries

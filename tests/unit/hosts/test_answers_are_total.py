@@ -265,56 +265,58 @@ def _parse(output: bytes, queries: Mapping[Any, object], **frame: Any) -> Mappin
     )
 
 
-@pytest.mark.parametrize(("name", "output", "expected"), SAMPLES, ids=[each[0] for each in SAMPLES])
-def test_what_was_said_is_understood(name: str, output: bytes, expected: Mapping[Any, object]) -> None:
+@pytest.mark.parametrize(("name", "output", "expected"), SAMPLES, ids=[sample[0] for sample in SAMPLES])
+def test_answers_are_parsed(name: str, output: bytes, expected: Mapping[Any, object]) -> None:
     del name
     assert _parse(output, expected) == expected
 
 
-@pytest.mark.parametrize(("name", "output", "expected"), SAMPLES, ids=[each[0] for each in SAMPLES])
-def test_cut_at_any_byte_it_is_the_whole_answer_or_cannot_tell(
+@pytest.mark.parametrize(("name", "output", "expected"), SAMPLES, ids=[sample[0] for sample in SAMPLES])
+def test_an_answer_cut_at_any_byte_is_whole_or_unknown(
     name: str, output: bytes, expected: Mapping[Any, object]
 ) -> None:
     del name
     for length in range(len(output)):
-        found = _parse(output[:length], expected, rc=None)
-        assert set(found) == set(expected)
-        for query, answer in found.items():
+        answers = _parse(output[:length], expected, rc=None)
+        assert set(answers) == set(expected)
+        for query, answer in answers.items():
             if isinstance(answer, FileStatus) and answer.content is None:
                 continue  # content comes last, and its hash has told already that it differs
             assert isinstance(answer, Unknown) or answer == expected[query], (length, query)
 
 
-_LONG = [each for each in SAMPLES if each[0].split()[0] not in ("root", "clock", "IOMMU")]
+_LONG = [sample for sample in SAMPLES if sample[0].split()[0] not in ("root", "clock", "IOMMU")]
 """Answers that can grow beyond what a frame keeps."""
 
 
-@pytest.mark.parametrize(("name", "output", "expected"), _LONG, ids=[each[0] for each in _LONG])
-def test_an_answer_with_a_hole_tells_nothing(
+@pytest.mark.parametrize(("name", "output", "expected"), _LONG, ids=[sample[0] for sample in _LONG])
+def test_an_answer_with_missing_bytes_is_unknown(
     name: str, output: bytes, expected: Mapping[Any, object]
 ) -> None:
     del name
-    assert all(isinstance(each, Unknown) for each in _parse(output, expected, dropped=1).values())
+    assert all(isinstance(answer, Unknown) for answer in _parse(output, expected, dropped=1).values())
 
 
 @given(output=st.binary(max_size=300), stderr=st.binary(max_size=60), rc=st.sampled_from([0, 1, 127, None]))
-def test_garbage_is_cannot_tell(output: bytes, stderr: bytes, rc: int | None) -> None:
+def test_garbage_is_unknown(output: bytes, stderr: bytes, rc: int | None) -> None:
     for _, _, expected in SAMPLES:
-        found = _parse(b"\xff" + output, expected, stderr=stderr, rc=rc)
-        assert set(found) == set(expected)
-        secrets = [answer for query, answer in found.items() if isinstance(query, SecretText)]
+        answers = _parse(b"\xff" + output, expected, stderr=stderr, rc=rc)
+        assert set(answers) == set(expected)
+        secrets = [answer for query, answer in answers.items() if isinstance(query, SecretText)]
         assert all(answer is None or isinstance(answer, SecretStr | Unknown) for answer in secrets)
 
 
 @given(data=st.data())
 def test_mangled_answers_never_raise(data: st.DataObject) -> None:
     _, output, expected = data.draw(st.sampled_from(SAMPLES))
-    at = data.draw(st.integers(0, len(output)))
-    mangled = output[:at] + data.draw(st.binary(max_size=8)) + output[at + data.draw(st.integers(0, 8)) :]
+    start = data.draw(st.integers(0, len(output)))
+    mangled = (
+        output[:start] + data.draw(st.binary(max_size=8)) + output[start + data.draw(st.integers(0, 8)) :]
+    )
     assert set(_parse(mangled, expected)) == set(expected)
 
 
-def test_the_reason_is_what_the_host_said() -> None:
+def test_the_reason_is_the_message_of_the_host() -> None:
     stderr = b"\nSystem has not been booted with systemd as init system.\nFailed to connect.\n"
     answer = _parse(b"", {UnitState("a.service"): None}, stderr=stderr, rc=1)[UnitState("a.service")]
     assert answer == Unknown("System has not been booted with systemd as init system.")

@@ -13,7 +13,7 @@ from provision.hosts.resources.file import File, FileLine, authorized_keys
 from provision.testing.host_cases import FILE_CASES, Case
 from provision.testing.model_host import HostState, ModelFile, ModelHost
 from provision.values.cancel import Cancel
-from tests.unit.hosts.converge import converge, differing, seen_by
+from tests.unit.hosts.converge import converge, differing, snapshot_of
 
 ROOT = "/case"
 
@@ -25,15 +25,15 @@ def host_of(case: Case) -> ModelHost:
 
 
 @pytest.mark.parametrize("case", FILE_CASES, ids=lambda case: case.name)
-def test_case_converges_or_is_refused_or_is_unchanged(case: Case) -> None:
+def test_a_file_case_converges_or_is_refused_or_unchanged(case: Case) -> None:
     host, resource = host_of(case), case.make(ROOT)
     before = host.dump()
     if case.unchanged:
         assert differing(host, [resource]) == []
     elif case.refused:
-        seen = seen_by(host, [resource])
-        assert resource.changes(seen)
-        assert isinstance(resource.fix(seen), Impossible)
+        snapshot = snapshot_of(host, [resource])
+        assert resource.changes(snapshot)
+        assert isinstance(resource.fix(snapshot), Impossible)
         assert host.dump() == before
     else:
         assert converge(host, [resource])
@@ -49,24 +49,24 @@ def test_lines_of_one_step_add_up() -> None:
 def test_secret_appears_in_no_question_change_or_representation() -> None:
     secret = File("case/ssh", "/etc/token", b"planted-7f3a", "0600", secret=True)
     host = ModelHost("case/ssh", HostState(files={"/etc/token": ModelFile(b"old-9c1d", "0600")}))
-    seen = seen_by(host, [secret])
-    changes, fix = secret.changes(seen), secret.fix(seen)
-    for text in (repr(secret), repr(secret.queries()), repr(changes), repr(fix), repr(seen)):
+    snapshot = snapshot_of(host, [secret])
+    changes, fix = secret.changes(snapshot), secret.fix(snapshot)
+    for text in (repr(secret), repr(secret.queries()), repr(changes), repr(fix), repr(snapshot)):
         assert "planted-7f3a" not in text
         assert "old-9c1d" not in text
-    assert [each.secret for each in changes] == [True]
+    assert [change.secret for change in changes] == [True]
 
 
 def test_secret_is_masked_in_the_output_of_its_fix() -> None:
     secret = File("case/ssh", "/etc/token", b"planted-7f3a", secret=True)
-    fix = secret.fix(seen_by(ModelHost("case/ssh", HostState()), [secret]))
-    assert [each.get_secret_value() for each in getattr(fix, "secrets", ())] == ["planted-7f3a"]
+    fix = secret.fix(snapshot_of(ModelHost("case/ssh", HostState()), [secret]))
+    assert [item.get_secret_value() for item in getattr(fix, "secrets", ())] == ["planted-7f3a"]
 
 
-def test_large_content_travels_as_a_blob() -> None:
+def test_large_content_is_sent_as_a_blob() -> None:
     large = File("case/ssh", "/opt/large", b"x" * 70_000)
-    fix = large.fix(seen_by(ModelHost("case/ssh", HostState()), [large]))
-    assert [len(each.data) for each in getattr(fix, "blobs", ())] == [70_000]
+    fix = large.fix(snapshot_of(ModelHost("case/ssh", HostState()), [large]))
+    assert [len(item.data) for item in getattr(fix, "blobs", ())] == [70_000]
     assert len(getattr(fix, "script", "")) < 2_000
 
 
@@ -78,9 +78,11 @@ def test_paths_that_are_not_plain_are_refused(path: str) -> None:
 
 def test_changes_name_field_old_and_new() -> None:
     host = ModelHost("case/ssh", HostState(files={"/etc/a": ModelFile(b"old\n", "0600")}))
-    wanted = File("case/ssh", "/etc/a", b"new\n", "0644", owner="adm")
-    found = [(each.op, each.path, each.old, each.new) for each in wanted.changes(seen_by(host, [wanted]))]
-    assert found == [
+    file = File("case/ssh", "/etc/a", b"new\n", "0644", owner="adm")
+    changes = [
+        (change.op, change.path, change.old, change.new) for change in file.changes(snapshot_of(host, [file]))
+    ]
+    assert changes == [
         (Op.UPDATE, "content", "old\n", "new\n"),
         (Op.UPDATE, "mode", "0600", "0644"),
         (Op.UPDATE, "owner", "root", "adm"),

@@ -15,14 +15,14 @@ from provision.testing.host_cases import GRUB_CASES
 from provision.testing.model_host import ModelFile, ModelHost, hypervisor_state
 from provision.testing.model_ops import next_line
 from provision.values.cancel import Cancel
-from tests.unit.hosts.converge import converge, differing, killed_everywhere, quiet, seen_by
+from tests.unit.hosts.converge import converge, differing, killed_everywhere, quiet, snapshot_of
 
 S = "pve/ssh"
 REBOOT = Effect(host_effects.REBOOT_HYPERVISOR)
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted", "united"),
+    ("line", "desired", "united"),
     [
         ("root=x", ("nomodeset",), "root=x nomodeset"),
         ("root=x nomodeset", ("nomodeset",), "root=x nomodeset"),
@@ -36,11 +36,11 @@ REBOOT = Effect(host_effects.REBOOT_HYPERVISOR)
         ("", ("a", "b=c"), "a b=c"),
     ],
 )
-def test_arguments_are_united(line: str, wanted: tuple[str, ...], united: str | None) -> None:
-    result = united_arguments(line, wanted)
+def test_arguments_are_united(line: str, desired: tuple[str, ...], united: str | None) -> None:
+    result = united_arguments(line, desired)
     assert result == (line if united is None else united)
-    assert united_arguments(result, wanted) == result
-    assert missing_arguments(result, wanted) == ()
+    assert united_arguments(result, desired) == result
+    assert missing_arguments(result, desired) == ()
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ def test_arguments_are_united(line: str, wanted: tuple[str, ...], united: str | 
         ("root=x", ("nomodeset",), "root=x"),
     ],
 )
-def test_arguments_are_taken_out(line: str, unwanted: tuple[str, ...], left: str) -> None:
+def test_arguments_are_removed(line: str, unwanted: tuple[str, ...], left: str) -> None:
     assert without_arguments(line, unwanted) == left
 
 
-@pytest.mark.parametrize(("grub", "wanted", "expected"), GRUB_CASES)
-def test_grub_drop_in_adds_what_is_missing(grub: str, wanted: tuple[str, ...], expected: str) -> None:
+@pytest.mark.parametrize(("grub", "desired", "expected"), GRUB_CASES)
+def test_grub_drop_in_adds_what_is_missing(grub: str, desired: tuple[str, ...], expected: str) -> None:
     state = hypervisor_state()
     state.grub = grub
-    content = KernelArguments(S, wanted, "grub", REBOOT).file.content
+    content = KernelArguments(S, desired, "grub", REBOOT).file.content
     assert content is not None
     state.files[GRUB_DROP_IN] = ModelFile(content)
     assert next_line(state).split("ro ", 1)[1].strip() == expected
@@ -69,18 +69,18 @@ def test_grub_drop_in_adds_what_is_missing(grub: str, wanted: tuple[str, ...], e
 def test_active_arguments_need_no_reboot() -> None:
     state = hypervisor_state()
     state.cmdline += " nomodeset"
-    wanted = KernelArguments(S, ("nomodeset",), "grub", REBOOT)
-    seen = seen_by(ModelHost(S, state), [wanted])
-    assert [each.path for each in wanted.changes(seen)] == ["at boot"]
-    fix = wanted.fix(seen)
+    desired = KernelArguments(S, ("nomodeset",), "grub", REBOOT)
+    snapshot = snapshot_of(ModelHost(S, state), [desired])
+    assert [change.path for change in desired.changes(snapshot)] == ["at boot"]
+    fix = desired.fix(snapshot)
     assert isinstance(fix, Fix)
-    assert [each.cls for each in fix.effects] == [host_effects.BOOT_LOADER]
+    assert [effect.cls for effect in fix.effects] == [host_effects.BOOT_LOADER]
 
 
-def test_what_is_not_active_settles_after_the_reboot() -> None:
-    wanted = KernelArguments(S, ("nomodeset",), "grub", REBOOT)
-    changes = wanted.changes(seen_by(ModelHost(S, hypervisor_state()), [wanted]))
-    assert [(each.path, each.settles) for each in changes] == [
+def test_inactive_arguments_settle_after_the_reboot() -> None:
+    desired = KernelArguments(S, ("nomodeset",), "grub", REBOOT)
+    changes = desired.changes(snapshot_of(ModelHost(S, hypervisor_state()), [desired]))
+    assert [(change.path, change.settles) for change in changes] == [
         ("at boot", Settles.NOW),
         ("active", Settles.AFTER_EFFECT),
     ]
@@ -89,8 +89,8 @@ def test_what_is_not_active_settles_after_the_reboot() -> None:
 def test_a_line_without_root_is_refused() -> None:
     state = hypervisor_state(loader="systemd-boot")
     state.files["/etc/kernel/cmdline"] = ModelFile(b"boot=zfs\n")
-    wanted = KernelArguments(S, ("nomodeset",), "systemd-boot", REBOOT)
-    remedy = wanted.fix(seen_by(ModelHost(S, state), [wanted]))
+    desired = KernelArguments(S, ("nomodeset",), "systemd-boot", REBOOT)
+    remedy = desired.fix(snapshot_of(ModelHost(S, state), [desired]))
     assert isinstance(remedy, Impossible)
     assert remedy.diagnostic.code == "KERNEL_CMDLINE_NO_ROOT"
 
@@ -98,8 +98,8 @@ def test_a_line_without_root_is_refused() -> None:
 def test_a_missing_line_is_refused() -> None:
     state = hypervisor_state(loader="systemd-boot")
     del state.files["/etc/kernel/cmdline"]
-    wanted = KernelArguments(S, ("nomodeset",), "systemd-boot", REBOOT)
-    assert isinstance(wanted.fix(seen_by(ModelHost(S, state), [wanted])), Impossible)
+    desired = KernelArguments(S, ("nomodeset",), "systemd-boot", REBOOT)
+    assert isinstance(desired.fix(snapshot_of(ModelHost(S, state), [desired])), Impossible)
 
 
 def test_systemd_boot_keeps_root_and_boot_and_a_copy() -> None:
@@ -115,9 +115,9 @@ def test_systemd_boot_keeps_root_and_boot_and_a_copy() -> None:
 def test_retired_arguments_leave_the_next_boot_alone(loader: str) -> None:
     host = ModelHost(S, hypervisor_state(loader=loader))
     before = host.state.boot_line
-    wanted = KernelArguments(S, ("nomodeset", "modprobe.blacklist=a"), loader, REBOOT)
-    converge(host, [wanted])
-    gone = KernelArguments(S, wanted.arguments, loader, REBOOT, absent=True)
+    desired = KernelArguments(S, ("nomodeset", "modprobe.blacklist=a"), loader, REBOOT)
+    converge(host, [desired])
+    gone = KernelArguments(S, desired.arguments, loader, REBOOT, absent=True)
     boots = host.state.boots
     converge(host, [gone])
     assert host.state.boot_line == before
@@ -125,51 +125,51 @@ def test_retired_arguments_leave_the_next_boot_alone(loader: str) -> None:
     assert differing(host, [gone]) == []
 
 
-def _wanting(loader: str, *arguments: str) -> KernelArguments:
+def _desired(loader: str, *arguments: str) -> KernelArguments:
     return KernelArguments(S, arguments, loader, REBOOT)
 
 
 @pytest.mark.parametrize("loader", ["grub", "systemd-boot"])
-def test_an_argument_that_is_no_longer_declared_goes(loader: str) -> None:
+def test_an_argument_that_is_not_declared_any_more_is_removed(loader: str) -> None:
     host = ModelHost(S, hypervisor_state(loader=loader))
     before = host.state.boot_line
-    converge(host, [_wanting(loader, "pci=noaer", "nomodeset", "modprobe.blacklist=a,b")])
-    converge(host, [_wanting(loader, "nomodeset", "modprobe.blacklist=b")])
+    converge(host, [_desired(loader, "pci=noaer", "nomodeset", "modprobe.blacklist=a,b")])
+    converge(host, [_desired(loader, "nomodeset", "modprobe.blacklist=b")])
     assert host.state.boot_line == f"{before} nomodeset modprobe.blacklist=b"
-    converge(host, [_wanting(loader)])
+    converge(host, [_desired(loader)])
     assert host.state.boot_line == before
     assert ADDED not in host.state.files
 
 
-def test_what_somebody_else_put_there_stays() -> None:
+def test_arguments_of_others_stay() -> None:
     state = hypervisor_state(loader="systemd-boot")
     state.files[KERNEL_CMDLINE] = ModelFile(b"root=x quiet nomodeset modprobe.blacklist=a caf\xe9\n")
     host = ModelHost(S, state)
-    converge(host, [_wanting("systemd-boot", "nomodeset", "modprobe.blacklist=a,b", "iommu=pt")])
-    converge(host, [_wanting("systemd-boot")])
+    converge(host, [_desired("systemd-boot", "nomodeset", "modprobe.blacklist=a,b", "iommu=pt")])
+    converge(host, [_desired("systemd-boot")])
     assert (
         host.state.files[KERNEL_CMDLINE].content == b"root=x quiet nomodeset modprobe.blacklist=a caf\xe9\n"
     )
 
 
-def test_arguments_that_go_go_wherever_a_run_is_killed() -> None:
+def test_removed_arguments_are_removed_after_a_kill_anywhere() -> None:
     def make() -> ModelHost:
         host = ModelHost(S, hypervisor_state(loader="systemd-boot"))
-        converge(host, [_wanting("systemd-boot", "pci=noaer", "modprobe.blacklist=a")])
+        converge(host, [_desired("systemd-boot", "pci=noaer", "modprobe.blacklist=a")])
         host.boundaries = 0
         return host
 
-    after = [_wanting("systemd-boot", "nomodeset", "modprobe.blacklist=b")]
+    after = [_desired("systemd-boot", "nomodeset", "modprobe.blacklist=b")]
     assert killed_everywhere(make, lambda _host: after) > 2
 
 
-def test_a_line_that_somebody_changed_since_is_not_written_over() -> None:
+def test_a_line_changed_after_it_was_read_is_not_overwritten() -> None:
     host = ModelHost(S, hypervisor_state(loader="systemd-boot"))
-    wanted = _wanting("systemd-boot", "nomodeset")
-    fix = wanted.fix(seen_by(host, [wanted]))
+    desired = _desired("systemd-boot", "nomodeset")
+    fix = desired.fix(snapshot_of(host, [desired]))
     assert isinstance(fix, Fix)
     host.state.files[KERNEL_CMDLINE] = ModelFile(b"root=ZFS=other boot=zfs\n")
-    (result,) = host.act("run", [Action(wanted.key, "arguments", fix)], [], quiet, Cancel())
+    (result,) = host.act("run", [Action(desired.key, "arguments", fix)], [], quiet, Cancel())
     assert result.verdict == Verdict.FAILED
     assert "run the command again" in result.output[0]
     assert host.state.text(KERNEL_CMDLINE) == "root=ZFS=other boot=zfs\n"
@@ -178,14 +178,14 @@ def test_a_line_that_somebody_changed_since_is_not_written_over() -> None:
 def test_no_known_loader_is_refused() -> None:
     state = hypervisor_state()
     state.loader = "none"
-    wanted = KernelArguments(S, ("nomodeset",), "none", REBOOT)
-    remedy = wanted.fix(seen_by(ModelHost(S, state), [wanted]))
+    desired = KernelArguments(S, ("nomodeset",), "none", REBOOT)
+    remedy = desired.fix(snapshot_of(ModelHost(S, state), [desired]))
     assert isinstance(remedy, Impossible)
     assert remedy.diagnostic.code == "BOOT_LOADER_UNKNOWN"
 
 
 @pytest.mark.parametrize("argument", ["", "a b", "a'b", 'a"b', "$(x)", "a;b", "a\nb", "`x`", "a|b"])
-def test_arguments_that_a_shell_would_take_apart_are_refused(argument: str) -> None:
+def test_arguments_with_shell_characters_are_refused(argument: str) -> None:
     with pytest.raises(ValueError, match="not a kernel argument"):
         KernelArguments(S, (argument,), "grub", REBOOT)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -37,7 +38,7 @@ from provision.testing.model_host import (
     hypervisor_state,
 )
 from provision.values.cancel import Cancel
-from tests.unit.hosts.converge import converge, differing, quiet, seen_by
+from tests.unit.hosts.converge import converge, differing, quiet, snapshot_of
 
 S = "x/ssh"
 REBOOT = Effect(host_effects.REBOOT_HYPERVISOR)
@@ -143,32 +144,46 @@ CASES: tuple[tuple[str, Make, Sequence[Resource]], ...] = (
 )
 
 
-@pytest.mark.parametrize(("name", "make", "resources"), CASES, ids=[each[0] for each in CASES])
-def test_unreadable_state_is_attention_and_touches_nothing(
+@pytest.mark.parametrize(("name", "make", "resources"), CASES, ids=[case[0] for case in CASES])
+def test_an_unknown_state_needs_attention_and_changes_nothing(
     name: str, make: Make, resources: Sequence[Resource]
 ) -> None:
     del name, make
-    for each in resources:
-        blind = Snapshot(S, answers={query: Unknown("smoke") for query in each.queries()})
-        changes = changes_of(each, blind)
+    for resource in resources:
+        blind = Snapshot(S, answers={query: Unknown("smoke") for query in resource.queries()})
+        changes = changes_of(resource, blind)
         assert changes
         assert {change.op for change in changes} == {Op.ATTENTION}
         assert all("smoke" in str(change.old) for change in changes)
-        remedy = remedy_of(each, blind)
+        remedy = remedy_of(resource, blind)
         assert isinstance(remedy, Impossible)
         assert remedy.diagnostic.code == "UNKNOWN"
 
 
-@pytest.mark.parametrize(("name", "make", "resources"), CASES, ids=[each[0] for each in CASES])
+@pytest.mark.parametrize(("name", "make", "resources"), CASES, ids=[case[0] for case in CASES])
+def test_each_unknown_answer_alone_needs_attention(
+    name: str, make: Make, resources: Sequence[Resource]
+) -> None:
+    del name
+    snapshot = snapshot_of(ModelHost(S, make()), resources)
+    for resource in resources:
+        for query in resource.queries():
+            blind = replace(snapshot, answers={**snapshot.answers, query: Unknown("smoke")})
+            (change,) = changes_of(resource, blind)
+            assert (change.op, change.old) == (Op.ATTENTION, "unknown: smoke")
+            assert isinstance(remedy_of(resource, blind), Impossible)
+
+
+@pytest.mark.parametrize(("name", "make", "resources"), CASES, ids=[case[0] for case in CASES])
 def test_a_resource_is_hashable_and_has_a_key_of_its_system(
     name: str, make: Make, resources: Sequence[Resource]
 ) -> None:
     del name, make
-    for each in resources:
-        assert isinstance(each.key, Key)
-        assert each.key.system == S
-        assert len({each, each}) == 1
-        assert all(hash(query) == hash(query) for query in each.queries())
+    for resource in resources:
+        assert isinstance(resource.key, Key)
+        assert resource.key.system == S
+        assert len({resource, resource}) == 1
+        assert all(hash(query) == hash(query) for query in resource.queries())
 
 
 # ---------------------------------------------------------------- any start, any wish
@@ -236,16 +251,16 @@ def test_time_that_is_not_synchronised_is_polled() -> None:
     state = guest_state()
     state.clock = ClockStatus(synchronised=False)
     sync = TimeSync(S, "timesyncd", deadline=42.0)
-    changes = sync.changes(seen_by(ModelHost(S, state), [sync]))
-    assert [(each.path, each.settles, each.deadline) for each in changes] == [
+    changes = sync.changes(snapshot_of(ModelHost(S, state), [sync]))
+    assert [(change.path, change.settles, change.deadline) for change in changes] == [
         ("synchronised", "within", 42.0)
     ]
 
 
 @pytest.mark.parametrize(("before", "after"), FSTAB_CASES)
-def test_swap_goes_from_the_table_as_it_is_then(before: bytes, after: bytes) -> None:
+def test_swap_is_removed_from_the_table_as_it_is_then(before: bytes, after: bytes) -> None:
     host = ModelHost(S)
-    fix = SwapIsOff(S).fix(seen_by(host, [SwapIsOff(S)]))
+    fix = SwapIsOff(S).fix(snapshot_of(host, [SwapIsOff(S)]))
     assert isinstance(fix, Fix)
     host.state.files["/etc/fstab"] = ModelFile(before)  # somebody edits it while the plan is read
     host.act("run", [Action(SwapIsOff(S).key, "swap", fix)], [], quiet, Cancel())
@@ -253,10 +268,10 @@ def test_swap_goes_from_the_table_as_it_is_then(before: bytes, after: bytes) -> 
     assert differing(host, [SwapIsOff(S)]) == []
 
 
-def test_a_service_that_dies_and_is_started_again_is_not_running() -> None:
+def test_a_service_that_fails_and_restarts_is_not_running() -> None:
     host = ModelHost(S, _service(False, "enabled", waiting=True)())
-    wanted = Service(S, "cron", True)
-    (change,) = wanted.changes(seen_by(host, [wanted]))
+    service = Service(S, "cron", True)
+    (change,) = service.changes(snapshot_of(host, [service]))
     assert (change.path, change.old, change.new) == ("running", "activating (auto-restart)", "active")
 
 
@@ -275,13 +290,13 @@ def test_a_card_that_stays_bound_after_its_boot_is_impossible() -> None:
     state.grub = " ".join(("quiet", *ARGUMENTS))
     state.cmdline += " " + " ".join(ARGUMENTS)
     card = CardUnbound(S, "0000:02:00", ARGUMENTS, REBOOT)
-    remedy = card.fix(seen_by(ModelHost(S, state), [card]))
+    remedy = card.fix(snapshot_of(ModelHost(S, state), [card]))
     assert isinstance(remedy, Impossible)
     assert remedy.diagnostic.code == "HOST_DRIVER_BOUND"
     assert remedy.diagnostic.evidence == ("0000:02:00.0 [10de:2204] driver nouveau",)
 
 
-def test_vfio_on_a_card_is_no_host_driver() -> None:
+def test_vfio_does_not_count_as_host_driver() -> None:
     state = hypervisor_state()
     for function in state.functions[1:]:
         function.driver = "vfio-pci"
@@ -294,18 +309,18 @@ def test_the_audio_function_keeps_its_driver() -> None:
     converge(
         host, [ModprobeBlacklist(S, "cards", OFF, REBOOT), KernelArguments(S, ARGUMENTS, "grub", REBOOT)]
     )
-    assert [each.driver for each in host.state.functions] == ["pcieport", "", "snd_hda_intel"]
+    assert [function.driver for function in host.state.functions] == ["pcieport", "", "snd_hda_intel"]
 
 
-def test_a_containers_modules_are_its_machines() -> None:
+def test_modules_of_a_container_are_those_of_its_machine() -> None:
     state = guest_state()
     state.clock = ClockStatus(synchronised=False, container="systemd-nspawn")
     state.modules.add("bochs")
-    wanted: list[Resource] = [
+    resources: list[Resource] = [
         KernelModule(S, "overlay"),
         ModprobeBlacklist(S, "no-bochs", ("bochs",), REBOOT),
     ]
     host = ModelHost(S, state)
-    converge(host, wanted)
+    converge(host, resources)
     assert host.state.boots == 1
     assert "overlay" not in host.state.modules

@@ -34,7 +34,7 @@ from provision.testing.model_host import (
 )
 from provision.testing.model_ops import known
 from provision.values.cancel import Cancel
-from tests.unit.hosts.converge import converge, quiet, seen_by
+from tests.unit.hosts.converge import converge, quiet, snapshot_of
 
 S = "pve/ssh"
 REBOOT = Effect(host_effects.REBOOT_HYPERVISOR)
@@ -42,20 +42,20 @@ RESTART = Effect(host_effects.RESTART, "ssh.service")
 LOADER = Effect(host_effects.BOOT_LOADER)
 
 
-def test_every_question_has_an_answer() -> None:
+def test_every_query_kind_has_an_answer() -> None:
     assert {kind.query for kind in HOST_KINDS.values()} <= set(ANSWERS)
 
 
-def test_every_operation_has_a_meaning() -> None:
+def test_every_operation_can_be_performed() -> None:
     operations = [
-        each
+        operation
         for module in (ops, ops_edit, ops_grow)
-        for _, each in inspect.getmembers(module, inspect.isclass)
-        if hasattr(each, "shell")
+        for _, operation in inspect.getmembers(module, inspect.isclass)
+        if hasattr(operation, "shell")
     ]
-    concrete = [each for each in operations if is_dataclass(each)]
+    concrete = [operation for operation in operations if is_dataclass(operation)]
     assert len(concrete) > 15
-    assert [each.__name__ for each in concrete if not known(each)] == []
+    assert [operation.__name__ for operation in concrete if not known(operation)] == []
 
 
 def _vfio_without_iommu(state: HostState) -> None:
@@ -80,7 +80,7 @@ IMPOSSIBLE: tuple[tuple[str, Callable[[HostState], object]], ...] = (
 )
 
 
-@pytest.mark.parametrize(("words", "damage"), IMPOSSIBLE, ids=[each[0] for each in IMPOSSIBLE])
+@pytest.mark.parametrize(("words", "damage"), IMPOSSIBLE, ids=[case[0] for case in IMPOSSIBLE])
 def test_impossible_states_are_refused(words: str, damage: Callable[[HostState], object]) -> None:
     state = hypervisor_state()
     state.check()
@@ -89,7 +89,7 @@ def test_impossible_states_are_refused(words: str, damage: Callable[[HostState],
         ModelHost(S, state)
 
 
-def test_an_unknown_question_is_cannot_tell() -> None:
+def test_a_query_of_an_unknown_kind_is_unknown() -> None:
     class Odd:
         kind = "odd"
 
@@ -103,12 +103,12 @@ def test_a_failed_operation_ends_the_script_and_leaves_its_markers() -> None:
     host = ModelHost(S, state)
     package = Package(S, ("nope",), effects=(RESTART,))
     file = File(S, "/etc/a", b"x")
-    seen = seen_by(host, [package, file])
-    actions = [Action(each.key, str(each.key), _fix(each.fix(seen))) for each in (package, file)]
+    snapshot = snapshot_of(host, [package, file])
+    actions = [Action(each.key, str(each.key), _fix(each.fix(snapshot))) for each in (package, file)]
     results = host.act("run", actions, [RESTART], quiet, Cancel())
-    assert [each.verdict for each in results] == [Verdict.FAILED, Verdict.NOT_BEGUN, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.FAILED, Verdict.NOT_BEGUN, Verdict.NOT_BEGUN]
     assert "nope" in results[0].output[0]
-    assert [each.effect for each in host.answer(frozenset(), Cancel()).pending] == [RESTART]
+    assert [marker.effect for marker in host.answer(frozenset(), Cancel()).pending] == [RESTART]
     assert "/etc/a" not in host.state.files
 
 
@@ -120,13 +120,13 @@ def test_a_failed_operation_ends_the_script_and_leaves_its_markers() -> None:
     ],
     ids=["dependents", "conflict"],
 )
-def test_no_package_goes_that_the_plan_does_not_name(package: Package, said: str) -> None:
+def test_no_package_is_removed_that_the_plan_does_not_name(package: Package, said: str) -> None:
     state = guest_state()
     state.packages |= {"libcurl4": "7", "curl": "7", "cmake": "3"}
     state.dependents = {"libcurl4": ("curl", "wget"), "curl": ("cmake",)}
     host = ModelHost(S, state)
     before = host.dump()
-    action = Action(package.key, "package", _fix(package.fix(seen_by(host, [package]))))
+    action = Action(package.key, "package", _fix(package.fix(snapshot_of(host, [package]))))
     (result,) = host.act("run", [action], [], quiet, Cancel())
     assert result.verdict == Verdict.FAILED
     assert said in result.output[0]
@@ -142,8 +142,8 @@ def test_a_withheld_effect_stays_pending_until_it_happens() -> None:
     host = ModelHost(S)
     file = File(S, "/etc/ssh/sshd_config.d/a.conf", b"x", effects=(RESTART,))
     before = host.state.units["ssh.service"].read
-    host.act("run", [Action(file.key, "a", _fix(file.fix(seen_by(host, [file]))))], [], quiet, Cancel())
-    assert [each.effect for each in host.answer(frozenset(), Cancel()).pending] == [RESTART]
+    host.act("run", [Action(file.key, "a", _fix(file.fix(snapshot_of(host, [file]))))], [], quiet, Cancel())
+    assert [marker.effect for marker in host.answer(frozenset(), Cancel()).pending] == [RESTART]
     assert host.state.units["ssh.service"].read == before
     host.act("run", [], [RESTART], quiet, Cancel())
     assert host.answer(frozenset(), Cancel()).pending == ()
@@ -153,27 +153,39 @@ def test_a_withheld_effect_stays_pending_until_it_happens() -> None:
 def test_a_boot_satisfies_a_restart() -> None:
     host = ModelHost(S)
     file = File(S, "/etc/a", b"x", effects=(RESTART,))
-    host.act("run", [Action(file.key, "a", _fix(file.fix(seen_by(host, [file]))))], [], quiet, Cancel())
+    host.act("run", [Action(file.key, "a", _fix(file.fix(snapshot_of(host, [file]))))], [], quiet, Cancel())
     host.reboot(REBOOT, quiet, Cancel())
     assert host.answer(frozenset(), Cancel()).pending == ()
 
 
 def test_a_boot_before_the_rebuild_satisfies_nothing() -> None:
     host = ModelHost(S, hypervisor_state())
-    wanted = KernelArguments(S, ("nomodeset",), "grub", REBOOT)
-    host.act("run", [Action(wanted.key, "a", _fix(wanted.fix(seen_by(host, [wanted]))))], [], quiet, Cancel())
+    resource = KernelArguments(S, ("nomodeset",), "grub", REBOOT)
+    host.act(
+        "run",
+        [Action(resource.key, "a", _fix(resource.fix(snapshot_of(host, [resource]))))],
+        [],
+        quiet,
+        Cancel(),
+    )
     host.reboot(REBOOT, quiet, Cancel())
-    pending = {each.effect for each in host.answer(frozenset(), Cancel()).pending}
+    pending = {marker.effect for marker in host.answer(frozenset(), Cancel()).pending}
     assert pending == {LOADER, REBOOT}
     assert "nomodeset" not in host.state.cmdline
-    converge(host, [wanted])
+    converge(host, [resource])
     assert "nomodeset" in host.state.cmdline.split()
 
 
 def test_a_blacklist_without_its_initramfs_does_not_keep_a_driver_off() -> None:
     host = ModelHost(S, hypervisor_state())
-    wanted = ModprobeBlacklist(S, "cards", ("nouveau", "nova_core", "nvidiafb"), REBOOT)
-    host.act("run", [Action(wanted.key, "a", _fix(wanted.fix(seen_by(host, [wanted]))))], [], quiet, Cancel())
+    resource = ModprobeBlacklist(S, "cards", ("nouveau", "nova_core", "nvidiafb"), REBOOT)
+    host.act(
+        "run",
+        [Action(resource.key, "a", _fix(resource.fix(snapshot_of(host, [resource]))))],
+        [],
+        quiet,
+        Cancel(),
+    )
     host.reboot(REBOOT, quiet, Cancel())
     assert host.state.functions[1].driver == "nouveau"
 
@@ -181,17 +193,17 @@ def test_a_blacklist_without_its_initramfs_does_not_keep_a_driver_off() -> None:
 def test_kill_after_raises_once_and_keeps_what_was_done() -> None:
     host = ModelHost(S)
     files = [File(S, f"/etc/{name}", b"x") for name in "ab"]
-    seen = seen_by(host, files)
-    actions = [Action(each.key, each.path, _fix(each.fix(seen))) for each in files]
+    snapshot = snapshot_of(host, files)
+    actions = [Action(file.key, file.path, _fix(file.fix(snapshot))) for file in files]
     host.kill_after(3)
     with pytest.raises(KilledError, match="boundary 3"):
         host.act("run", actions, [], quiet, Cancel())
     assert "/etc/a" in host.state.files
     assert "/etc/b" not in host.state.files
-    assert {each.verdict for each in host.act("run", actions, [], quiet, Cancel())} == {Verdict.DONE}
+    assert {result.verdict for result in host.act("run", actions, [], quiet, Cancel())} == {Verdict.DONE}
 
 
-def test_a_fix_without_operations_is_no_silent_success() -> None:
+def test_a_fix_without_operations_raises() -> None:
     host = ModelHost(S)
     with pytest.raises(TypeError, match="no operations"):
         host.act("run", [Action(None, "odd", Fix("rm -rf /"))], [], quiet, Cancel())
@@ -201,16 +213,16 @@ def test_a_fix_without_operations_is_no_silent_success() -> None:
     assert ran == ["echo"]
 
 
-def test_a_unit_that_nothing_brings_fails_when_it_is_started() -> None:
+def test_starting_a_unit_that_does_not_exist_fails() -> None:
     host = ModelHost(S)
     service = Service(S, "nope", running=True)
-    fix = _fix(service.fix(seen_by(host, [service])))
+    fix = _fix(service.fix(snapshot_of(host, [service])))
     (result,) = host.act("run", [Action(service.key, "nope", fix)], [], quiet, Cancel())
     assert result.verdict == Verdict.FAILED
     assert result.output == ("Unit nope.service not found.",)
 
 
-def test_one_question_is_one_execution_however_much_is_asked() -> None:
+def test_all_queries_take_one_execution() -> None:
     host = ModelHost(S)
-    seen_by(host, [File(S, f"/etc/{number}", b"x") for number in range(50)])
+    snapshot_of(host, [File(S, f"/etc/{number}", b"x") for number in range(50)])
     assert host.round_trips == 1

@@ -5,5 +5,5 @@ from __future__ import annotations
 from provision.hosts.operations import basic as ops
 
 
-def test_the_live_name_is_set_without_proc_which_is_read_only_in_containers() -> None:
+def test_the_live_host_name_is_set_without_proc_for_containers() -> None:
     assert ops.SetHostname("vm-1").shell() == "hostname vm-1"

@@ -35,7 +35,7 @@ VM = {"name": "vm-1", "tags": "provision", "memory": "1024", "cores": "2"}
 
 
 def model(*vmids: int, running: bool = False) -> ModelProxmox:
-    return ModelProxmox(vms={each: ModelVm(each, dict(VM), running=running) for each in vmids})
+    return ModelProxmox(vms={vmid: ModelVm(vmid, dict(VM), running=running) for vmid in vmids})
 
 
 def act(
@@ -43,8 +43,8 @@ def act(
 ) -> list[Result]:
     driver = pve.driver() if isinstance(pve, ModelProxmox) else pve
     actions = [
-        Action(Key("pve/api", "vm", str(at)), f"do {at}", ApiCall((each,)))
-        for at, each in enumerate(requests)
+        Action(Key("pve/api", "vm", str(index)), f"do {index}", ApiCall((request,)))
+        for index, request in enumerate(requests)
     ]
     return driver.act("run", actions, effects, lambda _: None, Cancel())
 
@@ -61,13 +61,13 @@ def test_knowing_a_hypervisor_costs_four_requests_and_one_a_vm() -> None:
         VmList(),
         Mappings(),
         StorageContent("local"),
-        *(VmConfig(each) for each in (101, 102, 103)),
+        *map(VmConfig, (101, 102, 103)),
     }
-    seen = driver.answer(frozenset(queries), Cancel())
+    snapshot = driver.answer(frozenset(queries), Cancel())
     assert driver.round_trips == 4 + 2
-    assert seen[VmConfig(103)] is None
-    assert seen[VmConfig(101)].config["cores"] == "2"
-    assert seen.missing(queries) == frozenset()
+    assert snapshot[VmConfig(103)] is None
+    assert snapshot[VmConfig(101)].config["cores"] == "2"
+    assert snapshot.missing(queries) == frozenset()
 
 
 def test_checks_read_the_configuration_without_a_further_request() -> None:
@@ -84,7 +84,7 @@ def test_checks_read_the_configuration_without_a_further_request() -> None:
     assert json.loads(together[mappings].text) == []
 
 
-def test_a_check_is_told_the_status_of_what_the_api_refuses() -> None:
+def test_a_check_gets_the_status_of_a_refused_request() -> None:
     pve = model()
     query = ApiGet("/nodes/pve/qemu/101/pending")
     reply = pve.driver().answer(frozenset({query}), Cancel())[query]
@@ -92,7 +92,7 @@ def test_a_check_is_told_the_status_of_what_the_api_refuses() -> None:
     assert "does not exist" in reply.text
 
 
-def test_one_vm_is_found_without_being_asked_for_the_list() -> None:
+def test_one_vm_is_found_without_a_query_for_the_list() -> None:
     pve = model(101)
     assert isinstance(pve.driver().answer(frozenset({VmConfig(101)}), Cancel())[VmConfig(101)], VmState)
     assert pve.requests == 3
@@ -114,21 +114,21 @@ def test_a_number_on_another_node_is_elsewhere() -> None:
     )
 
 
-def test_a_list_that_does_not_know_yet_is_not_believed() -> None:
+def test_a_status_that_the_list_does_not_know_is_asked_for() -> None:
     rights = {"/": {"VM.Audit": 1}}
     row = {"vmid": 101, "node": "pve", "type": "qemu", "name": "vm-1", "status": "unknown"}
     api = Scripted(rights, [row], {"status": "stopped"}, [{"key": "cores", "value": 2}])
-    seen = ProxmoxDriver("pve/api", api, "pve").answer(frozenset({VmConfig(101)}), Cancel())
-    assert seen[VmConfig(101)].running is False
+    snapshot = ProxmoxDriver("pve/api", api, "pve").answer(frozenset({VmConfig(101)}), Cancel())
+    assert snapshot[VmConfig(101)].running is False
 
 
-def test_a_storage_that_is_missing_is_told_and_the_rest_is_answered() -> None:
-    seen = model(101).driver().answer(frozenset({StorageContent("nope"), VmConfig(101)}), Cancel())
-    assert isinstance(seen[StorageContent("nope")], Unknown)
-    assert isinstance(seen[VmConfig(101)], VmState)
+def test_a_missing_storage_is_unknown_and_the_rest_is_answered() -> None:
+    snapshot = model(101).driver().answer(frozenset({StorageContent("nope"), VmConfig(101)}), Cancel())
+    assert isinstance(snapshot[StorageContent("nope")], Unknown)
+    assert isinstance(snapshot[VmConfig(101)], VmState)
 
 
-def test_an_api_that_is_away_is_an_error_and_no_answer() -> None:
+def test_an_unreachable_api_is_an_error_and_not_an_answer() -> None:
     pve = model()
     pve.faults["GET", "/cluster/resources"] = Transient(Diagnostic("API_UNREACHABLE", "x"))
     with pytest.raises(Transient):
@@ -147,7 +147,7 @@ def test_rights_come_from_the_nearest_entry(path: str, granted: bool) -> None:
 def test_actions_are_done_in_order_and_stop_at_the_first_failure() -> None:
     pve = model(101)
     results = act(pve, start(101), start(999), start(101))
-    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.FAILED, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.DONE, Verdict.FAILED, Verdict.NOT_BEGUN]
     assert results[1].diagnostic is not None
     assert "does not exist" in results[1].diagnostic.summary
 
@@ -156,7 +156,7 @@ def test_a_vm_that_already_runs_is_started() -> None:
     assert act(model(101, running=True), start(101))[0].verdict is Verdict.DONE
 
 
-def test_a_task_that_fails_brings_its_log() -> None:
+def test_a_failed_task_has_its_log_as_evidence() -> None:
     pve = model(101)
     pve.vms[101].config["hostpci0"] = "mapping=gone,pcie=1"
     (result,) = act(pve, start(101))
@@ -167,11 +167,11 @@ def test_a_task_that_fails_brings_its_log() -> None:
     assert result.handle.startswith("UPID:pve:")
 
 
-def test_a_lost_answer_is_unknown_and_nothing_follows() -> None:
+def test_a_lost_answer_is_indeterminate_and_nothing_follows() -> None:
     pve = model(101, 102)
     pve.faults["POST", start(101).path] = UnknownOutcome(Diagnostic("API_ANSWER_LOST", "x"))
     results = act(pve, start(101), start(102))
-    assert [each.verdict for each in results] == [Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
     assert not pve.vms[102].running
 
 
@@ -190,25 +190,25 @@ def test_two_writes_to_one_configuration_follow_each_other() -> None:
     results = act(
         pve, *(Request("PUT", path, {key: "x", "digest": digest}) for key in ("tags", "description"))
     )
-    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.DONE]
+    assert [result.verdict for result in results] == [Verdict.DONE, Verdict.DONE]
 
 
 def test_a_power_cycle_applies_what_is_pending() -> None:
     pve = model(101, running=True)
     effect = Effect(vm_effects.POWER_CYCLE, "vm-1")
     results = act(pve, Request("PUT", "/nodes/pve/qemu/101/config", {"cores": 4}), effects=(effect,))
-    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.DONE]
+    assert [result.verdict for result in results] == [Verdict.DONE, Verdict.DONE]
     vm = pve.vms[101]
     assert (vm.running, vm.config["cores"], vm.pending) == (True, "4", {})
 
 
 def owing(pve: ModelProxmox) -> str:
-    found = markers.read(pve.vms[101].config["description"])
-    assert found is not None
-    return found.owes
+    match = markers.read(pve.vms[101].config["description"])
+    assert match is not None
+    return match.owes
 
 
-def test_a_power_cycle_leaves_the_notes_as_they_were_and_owes_nothing() -> None:
+def test_a_power_cycle_keeps_the_notes_and_leaves_no_start_due() -> None:
     pve = model(101, running=True)
     pve.vms[101].config["description"] = notes = "mine\nprovision: inventory=lab node=vm-1 replace=tok\ntoo"
     act(pve, effects=(Effect(vm_effects.POWER_CYCLE, "vm-1"),))
@@ -216,7 +216,7 @@ def test_a_power_cycle_leaves_the_notes_as_they_were_and_owes_nothing() -> None:
 
 
 @pytest.mark.parametrize("end", ["shutdown", "start"])
-def test_a_power_cycle_that_is_cut_off_is_owed_until_the_vm_is_started(end: str) -> None:
+def test_after_a_cut_power_cycle_the_start_is_due_until_it_is_done(end: str) -> None:
     pve = model(101, running=True)
     pve.vms[101].config["description"] = notes = "mine\nprovision: inventory=lab node=vm-1"
     pve.faults["POST", f"/nodes/pve/qemu/101/status/{end}"] = ApiError(500, "no")
@@ -224,10 +224,10 @@ def test_a_power_cycle_that_is_cut_off_is_owed_until_the_vm_is_started(end: str)
     assert (result.verdict, owing(pve)) == (Verdict.FAILED, "start")
     driver = pve.driver()
     query = VmConfig(101)
-    seen = driver.answer(frozenset({query}), Cancel())
+    snapshot = driver.answer(frozenset({query}), Cancel())
     power = VmPower("pve/api", "pve", 101, "vm-1", "running")
-    assert power.changes(seen)
-    remedy = power.fix(seen)
+    assert power.changes(snapshot)
+    remedy = power.fix(snapshot)
     assert isinstance(remedy, ApiCall)
     (done,) = driver.act("run", [Action(power.key, "start", remedy)], (), lambda _: None, Cancel())
     assert done.verdict is Verdict.DONE
@@ -236,21 +236,21 @@ def test_a_power_cycle_that_is_cut_off_is_owed_until_the_vm_is_started(end: str)
     assert power.changes(driver.answer(frozenset({query}), Cancel())) == ()
 
 
-def test_a_vm_that_is_off_as_declared_owes_no_start() -> None:
+def test_a_vm_that_is_off_as_declared_has_no_due_start() -> None:
     for running in (True, False):
         pve = model(101, running=running)
         pve.vms[101].config["description"] = "provision: inventory=lab node=vm-1 owes=start"
         driver = pve.driver()
-        seen = driver.answer(frozenset({VmConfig(101)}), Cancel())
+        snapshot = driver.answer(frozenset({VmConfig(101)}), Cancel())
         power = VmPower("pve/api", "pve", 101, "vm-1", "stopped")
-        remedy = power.fix(seen)
+        remedy = power.fix(snapshot)
         assert isinstance(remedy, ApiCall)
         assert bool(remedy.risks) is running
         driver.act("run", [Action(power.key, "stop", remedy)], (), lambda _: None, Cancel())
         assert (pve.vms[101].running, owing(pve)) == (False, "")
 
 
-def test_only_a_vm_of_ours_is_power_cycled() -> None:
+def test_only_a_managed_vm_is_power_cycled() -> None:
     pve = model(101, running=True)
     pve.vms[101].config["tags"] = "theirs"
     (result,) = act(pve, effects=(Effect(vm_effects.POWER_CYCLE, "vm-1"),))
@@ -309,12 +309,12 @@ def test_a_task_ends_by_its_exit_status(status: str, verdict: Verdict) -> None:
     assert run(api, Impatient()).verdict is verdict
 
 
-def test_a_task_that_outlives_its_deadline_is_unknown_with_its_handle() -> None:
+def test_a_task_that_exceeds_its_deadline_is_indeterminate() -> None:
     result = run(Scripted(UPID, *([{"status": "running"}] * 200)), Impatient())
     assert (result.verdict, result.handle) == (Verdict.INDETERMINATE, UPID)
 
 
-def test_an_api_that_is_away_while_a_task_runs_is_asked_again() -> None:
+def test_an_unreachable_api_is_asked_again_while_a_task_runs() -> None:
     away = Transient(Diagnostic("API_UNREACHABLE", "x"))
     assert (
         run(Scripted(UPID, away, {"status": "stopped", "exitstatus": "OK"}), Impatient()).verdict
@@ -322,7 +322,7 @@ def test_an_api_that_is_away_while_a_task_runs_is_asked_again() -> None:
     )
 
 
-def test_a_task_that_may_no_longer_be_looked_at_is_unknown_and_not_failed() -> None:
+def test_a_task_that_cannot_be_read_any_more_is_indeterminate() -> None:
     refused = Permanent(Diagnostic("API_AUTH_FAILED", "the token is gone"))
     result = run(Scripted(UPID, refused), Impatient())
     assert (result.verdict, result.handle) == (Verdict.INDETERMINATE, UPID)
@@ -337,7 +337,7 @@ def test_locks_are_waited_for() -> None:
     assert cancel.waited > 0
 
 
-def test_a_lock_that_stays_is_named() -> None:
+def test_a_lock_that_stays_is_reported() -> None:
     api = Scripted(*([ApiError(500, "VM is locked (migrate)")] * 100))
     result = run(api, Impatient())
     assert result.diagnostic is not None
@@ -347,14 +347,14 @@ def test_a_lock_that_stays_is_named() -> None:
 @pytest.mark.parametrize(
     ("memory", "passthrough", "seconds"), [(4096, False, 35), (16384, True, 125), (524288, True, 2053)]
 )
-def test_a_start_is_given_the_time_that_pve_gives_it(memory: int, passthrough: bool, seconds: float) -> None:
+def test_a_start_may_take_as_long_as_pve_allows(memory: int, passthrough: bool, seconds: float) -> None:
     assert start_timeout(memory, passthrough) == seconds
 
 
 def test_only_whole_identifiers_are_tasks() -> None:
-    found = upid_of(UPID)
-    assert found is not None
-    assert found.node == "pve"
+    match = upid_of(UPID)
+    assert match is not None
+    assert match.node == "pve"
     for text in (None, "", 5, UPID[:-1], f"x{UPID}", "UPID:pve"):
         assert upid_of(text) is None
     assert not is_success("OKAY")

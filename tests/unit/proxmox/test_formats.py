@@ -12,7 +12,7 @@ VALUES = st.text("abcdefgh0123456789:/.;+-_", min_size=1, max_size=20)
 
 
 @given(st.dictionaries(WORDS, VALUES, min_size=1, max_size=8))
-def test_a_property_string_comes_back_as_it_was_written(parts: dict[str, str]) -> None:
+def test_a_property_string_is_read_as_it_was_written(parts: dict[str, str]) -> None:
     assert parse(join(parts)) == parts
 
 
@@ -24,10 +24,10 @@ def test_the_part_without_a_name_comes_first(parts: dict[str, str], first: str) 
 
 
 @given(st.text(max_size=80))
-def test_reading_is_total(text: str) -> None:
+def test_reading_any_text_never_raises(text: str) -> None:
     for form in (formats.DRIVE, formats.NET, formats.HOSTPCI, formats.CPU, formats.AGENT, formats.MACHINE):
-        found = normal(text, form)
-        assert set(form.defaults) <= set(found)
+        parts = normal(text, form)
+        assert set(form.defaults) <= set(parts)
 
 
 SAME = [
@@ -62,11 +62,11 @@ def test_two_ways_to_write_it_mean_the_same(form: Format, one: str, other: str) 
         (formats.EFIDISK, "local:vm-1,efitype=4m", "local:vm-1"),
     ],
 )
-def test_what_means_something_else_differs(form: Format, one: str, other: str) -> None:
+def test_strings_with_other_meanings_differ(form: Format, one: str, other: str) -> None:
     assert normal(one, form) != normal(other, form)
 
 
-def test_defaults_are_not_taken_for_what_was_said() -> None:
+def test_defaults_are_not_explicit_values() -> None:
     assert explicit("virtio=BC:24:11:7e:fc:1c", formats.NET) == {
         "model": "virtio",
         "macaddr": "BC:24:11:7E:FC:1C",

@@ -10,13 +10,13 @@ WORD = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789:+/-", min_size=1, max_si
 
 
 @given(WORD, WORD, st.one_of(st.just(""), WORD), st.one_of(st.just(""), WORD))
-def test_a_marker_comes_back_as_it_was_written(inventory: str, node: str, key: str, token: str) -> None:
+def test_a_marker_is_read_as_it_was_written(inventory: str, node: str, key: str, token: str) -> None:
     marker = Marker(inventory, node, key, "", token)
     assert read(str(marker)) == marker
 
 
 @given(st.text(max_size=200).filter(lambda text: read(text) is None))
-def test_what_the_user_wrote_is_kept(text: str) -> None:
+def test_text_of_the_user_is_kept(text: str) -> None:
     assert text.strip() in write(text, FULL)
     assert read(write(text, FULL)) == FULL
 
@@ -26,18 +26,18 @@ def test_a_marker_is_replaced_in_its_place() -> None:
     assert write(text, FULL.settled()) == f"first line\n{FULL.settled()}\nlast line"
 
 
-def test_unknown_and_damaged_fields_are_passed_over() -> None:
-    found = read("notes\nprovision:  node=vm-1 junk inventory=lab later=field host-key=SHA256:x\r\nmore")
-    assert found == Marker("lab", "vm-1", "SHA256:x")
+def test_unknown_and_damaged_fields_are_skipped() -> None:
+    marker = read("notes\nprovision:  node=vm-1 junk inventory=lab later=field host-key=SHA256:x\r\nmore")
+    assert marker == Marker("lab", "vm-1", "SHA256:x")
 
 
-def test_what_an_older_version_wrote_owes_nothing() -> None:
+def test_a_marker_of_an_older_version_has_no_due_start() -> None:
     older = "provision: inventory=lab node=vm-1 host-key=SHA256:x replace=tok"
     assert read(older) == Marker("lab", "vm-1", "SHA256:x", replace="tok")
     assert write(older, read(older) or FULL) == older
 
 
-def test_text_that_only_names_us_is_no_marker() -> None:
+def test_text_that_only_names_provision_is_not_a_marker() -> None:
     assert read("made with provision: see the wiki") is None
     assert read("provision: inventory=lab") is None
 

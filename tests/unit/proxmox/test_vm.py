@@ -59,7 +59,7 @@ CONFIG = {
 }
 
 
-def seen(
+def vm_snapshot(
     status: str = "running", pending: dict[str, str | None] | None = None, /, **config: str | None
 ) -> Snapshot:
     merged = {key: value for key, value in {**CONFIG, **config}.items() if value is not None}
@@ -67,16 +67,16 @@ def seen(
     return Snapshot("pve/api", answers={VmConfig(102): state})
 
 
-def calls(vm: Vm | VmMarker | VmPower | VmAbsent, at: Snapshot) -> ApiCall:
-    found = vm.fix(at)
-    assert isinstance(found, ApiCall)
-    return found
+def calls(vm: Vm | VmMarker | VmPower | VmAbsent, snapshot: Snapshot) -> ApiCall:
+    remedy = vm.fix(snapshot)
+    assert isinstance(remedy, ApiCall)
+    return remedy
 
 
 def test_a_vm_that_means_the_same_is_unchanged() -> None:
-    assert VM.changes(seen()) == ()
-    assert VM.changes(seen(onboot="0", sockets="1", hostpci0="host=02:00,pcie=1")) == ()
-    assert VM.changes(seen(net0=f"virtio={MAC},bridge=vmbr0", tags="provision")) == ()
+    assert VM.changes(vm_snapshot()) == ()
+    assert VM.changes(vm_snapshot(onboot="0", sockets="1", hostpci0="host=02:00,pcie=1")) == ()
+    assert VM.changes(vm_snapshot(net0=f"virtio={MAC},bridge=vmbr0", tags="provision")) == ()
 
 
 @pytest.mark.parametrize(
@@ -146,49 +146,49 @@ def test_one_field_that_differs_is_one_change(
     sent: dict[str, str],
     cold: bool,
 ) -> None:
-    at = seen(**config)
-    (change,) = VM.changes(at)
+    snapshot = vm_snapshot(**config)
+    (change,) = VM.changes(snapshot)
     assert (change.path, change.old, change.new) == (path, old, new)
     assert change.settles is (Settles.AFTER_EFFECT if cold else Settles.NOW)
-    call = calls(VM, at)
+    call = calls(VM, snapshot)
     assert dict(call.requests[0].data) == {**sent, "digest": "d1"}
     assert call.effects == ((Effect(vm_effects.POWER_CYCLE, "vm-gpu"),) if cold else ())
-    assert calls(VM, seen("stopped", **config)).effects == ()
+    assert calls(VM, vm_snapshot("stopped", **config)).effects == ()
 
 
-def test_a_vm_that_is_there_is_born_by_no_change() -> None:
-    assert calls(VM, seen(cores=None, net0=None)).creates == ""
+def test_changes_of_an_existing_vm_do_not_create_it() -> None:
+    assert calls(VM, vm_snapshot(cores=None, net0=None)).creates == ""
 
 
-def test_what_waits_for_a_power_cycle_is_owed_and_not_sent_again() -> None:
-    at = seen("running", {"cores": "8"}, cores="4")
-    (change,) = VM.changes(at)
+def test_a_pending_value_needs_a_power_cycle_and_is_not_sent_again() -> None:
+    snapshot = vm_snapshot("running", {"cores": "8"}, cores="4")
+    (change,) = VM.changes(snapshot)
     assert (change.old, change.new, change.settles) == ("4", "8", Settles.AFTER_EFFECT)
-    call = calls(VM, at)
+    call = calls(VM, snapshot)
     assert call.requests == ()
     assert call.effects == (Effect(vm_effects.POWER_CYCLE, "vm-gpu"),)
 
 
 def test_a_foreign_pending_value_is_replaced() -> None:
-    call = calls(VM, seen("running", {"cores": "2"}))
+    call = calls(VM, vm_snapshot("running", {"cores": "2"}))
     assert call.requests[0].data["cores"] == "8"
 
 
 def test_disks_only_grow() -> None:
-    small = seen(scsi0="local-zfs:vm-102-disk-1,size=3G")
-    assert [(each.path, each.old, each.new) for each in VM.changes(small)] == [
+    small = vm_snapshot(scsi0="local-zfs:vm-102-disk-1,size=3G")
+    assert [(change.path, change.old, change.new) for change in VM.changes(small)] == [
         ("scsi0.size", "3GiB", "200GiB")
     ]
     (request,) = calls(VM, small).requests
     assert (request.method, request.path) == ("PUT", "/nodes/pve/qemu/102/resize")
     assert request.data == {"disk": "scsi0", "size": "200G"}
-    refused = VM.fix(seen(scsi0="local-zfs:vm-102-disk-1,size=300G"))
+    refused = VM.fix(vm_snapshot(scsi0="local-zfs:vm-102-disk-1,size=300G"))
     assert isinstance(refused, Impossible)
     assert refused.diagnostic.code == "DISK_SHRINK"
 
 
 def test_secure_boot_keys_cannot_be_changed_in_place() -> None:
-    refused = VM.fix(seen(efidisk0="local-zfs:vm-102-disk-0,efitype=4m,pre-enrolled-keys=1"))
+    refused = VM.fix(vm_snapshot(efidisk0="local-zfs:vm-102-disk-0,efitype=4m,pre-enrolled-keys=1"))
     assert isinstance(refused, Impossible)
     assert refused.diagnostic.code == "DISK_FIXED"
 
@@ -196,14 +196,14 @@ def test_secure_boot_keys_cannot_be_changed_in_place() -> None:
 def test_unset_is_unmanaged() -> None:
     bare = replace(VM, settings=(), nics=(), drives=(), passed=(), efi=None)
     theirs = {"cores": "3", "net0": "e1000=00:00:00:00:00:01,bridge=x", "onboot": "1", "agent": "1"}
-    assert bare.changes(seen(**theirs, machine=None, hostpci0="0000:03:00")) == ()
+    assert bare.changes(vm_snapshot(**theirs, machine=None, hostpci0="0000:03:00")) == ()
 
 
 def test_creation_sends_everything_in_one_request_and_grows_the_disk() -> None:
-    at = Snapshot("pve/api", answers={VmConfig(102): None})
-    assert all(each.op is Op.CREATE for each in VM.changes(at))
-    assert calls(VM, at).creates == VM.name
-    create, grow = calls(VM, at).requests
+    snapshot = Snapshot("pve/api", answers={VmConfig(102): None})
+    assert all(change.op is Op.CREATE for change in VM.changes(snapshot))
+    assert calls(VM, snapshot).creates == VM.name
+    create, grow = calls(VM, snapshot).requests
     assert create.path == "/nodes/pve/qemu"
     assert create.task > 0
     data = create.data
@@ -234,16 +234,16 @@ def test_creation_sends_everything_in_one_request_and_grows_the_disk() -> None:
         (Elsewhere("pve", "lxc", "ct"), "Give vm-gpu another vmid"),
     ],
 )
-def test_what_is_not_ours_is_never_touched(answer: object, helps: str) -> None:
-    at = Snapshot("pve/api", answers={VmConfig(102): answer})
-    assert [each.op for each in VM.changes(at)] == [Op.ATTENTION]
-    refused = VM.fix(at)
+def test_a_foreign_vm_is_never_changed(answer: object, helps: str) -> None:
+    snapshot = Snapshot("pve/api", answers={VmConfig(102): answer})
+    assert [change.op for change in VM.changes(snapshot)] == [Op.ATTENTION]
+    refused = VM.fix(snapshot)
     assert isinstance(refused, Impossible)
     assert refused.diagnostic.code == "VMID_TAKEN_FOREIGN"
     assert helps in refused.diagnostic.remedy
     assert ("import" in refused.diagnostic.remedy) is isinstance(answer, VmState)
     gone = VmAbsent("pve/api", "pve", 102, MARK)
-    assert gone.changes(at) == ()
+    assert gone.changes(snapshot) == ()
 
 
 @pytest.mark.parametrize(
@@ -256,52 +256,52 @@ def test_what_is_not_ours_is_never_touched(answer: object, helps: str) -> None:
     ],
     ids=lambda resource: type(resource).__name__,
 )
-def test_an_unanswered_question_is_not_absence(resource: Resource) -> None:
-    at = Snapshot("pve/api", answers={VmConfig(102): Unknown("no rights")})
-    assert [each.op for each in changes_of(resource, at)] == [Op.ATTENTION]
-    assert isinstance(remedy_of(resource, at), Impossible)
+def test_an_unknown_vm_is_not_an_absent_vm(resource: Resource) -> None:
+    snapshot = Snapshot("pve/api", answers={VmConfig(102): Unknown("no rights")})
+    assert [change.op for change in changes_of(resource, snapshot)] == [Op.ATTENTION]
+    assert isinstance(remedy_of(resource, snapshot), Impossible)
 
 
 def test_the_start_of_the_console_vm_risks_the_console_unless_it_runs() -> None:
     power = VmPower("pve/api", "pve", 102, "vm-gpu", "running", 16384, passthrough=True, console=True)
-    assert power.changes(seen("running")) == ()
-    call = calls(power, seen("stopped"))
+    assert power.changes(vm_snapshot("running")) == ()
+    call = calls(power, vm_snapshot("stopped"))
     assert call.risks == (Effect(vm_effects.CONSOLE_LOSS, "vm-gpu"),)
     assert call.requests[0].path.endswith("/102/status/start")
     assert call.requests[0].task == 30 * 4 + 5 + 60
-    assert calls(replace(power, console=False), seen("stopped")).risks == ()
+    assert calls(replace(power, console=False), vm_snapshot("stopped")).risks == ()
 
 
 def test_the_marker_forgets_the_first_key_and_the_snippet() -> None:
     born = replace(MARK, first_key="SHA256:a", replace="tok")
-    at = seen(description=f"my notes\n{born}", cicustom="vendor=local:snippets/s.yaml")
+    snapshot = vm_snapshot(description=f"my notes\n{born}", cicustom="vendor=local:snippets/s.yaml")
     marker = VmMarker("pve/api", "pve", 102, MARK, snippet="local:snippets/s.yaml")
-    assert [each.path for each in marker.changes(at)] == ["first-key", "cicustom"]
-    (request,) = calls(marker, at).requests
+    assert [change.path for change in marker.changes(snapshot)] == ["first-key", "cicustom"]
+    (request,) = calls(marker, snapshot).requests
     assert request.data == {
         "description": f"my notes\n{replace(MARK, replace='tok')}",
         "delete": "cicustom",
         "digest": "d1",
     }
-    assert marker.changes(seen()) == ()
-    assert marker.changes(seen(cicustom="user=local:snippets/theirs.yaml")) == ()
+    assert marker.changes(vm_snapshot()) == ()
+    assert marker.changes(vm_snapshot(cicustom="user=local:snippets/theirs.yaml")) == ()
 
 
 def test_an_offered_key_stays_offered_after_it_was_settled() -> None:
     offered = VmMarker(
         "pve/api", "pve", 102, replace(MARK, host_key="SHA256:c,SHA256:b", first_key="SHA256:a"), "offered"
     )
-    assert offered.changes(seen())
-    assert offered.changes(seen(description=str(replace(MARK, host_key="SHA256:c")))) == ()
+    assert offered.changes(vm_snapshot())
+    assert offered.changes(vm_snapshot(description=str(replace(MARK, host_key="SHA256:c")))) == ()
 
 
-def test_the_end_of_a_vm_pulls_the_plug_first_and_takes_its_disks() -> None:
+def test_removing_a_vm_stops_it_first_and_deletes_its_disks() -> None:
     gone = VmAbsent("pve/api", "pve", 102, MARK)
-    call = calls(gone, seen())
-    assert [(each.method, each.path.rsplit("/", 1)[1]) for each in call.requests] == [
+    call = calls(gone, vm_snapshot())
+    assert [(request.method, request.path.rsplit("/", 1)[1]) for request in call.requests] == [
         ("POST", "stop"),
         ("DELETE", "102"),
     ]
     assert call.requests[-1].data == {"purge": 1}
     assert call.risks == (Effect(common_effects.DELETE, "vm-gpu"),)
-    assert [each.method for each in calls(gone, seen("stopped")).requests] == ["DELETE"]
+    assert [request.method for request in calls(gone, vm_snapshot("stopped")).requests] == ["DELETE"]

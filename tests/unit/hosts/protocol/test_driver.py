@@ -51,7 +51,7 @@ class Lines:
         self.query = query
 
     def script(self, queries: Sequence[Any]) -> str:
-        return "\n".join(f"echo {each.text}" for each in queries)
+        return "\n".join(f"echo {query.text}" for query in queries)
 
     def parse(self, frame: Frame, queries: Sequence[Any]) -> Mapping[Any, object]:
         return dict(zip(queries, frame.stdout.decode().splitlines(), strict=False))
@@ -80,7 +80,7 @@ def act(driver: HostDriver, actions: Sequence[Action], effects: Sequence[Effect]
 # ---------------------------------------------------------------- asking
 
 
-def test_all_questions_go_in_one_execution_one_fragment_a_kind() -> None:
+def test_all_queries_take_one_execution_with_a_fragment_a_kind() -> None:
     driver, shell = host(Answer({1: Said(b"x\n"), 2: Said(b"a\nb\n")}))
     snapshot = driver.answer(frozenset({Word("a"), Word("b"), Other("x")}), Cancel())
     assert snapshot.answers == {Word("a"): "a", Word("b"): "b", Other("x"): "x"}
@@ -88,27 +88,27 @@ def test_all_questions_go_in_one_execution_one_fragment_a_kind() -> None:
     assert shell.scripts[0].count(b"( set -eu") == 2
 
 
-def test_no_question_still_brings_the_greeting() -> None:
+def test_without_queries_the_greeting_is_read() -> None:
     driver, _ = host(Answer(epoch=1_700_000_000))
     snapshot = driver.answer(frozenset(), Cancel())
     assert (snapshot.boot_id, snapshot.clock, snapshot.answers) == (BOOT, 1_700_000_000.0, {})
     assert snapshot.skew < 0
 
 
-def test_what_the_answer_does_not_mention_cannot_be_told() -> None:
+def test_a_query_that_the_answer_does_not_mention_is_unknown() -> None:
     driver, _ = host(Answer({1: Said(b"a\n")}))
     snapshot = driver.answer(frozenset({Word("a"), Word("b")}), Cancel())
     assert snapshot[Word("a")] == "a"
     assert isinstance(snapshot[Word("b")], Unknown)
 
 
-def test_a_cut_in_the_middle_of_the_answer_may_be_tried_again() -> None:
+def test_a_cut_in_the_middle_of_the_answer_is_transient() -> None:
     driver, _ = host(Answer({1: Said(b"a\n", rc=None)}, rc=None))
     with pytest.raises(Transient, match="HOST_CUT"):
         driver.answer(frozenset({Word("a")}), Cancel())
 
 
-def test_a_question_that_hangs_is_ended_and_costs_only_its_own_answers(
+def test_a_query_that_hangs_is_ended_and_only_its_answers_are_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "ANSWER", Limit(0.02))
@@ -119,7 +119,7 @@ def test_a_question_that_hangs_is_ended_and_costs_only_its_own_answers(
     assert shell.killed == [4242]
 
 
-def test_a_host_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_host_is_left_after_the_greeting_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GREETING", Limit(0.02))
     driver, shell = host(Answer(hello=None, before=b"wait...\n", silence=5.0))
     with pytest.raises(Transient, match="HOST_SILENT"):
@@ -127,7 +127,7 @@ def test_a_host_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> No
     assert shell.closed
 
 
-def test_a_leaving_run_asks_no_more() -> None:
+def test_a_run_that_leaves_asks_nothing_more() -> None:
     cancel = Cancel()
     cancel.leave()
     driver, _ = host(Answer())
@@ -151,7 +151,7 @@ def test_a_leaving_run_asks_no_more() -> None:
         (b"Last login\n", None, Transient, "HOST_CUT"),
     ],
 )
-def test_what_came_instead_of_a_greeting_is_the_evidence(
+def test_output_instead_of_a_greeting_is_the_evidence(
     words: bytes, rc: int | None, error: type[ProvisionError], code: str
 ) -> None:
     driver, _ = host(Answer(hello=None, before=words, rc=rc))
@@ -164,7 +164,7 @@ def test_what_came_instead_of_a_greeting_is_the_evidence(
         assert words.decode().splitlines()[0] in diagnostic.evidence
 
 
-def test_banners_before_the_greeting_do_no_harm() -> None:
+def test_banners_before_the_greeting_are_ignored() -> None:
     driver, _ = host(Answer({1: Said(b"a\n")}, before=b"\x1b[31mWelcome!\nProperty of ACME\n"))
     assert driver.answer(frozenset({Word("a")}), Cancel())[Word("a")] == "a"
 
@@ -199,8 +199,10 @@ def pending(lines: Sequence[str]) -> tuple[Pending, ...]:
         (["garbage", "restart\tx", f"explode\t\t{BOOT}\tr1", ""], []),
     ],
 )
-def test_owed_effects_are_reported_unless_another_boot_did_them(lines: list[str], owed: list[Effect]) -> None:
-    assert [each.effect for each in pending(lines)] == owed
+def test_pending_effects_are_reported_unless_another_boot_did_them(
+    lines: list[str], owed: list[Effect]
+) -> None:
+    assert [marker.effect for marker in pending(lines)] == owed
 
 
 # ---------------------------------------------------------------- acting
@@ -209,14 +211,14 @@ def test_owed_effects_are_reported_unless_another_boot_did_them(lines: list[str]
 def test_fixes_and_effects_go_in_one_execution() -> None:
     driver, shell = host(Answer({2: Said(b"one\n"), 3: Said(b"two\n")}))
     results = act(driver, [action("first", None, RESTART), action("second")], [RESTART])
-    assert [each.verdict for each in results] == [Verdict.DONE] * 3
+    assert [result.verdict for result in results] == [Verdict.DONE] * 3
     assert results[0].output == ("one",)
     assert driver.round_trips == 1
     assert b"run-1" in shell.scripts[0]
     assert b"me@here" in shell.scripts[0]
 
 
-def test_markers_come_before_the_fix_and_go_after_the_effect() -> None:
+def test_markers_are_written_before_the_fix_and_removed_after_the_effect() -> None:
     driver, shell = host(Answer())
     act(driver, [action("first", Fix("the-fix", effects=(RELOAD,)), RESTART)], [RESTART])
     text = shell.scripts[0].decode()
@@ -234,43 +236,43 @@ def test_markers_come_before_the_fix_and_go_after_the_effect() -> None:
 def test_the_first_failure_ends_the_execution() -> None:
     driver, _ = host(Answer({2: Said(b"", b"no space\n", 1)}))
     results = act(driver, [action("first"), action("second")], [RESTART])
-    assert [each.verdict for each in results] == [Verdict.FAILED, Verdict.NOT_BEGUN, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.FAILED, Verdict.NOT_BEGUN, Verdict.NOT_BEGUN]
     diagnostic = results[0].diagnostic
     assert diagnostic is not None
     assert (diagnostic.code, diagnostic.evidence) == ("FIX_FAILED", ("no space",))
 
 
-def test_a_cut_leaves_the_open_action_unknown_with_its_process_group() -> None:
+def test_a_cut_leaves_the_open_action_indeterminate_with_its_group() -> None:
     driver, _ = host(Answer({3: Said(b"half", rc=None)}, rc=None))
     results = act(driver, [action("first"), action("second"), action("third")])
-    assert [each.verdict for each in results] == [Verdict.DONE, Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.DONE, Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
     assert results[1].handle == "4242"
     assert results[1].output == ("half",)
 
 
-def test_a_cut_before_the_greeting_leaves_the_first_action_unknown() -> None:
+def test_a_cut_before_the_greeting_leaves_the_first_indeterminate() -> None:
     driver, _ = host(Answer(hello=None, rc=None))
-    assert [each.verdict for each in act(driver, [action("first"), action("second")])] == [
+    assert [result.verdict for result in act(driver, [action("first"), action("second")])] == [
         Verdict.INDETERMINATE,
         Verdict.NOT_BEGUN,
     ]
 
 
-def test_a_cut_at_every_byte_never_claims_what_did_not_end() -> None:
+def test_a_cut_at_every_byte_never_reports_an_open_action_as_done() -> None:
     rank = {Verdict.DONE: 0, Verdict.FAILED: 1, Verdict.INDETERMINATE: 1, Verdict.NOT_BEGUN: 2}
-    done = 0
+    most_done = 0
     for cut in range(0, 1200, 3):
         driver, _ = host(Answer({2: Said(b"a" * 50), 3: Said(b"b" * 50)}, cut=cut))
-        verdicts = [each.verdict for each in act(driver, [action("first"), action("second")], [RELOAD])]
-        order = [rank[each] for each in verdicts]
+        verdicts = [result.verdict for result in act(driver, [action("first"), action("second")], [RELOAD])]
+        order = [rank[verdict] for verdict in verdicts]
         assert order == sorted(order)
         assert verdicts.count(Verdict.INDETERMINATE) <= 1
-        assert verdicts.count(Verdict.DONE) >= done
-        done = verdicts.count(Verdict.DONE)
-    assert done == 3
+        assert verdicts.count(Verdict.DONE) >= most_done
+        most_done = verdicts.count(Verdict.DONE)
+    assert most_done == 3
 
 
-def test_a_locked_host_says_who_holds_it() -> None:
+def test_a_locked_host_names_the_run_that_holds_the_lock() -> None:
     driver, _ = host(Answer({1: Said(b"run-0\tann@desk\t1700000000\t77\n", rc=75)}))
     with pytest.raises(ProvisionError) as caught:
         act(driver, [action("first")])
@@ -299,7 +301,7 @@ def test_a_host_that_cannot_be_locked_is_not_touched(rc: int, code: str) -> None
 def test_a_fix_that_takes_too_long_is_ended() -> None:
     driver, shell = host(Answer({2: Said(b"working\n", rc=None)}, silence=5.0))
     results = act(driver, [action("slow", Fix("sleep 9", timeout=0.02)), action("next")])
-    assert [each.verdict for each in results] == [Verdict.FAILED, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.FAILED, Verdict.NOT_BEGUN]
     assert results[0].diagnostic is not None
     assert results[0].diagnostic.code == "FIX_TIMED_OUT"
     assert shell.killed == [4242]
@@ -312,7 +314,7 @@ def test_a_fix_that_is_quiet_for_too_long_is_ended() -> None:
     assert "no output for 0.02 s" in result.diagnostic.summary
 
 
-def test_a_fix_that_cannot_be_ended_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fix_that_cannot_be_ended_is_indeterminate(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, shell = host(Answer({2: Said(rc=None)}, silence=5.0))
 
     def fail(_: int) -> None:
@@ -342,15 +344,15 @@ def test_secrets_are_masked_in_output_results_and_live_lines() -> None:
     assert result.kept == "key=***\n***"
 
 
-def test_results_carry_all_output_of_changes_and_effects_and_show_the_last_lines() -> None:
+def test_results_keep_all_output_and_show_the_last_lines() -> None:
     lines = [f"line {number}" for number in range(200)]
     lines[100] = "password sesame-open"
-    said = "".join(f"{each}\n" for each in lines).encode()
+    said = "".join(f"{line}\n" for line in lines).encode()
     driver, _ = host(Answer({2: Said(said, b"warned\n"), 3: Said(said, rc=1)}, piece=7))
     fix = Fix("x", secrets=(SecretStr("sesame-open"),))
-    done, failed = act(driver, [action("a", fix)], [INITRAMFS])
+    effect_result, failed = act(driver, [action("a", fix)], [INITRAMFS])
     masked = "\n".join(lines).replace("sesame-open", "***")
-    assert done.kept == f"{masked}\nwarned"
+    assert effect_result.kept == f"{masked}\nwarned"
     assert failed.kept == masked
     assert failed.output == tuple(lines[-12:])
     assert failed.diagnostic is not None
@@ -380,7 +382,7 @@ def test_large_content_is_sent_before_the_fix_once() -> None:
     assert f"provision_blob {blob.sha256}".encode() in shell.scripts[0]
 
 
-def test_what_a_host_cannot_do_is_a_mistake_of_the_caller() -> None:
+def test_an_action_that_a_host_cannot_perform_raises() -> None:
     driver, _ = host(Answer())
     with pytest.raises(ValueError, match="replace"):
         act(driver, [], [Effect(common_effects.REPLACE)])
@@ -399,14 +401,14 @@ def test_the_lock_of_an_api_is_held_by_an_execution_until_it_is_released() -> No
     assert shell.killed == [4242]
 
 
-def test_a_held_lock_of_an_api_says_who_holds_it() -> None:
+def test_a_held_lock_of_an_api_names_the_run_that_holds_it() -> None:
     driver, _ = host(Answer({1: Said(b"run-0\tyou@there\t1700000000\t7\n", rc=75)}))
     with pytest.raises(ProvisionError) as caught:
         driver.hold("run-1", "pve/api", Cancel())
     assert caught.value.exit_code is ExitCode.LOCKED
-    told = caught.value.diagnostics[0]
-    assert told.summary == "pve/api is locked by run run-0 of you@there since 2023-11-14 22:13:20 UTC"
-    assert told.evidence == ("process group 7",)
+    diagnostic = caught.value.diagnostics[0]
+    assert diagnostic.summary == "pve/api is locked by run run-0 of you@there since 2023-11-14 22:13:20 UTC"
+    assert diagnostic.evidence == ("process group 7",)
 
 
 def test_a_lock_whose_connection_ended_is_not_held_any_more() -> None:
@@ -469,11 +471,11 @@ def test_a_locked_host_is_not_rebooted() -> None:
         driver.reboot(REBOOT, quiet, Cancel())
 
 
-def test_a_fix_that_was_sent_to_a_silent_host_is_unknown_and_not_sent_again(
+def test_a_fix_sent_to_a_silent_host_is_indeterminate_and_not_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "GREETING", Limit(0.02))
     driver, shell = host(Answer(hello=None, silence=5.0))
-    assert [each.verdict for each in act(driver, [action("first")])] == [Verdict.INDETERMINATE]
+    assert [result.verdict for result in act(driver, [action("first")])] == [Verdict.INDETERMINATE]
     assert shell.closed
     assert driver.round_trips == 1

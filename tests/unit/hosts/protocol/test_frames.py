@@ -24,11 +24,11 @@ def stream(*frames: tuple[int, bytes, int | None]) -> bytes:
 def parse(stdout: bytes, stderr: bytes = b"", sizes: tuple[int, ...] = (), keep: int = 1000) -> FrameParser:
     parser = FrameParser(NONCE, keep=keep)
     for data, is_stderr in ((stdout, False), (stderr, True)):
-        at = 0
+        start = 0
         for size in sizes:
-            parser.feed(data[at : at + size], is_stderr)
-            at += size
-        parser.feed(data[at:], is_stderr)
+            parser.feed(data[start : start + size], is_stderr)
+            start += size
+        parser.feed(data[start:], is_stderr)
     parser.finish()
     return parser
 
@@ -65,7 +65,7 @@ def harmless(data: bytes) -> bool:
 
 
 @given(HOSTILE.filter(harmless), HOSTILE.filter(harmless), SIZES)
-def test_output_comes_back_byte_for_byte_in_any_pieces(
+def test_output_is_returned_byte_for_byte_in_any_pieces(
     first: bytes, second: bytes, sizes: tuple[int, ...]
 ) -> None:
     parser = parse(stream((0, b"hi\n", 0), (1, first, 3), (2, second, 0)), b"", sizes)
@@ -76,7 +76,7 @@ def test_output_comes_back_byte_for_byte_in_any_pieces(
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300), SIZES)
-def test_any_bytes_are_survived(stdout: bytes, stderr: bytes, sizes: tuple[int, ...]) -> None:
+def test_any_bytes_are_parsed_without_an_error(stdout: bytes, stderr: bytes, sizes: tuple[int, ...]) -> None:
     parser = parse(stdout, stderr, sizes)
     assert parser.frame(0) is None
     assert parser.outside() == stdout + stderr
@@ -91,7 +91,7 @@ def test_hostile_output_never_raises_and_keeps_the_frames_before_it(
         assert parser.frame(0) == Frame(b"hi", b"", 0)
 
 
-def test_truncation_at_every_byte_leaves_whole_frames_whole_and_the_rest_unknown() -> None:
+def test_a_cut_at_every_byte_keeps_whole_frames_only() -> None:
     whole = stream((0, b"hello\n", 0), (1, b"one", 0), (2, b"\ntwo\n\n", 5), (3, b"", 0))
     ends = [whole.index(b"\n%s e %d " % (MARK, index)) for index in range(4)]
     begins = [whole.index(b" b %d\n" % index) + 5 for index in range(4)]
@@ -144,7 +144,7 @@ def test_the_end_of_another_frame_ends_nothing() -> None:
     assert frame.rc == 0
 
 
-def test_callers_hear_of_frames_as_they_come() -> None:
+def test_callbacks_run_when_frames_begin_and_end() -> None:
     heard: list[object] = []
     parser = FrameParser(
         NONCE,

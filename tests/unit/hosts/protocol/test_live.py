@@ -18,7 +18,7 @@ class Clock:
         return self.now
 
 
-def test_at_most_four_lines_a_second_go_out() -> None:
+def test_at_most_four_lines_a_second_are_shown() -> None:
     lines: list[str] = []
     clock = Clock()
     live = Live(lines.append, clock=clock)
@@ -31,7 +31,7 @@ def test_at_most_four_lines_a_second_go_out() -> None:
     assert lines[-1] == "line 99"
 
 
-def test_only_whole_lines_go_out_and_of_several_the_last() -> None:
+def test_only_whole_lines_are_shown_and_of_several_the_last() -> None:
     lines: list[str] = []
     clock = Clock()
     live = Live(lines.append, clock=clock)
@@ -58,7 +58,7 @@ def test_a_line_without_end_is_bounded() -> None:
     assert len(lines[0]) <= 4096
 
 
-def test_a_line_goes_out_before_anything_follows_it() -> None:
+def test_a_line_is_shown_before_anything_follows_it() -> None:
     lines: list[str] = []
     live = Live(lines.append)
     parser = FrameParser("pabc", on_output=live.output)
@@ -70,14 +70,14 @@ def deadlines(clock: Clock, limit: Limit, *, sent: bool = True) -> Deadlines:
     return Deadlines(Cancel(), {2: limit}, Limit(10.0), lambda: sent, clock)
 
 
-def test_connecting_takes_nothing_from_the_greeting() -> None:
+def test_connecting_does_not_count_for_the_greeting() -> None:
     clock = Clock()
     watch = deadlines(clock, Limit(5.0), sent=False)
     clock.now += 1000
     assert not watch.leaving
 
 
-def test_a_greeting_that_does_not_come_is_over_after_its_time() -> None:
+def test_a_missing_greeting_times_out() -> None:
     clock = Clock()
     watch = deadlines(clock, Limit(5.0))
     assert not watch.leaving
@@ -113,7 +113,7 @@ def test_quiet_counts_from_the_last_output() -> None:
     assert watch.reason == "no output for 5 s"
 
 
-def test_between_frames_and_in_frames_without_limit_nothing_is_over() -> None:
+def test_nothing_times_out_between_frames_or_without_a_limit() -> None:
     clock = Clock()
     watch = deadlines(clock, Limit(5.0))
     watch.begin(2)
@@ -125,7 +125,7 @@ def test_between_frames_and_in_frames_without_limit_nothing_is_over() -> None:
     assert not watch.leaving
 
 
-def test_the_run_s_own_end_comes_through() -> None:
+def test_the_end_of_the_run_ends_the_execution() -> None:
     parent = Cancel()
     watch = Deadlines(parent, {}, Limit(10.0), lambda: True)
     assert not watch.draining
@@ -138,7 +138,7 @@ def test_the_run_s_own_end_comes_through() -> None:
         watch.wait(1.0)
 
 
-def test_what_holds_the_streams_open_after_the_farewell_is_left_without_blame() -> None:
+def test_streams_held_open_after_the_last_frame_are_no_timeout() -> None:
     clock = Clock()
     watch = deadlines(clock, Limit(5.0))
     watch.finish()
@@ -149,7 +149,7 @@ def test_what_holds_the_streams_open_after_the_farewell_is_left_without_blame() 
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_a_line_whose_end_may_begin_a_secret_goes_out_whole_and_once(size: int) -> None:
+def test_a_line_whose_end_may_begin_a_secret_is_shown_once(size: int) -> None:
     """What the filter holds back of an ended line is shown with it, and not again with the next one."""
     redactor = Redactor()
     redactor.add(SecretStr("4-and-more"))
@@ -158,9 +158,9 @@ def test_a_line_whose_end_may_begin_a_secret_goes_out_whole_and_once(size: int) 
     live = Live(lines.append, clock=clock)
     parser = FrameParser("n0nce", through=redactor.stream, on_output=live.output)
     said = b"\nn0nce b 2\nGenerating amd64\nn0nce e 2 0\n\nn0nce b 3\nx 4-and-more\nlast\nn0nce e 3 0\n"
-    for at in range(0, len(said), size):
+    for start in range(0, len(said), size):
         clock.now += INTERVAL
-        parser.feed(said[at : at + size], stderr=False)
+        parser.feed(said[start : start + size], stderr=False)
     parser.finish()
     live.close()
     assert [line for line in lines if line.startswith("4")] == []

@@ -20,11 +20,11 @@ SECRET = "hunter2-It's $ecret!"
 
 def streamed(redactor: Redactor, data: bytes, sizes: list[int]) -> bytes:
     stream = redactor.stream()
-    out, at = b"", 0
+    out, start = b"", 0
     for size in sizes:
-        out += stream.feed(data[at : at + size])
-        at += size
-    return out + stream.feed(data[at:]) + stream.flush()
+        out += stream.feed(data[start : start + size])
+        start += size
+    return out + stream.feed(data[start:]) + stream.flush()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ LONG = "a token of some length, which base64 writes on more than one line, as op
         "\r\n    ".join(textwrap.wrap(base64.b64encode(b"user:" + LONG.encode()).decode(), 76)),
     ],
 )
-def test_a_secret_is_masked_though_something_interrupts_it(shown: str) -> None:
+def test_a_secret_is_masked_when_something_interrupts_it(shown: str) -> None:
     redactor = Redactor(SECRET, LONG)
     masked = redactor.text(f"before {shown} after")
     assert masked.count(MASK) == 1
@@ -96,7 +96,7 @@ def test_text_without_secrets_stays() -> None:
     assert Redactor("sesame").text("nothing to hide") == "nothing to hide"
 
 
-def test_secrets_too_short_to_tell_from_words_are_not_masked() -> None:
+def test_secrets_as_short_as_words_are_not_masked() -> None:
     assert Redactor("abc").text("abc") == "abc"
 
 
@@ -122,13 +122,13 @@ def test_a_secret_split_over_reads_is_masked_as_if_it_came_at_once(
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60), st.lists(st.integers(1, 5), max_size=60))
-def test_no_split_lets_a_secret_through(before: bytes, after: bytes, sizes: list[int]) -> None:
+def test_a_secret_split_anywhere_is_masked(before: bytes, after: bytes, sizes: list[int]) -> None:
     redactor = Redactor(SECRET)
     out = streamed(redactor, before + SECRET.encode() + after, sizes)
     assert SECRET.encode() not in out
 
 
-def test_a_stream_holds_back_nothing_that_is_no_beginning_of_a_secret() -> None:
+def test_a_stream_holds_back_only_the_beginning_of_a_secret() -> None:
     stream = Redactor("sesame").stream()
     assert stream.feed(b"progress 10%\n") == b"progress 10%\n"
     assert stream.feed(b"ses") == b""
@@ -181,4 +181,4 @@ def test_terminals_see_no_control_bytes(raw: str, shown: str) -> None:
 
 @given(st.text(max_size=80))
 def test_nothing_printable_moves_a_cursor(text: str) -> None:
-    assert not any(ord(each) < 32 and each not in "\t\n" for each in printable(text))
+    assert not any(ord(character) < 32 and character not in "\t\n" for character in printable(text))

@@ -25,7 +25,7 @@ RESTART = Effect(host_effects.RESTART, "chrony.service")
 def test_nonces_differ_and_have_at_least_64_bits() -> None:
     nonces = {new_nonce() for _ in range(100)}
     assert len(nonces) == 100
-    assert all(re.fullmatch(r"p[0-9a-f]{16,}", each) for each in nonces)
+    assert all(re.fullmatch(r"p[0-9a-f]{16,}", nonce) for nonce in nonces)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_values_are_quoted() -> None:
     assert "'r'\"'\"'1'" in text
 
 
-def test_text_in_other_alphabets_goes_through() -> None:
+def test_text_in_other_alphabets_is_kept() -> None:
     assert "grüß".encode() in observe_script("pabc", ["printf %s 'grüß'"])
     assert b"\xff" in observe_script("pabc", ["printf %s '\udcff'"])
 
@@ -90,7 +90,7 @@ def test_text_in_other_alphabets_goes_through() -> None:
         lambda: act_script("pabc", "r", "w", [Step(":", blobs=("../../etc/passwd",))]),
     ],
 )
-def test_what_would_break_the_script_is_refused(make: Callable[[], bytes]) -> None:
+def test_text_that_would_break_the_script_is_refused(make: Callable[[], bytes]) -> None:
     with pytest.raises(ValueError, match=r"."):
         make()
 
@@ -99,9 +99,9 @@ def test_markers_of_different_effects_have_different_names() -> None:
     effects = [
         Effect(cls, target) for cls in effect_classes().values() for target in ("", "a", "b", "../x", "a b")
     ]
-    names = {marker_name(each) for each in effects}
+    names = {marker_name(effect) for effect in effects}
     assert len(names) == len(effects)
-    assert all(re.fullmatch(r"[a-z0-9-]+(\.[0-9a-f]{16})?", each) for each in names)
+    assert all(re.fullmatch(r"[a-z0-9-]+(\.[0-9a-f]{16})?", name) for name in names)
 
 
 @pytest.mark.parametrize(
@@ -125,5 +125,5 @@ def test_effects_have_their_commands(effect: Effect, words: str) -> None:
 @pytest.mark.parametrize(
     "cls", [host_effects.REBOOT_NODE, common_effects.REPLACE, common_effects.DELETE, host_effects.RESTART]
 )
-def test_effects_that_a_fragment_cannot_bring_about_have_none(cls: EffectClass) -> None:
+def test_effects_that_no_fragment_performs_have_none(cls: EffectClass) -> None:
     assert effect_fragment(Effect(cls)) is None

@@ -17,5 +17,5 @@ from provision.connections.ssh import SHELL, SshConnection
         (SshEndpoint("h", "root", sudo=False), "exec /bin/sh -s"),
     ],
 )
-def test_other_users_than_root_become_root_unless_told_not_to(endpoint: SshEndpoint, command: str) -> None:
+def test_other_users_than_root_become_root_by_default(endpoint: SshEndpoint, command: str) -> None:
     assert SshConnection(endpoint)._command(SHELL) == command

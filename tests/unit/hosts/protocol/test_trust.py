@@ -24,7 +24,7 @@ def hashed(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("names", "host", "port", "found"),
+    ("names", "host", "port", "matches"),
     [
         ("node1", "node1", 22, True),
         ("node1", "NODE1", 22, True),
@@ -43,22 +43,22 @@ def hashed(name: str) -> str:
         ("|1|broken", "node1", 22, False),
     ],
 )
-def test_names_match_as_in_openssh(tmp_path: Path, names: str, host: str, port: int, found: bool) -> None:
+def test_names_match_as_in_openssh(tmp_path: Path, names: str, host: str, port: int, matches: bool) -> None:
     file = tmp_path / "known_hosts"
     file.write_text(f"# comment\n\n{names} {PUBLIC} comment\n")
-    assert [each.blob for each in KnownHosts(file).keys(host, port)] == ([BLOB] if found else [])
+    assert [key.blob for key in KnownHosts(file).keys(host, port)] == ([BLOB] if matches else [])
 
 
-def test_revoked_keys_are_told_apart_and_authorities_left_out(tmp_path: Path) -> None:
+def test_revoked_keys_are_marked_and_authorities_left_out(tmp_path: Path) -> None:
     file = tmp_path / "known_hosts"
     file.write_text(f"@revoked node1 {PUBLIC}\n@cert-authority node1 {PUBLIC}\n")
-    assert [each.revoked for each in KnownHosts(file).keys("node1")] == [True]
+    assert [key.revoked for key in KnownHosts(file).keys("node1")] == [True]
 
 
 @pytest.mark.parametrize(
     "line", ["node1", "node1 ssh-ed25519", "node1 ssh-ed25519 %%%", "\x00\xff", "@revoked"]
 )
-def test_damaged_lines_are_passed_over(tmp_path: Path, line: str) -> None:
+def test_damaged_lines_are_skipped(tmp_path: Path, line: str) -> None:
     file = tmp_path / "known_hosts"
     file.write_bytes(line.encode("latin-1") + b"\n" + f"node2 {PUBLIC}\n".encode())
     known = KnownHosts(file)
@@ -84,7 +84,7 @@ def test_a_new_key_is_an_openssh_key_with_the_right_fingerprint() -> None:
 
 
 @pytest.mark.parametrize("line", ["", "ssh-ed25519", "ssh-ed25519 %%%"])
-def test_what_is_no_key_has_no_fingerprint(line: str) -> None:
+def test_an_invalid_key_has_no_fingerprint(line: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         fingerprint(line)
 
@@ -106,7 +106,7 @@ def test_accepted_keys_are_kept_by_system(tmp_path: Path) -> None:
     [("pve", "MD5:aa"), ("pve", "SHA256:short"), ("a b", KEY.fingerprint), ("", KEY.fingerprint)],
     ids=["another hash", "too short", "a space", "no system"],
 )
-def test_what_is_no_fingerprint_or_system_is_not_accepted(tmp_path: Path, system: str, accepted: str) -> None:
+def test_an_invalid_fingerprint_or_system_is_not_accepted(tmp_path: Path, system: str, accepted: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         TrustStore(tmp_path / "accepted").accept(system, accepted)
     assert not (tmp_path / "accepted").exists()

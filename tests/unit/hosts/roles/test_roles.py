@@ -27,7 +27,7 @@ from provision.proxmox.roles import hypervisor_host
 from provision.testing.model_host import HostState, ModelHost, guest_state, hypervisor_state
 from provision.testing.model_state import ModelFile
 from provision.values.errors import Permanent, UsageError
-from tests.unit.hosts.converge import converge, differing, seen_by
+from tests.unit.hosts.converge import converge, differing, snapshot_of
 from tests.unit.hosts.roles.test_shipped_inventories import context_of, resources_of
 
 NODE = Subject("node", "n1")
@@ -71,9 +71,7 @@ def one(tmp_path: Path, resource: str) -> Resource:
 
 
 @pytest.mark.parametrize("wanted", ["line: 10.0.0.5 pve", "content: 10.0.0.5 pve"])
-def test_what_cloud_init_makes_anew_at_each_boot_is_also_declared_where_it_is_made_from(
-    tmp_path: Path, wanted: str
-) -> None:
+def test_files_that_cloud_init_writes_at_each_boot_keep_what_is_declared(tmp_path: Path, wanted: str) -> None:
     inventory = inventory_of(
         tmp_path, node=f"host_resources:\n  - {{ kind: file, path: /etc/hosts, {wanted} }}"
     )
@@ -354,7 +352,7 @@ def test_a_network_card_keeps_its_host_driver(tmp_path: Path) -> None:
     assert found[0].modules == ()
     host = ModelHost("pve/ssh", state)
     assert differing(host, [each for each in found if isinstance(each, CardUnbound)]) == []
-    assert seen_by(host, found).pending == ()
+    assert snapshot_of(host, found).pending == ()
 
 
 @pytest.mark.parametrize("loader", ["grub", "systemd-boot"])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from provision.hosts.templating import read_template, render
+from provision.hosts.templating import _compiled, read_template, render
 from provision.values.diagnostics import Source
 from provision.values.errors import UsageError
 
@@ -64,3 +65,50 @@ def test_unreadable_templates_are_told(tmp_path: Path, content: bytes | None) ->
         read_template(path, SOURCE)
     assert raised.value.diagnostics[0].code == "TEMPLATE_UNREADABLE"
     assert raised.value.diagnostics[0].source == SOURCE
+
+
+VALUES = {
+    "name": "vm-1",
+    "n": 7,
+    "empty": "",
+    "flag": True,
+    "nothing": None,
+    "half": 0.5,
+    "true": "x",
+    "range": "own",
+    "loop": "x",
+    "self": "x",
+    "braces": "{{ name }}",
+    "caller": "c",
+    "not": "x",
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{{ name }}", "{{name}}{{ n }}\n\n", "a {{ name }} b {{ n }}\n", "{{ empty }}", "{{ braces }}"),
+        *(
+            "{{ flag }}",
+            "{{ nothing }}",
+            "{{ half }}",
+            "{{ true }}",
+            "{{ range }}",
+            "{{ loop }}",
+            "{{ caller }}",
+        ),
+        *("{{ name }}\r\n", "{{ name }} {% if n %}x{% endif %}", "{{ name }} {# x #}", "{{ n + 1 }}{{ n }}"),
+        *("{{\nname }}", "{{ name -}} x", "}} {{ name }} {", "{{ name }}{", "{ {{ name }} }", "{{{ name }}}"),
+        *("{{ '{{' }}{{ name }}", "#{{ name }}#", "%{{ name }}%", "{{ unset }}", "{{ self }}", "{{ not }}"),
+    ],
+)
+def test_a_text_of_plain_names_becomes_what_jinja2_makes_of_it(text: str) -> None:
+    assert _result(lambda: render(text, VALUES, "x")) == _result(lambda: _compiled(text).render(VALUES))
+
+
+def _result(call: Callable[[], str]) -> str:
+    """Return a text, or that there is none."""
+    try:
+        return call()
+    except Exception:  # noqa: BLE001 - whatever Jinja2 or its sandbox raises
+        return "no text"

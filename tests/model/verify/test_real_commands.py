@@ -50,7 +50,8 @@ class Machine:
     def __init__(self, shell: tuple[str, ...], path: str) -> None:
         self.shell = shell
         self.path = path
-        self.answers: dict[Any, object] = {}
+        # Something that was asked before: nothing is rehearsed.
+        self.answers: dict[Any, object] = {Shell("true"): ShellResult(0, b"", b"")}
 
     def away(self, system: str) -> str:
         del system

@@ -68,9 +68,9 @@ def _hosts(inventory: Inventory, targets: tuple[str, ...]) -> tuple[str, ...]:
     if targets:
         return tuple(each for each in (*inventory.hypervisors, *inventory.nodes) if each in targets)
     nodes = inventory.nodes.values()
-    declaring = (each.name for each in nodes if each.gpus or each.gpu_cards or not each.is_virtual)
+    declaring = (node.name for node in nodes if node.gpus or node.gpu_cards or not node.is_virtual)
     return (*inventory.hypervisors, *declaring)
 
 
 def _is_display(functions: tuple[PciFunction, ...], slot: str) -> bool:
-    return any(each.slot == slot and each.is_display for each in functions)
+    return any(function.slot == slot and function.is_display for function in functions)

@@ -55,9 +55,9 @@ def silent(session: Session, inventory: Inventory) -> tuple[Silence, ...]:
     errors = (system.error for system in session.systems.values() if inventory.manages(system.spec.subject))
     return tuple(
         dict.fromkeys(
-            Silence(each.diagnostics[0], each.exit_code)
-            for each in errors
-            if each is not None and not isinstance(each, AwayError)
+            Silence(error.diagnostics[0], error.exit_code)
+            for error in errors
+            if error is not None and not isinstance(error, AwayError)
         )
     )
 

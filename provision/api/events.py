@@ -44,7 +44,7 @@ def plan_events(run: str, plan: Plan) -> Iterator[Event]:
         unchanged=sum(each.unchanged for each in plan.steps),
         late=sum(bool(each.late) for each in plan.steps),
         unreached=sum(bool(each.unreached) for each in plan.steps),
-        consents=tuple((each.system, str(each.effect), str(each.consent)) for each in plan.risks),
+        consents=tuple((risk.system, str(risk.effect), str(risk.consent)) for risk in plan.risks),
         orphans=plan.orphans,
     )
 
@@ -73,9 +73,9 @@ def plan_code(plan: Plan, *, detailed: bool = False) -> ExitCode:
     codes = [ExitCode.DONE]
     if plan.refusals:
         codes.append(ExitCode.REFUSED)
-    if any(each.problem is not None or (each.unreached and not each.excused) for each in plan.steps):
+    if any(step.problem is not None or (step.unreached and not step.excused) for step in plan.steps):
         codes.append(ExitCode.ERROR)
-    if detailed and any(each.changes or each.late for each in plan.steps):
+    if detailed and any(step.changes or step.late for step in plan.steps):
         codes.append(ExitCode.CHANGES)
     return worst(codes)
 
@@ -96,7 +96,7 @@ def check_event(run: str, result: CheckResult) -> CheckDone:
 
 def is_worth_asking(plan: Plan) -> bool:
     """Whether a plan would do anything, or may."""
-    return any(each.changes or each.late or each.problem for each in plan.steps)
+    return any(step.changes or step.late or step.problem for step in plan.steps)
 
 
 def guarded(emit: Emitter, mask: Mask) -> Emitter:

@@ -126,9 +126,9 @@ nodes:
 @pytest.mark.parametrize(
     ("system", "why", "remedy"),
     [
-        ("pve/ssh", "stands in the inventory", f"write {KEY} as ssh.host_key at {{file}}:16"),
-        ("metal/ssh", "stands in the inventory", f"write {KEY} as ssh.host_key at {{file}}:24"),
-        ("router", "stands in the inventory", f"write {KEY} as ssh.host_key at {{file}}:8"),
+        ("pve/ssh", "its key is in the inventory", f"write {KEY} as ssh.host_key at {{file}}:16"),
+        ("metal/ssh", "its key is in the inventory", f"write {KEY} as ssh.host_key at {{file}}:24"),
+        ("router", "its key is in the inventory", f"write {KEY} as ssh.host_key at {{file}}:8"),
         ("vm-1/ssh", "VM's marker", f"provision import {{file}} vm-1 --host-key {KEY}"),
         ("here/ssh", "without SSH", ""),
     ],
@@ -157,7 +157,7 @@ def test_trust_sees_the_keys_that_only_the_labs_own_file_names(
     assert main.main(["trust", str(file), "pve/ssh", KEY]) == 64
     said = " ".join(capsys.readouterr().err.split())
     assert "TRUST_WITHOUT_EFFECT" in said
-    assert f"stands in the inventory ({overlay}:1)" in said
+    assert f"its key is in the inventory ({overlay}:1)" in said
     overlay.unlink()
     assert main.main(["trust", str(file), "pve/ssh", KEY]) == 0
 

@@ -45,7 +45,6 @@ class System:
         lock: held while it is asked or acted on.
         driver: once it was opened.
         endpoint: where it was opened.
-        followed: the answers by which its endpoint was last compared.
         way: by which of its ways, an index.
         snapshot: its latest answers.
         error: why it gave no answers the last time.
@@ -58,7 +57,6 @@ class System:
     lock: workers.SystemLock = field(default_factory=workers.SystemLock)
     driver: Driver | None = None
     endpoint: Endpoint | None = None
-    followed: list[object] = field(default_factory=list)
     way: int = 0
     snapshot: Snapshot | None = None
     error: ProvisionError | None = None
@@ -224,7 +222,7 @@ class Session:
             way, endpoint = self._first_way(name, failed, cancel)
             if isinstance(endpoint, NotThere):
                 raise AwayError(name, endpoint)
-            system.way, system.endpoint, system.followed = way, endpoint, []
+            system.way, system.endpoint = way, endpoint
             system.driver = self._open(system.spec, endpoint)
         return system.driver
 
@@ -347,12 +345,6 @@ class Session:
             snapshots = {other: snapshot for other, snapshot in held.items() if snapshot is not None}
             if len(snapshots) < len(held):
                 continue
-            answers = [
-                snapshots[other].answers.get(query) for other in held for query in way.questions[other]
-            ]
-            if answers == system.followed:
-                continue
-            system.followed = answers
             endpoint = way.endpoint(snapshots)
             if not isinstance(endpoint, NotThere) and endpoint != system.endpoint:
                 with system.lock.held(cancel):

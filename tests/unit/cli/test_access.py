@@ -41,10 +41,10 @@ def test_a_command_follows_the_host() -> None:
 
 def known(argv: list[str], shown: str) -> str:
     """Return what the command says of a host that shows a key, as ssh would run it."""
-    option = next(each for each in argv if each.startswith("KnownHostsCommand="))
+    option = next(argument for argument in argv if argument.startswith("KnownHostsCommand="))
     command = [
-        {"%f": shown, "%H": "host", "%t": "ssh-ed25519", "%K": "AAAA"}.get(each, each)
-        for each in shlex.split(option.partition("=")[2])
+        {"%f": shown, "%H": "host", "%t": "ssh-ed25519", "%K": "AAAA"}.get(word, word)
+        for word in shlex.split(option.partition("=")[2])
     ]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 

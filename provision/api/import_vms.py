@@ -151,5 +151,5 @@ def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState)
     seen = snapshots[api]
     snapshots[api] = replace(seen, answers={**seen.answers, VmConfig(state.vmid): adopted})
     context = Context(site.inventory, subject, snapshots, site.environment.generated())
-    vm = next(each for each in virtual_machine.resources(context) if isinstance(each, Vm))
+    vm = next(resource for resource in virtual_machine.resources(context) if isinstance(resource, Vm))
     return changes_of(vm, snapshots[api])

@@ -192,7 +192,7 @@ class Site:
 
     def remember(self, options: Options, verified: Mapping[str, Iterable[Any]] | None = None) -> None:
         """Keep the questions of this run, and those of its checks, for the next one."""
-        late = self._planned is not None and any(each.late for each in self._planned.plan.steps)
+        late = self._planned is not None and any(step.late for step in self._planned.plan.steps)
         partial = bool(options.targets or options.steps or late)
         self.queries.update(self.session, verified or {}, partial=partial)
 

@@ -119,7 +119,7 @@ def test_json_is_one_event_a_line_and_nothing_else() -> None:
             progress(event)
         progress.notice("interrupted")
     assert [json.loads(line)["type"] for line in stream.getvalue().splitlines()] == [
-        each.type for each in EXAMPLES
+        example.type for example in EXAMPLES
     ]
     assert notices.getvalue() == "interrupted\n"
 

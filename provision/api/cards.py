@@ -18,7 +18,7 @@ from provision.values.cancel import Cancel
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """What was found, by host why nothing was, and whether that is a fault (a VM that is off is none)."""
+    """All cards, by host why it gave none, and whether that is a fault (it is none if a VM is off)."""
 
     cards: tuple[HostCard, ...]
     away: Mapping[str, str]
@@ -26,7 +26,7 @@ class Cards:
 
 
 def cards(site: Site, cancel: Cancel, *, targets: tuple[str, ...] = (), everything: bool = False) -> Cards:
-    """Ask hypervisors, and nodes that declare cards, for what they have; secrets are masked.
+    """Ask hypervisors, and nodes that declare cards, for their cards; secrets are masked.
 
     Args:
         site: whose hosts.
@@ -40,7 +40,7 @@ def cards(site: Site, cancel: Cancel, *, targets: tuple[str, ...] = (), everythi
     questions.close_over(site.session)
     observe(site.session, questions.by_system, {}, cancel)
     mask = site.redactor.text
-    found: list[HostCard] = []
+    result: list[HostCard] = []
     away: dict[str, str] = {}
     failed = False
     for name in hosts:
@@ -56,17 +56,17 @@ def cards(site: Site, cancel: Cancel, *, targets: tuple[str, ...] = (), everythi
             failed = True
             continue
         models, uuids = models_of(mask(facts.output(MODELS))), uuids_of(mask(facts.output(UUIDS)))
-        found += (
-            each
-            for each in cards_of(name, functions, aliases(site.inventory, name), models, uuids)
-            if everything or each.aliases or _is_display(functions, each.slot)
+        result += (
+            card
+            for card in cards_of(name, functions, aliases(site.inventory, name), models, uuids)
+            if everything or card.aliases or _is_display(functions, card.slot)
         )
-    return Cards(tuple(found), {name: mask(reason) for name, reason in away.items()}, failed)
+    return Cards(tuple(result), {name: mask(reason) for name, reason in away.items()}, failed)
 
 
 def _hosts(inventory: Inventory, targets: tuple[str, ...]) -> tuple[str, ...]:
     if targets:
-        return tuple(each for each in (*inventory.hypervisors, *inventory.nodes) if each in targets)
+        return tuple(name for name in (*inventory.hypervisors, *inventory.nodes) if name in targets)
     nodes = inventory.nodes.values()
     declaring = (node.name for node in nodes if node.gpus or node.gpu_cards or not node.is_virtual)
     return (*inventory.hypervisors, *declaring)

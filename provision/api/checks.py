@@ -64,6 +64,6 @@ def silent(session: Session, inventory: Inventory) -> tuple[Silence, ...]:
 
 def verification(report: VerifyReport, *, strict: bool) -> Verification:
     """Return what a report means for the run whose last step it is."""
-    counts = {each: report.count(each) for each in CheckOutcome}
-    summary = ", ".join(f"{number} {each}" for each, number in counts.items() if number) or "no checks"
+    counts = {outcome: report.count(outcome) for outcome in CheckOutcome}
+    summary = ", ".join(f"{number} {outcome}" for outcome, number in counts.items() if number) or "no checks"
     return Verification(report.exit_code(strict=strict), summary, report)

@@ -99,16 +99,16 @@ def bootstrap(
     endpoint = SshEndpoint(host, "root", port, key.expanduser(), fingerprints=(shown[0],))
     cancel, redactor = Cancel(), state(context).redactor
     connection = _connect_by_key(endpoint, public, redactor)
-    found = look(connection, host, cancel)
-    choice = choose(found)
+    host_state = look(connection, host, cancel)
+    choice = choose(host_state)
     kept = secret_file.expanduser()
-    _check_secret_file(kept, f"{USER}!{name}", host, there=name in found.tokens, renew=renew)
-    _enable(found, choice, connection, host, unasked=enable_content)
-    script = grant(found, choice, name, renew=renew)
+    _check_secret_file(kept, f"{USER}!{name}", host, there=name in host_state.tokens, renew=renew)
+    _enable(host_state, choice, connection, host, without_asking=enable_content)
+    script = grant(host_state, choice, name, renew=renew)
     run_grant(connection, script, host, cancel, kept, redactor)
     trusted = Trusted(address, port, *shown, key, name, secret_file)
-    write_file(file, first_inventory(name, found, choice, trusted))
-    say(f"{found.node} (Proxmox VE {found.version}) accepts the token {USER}!{name} of this machine.")
+    write_file(file, first_inventory(name, host_state, choice, trusted))
+    say(f"{host_state.node} (Proxmox VE {host_state.version}) accepts the token {USER}!{name}.")
     say(f"Written: {secret_file}")
     say(f"Written: {file}")
     say(f"Next: declare nodes in {file}, then `provision plan {file}`")
@@ -266,17 +266,22 @@ def _works(connection: ShellConnection, endpoint: SshEndpoint) -> bool:
 
 
 def _enable(
-    found: ProxmoxHost, choice: StorageChoice, connection: ShellConnection, host: str, *, unasked: bool
+    host_state: ProxmoxHost,
+    choice: StorageChoice,
+    connection: ShellConnection,
+    host: str,
+    *,
+    without_asking: bool,
 ) -> None:
     """Enable content types that storages lack if the person agrees; otherwise print how to do it."""
     from provision.api.bootstrap import run  # noqa: PLC0415 - keep --help fast
     from provision.proxmox.setup import enable  # noqa: PLC0415 - keep --help fast
 
-    missing = choice.missing(found)
+    missing = choice.missing(host_state)
     for name, kinds in missing.items():
         what = f"the content type{'s' if kinds[1:] else ''} {' and '.join(kinds)} on storage {name}"
-        if unasked or (on_terminal() and _yes(f"Enable {what}? Images and first boots need it.")):
-            run(connection, enable(found, {name: kinds}), host, Cancel())
+        if without_asking or (on_terminal() and _yes(f"Enable {what}? Images and first boots need it.")):
+            run(connection, enable(host_state, {name: kinds}), host, Cancel())
             say(f"Enabled: {what}")
         else:
             say(

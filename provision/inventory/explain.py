@@ -62,7 +62,9 @@ def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Key
         words = [word.strip("' ") for word in error["ctx"]["expected_tags"].split(", ")]
         tag = str(error["ctx"]["tag"])
         source = tree.source((*path, "kind"))
-        summary = f"{where}: {tag[:60]!r} is no kind of resource: {', '.join(words)} are{near(tag, words)}"
+        summary = (
+            f"{where}: {tag[:60]!r} is not a kind of resource{near(tag, words)} (known: {', '.join(words)})"
+        )
     else:
         code = "INVENTORY_SECRET" if kind == "inventory_secret" else code
         summary = f"{where}: {error['msg']}" if where else error["msg"]

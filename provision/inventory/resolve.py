@@ -56,7 +56,7 @@ def _read(path: Path, environ: Mapping[str, str], problems: list[Diagnostic], se
     here = path.resolve()
     if base_path.resolve() in {*seen, here} or len(seen) >= _MAX_EXTENDS:
         problems.append(
-            Diagnostic("INVENTORY_EXTENDS", "the chain of `extends` leads back here", source=extends.source())
+            Diagnostic("INVENTORY_EXTENDS", "`extends` refers back to this file", source=extends.source())
         )
         return root
     try:

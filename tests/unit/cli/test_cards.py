@@ -58,7 +58,7 @@ def test_the_site_is_asked_once_and_hosts_without_an_answer_are_named(tmp_path: 
     world = World(tmp_path)
     site = world.site()
     found = cards(site, Cancel())
-    assert [(each.host, each.slot, each.aliases) for each in found.cards if each.aliases] == [
+    assert [(card.host, card.slot, card.aliases) for card in found.cards if card.aliases] == [
         ("pve", "0000:02:00", ("one",))
     ]
     assert set(found.away) == {"vm-gpu"}

@@ -12,7 +12,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.mark.parametrize("name", PLANNED)
-def test_what_is_not_yet_there_is_not_there(name: str) -> None:
+def test_planned_commands_do_not_exist_yet(name: str) -> None:
     assert f"## `provision {name}" not in reference()
 
 
@@ -21,4 +21,4 @@ def test_the_page_of_exit_codes_has_them_all_in_their_precedence() -> None:
     assert {int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)} == set(ExitCode)
     order = re.search(r"first of this row wins: ([0-9, ]+)\.", page)
     assert order is not None
-    assert [int(each) for each in order[1].split(",")] == list(PRECEDENCE)
+    assert [int(word) for word in order[1].split(",")] == list(PRECEDENCE)

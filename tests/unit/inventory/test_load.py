@@ -50,7 +50,7 @@ def test_a_placeholder_of_a_host_key_names_what_helps_there(loads: Loads) -> Non
     text = SITE.replace("address: 10.0.0.11 }", 'address: 10.0.0.11, ssh: { host_key: "SHA256:..." } }')
     text += '  metal: { address: 10.0.0.13, ssh: { user: root, host_key: "SHA256:..." } }\n'
     guest, metal = loads(text).placeholders()
-    assert guest.remedy.startswith("leave it out")
+    assert guest.remedy.startswith("remove it")
     assert "ssh-keygen -lf" in metal.remedy
     assert (
         "provision trust" not in guest.remedy + metal.remedy

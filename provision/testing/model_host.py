@@ -44,6 +44,7 @@ __all__ = [
     "hypervisor_state",
 ]
 
+
 _REBUILDS = (host_effects.INITRAMFS, host_effects.BOOT_LOADER)
 
 
@@ -123,7 +124,7 @@ class ModelHost:
             how = self.answers.get(type(query))
             answers[query] = Unknown(f"ModelHost knows no {query.kind}") if how is None else how(state, query)
         pending = tuple(owed for owed in state.pending.values() if not self._satisfied(owed))
-        return Snapshot(self.system, state.boot_id, answers, pending, clock=1.0)
+        return Snapshot(self.system, state.boot_id, answers, pending, clock=1.0, skew=state.skew)
 
     def act(
         self, run: str, actions: Sequence[Action], effects: Sequence[Effect], emit: Emit, cancel: Cancel

@@ -24,7 +24,7 @@ _NAMES = frozenset(
 )
 """Fields of events that the inventory and the tool itself fill: who reads events compares them."""
 _SAID = ("summary", "evidence", "remedy")
-"""Fields of a diagnostic in which something may be said that was seen."""
+"""Fields of a diagnostic that may quote what a system answered."""
 
 
 def event_masked(event: Event, mask: Mask) -> Event:
@@ -47,14 +47,14 @@ def plan_masked(plan: Plan, mask: Mask) -> Plan:
     )
 
 
-def explained_masked(found: Explained, mask: Mask) -> Explained:
+def explained_masked(explained: Explained, mask: Mask) -> Explained:
     """Return what is known of a resource as a person may see it."""
     return replace(
-        found,
-        key=_key(found.key, mask),
-        answers=tuple((mask(question), mask(answer)) for question, answer in found.answers),
-        unknown=mask(found.unknown),
-        planned=None if found.planned is None else _planned(found.planned, mask),
+        explained,
+        key=_key(explained.key, mask),
+        answers=tuple((mask(question), mask(answer)) for question, answer in explained.answers),
+        unknown=mask(explained.unknown),
+        planned=None if explained.planned is None else _planned(explained.planned, mask),
     )
 
 
@@ -131,5 +131,5 @@ def _value(value: Any, mask: Mask) -> Any:
     return value if masked == text else masked
 
 
-def _diagnostics(found: tuple[Diagnostic, ...], mask: Mask) -> tuple[Diagnostic, ...]:
-    return tuple(each.masked(mask) for each in found)
+def _diagnostics(diagnostics: tuple[Diagnostic, ...], mask: Mask) -> tuple[Diagnostic, ...]:
+    return tuple(diagnostic.masked(mask) for diagnostic in diagnostics)

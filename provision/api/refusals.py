@@ -126,13 +126,13 @@ def _place(problem: Diagnostic) -> tuple[str, int, int]:
 
 def _of_steps(environment: Environment, options: Options, steps: Iterable[Step]) -> set[str]:
     """Return the systems that steps ask."""
-    found: set[str] = set()
+    systems: set[str] = set()
     for step in steps:
         if step.id.role == VERIFY:
-            found |= verified(environment, options.targets)
+            systems |= verified(environment, options.targets)
         else:
-            found |= set(environment.roles[step.id.role].questions(environment.inventory, step.subject))
-    return found
+            systems |= set(environment.roles[step.id.role].questions(environment.inventory, step.subject))
+    return systems
 
 
 def _connections(environment: Environment, systems: Iterable[str]) -> Iterator[InventoryValue]:

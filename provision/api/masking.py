@@ -63,7 +63,7 @@ def checks_masked(report: VerifyReport, mask: Mask) -> VerifyReport:
     return replace(
         report,
         checks=tuple(replace(check, message=mask(check.message)) for check in report.checks),
-        silent=tuple(each.masked(mask) for each in report.silent),
+        silent=tuple(item.masked(mask) for item in report.silent),
     )
 
 
@@ -80,7 +80,7 @@ def changes_masked(changes: tuple[Change, ...], mask: Mask) -> tuple[Change, ...
 def _report(report: StepReport, mask: Mask) -> StepReport:
     return replace(
         report,
-        changed=tuple(_planned(each, mask) for each in report.changed),
+        changed=tuple(_planned(item, mask) for item in report.changed),
         diagnostics=_diagnostics(report.diagnostics, mask),
         reason=mask(report.reason),
     )
@@ -121,11 +121,11 @@ def _value(value: Any, mask: Mask) -> Any:
     if isinstance(value, bytes):
         return mask(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
     if isinstance(value, Mapping):
-        return {_value(key, mask): _value(each, mask) for key, each in value.items()}
+        return {_value(key, mask): _value(item, mask) for key, item in value.items()}
     if isinstance(value, tuple):
-        return tuple(_value(each, mask) for each in value)
+        return tuple(_value(item, mask) for item in value)
     if isinstance(value, list | set | frozenset):
-        return type(value)(_value(each, mask) for each in value)
+        return type(value)(_value(item, mask) for item in value)
     text = str(value)  # renderers show others by their words, too
     masked = mask(text)
     return value if masked == text else masked

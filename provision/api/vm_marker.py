@@ -78,7 +78,7 @@ def vm_node(site: Site, name: str) -> tuple[Node, Hypervisor]:
     node = site.inventory.nodes.get(name)
     hypervisor = site.inventory.hypervisor_of(node) if node is not None else None
     if node is None or hypervisor is None or not node.manage:
-        vms = [each.name for each in site.inventory.nodes.values() if each.is_virtual and each.manage]
+        vms = [vm.name for vm in site.inventory.nodes.values() if vm.is_virtual and vm.manage]
         remedy = f"there are {', '.join(vms)}" if vms else ""
         raise UsageError(
             Diagnostic("NODE_UNKNOWN", f"{file_of(site)} has no VM {name} that it manages", remedy=remedy)

@@ -127,7 +127,6 @@ SHORT_OUTPUTS = (["provision 0.1.0"], ["2"])
 
 TARGETS = {
     *re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE),
-    "tour",  # until it is there
 }
 COMMANDS: Any = typer.main.get_command(app)
 

@@ -108,7 +108,7 @@ def test_cards_lists_what_the_kernel_has(site: Site) -> None:
 
     def slots(*words: str) -> dict[str, str]:
         rows = site.provision("cards", site.file, *words).ended(0).out.splitlines()
-        assert rows[0] == "No card was found." or rows[0].split()[:4] == ["host", "slot", "id", "group"]
+        assert rows[0] == "There is no card." or rows[0].split()[:4] == ["host", "slot", "id", "group"]
         return {row.split()[1]: row.split()[2] for row in rows[1:] if row.startswith("pve ")}
 
     kernel: dict[str, set[str]] = {}

@@ -54,7 +54,6 @@ from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
 from provision.inventory import Inventory, open_at_hand, select
 from provision.inventory.host_keys import key_place
-from provision.report.junit import junit_xml
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
@@ -440,6 +439,8 @@ class Site:
             report = shipped_checks(self.inventory, answers, away, options, tell)
         report = checks_masked(report, self.redactor.text)
         if options.junit is not None:
+            from provision.report.junit import junit_xml  # noqa: PLC0415 - only where it is asked for
+
             text = junit_xml(self.inventory.name, report.checks, report.seconds)
             Path(options.junit).write_text(text, encoding="utf-8")
         return report

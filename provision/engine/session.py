@@ -327,7 +327,7 @@ class Session:
             if system.snapshot is None:
                 return
             kept = dict(system.snapshot.answers)
-            unwanted = kept.keys() - system.claimed if unclaimed else set()
+            unwanted = kept.keys() - system.claimed.copy() if unclaimed else set()
             for query in unwanted.union(queries):
                 kept.pop(query, None)
             system.snapshot = replace(system.snapshot, answers=kept)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from provision.contracts.effect import Effect
+from provision.contracts.hook import Hook
 from provision.engine.environment import Environment, Verify
 from provision.engine.expander import Expander
 from provision.engine.journal import Journal
@@ -14,6 +15,7 @@ from provision.engine.model import ConsentNeed, StepId
 from provision.engine.planned import Checked, Planned, checked_key
 from provision.engine.session import Session
 from provision.engine.step_state import StepState
+from provision.inventory import Subject
 from provision.values.cancel import Cancel
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
@@ -40,7 +42,7 @@ class Run:
         remembered: questions of former runs by system: a system that is reached late is asked all at once.
         typical_seconds: median seconds of steps in former runs.
         owed: reboots that are allowed and not yet done, by subject.
-        withheld: reboots that lack consent, by subject.
+        withheld: why there is no reboot that a step may need, by subject.
         held_back: effects by system whose marker on the target is this run's own doing.
         missing: all effects that lack consent.
         verification: report of the checks.
@@ -58,7 +60,7 @@ class Run:
     remembered: Mapping[str, frozenset[object]] = field(default_factory=dict)
     typical_seconds: Mapping[StepId, float] = field(default_factory=dict)
     owed: dict[str, dict[tuple[str, Effect], None]] = field(default_factory=dict)
-    withheld: dict[str, ConsentNeed] = field(default_factory=dict)
+    withheld: dict[str, str] = field(default_factory=dict)
     held_back: set[tuple[str, Effect]] = field(default_factory=set)
     missing: dict[ConsentNeed, None] = field(default_factory=dict)
     verification: object = None
@@ -106,6 +108,16 @@ class Run:
             self.environment, self.session, self.planned.generated, destroying=self.planned.destroying
         )
 
+    def hook_targets(self, effects: Iterable[tuple[str, Effect]]) -> dict[Hook, dict[str, Subject]]:
+        """Return whom some effects take away from other systems, by name; a removal prepares nothing."""
+        targets: dict[Hook, dict[str, Subject]] = {}
+        for system, effect in effects:
+            subject = self.planned.consents.affected_subject(system, effect)
+            for hook in () if self.planned.destroying else self.environment.hooks:
+                for target in hook.affected(self.environment.inventory, subject, effect.cls):
+                    targets.setdefault(hook, {})[target.name] = target
+        return targets
+
     def question(self, text: str) -> bool | None:
         """Put a question to a person, one at a time."""
         with self._asking:
@@ -118,17 +130,16 @@ class Run:
         subject = consents.affected_subject(system, effect)
         if effect.cls.reboots and subject in self.planned.home:
             with self.lock:  # this process would die with it: a person does it, and runs again
-                self.withheld[subject] = ConsentNeed(system, effect, Consent.ALLOW)
+                self.withheld[subject] = f"waits for {effect} of {system}"
             return False
         if consent is Consent.ALLOW or (
             consent is Consent.ASK and self._ask_consent(subject or system, effect)
         ):
             return True
         with self.lock:
-            need = ConsentNeed(system, effect, consent)
-            self.missing[need] = None
+            self.missing[ConsentNeed(system, effect, consent)] = None
             if effect.cls.reboots:
-                self.withheld[subject] = need
+                self.withheld[subject] = f"waits for consent: {effect} of {system}"
         return False
 
     def _ask_consent(self, subject: str, effect: Effect) -> bool:
@@ -175,5 +186,5 @@ class Run:
 
     def later(self, state: StepState) -> list[StepState]:
         """Return the steps of the same subject that have not ended, this one left out."""
-        siblings = self._by_subject[state.step.subject.name]
+        siblings = self.of_subject(state.step.subject.name)
         return [sibling for sibling in siblings if sibling.result is None and sibling is not state]

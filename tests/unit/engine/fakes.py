@@ -12,6 +12,7 @@ from provision.connections.contracts import Endpoint, LocalEndpoint
 from provision.contracts.change import Change, Key, Op, Settles
 from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect, EffectClass
+from provision.contracts.hook import Hook
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import ByHand, Fix, Impossible, Remedy
 from provision.contracts.resource import Resource
@@ -297,8 +298,12 @@ class FakeDriver:
         self.site.inside(self.system)
         self.round_trips += 1
         self.site.boundary()
+        if self.site.on_boot is not None:
+            self.site.on_boot(self.system, False)
         self.host.start()
         self.site.boundary()
+        if self.site.on_boot is not None:
+            self.site.on_boot(self.system, True)
         return self.host.boot_id
 
     def close(self) -> None:
@@ -389,6 +394,8 @@ class FakeSite:
     verify: Verify | None = None
     on_set: Callable[[str, str, str], None] | None = None
     on_effect: Callable[[str, str], None] | None = None
+    on_boot: Callable[[str, bool], None] | None = None
+    hooks: tuple[Hook, ...] = ()
     kill_at: int = 0
     boundaries: int = 0
     events: list[Event] = field(default_factory=list)
@@ -429,6 +436,7 @@ class FakeSite:
             parents=lambda subject: self.parents.get(subject.name, ()),
             rules=self.rules,
             home=lambda *_: self.home,
+            hooks=self.hooks,
         )
 
     def plan(self, options: Options | None = None, *, destroying: bool = False) -> Planned:

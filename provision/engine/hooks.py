@@ -1,0 +1,421 @@
+"""Effects reach other systems: these are prepared before an effect, and looked after once it is over.
+
+No hook runs under the lock of another system: an effect that needs one is left undone, its worker is freed,
+and it is begun again when the hook has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol, TypeVar
+
+from provision.contracts.effect import Effect
+from provision.contracts.hook import Hook
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context
+from provision.engine.act import execute
+from provision.engine.expand import VERIFY
+from provision.engine.model import Step, StepId
+from provision.engine.run import Run
+from provision.engine.session import AwayError
+from provision.engine.step_state import StepResult, StepState, failed, inherited_result
+from provision.inventory import Subject
+from provision.values.diagnostics import Diagnostic, Severity
+from provision.values.errors import ProvisionError
+from provision.values.outcomes import Outcome
+
+T = TypeVar("T")
+_DECIDE = StepId("hooks", "all")
+Effects = tuple[tuple[str, Effect], ...]
+_Slots = dict[tuple[Hook, str], "_Slot"]
+_Ended = list[tuple[StepState, StepResult]]
+
+
+class Start(Protocol):
+    """Calls something on a thread of its own, as the scheduler does."""
+
+    def __call__(
+        self,
+        name: StepId,
+        systems: frozenset[str],
+        call: Callable[[], T],
+        proceed: Callable[[T], None],
+        defective: Callable[[Diagnostic], T],
+        /,
+    ) -> None:
+        """Start it."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """An effect that waits until other systems are prepared for it.
+
+    Args:
+        owner: the step, or the reboot.
+        position: of the step in the plan: the first one is served first.
+        effects: by system.
+        targets: whom they take away from which system, by name.
+        resume: called with None, or with the result of an effect that is withheld.
+        reason: why it waits.
+        is_granted: it waits only until `before` has ended.
+    """
+
+    owner: StepId
+    position: int
+    effects: Effects
+    targets: Mapping[Hook, Mapping[str, Subject]]
+    resume: Callable[[StepResult | None], None]
+    reason: str = ""
+    is_granted: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """A subject that is away from a system, or will be, until `after` has been brought about.
+
+    Args:
+        hook: of the system.
+        subject: who is away.
+        is_prepared: `before` has ended, or the system cannot be reached without the subject.
+        holders: effects that are not over.
+        is_counted: it takes a part of the limit. One whose own steps wait for another effect gives it back.
+        is_over: `after` was begun, or a step of the subject failed: then it stays as it is.
+    """
+
+    hook: Hook
+    subject: Subject
+    is_prepared: bool
+    holders: set[StepId] = field(default_factory=set)
+    is_counted: bool = True
+    is_over: bool = False
+
+
+_Decision = list[_Slot] | StepResult | str
+"""The subjects that may go away, the result of an effect that is withheld, or why it waits."""
+
+
+class Hooks:
+    """The hooks of one run; called on the scheduler's thread.
+
+    Args:
+        run: the run.
+        start: starts a worker.
+        report: takes in how a hook ended.
+    """
+
+    def __init__(self, run: Run, start: Start, report: Callable[[StepState, StepResult], None]) -> None:
+        self._run = run
+        self._start = start
+        self._report = report
+        self._slots: _Slots = {}
+        self._requests: dict[StepId, _Request] = {}
+        self._granted: dict[StepId, set[tuple[str, Effect]]] = {}
+        self._is_deciding = False
+        self._has_moved = False
+        """Whether a decision may be another one by now."""
+
+    def prepare(
+        self, request: StepId, position: int, effects: Effects, resume: Callable[[StepResult | None], None]
+    ) -> bool:
+        """Return whether some effects may happen now; otherwise `resume` is called later.
+
+        Args:
+            request: the step, or the reboot.
+            position: of the step in the plan.
+            effects: by system.
+            resume: gets None once they may happen, or the result of what is withheld.
+        """
+        if self._granted.get(request, set()).issuperset(effects):
+            return True
+        targets = self._run.hook_targets(effects)
+        if not targets:
+            return True
+        if not self.is_waiting(request):
+            self._requests[request] = _Request(request, position, effects, targets, resume)
+            self._decide()
+        return False
+
+    def is_waiting(self, owner: StepId) -> bool:
+        """Whether a step or a reboot waits for what `prepare` was asked."""
+        return owner in self._requests
+
+    def release(self, owner: StepId) -> None:
+        """Note that a step or a reboot is over, and look after subjects whose steps have all ended."""
+        self._granted.pop(owner, None)
+        self._has_moved = True
+        for slot in self._slots.values():
+            slot.holders.discard(owner)
+            states = self._run.of_subject(slot.subject.name)
+            is_away = slot.holders or slot.subject.name in self._run.owed or not slot.is_prepared
+            if is_away or slot.is_over or any(state.result is None for state in states):
+                continue
+            slot.is_over = True
+            # What a failed step left behind is kept from use; the next run goes on there.
+            if not any(state.result.stops for state in states if state.result is not None):
+                self._look_after(slot)
+
+    def resume_waiting(self) -> bool:
+        """When nothing runs: decide again, with less if need be, or withhold all that waits.
+
+        Returns:
+            Whether anything happens.
+        """
+        if not self._requests or self._run.cancel.draining:
+            return False
+        stuck = [slot for slot in self._slots.values() if slot.is_counted and not slot.is_over]
+        if self._has_moved or stuck:
+            for slot in () if self._has_moved else stuck:
+                slot.is_counted = False
+            self._decide()
+            return True
+        for request in self._undecided():
+            self._resume(request, StepResult(Outcome.WAITING, request.reason, stops=True))
+        return True
+
+    def _undecided(self) -> list[_Request]:
+        requests = (request for request in self._requests.values() if not request.is_granted)
+        return sorted(requests, key=lambda request: request.position)
+
+    def _resume(self, request: _Request, withheld: StepResult | None) -> None:
+        del self._requests[request.owner]
+        if withheld is None:
+            self._granted.setdefault(request.owner, set()).update(request.effects)
+        request.resume(withheld)
+
+    # ------------------------------------------------------------ before
+
+    def _decide(self) -> None:
+        """Decide on all that waits, in one go: on a thread of its own, for answers are asked."""
+        self._has_moved = True
+        requests = self._undecided()
+        if self._is_deciding or not requests or self._run.cancel.draining:
+            return
+        self._is_deciding, self._has_moved = True, False
+        decider = _Decider(self._run, dict(self._slots))
+        self._start(
+            _DECIDE,
+            self._systems(hook for request in requests for hook in request.targets),
+            partial(decider.decide, requests),
+            self._take_decisions,
+            lambda problem: dict.fromkeys((request.owner for request in requests), failed(problem)),
+        )
+
+    def _systems(self, hooks: Iterable[Hook]) -> frozenset[str]:
+        inventory = self._run.environment.inventory
+        return frozenset(system for hook in dict.fromkeys(hooks) for system in hook.questions(inventory))
+
+    def _take_decisions(self, decisions: Mapping[StepId, _Decision]) -> None:
+        self._is_deciding = False
+        for owner, decision in decisions.items():
+            if self._run.cancel.draining:
+                return
+            request = self._requests[owner]
+            if isinstance(decision, str):
+                request.reason = decision
+            elif isinstance(decision, StepResult):
+                self._resume(request, decision)
+            else:
+                self._begin_before(request, decision)
+        if self._has_moved:
+            self._decide()
+
+    def _begin_before(self, request: _Request, slots: Sequence[_Slot]) -> None:
+        new = []
+        for slot in slots:
+            held = self._slots.setdefault((slot.hook, slot.subject.name), slot)
+            held.holders.add(request.owner)
+            if not held.is_prepared:
+                new.append(held)
+        if not new:
+            self._resume(request, None)
+            return
+        request.is_granted = True
+        self._start(
+            StepId(f"{new[0].hook.name}:before", request.owner.subject),
+            self._systems(slot.hook for slot in new),
+            partial(_before, self._run, new),
+            partial(self._end_before, request, new),
+            lambda diagnostic: ([], failed(diagnostic)),
+        )
+
+    def _end_before(
+        self, request: _Request, slots: Sequence[_Slot], ended: tuple[_Ended, StepResult | None]
+    ) -> None:
+        states, withheld = ended
+        for state, result in states:
+            self._report(state, result)
+        for slot in slots:
+            slot.is_prepared = True
+            if withheld is not None:
+                del self._slots[slot.hook, slot.subject.name]
+        self._resume(request, withheld)
+        if withheld is not None:
+            self._decide()
+
+    # ------------------------------------------------------------ after
+
+    def _look_after(self, slot: _Slot) -> None:
+        if self._run.cancel.draining:
+            return
+        self._start(
+            StepId(f"{slot.hook.name}:after", slot.subject.name),
+            self._systems([slot.hook]) | {VERIFY},
+            partial(_bring_about, self._run, slot, "after", slot.hook.after),
+            partial(self._end_after, slot),
+            lambda diagnostic: (_state(self._run, slot, "after"), failed(diagnostic)),
+        )
+
+    def _end_after(self, slot: _Slot, ended: tuple[StepState, StepResult]) -> None:
+        self._report(*ended)
+        if ended[1].ended_well:
+            del self._slots[slot.hook, slot.subject.name]
+            self._decide()
+
+
+# ---------------------------------------------------------------- on threads of their own
+
+
+class _Decider:
+    """Decides which effects may happen now.
+
+    Args:
+        run: the run.
+        slots: who is away already.
+    """
+
+    def __init__(self, run: Run, slots: _Slots) -> None:
+        self._run = run
+        self._slots = slots
+        self._readiness: dict[Hook, Mapping[str, bool] | ProvisionError] = {}
+
+    def decide(self, requests: Iterable[_Request]) -> Mapping[StepId, _Decision]:
+        """Return what becomes of some requests; the first one is served first."""
+        return {request.owner: self._decide(request) for request in requests}
+
+    def _decide(self, request: _Request) -> _Decision:
+        granted: list[_Slot] = []
+        for hook, subjects in request.targets.items():
+            decision = self._decide_one(request, hook, subjects)
+            if not isinstance(decision, list):
+                return decision
+            granted += decision
+        self._slots.update(((slot.hook, slot.subject.name), slot) for slot in granted)
+        return granted
+
+    def _decide_one(self, request: _Request, hook: Hook, subjects: Mapping[str, Subject]) -> _Decision:
+        taken = {name for (other, name), slot in self._slots.items() if other is hook and slot.is_counted}
+        given_back = {name for other, name in self._slots if other is hook} - taken
+        causes = {self._run.planned.consents.affected_subject(*each) for each in request.effects}
+        systems = hook.questions(self._run.environment.inventory)
+        is_cut_off = any(self._run.session.is_cut_off(name, causes.union(subjects)) for name in systems)
+        readiness = self._ask(hook, next(iter(subjects.values())))
+        if isinstance(readiness, ProvisionError):
+            return self._without_answers(request, hook, readiness, taken - subjects.keys(), is_cut_off)
+        down = [name for name in subjects if readiness.get(name)]
+        for name in subjects.keys() - down:
+            why = "is not ready already" if name in readiness else "is not part of it yet"
+            self._say(request, f"no {hook.name}: {name} {why}")
+        if not down:
+            return []
+        held = {name for name in down if (hook, name) in self._slots}
+        if any(not self._slots[hook, name].is_prepared for name in held):
+            return f"waits for {hook.name} of {', '.join(sorted(held))}"
+        away = {name for name, is_ready in readiness.items() if not is_ready} | taken
+        withheld = self._over_limit(request, hook, down, away - given_back - set(down), taken - set(down))
+        if withheld is not None:
+            return withheld
+        if is_cut_off:
+            self._say(request, f"no {hook.name}: there is no other way to {', '.join(systems)}")
+        return [self._slots.get((hook, name)) or _Slot(hook, subjects[name], is_cut_off) for name in down]
+
+    def _over_limit(
+        self,
+        request: _Request,
+        hook: Hook,
+        down: Sequence[str],
+        away: Collection[str],
+        taken: Collection[str],
+    ) -> StepResult | str | None:
+        """Return why no more may go away, or None."""
+        inventory = self._run.environment.inventory
+        limit, lone = hook.limit(inventory), hook.works_without(inventory, frozenset(down))
+        names = ", ".join(sorted(away))
+        if len(down) > limit or (len(down) > 1 and not lone):
+            # No waiting helps: a person decides, once nothing else of this run is away.
+            return f"waits for {', '.join(sorted(taken))}" if taken else self._ask_excess(request, hook, down)
+        if len(away) + len(down) > limit:
+            return f"waits for {names}: at most {limit} may be away at once"
+        if lone and not hook.works_without(inventory, frozenset({*away, *down})):
+            return f"waits for {names}: what is left would not be enough"
+        return None
+
+    def _ask_excess(self, request: _Request, hook: Hook, down: Sequence[str]) -> StepResult | None:
+        system, effect = request.effects[0]
+        excess = Effect(hook.excess, self._run.planned.consents.affected_subject(system, effect))
+        if self._run.consent(system, excess):
+            return None
+        summary = f"waits for consent: {excess}: {effect} takes away {', '.join(down)} at once"
+        remedy = f"run again with --allow {hook.excess}"
+        diagnostic = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=remedy)
+        return StepResult(Outcome.WAITING, summary, (diagnostic,), stops=True)
+
+    def _without_answers(
+        self, request: _Request, hook: Hook, error: ProvisionError, others: Collection[str], is_cut_off: bool
+    ) -> _Decision:
+        reason = error.diagnostics[0].summary
+        if others:
+            return f"waits for {', '.join(sorted(others))}: {reason}"
+        if is_cut_off or (isinstance(error, AwayError) and (error.away.late or error.away.absent)):
+            self._say(request, f"no {hook.name}: {reason}")
+            return []
+        return StepResult(
+            Outcome.BLOCKED, f"{hook.name} is not possible: {reason}", error.diagnostics, stops=True
+        )
+
+    def _ask(self, hook: Hook, subject: Subject) -> Mapping[str, bool] | ProvisionError:
+        if hook not in self._readiness:
+            state = _state(self._run, _Slot(hook, subject, is_prepared=False), "before")
+            try:
+                for system, queries in state.questions.items():
+                    self._run.session.ask(system, queries, self._run.cancel, fresh=True)
+                self._readiness[hook] = hook.readiness(self._run.expander.context(state))
+            except ProvisionError as error:
+                self._readiness[hook] = error
+        return self._readiness[hook]
+
+    def _say(self, request: _Request, line: str) -> None:
+        self._run.progress(request.owner, line)
+
+
+def _state(run: Run, slot: _Slot, phase: str) -> StepState:
+    step = Step(StepId(f"{slot.hook.name}:{phase}", slot.subject.name), slot.subject)
+    return StepState(step, None, slot.hook.questions(run.environment.inventory))
+
+
+def _bring_about(
+    run: Run, slot: _Slot, phase: str, resources: Callable[[Context], Sequence[Resource]]
+) -> tuple[StepState, StepResult]:
+    state = _state(run, slot, phase)
+    run.step_started(state.step.id)
+    try:
+        for system, queries in state.questions.items():
+            run.session.ask(system, queries, run.cancel)
+        state.resources = run.expander.call(state, resources, phase)
+    except ProvisionError as error:
+        return state, failed(error.diagnostics[0], exit_code=error.exit_code)
+    return state, execute(run, state)
+
+
+def _before(run: Run, slots: Sequence[_Slot]) -> tuple[_Ended, StepResult | None]:
+    """Prepare all; where one fails, take back what was done and return why the effect is withheld."""
+    ended: _Ended = []
+    for index, slot in enumerate(slots):
+        state, result = _bring_about(run, slot, "before", slot.hook.before)
+        ended.append((state, result))
+        if not result.ended_well:
+            ended += [_bring_about(run, other, "undo", other.hook.undo) for other in slots[: index + 1]]
+            return ended, inherited_result(state.step.id, result)
+    return ended, None

@@ -12,6 +12,7 @@ from provision.contracts.remedy import ApiCall, ByHand, Fix, Impossible
 from provision.contracts.resource import Resource
 from provision.contracts.role import NotYet
 from provision.contracts.snapshot import Snapshot
+from provision.engine.consent import hook_targets
 from provision.engine.difference import (
     Difference,
     difference,
@@ -207,7 +208,7 @@ def _unprepared(
         for effect in effects
         if (system, effect) not in state.prepared
         and not effect.cls.reboots  # the scheduler prepares for these, once for all that are owed
-        and run.hook_targets([(system, effect)])
+        and hook_targets(run.environment, run.planned.consents, [(system, effect)])
         and run.consent(system, effect)
     )
 

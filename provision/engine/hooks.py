@@ -12,12 +12,14 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from provision.contracts.effect import Effect
-from provision.contracts.hook import Hook
-from provision.contracts.resource import Resource
+from provision.contracts.hook import Hook, Readiness
+from provision.contracts.resource import Resource, ask
 from provision.contracts.role import Context
 from provision.engine.act import execute
+from provision.engine.consent import hook_targets
 from provision.engine.expand import VERIFY
 from provision.engine.model import Step, StepId
+from provision.engine.refresh import by_system
 from provision.engine.run import Run
 from provision.engine.session import AwayError
 from provision.engine.step_state import StepResult, StepState, failed, inherited_result
@@ -79,16 +81,18 @@ class _Slot:
     Args:
         hook: of the system.
         subject: who is away.
-        is_prepared: `before` has ended, or the system cannot be reached without the subject.
+        is_cut_off: the system cannot be reached without the subject, so it cannot be prepared either.
         holders: effects that are not over.
+        is_prepared: `before` has ended.
         is_counted: it takes a part of the limit. One whose own steps wait for another effect gives it back.
         is_over: `after` was begun, or a step of the subject failed: then it stays as it is.
     """
 
     hook: Hook
     subject: Subject
-    is_prepared: bool
+    is_cut_off: bool = False
     holders: set[StepId] = field(default_factory=set)
+    is_prepared: bool = False
     is_counted: bool = True
     is_over: bool = False
 
@@ -130,7 +134,7 @@ class Hooks:
         """
         if self._granted.get(request, set()).issuperset(effects):
             return True
-        targets = self._run.hook_targets(effects)
+        targets = hook_targets(self._run.environment, self._run.planned.consents, effects)
         if not targets:
             return True
         if not self.is_waiting(request):
@@ -223,21 +227,20 @@ class Hooks:
             self._decide()
 
     def _begin_before(self, request: _Request, slots: Sequence[_Slot]) -> None:
-        new = []
-        for slot in slots:
-            held = self._slots.setdefault((slot.hook, slot.subject.name), slot)
-            held.holders.add(request.owner)
-            if not held.is_prepared:
-                new.append(held)
-        if not new:
-            self._resume(request, None)
-            return
         request.is_granted = True
+        for slot in slots:
+            self._slots[slot.hook, slot.subject.name] = slot
+            slot.holders.add(request.owner)
+        # One that is prepared for another effect of this run may be in use again by now.
+        todo = [slot for slot in slots if not slot.is_cut_off]
+        if not todo:
+            self._end_before(request, slots, ([], None))
+            return
         self._start(
-            StepId(f"{new[0].hook.name}:before", request.owner.subject),
-            self._systems(slot.hook for slot in new),
-            partial(_before, self._run, new),
-            partial(self._end_before, request, new),
+            StepId(f"{todo[0].hook.name}:before", request.owner.subject),
+            self._systems(slot.hook for slot in todo),
+            partial(_before, self._run, todo),
+            partial(self._end_before, request, slots),
             lambda diagnostic: ([], failed(diagnostic)),
         )
 
@@ -248,9 +251,9 @@ class Hooks:
         for state, result in states:
             self._report(state, result)
         for slot in slots:
-            slot.is_prepared = True
-            if withheld is not None:
+            if withheld is not None and not slot.is_prepared:
                 del self._slots[slot.hook, slot.subject.name]
+            slot.is_prepared = True
         self._resume(request, withheld)
         if withheld is not None:
             self._decide()
@@ -289,7 +292,7 @@ class _Decider:
     def __init__(self, run: Run, slots: _Slots) -> None:
         self._run = run
         self._slots = slots
-        self._readiness: dict[Hook, Mapping[str, bool] | ProvisionError] = {}
+        self._readiness: dict[Hook, Mapping[str, Readiness] | ProvisionError] = {}
 
     def decide(self, requests: Iterable[_Request]) -> Mapping[StepId, _Decision]:
         """Return what becomes of some requests; the first one is served first."""
@@ -314,16 +317,16 @@ class _Decider:
         readiness = self._ask(hook, next(iter(subjects.values())))
         if isinstance(readiness, ProvisionError):
             return self._without_answers(request, hook, readiness, taken - subjects.keys(), is_cut_off)
-        down = [name for name in subjects if readiness.get(name)]
+        down = hook.taken_away(subjects, readiness)
         for name in subjects.keys() - down:
             why = "is not ready already" if name in readiness else "is not part of it yet"
             self._say(request, f"no {hook.name}: {name} {why}")
         if not down:
             return []
         held = {name for name in down if (hook, name) in self._slots}
-        if any(not self._slots[hook, name].is_prepared for name in held):
-            return f"waits for {hook.name} of {', '.join(sorted(held))}"
-        away = {name for name, is_ready in readiness.items() if not is_ready} | taken
+        if any(not self._slots[hook, name].is_prepared or self._slots[hook, name].is_over for name in held):
+            return f"waits for {', '.join(sorted(held))}"
+        away = {name for name, state in readiness.items() if state is not Readiness.READY} | taken
         withheld = self._over_limit(request, hook, down, away - given_back - set(down), taken - set(down))
         if withheld is not None:
             return withheld
@@ -341,14 +344,14 @@ class _Decider:
     ) -> StepResult | str | None:
         """Return why no more may go away, or None."""
         inventory = self._run.environment.inventory
-        limit, lone = hook.limit(inventory), hook.works_without(inventory, frozenset(down))
-        names = ", ".join(sorted(away))
-        if len(down) > limit or (len(down) > 1 and not lone):
+        limit, names = hook.limit(inventory), ", ".join(sorted(away))
+        if hook.is_excessive(inventory, down):
             # No waiting helps: a person decides, once nothing else of this run is away.
             return f"waits for {', '.join(sorted(taken))}" if taken else self._ask_excess(request, hook, down)
         if len(away) + len(down) > limit:
             return f"waits for {names}: at most {limit} may be away at once"
-        if lone and not hook.works_without(inventory, frozenset({*away, *down})):
+        may_stop = not hook.works_without(inventory, frozenset(down))
+        if not (may_stop or hook.works_without(inventory, frozenset({*away, *down}))):
             return f"waits for {names}: what is left would not be enough"
         return None
 
@@ -375,9 +378,9 @@ class _Decider:
             Outcome.BLOCKED, f"{hook.name} is not possible: {reason}", error.diagnostics, stops=True
         )
 
-    def _ask(self, hook: Hook, subject: Subject) -> Mapping[str, bool] | ProvisionError:
+    def _ask(self, hook: Hook, subject: Subject) -> Mapping[str, Readiness] | ProvisionError:
         if hook not in self._readiness:
-            state = _state(self._run, _Slot(hook, subject, is_prepared=False), "before")
+            state = _state(self._run, _Slot(hook, subject), "before")
             try:
                 for system, queries in state.questions.items():
                     self._run.session.ask(system, queries, self._run.cancel, fresh=True)
@@ -401,9 +404,13 @@ def _bring_about(
     state = _state(run, slot, phase)
     run.step_started(state.step.id)
     try:
+        # What happened to a subject meanwhile has dropped no answer of another system.
         for system, queries in state.questions.items():
-            run.session.ask(system, queries, run.cancel)
+            run.session.ask(system, queries, run.cancel, fresh=True)
         state.resources = run.expander.call(state, resources, phase)
+        for system, batch in by_system(state.resources).items():
+            others = ask(batch).difference(state.questions.get(system, ()))
+            run.session.ask(system, others, run.cancel, fresh=True)
     except ProvisionError as error:
         return state, failed(error.diagnostics[0], exit_code=error.exit_code)
     return state, execute(run, state)

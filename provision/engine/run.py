@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from provision.contracts.effect import Effect
-from provision.contracts.hook import Hook
 from provision.engine.environment import Environment, Verify
 from provision.engine.expander import Expander
 from provision.engine.journal import Journal
@@ -15,7 +14,6 @@ from provision.engine.model import ConsentNeed, StepId
 from provision.engine.planned import Checked, Planned, checked_key
 from provision.engine.session import Session
 from provision.engine.step_state import StepState
-from provision.inventory import Subject
 from provision.values.cancel import Cancel
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
@@ -107,16 +105,6 @@ class Run:
         return Expander(
             self.environment, self.session, self.planned.generated, destroying=self.planned.destroying
         )
-
-    def hook_targets(self, effects: Iterable[tuple[str, Effect]]) -> dict[Hook, dict[str, Subject]]:
-        """Return whom some effects take away from other systems, by name; a removal prepares nothing."""
-        targets: dict[Hook, dict[str, Subject]] = {}
-        for system, effect in effects:
-            subject = self.planned.consents.affected_subject(system, effect)
-            for hook in () if self.planned.destroying else self.environment.hooks:
-                for target in hook.affected(self.environment.inventory, subject, effect.cls):
-                    targets.setdefault(hook, {})[target.name] = target
-        return targets
 
     def question(self, text: str) -> bool | None:
         """Put a question to a person, one at a time."""

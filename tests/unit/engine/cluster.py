@@ -9,7 +9,7 @@ from typing import ClassVar
 from provision.contracts import common_effects
 from provision.contracts.change import Change, Key, Op
 from provision.contracts.effect import Effect, EffectClass
-from provision.contracts.hook import Hook
+from provision.contracts.hook import Hook, Readiness
 from provision.contracts.role import Context
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec, Way
@@ -64,6 +64,7 @@ class Cluster:
     guests: Mapping[str, Sequence[str]] = field(default_factory=dict)
     asks_for_cordon: bool = True
     history: list[str] = field(default_factory=list)
+    undrained: list[str] = field(default_factory=list)
     most_away: int = 0
 
     def __post_init__(self) -> None:
@@ -83,7 +84,9 @@ class Cluster:
         return Hook(
             name="drain",
             affected=self.affected,
-            questions=lambda _: {API: tuple(Value(f"node {name}") for name in self.nodes)},
+            questions=lambda _: {
+                API: tuple(Value(f"{what} {name}") for name in self.nodes for what in ("node", "cordon"))
+            },
             readiness=self.readiness,
             before=self.before,
             undo=lambda context: [uncordoned(context.subject.name)],
@@ -91,15 +94,23 @@ class Cluster:
             limit=lambda _: self.limit,
             works_without=self.works_without,
             excess=EXCESS,
+            risks=(DRAIN,),
         )
 
     def affected(self, _inventory: Inventory, subject: str, cls: EffectClass) -> list[Subject]:
         names = self.guests.get(subject, (subject,)) if cls in TAKES_AWAY else ()
         return [Subject("node", name) for name in names if name in self.nodes]
 
-    def readiness(self, context: Context) -> dict[str, bool]:
-        answers = {name: context.answer(API, Value(f"node {name}")) for name in self.nodes}
-        return {name: answer == "ready" for name, answer in answers.items() if answer is not None}
+    def readiness(self, context: Context) -> dict[str, Readiness]:
+        readiness = {}
+        for name in self.nodes:
+            node = context.answer(API, Value(f"node {name}"))
+            if node is not None:
+                ready = (
+                    Readiness.SET_ASIDE if context.answer(API, Value(f"cordon {name}")) else Readiness.READY
+                )
+                readiness[name] = ready if node == "ready" else Readiness.AWAY
+        return readiness
 
     def before(self, context: Context) -> list[Item]:
         name = context.subject.name
@@ -119,10 +130,8 @@ class Cluster:
     def site(self, *roles: FakeRole, **more: object) -> FakeSite:
         """Return a site with this cluster, whose interface is reached through any of its servers."""
         ways = [Way({f"{name}/ssh": (Value("os"),)}, here) for name in self.servers]
-        spec = SystemSpec(
-            API, "api", "cluster", ways[0].questions, here, alternatives=tuple(ways[1:])
-        )
-        site = FakeSite(
+        spec = SystemSpec(API, "api", "cluster", ways[0].questions, here, alternatives=tuple(ways[1:]))
+        return FakeSite(
             [*roles, self.uncordon_role()],
             subjects=(*self.guests, *self.nodes),
             hosts={API: self.api},
@@ -133,7 +142,6 @@ class Cluster:
             on_set=self.on_set,
             **more,  # type: ignore[arg-type]  # fields of a dataclass by name
         )
-        return site
 
     def uncordon_role(self) -> FakeRole:
         return FakeRole(
@@ -143,12 +151,15 @@ class Cluster:
             subjects=frozenset(self.nodes),
         )
 
-    def on_boot(self, system: str, is_up: bool) -> None:  # noqa: FBT001 - as the site calls it
+    def on_boot(self, system: str, is_up: bool) -> None:
         subject = system.partition("/")[0]
         for name in self.guests.get(subject, (subject,)):
-            if self.api.values.get(f"node {name}") is None:
+            values = self.api.values
+            if values.get(f"node {name}") is None:
                 continue
-            self.api.values[f"node {name}"] = "ready" if is_up else "away"
+            if not is_up and values[f"node {name}"] == "ready" and values[f"pods {name}"] != "0":
+                self.undrained.append(name)
+            values[f"node {name}"] = "ready" if is_up else "away"
         self.note(f"{'up' if is_up else 'down'} {subject}")
 
     def on_set(self, system: str, name: str, value: str) -> None:

@@ -301,9 +301,9 @@ class FakeDriver:
         if self.site.on_boot is not None:
             self.site.on_boot(self.system, False)
         self.host.start()
-        self.site.boundary()
         if self.site.on_boot is not None:
             self.site.on_boot(self.system, True)
+        self.site.boundary()
         return self.host.boot_id
 
     def close(self) -> None:

@@ -97,7 +97,7 @@ pages: $(STAMP)
 
 # A re-run without changes beside its peers; says so and ends well where ../shared/bench is not there.
 bench: $(STAMP)
-	$(VENV)/bin/python benchmarks/noop.py
+	$(VENV)/bin/python benchmarks/noop.py $(ARGS)
 
 format: $(STAMP)
 	$(VENV)/bin/ruff format .

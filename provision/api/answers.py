@@ -27,28 +27,28 @@ class Answers:
         Raises:
             ProvisionError: the system gives no answers.
         """
-        wanted = frozenset(queries)
-        self.asked.setdefault(system, set()).update(wanted)
-        return self._session.ask(system, wanted, self._cancel, fresh=fresh)
+        asked = frozenset(queries)
+        self.asked.setdefault(system, set()).update(asked)
+        return self._session.ask(system, asked, self._cancel, fresh=fresh)
 
     def held(self, system: str) -> Snapshot:
         """Return the answers at hand, without a round trip; an empty snapshot when there are none."""
         return self._session.snapshot(system) or Snapshot(system)
 
-    def gather(self, wanted: Mapping[str, Iterable[Any]]) -> None:
+    def gather(self, queries: Mapping[str, Iterable[Any]]) -> None:
         """Ask several systems at once, one round trip each; one that gives no answers is left out."""
 
         def one(system: str) -> None:
             with suppress(ProvisionError):
-                self.ask(system, wanted[system])
+                self.ask(system, queries[system])
 
-        workers.each(wanted, one, self._cancel)
+        workers.each(queries, one, self._cancel)
 
     def away(self, system: str) -> str:
         """Return why a system cannot be asked, or an empty string."""
-        found = self._session.systems.get(system)
-        if found is None:
+        state = self._session.systems.get(system)
+        if state is None:
             return f"there is no system {system}"
-        if found.snapshot is not None or found.error is None:
+        if state.snapshot is not None or state.error is None:
             return ""
-        return found.error.diagnostics[0].summary
+        return state.error.diagnostics[0].summary

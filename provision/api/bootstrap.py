@@ -1,206 +1,33 @@
-"""The first trust in a Proxmox VE host: role, user, token, and a first inventory from what is there.
-
-Works through `pveum`, `pvesh` and `pvesm`, as root on the host, as the host's own manual has it.
-"""
+"""Sets up access to a Proxmox VE host: asks what it is, runs the scripts, keeps the secret of the token."""
 
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from provision.connections.contracts import ShellConnection
-from provision.contracts.query import Unknown
 from provision.engine.run_identity import who
 from provision.hosts.driver import HostDriver
-from provision.hosts.facts import MEMORY
-from provision.hosts.queries.shell import Shell, ShellResult
-from provision.hosts.queries.system import Bridges
 from provision.hosts.query_kinds import HOST_KINDS
-from provision.hosts.resources.pci import PciFunction, PciFunctions
-from provision.proxmox.host_facts import HypervisorFacts
-from provision.proxmox.privileges import DOWNLOAD, USER, paths, role
+from provision.proxmox.setup import QUERIES, ProxmoxHost, read_host
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 from provision.values.redaction import Redactor
 from provision.values.whole_file import write_whole
 
-ROLE = "Provision"
-FILE_BASED = frozenset({"dir", "nfs", "cifs", "btrfs", "cephfs"})
-"""Types of storages that can hold images and snippets."""
-_VERSION, _ROLES, _USERS = (
-    Shell("pveversion"),
-    Shell("pveum role list --output-format json"),
-    Shell("pveum user list --output-format json"),
-)
-_TOKENS = Shell(f"pveum user token list {USER} --output-format json")
-_NODE = Shell("uname -n")
-_ADDRESSES, _ROUTE = Shell("ip -o -4 address show scope global"), Shell("ip -4 route show default")
-_STORAGES = Shell('n=$(uname -n); pvesh get "/nodes/${n%%.*}/storage" --output-format json')
 
-
-@dataclass(frozen=True, slots=True)
-class StorageFound:
-    """A storage of the node: its name, type and content types."""
-
-    name: str
-    type: str
-    content: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a host is.
-
-    Args:
-        node: node name in Proxmox VE.
-        version: as `pveversion` says it.
-        roles: privileges by role.
-        users: user ids.
-        tokens: names of our user's tokens.
-        storages: active storages.
-        bridges: names of its network bridges.
-        functions: PCI functions.
-        memory: MiB.
-        networks: address with prefix length by interface.
-        gateway: of the default route, empty without one.
-    """
-
-    node: str
-    version: str
-    roles: Mapping[str, tuple[str, ...]]
-    users: tuple[str, ...]
-    tokens: tuple[str, ...]
-    storages: tuple[StorageFound, ...]
-    bridges: tuple[str, ...]
-    functions: tuple[PciFunction, ...]
-    memory: int
-    networks: Mapping[str, str] = field(default_factory=dict)
-    gateway: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Storages by use; empty where there is none."""
-
-    images: str
-    disks: str
-    snippets: str
-
-    def missing(self, found: Found) -> dict[str, tuple[str, ...]]:
-        """Return the content types that have to be enabled, by storage."""
-        wanted: dict[str, list[str]] = {}
-        for name, kind in ((self.images, "import"), (self.snippets, "snippets")):
-            storage = next((each for each in found.storages if each.name == name), None)
-            if storage is not None and kind not in storage.content:
-                wanted.setdefault(name, []).append(kind)
-        return {name: tuple(kinds) for name, kinds in wanted.items()}
-
-
-def look(connection: ShellConnection, host: str, cancel: Cancel) -> Found:
+def look(connection: ShellConnection, host: str, cancel: Cancel) -> ProxmoxHost:
     """Ask a host what it is, by one execution; changes nothing.
 
     Raises:
-        Permanent: it is no Proxmox VE, or one of its own tools fails.
+        Permanent: it is not Proxmox VE, or one of its own tools fails.
         ProvisionError: it does not answer.
     """
-    texts = (_VERSION, _ROLES, _USERS, _TOKENS, _NODE, _STORAGES, _ADDRESSES, _ROUTE)
     driver = HostDriver(host, connection, HOST_KINDS, who=who())
-    seen = driver.answer(frozenset({*texts, MEMORY, PciFunctions(), Bridges()}), cancel)
-    facts = HypervisorFacts(seen)
-    if not facts.output(_VERSION):
-        summary = f"{host} has no pveversion: it is no Proxmox VE"
-        raise Permanent(Diagnostic("NO_PROXMOX", summary, host, untouched="Nothing was changed."))
-    memory, functions = facts.memory, facts.functions
-    route = facts.output(_ROUTE).split()[:3]
-    return Found(
-        node=facts.output(_NODE).strip().partition(".")[0],
-        version=facts.output(_VERSION).strip(),
-        roles={str(each["roleid"]): _list(each.get("privs")) for each in _rows(facts, host, _ROLES)},
-        users=tuple(str(each["userid"]) for each in _rows(facts, host, _USERS)),
-        tokens=tuple(str(each["tokenid"]) for each in _rows(facts, host, _TOKENS, lenient=True)),
-        storages=tuple(
-            StorageFound(str(each["storage"]), str(each["type"]), _list(each.get("content")))
-            for each in _rows(facts, host, _STORAGES)
-            if each.get("active", 1) and each.get("enabled", 1)
-        ),
-        bridges=facts.bridges,
-        functions=() if isinstance(functions, Unknown) else functions,
-        networks={
-            row[1]: row[3]
-            for line in facts.output(_ADDRESSES).splitlines()
-            if len(row := line.split()) > 3  # noqa: PLR2004 - number, interface, family, address
-        },
-        gateway=route[2] if route[:2] == ["default", "via"] else "",
-        memory=0 if isinstance(memory, Unknown) else memory,
-    )
-
-
-def choose(found: Found) -> Choice:
-    """Return the storages to use: those that can already, else those that could."""
-
-    def first(wanted: str, types: Iterable[str] | None) -> str:
-        able = [each for each in found.storages if types is None or each.type in types]
-        ready = [each for each in able if wanted in each.content]
-        return next((each.name for each in (*ready, *(able if types else ()))), "")
-
-    blocks = [each.type for each in found.storages if each.type not in FILE_BASED]
-    ready = [each for each in found.storages if each.type in blocks and "images" in each.content]
-    disks = ready[0].name if ready else first("images", None)
-    return Choice(first("import", FILE_BASED), disks, first("snippets", FILE_BASED))
-
-
-def grant(found: Found, choice: Choice, token: str, *, renew: bool = False) -> str:
-    """Return the script that makes role, user and a privilege-separated token, and prints that as JSON.
-
-    It can be repeated: what is there is brought to the same state. A token that is there stays, and nothing
-    is printed, unless it is renewed.
-
-    Args:
-        found: what the host has.
-        choice: the storages that the role is given on.
-        token: the token's name.
-        renew: make the token anew: the old secret ends.
-    """
-    known = found.roles.get("Administrator", ())
-    privileges, _ = role(known)
-    at = paths(
-        found.node,
-        [each for each in (choice.images, choice.disks, choice.snippets) if each],
-        broad=DOWNLOAD not in known,
-    )
-    full = f"{USER}!{token}"
-    verb = "modify" if ROLE in found.roles else "add"
-    commands: list[list[str]] = [["pveum", "role", verb, ROLE, "--privs", ",".join(privileges)]]
-    if USER not in found.users:
-        commands.append(["pveum", "user", "add", USER, "--comment", "provision: by its tokens only"])
-    commands += [["pveum", "acl", "modify", path, "--roles", ROLE, "--users", USER] for path in at]
-    lines = ["set -eu", *(f"{shlex.join(each)} >/dev/null" for each in commands)]
-    there = token in found.tokens
-    if there and renew:
-        lines.append(f"{shlex.join(['pveum', 'user', 'token', 'remove', USER, token])} >/dev/null")
-    if not there or renew:
-        add = ["pveum", "user", "token", "add", USER, token, "--privsep", "1", "--output-format", "json"]
-        lines.append(shlex.join(add))
-    # The rights of such a token are those that both it and its user have.
-    given = [["pveum", "acl", "modify", path, "--roles", ROLE, "--tokens", full] for path in at]
-    lines += [f"{shlex.join(each)} >/dev/null" for each in given]
-    return "\n".join(lines) + "\n"
-
-
-def enable(found: Found, missing: Mapping[str, Sequence[str]]) -> str:
-    """Return the script that adds content types to storages; those that are enabled stay."""
-    lines = ["set -eu"]
-    for storage in found.storages:
-        if storage.name in missing:
-            content = ",".join(dict.fromkeys((*storage.content, *missing[storage.name])))
-            lines.append(shlex.join(["pvesm", "set", storage.name, "--content", content]))
-    return "\n".join(lines) + "\n"
+    return read_host(driver.answer(QUERIES, cancel), host)
 
 
 def run(
@@ -281,29 +108,3 @@ def _write_secret(path: Path, secret: SecretStr) -> None:
     """Write a secret, readable by its owner only from its first byte."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_whole(path, secret.get_secret_value() + "\n")
-
-
-def _rows(
-    facts: HypervisorFacts, host: str, query: Shell, *, lenient: bool = False
-) -> list[dict[str, object]]:
-    try:
-        found = json.loads(facts.output(query))
-        return [dict(each) for each in found]
-    except (ValueError, TypeError):
-        if lenient:  # a user that is not there has no tokens
-            return []
-    answer = facts.answer(query)
-    words: tuple[str, ...] = ()
-    if isinstance(answer, ShellResult):
-        words = tuple(answer.stderr.decode("utf-8", "replace").splitlines()[-5:])
-    elif isinstance(answer, Unknown):
-        words = (answer.reason,)
-    summary = f"{host}: `{query.command}` gives no answer"
-    raise Permanent(Diagnostic("BOOTSTRAP_FAILED", summary, host, evidence=words))
-
-
-def _list(value: object) -> tuple[str, ...]:
-    """Return a list that PVE prints as text with commas, or as an object whose keys count."""
-    if isinstance(value, Mapping):
-        return tuple(str(each) for each in value)
-    return tuple(each for each in str(value or "").replace(" ", ",").split(",") if each)

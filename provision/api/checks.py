@@ -55,15 +55,15 @@ def silent(session: Session, inventory: Inventory) -> tuple[Silence, ...]:
     errors = (system.error for system in session.systems.values() if inventory.manages(system.spec.subject))
     return tuple(
         dict.fromkeys(
-            Silence(each.diagnostics[0], each.exit_code)
-            for each in errors
-            if each is not None and not isinstance(each, AwayError)
+            Silence(error.diagnostics[0], error.exit_code)
+            for error in errors
+            if error is not None and not isinstance(error, AwayError)
         )
     )
 
 
 def verification(report: VerifyReport, *, strict: bool) -> Verification:
     """Return what a report means for the run whose last step it is."""
-    counts = {each: report.count(each) for each in CheckOutcome}
-    summary = ", ".join(f"{number} {each}" for each, number in counts.items() if number) or "no checks"
+    counts = {outcome: report.count(outcome) for outcome in CheckOutcome}
+    summary = ", ".join(f"{number} {outcome}" for outcome, number in counts.items() if number) or "no checks"
     return Verification(report.exit_code(strict=strict), summary, report)

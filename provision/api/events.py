@@ -1,4 +1,4 @@
-"""What callers are told: plans and results of checks as events without secrets, and a plan's exit code."""
+"""Plans and results of checks as events without secrets, and the exit code of a plan."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from provision.verify.model import CheckResult
 
 
 def plan_events(run: str, plan: Plan) -> Iterator[Event]:
-    """Yield what a plan says: problems, one event a change and a step that cannot be told, and the totals.
+    """Yield a plan as events: its problems, each change, each step that is not known yet, and the totals.
 
     Args:
         run: id of the planning.
-        plan: what was found.
+        plan: what the engine decided.
     """
-    problems = [each.problem for each in plan.steps if each.problem is not None]
+    problems = [planned.problem for planned in plan.steps if planned.problem is not None]
     for diagnostic in (*plan.refusals, *problems, *plan.warnings):
         yield Problem(run=run, diagnostic=diagnostic.as_json())
     for step in plan.steps:
@@ -40,11 +40,11 @@ def plan_events(run: str, plan: Plan) -> Iterator[Event]:
         run=run,
         empty=plan.empty,
         refused=bool(plan.refusals),
-        changes=sum(len(each.changes) for each in plan.steps),
-        unchanged=sum(each.unchanged for each in plan.steps),
-        late=sum(bool(each.late) for each in plan.steps),
-        unreached=sum(bool(each.unreached) for each in plan.steps),
-        consents=tuple((each.system, str(each.effect), str(each.consent)) for each in plan.risks),
+        changes=sum(len(planned.changes) for planned in plan.steps),
+        unchanged=sum(planned.unchanged for planned in plan.steps),
+        late=sum(bool(planned.late) for planned in plan.steps),
+        unreached=sum(bool(planned.unreached) for planned in plan.steps),
+        consents=tuple((risk.system, str(risk.effect), str(risk.consent)) for risk in plan.risks),
         orphans=plan.orphans,
     )
 
@@ -67,15 +67,15 @@ def plan_code(plan: Plan, *, detailed: bool = False) -> ExitCode:
     """Return what `plan` ends with.
 
     Args:
-        plan: what it found.
-        detailed: whether changes are told by exit 2.
+        plan: what the engine decided.
+        detailed: whether changes lead to exit code 2.
     """
     codes = [ExitCode.DONE]
     if plan.refusals:
         codes.append(ExitCode.REFUSED)
-    if any(each.problem is not None or (each.unreached and not each.excused) for each in plan.steps):
+    if any(step.problem is not None or (step.unreached and not step.excused) for step in plan.steps):
         codes.append(ExitCode.ERROR)
-    if detailed and any(each.changes or each.late for each in plan.steps):
+    if detailed and any(step.changes or step.late for step in plan.steps):
         codes.append(ExitCode.CHANGES)
     return worst(codes)
 
@@ -96,15 +96,15 @@ def check_event(run: str, result: CheckResult) -> CheckDone:
 
 def is_worth_asking(plan: Plan) -> bool:
     """Whether a plan would do anything, or may."""
-    return any(each.changes or each.late or each.problem for each in plan.steps)
+    return any(step.changes or step.late or step.problem for step in plan.steps)
 
 
 def guarded(emit: Emitter, mask: Mask) -> Emitter:
-    """Return an emitter that threads may share, and that tells no secret."""
+    """Return an emitter that threads may share, and that masks secrets."""
     lock = threading.Lock()
 
-    def told(event: Event) -> None:
+    def emit_masked(event: Event) -> None:
         with lock:
             emit(event_masked(event, mask))
 
-    return told
+    return emit_masked

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from provision.api.masking import changes_masked
 from provision.api.site import Site
-from provision.api.vm_marker import file_of, foreign, vm_node, vm_now, write_config
+from provision.api.vm_marker import file_of, vm_node, vm_now, write_config
 from provision.connections.contracts import SshEndpoint
 from provision.contracts.change import Change
 from provision.contracts.resource import changes_of
@@ -19,10 +19,10 @@ from provision.hosts import names as host_names
 from provision.inventory import Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.proxmox import marker as markers
 from provision.proxmox import names
+from provision.proxmox.adoption import marked_config, own_marker
 from provision.proxmox.answers import tags as split_tags
-from provision.proxmox.marker import TAG, Marker
+from provision.proxmox.marker import TAG
 from provision.proxmox.queries import VmConfig, VmState
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.roles import virtual_machine
@@ -72,7 +72,7 @@ def adoption(site: Site, name: str, cancel: Cancel) -> Adoption:
         raise Permanent(
             Diagnostic("VM_ABSENT", summary, name, remedy=f"create it: `provision apply {file_of(site)}`")
         )
-    own = _own_marker(site, node, state)
+    own = own_marker(site.inventory, node, state)
     mask = site.redactor.text
     return Adoption(
         node=name,
@@ -124,51 +124,18 @@ def adopt(site: Site, name: str, host_key: str, cancel: Cancel) -> bool:
         state = vm_now(site, node, hypervisor, cancel)
         if state is None:
             return False
-        old = _own_marker(site, node, state)
+        old = own_marker(site.inventory, node, state)
         new = old if host_key in old.fingerprints else replace(old, host_key=host_key, first_key="")
-        tags = ";".join(sorted({*split_tags(state.next_value("tags")), TAG}))
-        wanted = {"description": markers.write(state.next_value("description"), new), "tags": tags}
+        marked = marked_config(state, new)
         data: dict[str, object] = {}
-        if wanted["description"] != state.next_value("description"):
-            data["description"] = wanted["description"]
+        if marked["description"] != state.next_value("description"):
+            data["description"] = marked["description"]
         if TAG not in split_tags(state.next_value("tags")):
-            data["tags"] = wanted["tags"]
+            data["tags"] = marked["tags"]
         if not data:
             return False
         write_config(site, node, hypervisor, {**data, "digest": state.digest}, cancel, run)
     return True
-
-
-def _own_marker(site: Site, node: Node, state: VmState) -> Marker:
-    """Return what a VM's marker says, as this node's: nothing yet, its own words, or those of a former name.
-
-    Raises:
-        Permanent: the VM is another inventory's, or another node's that is declared, too; or first contact
-            with it is not finished under a former name.
-    """
-    inventory, found = site.inventory, state.marker
-    if found is None:
-        return Marker(inventory.name, node.name)
-    former = found.inventory == inventory.name and found.node not in inventory.nodes
-    if not former and state.marker_of(inventory.name, node.name) is None:
-        raise Permanent(foreign(site, node, state))
-    snippet = names.snippet_file(inventory, found.node)
-    if former and (found.first_key or snippet in state.next_value("cicustom")):
-        # First contact takes the snippet of the node's own name away: this one would stay, with its key.
-        raise Permanent(_unfinished(site, node, found.node))
-    return replace(found, node=node.name)
-
-
-def _unfinished(site: Site, node: Node, former: str) -> Diagnostic:
-    return Diagnostic(
-        "FIRST_CONTACT_UNFINISHED",
-        f"first contact with VM {node.vmid} of {node.name}, called {former} then, is not finished",
-        node.name,
-        source=site.inventory.source(("nodes", node.name)),
-        untouched="Nothing was written.",
-        remedy=f"name the node {former} again and run `provision apply {file_of(site)}`,"
-        f" then name it {node.name}, and import it: `provision import {file_of(site)} {node.name}`",
-    )
 
 
 def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState) -> tuple[Change, ...]:
@@ -179,16 +146,10 @@ def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState)
     questions.close_over(site.session)
     observe(site.session, questions.by_system, {}, cancel=Cancel())
     snapshots = dict(site.session.snapshots())
-    adopted = replace(
-        state,
-        config={
-            **state.config,
-            "description": markers.write(state.next_value("description"), _own_marker(site, node, state)),
-            "tags": ";".join(sorted({*split_tags(state.next_value("tags")), TAG})),
-        },
-    )
+    marked = marked_config(state, own_marker(site.inventory, node, state))
+    adopted = replace(state, config={**state.config, **marked})
     seen = snapshots[api]
     snapshots[api] = replace(seen, answers={**seen.answers, VmConfig(state.vmid): adopted})
     context = Context(site.inventory, subject, snapshots, site.environment.generated())
-    vm = next(each for each in virtual_machine.resources(context) if isinstance(each, Vm))
+    vm = next(resource for resource in virtual_machine.resources(context) if isinstance(resource, Vm))
     return changes_of(vm, snapshots[api])

@@ -32,7 +32,7 @@ def event_masked(event: Event, mask: Mask) -> Event:
     if isinstance(event, Problem):
         said = {name: _value(event.diagnostic[name], mask) for name in _SAID}
         return replace(event, diagnostic={**event.diagnostic, **said})
-    said = {each.name: _value(getattr(event, each.name), mask) for each in fields(event)}
+    said = {field.name: _value(getattr(event, field.name), mask) for field in fields(event)}
     return replace(event, **{name: value for name, value in said.items() if name not in _NAMES})
 
 
@@ -40,7 +40,7 @@ def plan_masked(plan: Plan, mask: Mask) -> Plan:
     """Return a plan as people and files may see it; the engine goes on with its own."""
     return replace(
         plan,
-        steps=tuple(_step(each, mask) for each in plan.steps),
+        steps=tuple(_step(step, mask) for step in plan.steps),
         refusals=_diagnostics(plan.refusals, mask),
         warnings=_diagnostics(plan.warnings, mask),
         orphans=tuple(map(mask, plan.orphans)),
@@ -62,19 +62,19 @@ def checks_masked(report: VerifyReport, mask: Mask) -> VerifyReport:
     """Return the results of all checks as people and files may see them."""
     return replace(
         report,
-        checks=tuple(replace(each, message=mask(each.message)) for each in report.checks),
+        checks=tuple(replace(check, message=mask(check.message)) for check in report.checks),
         silent=tuple(each.masked(mask) for each in report.silent),
     )
 
 
 def run_masked(report: RunReport, mask: Mask) -> RunReport:
     """Return how a run ended as a caller may show it; its verification has been masked as it came."""
-    return replace(report, steps=tuple(_report(each, mask) for each in report.steps))
+    return replace(report, steps=tuple(_report(step, mask) for step in report.steps))
 
 
 def changes_masked(changes: tuple[Change, ...], mask: Mask) -> tuple[Change, ...]:
     """Return differences as people and files may see them."""
-    return tuple(_change(each, mask) for each in changes)
+    return tuple(_change(change, mask) for change in changes)
 
 
 def _report(report: StepReport, mask: Mask) -> StepReport:
@@ -89,7 +89,7 @@ def _report(report: StepReport, mask: Mask) -> StepReport:
 def _step(step: StepPlan, mask: Mask) -> StepPlan:
     return replace(
         step,
-        changes=tuple(_planned(each, mask) for each in step.changes),
+        changes=tuple(_planned(change, mask) for change in step.changes),
         late=mask(step.late),
         unreached=mask(step.unreached),
         problem=None if step.problem is None else step.problem.masked(mask),

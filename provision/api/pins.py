@@ -14,13 +14,14 @@ from provision.inventory.placeholders import is_placeholder
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Refused, UsageError
+from provision.values.suggestions import known_names
 
 Progress = Callable[[str, int, int], None]
-"""Told an image, the bytes read and all bytes (0 where unknown)."""
+"""Receives an image, the bytes read so far, and all bytes (0 where unknown)."""
 
 
 class Pinned(StrEnum):
-    """What became of an image."""
+    """What was done with an image."""
 
     NEW = "pinned"
     SAME = "same"
@@ -31,7 +32,7 @@ class Pinned(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PinResult:
-    """One image: what became of it, and its digest."""
+    """One image: what was done with it, and its digest."""
 
     image: str
     outcome: Pinned
@@ -47,7 +48,7 @@ def pin_images(
     accept: bool = False,
     progress: Progress = lambda _image, _read, _all: None,
 ) -> tuple[PinResult, ...]:
-    """Write URL and digest of images to the lock file; what is pinned already is not downloaded again.
+    """Write URL and digest of images to the lock file; images that are pinned are not downloaded again.
 
     A digest that the inventory itself declares is taken from there; the host that downloads it checks it.
 
@@ -57,7 +58,7 @@ def pin_images(
         only: names of images; all if empty.
         refresh: download also what is pinned, and compare.
         accept: as `refresh`, and take digests that have changed.
-        progress: told how far a download is.
+        progress: receives how far a download is.
 
     Raises:
         UsageError: there is no such image.
@@ -66,16 +67,16 @@ def pin_images(
     """
     from provision.connections.download import digest_of  # noqa: PLC0415 - slow
 
-    wanted = tuple(only) or tuple(inventory.images)
-    unknown = [each for each in wanted if each not in inventory.images]
+    names = tuple(only) or tuple(inventory.images)
+    unknown = [name for name in names if name not in inventory.images]
     if unknown:
-        known = ", ".join(inventory.images) or "none"
         summary = f"there is no image {unknown[0]}"
-        raise UsageError(Diagnostic("IMAGE_UNKNOWN", summary, remedy=f"there are {known}"))
+        remedy = known_names(unknown[0], inventory.images)
+        raise UsageError(Diagnostic("IMAGE_UNKNOWN", summary, remedy=remedy))
     pins = dict(inventory.lock.images)
     results: list[PinResult] = []
     changed: list[Diagnostic] = []
-    for name in wanted:
+    for name in names:
         image, held = inventory.images[name], pins.get(name)
         if image.url is None:
             results.append(PinResult(name, Pinned.SKIPPED))
@@ -117,7 +118,7 @@ def _changed(inventory: Inventory, name: str, old: str, new: str, *, declared: b
     file = inventory.file or "INVENTORY"
     return Diagnostic(
         "DIGEST_CHANGED",
-        f"image {name} is not what was pinned: what its URL gives now has another digest",
+        f"the digest of image {name} has changed: its URL now gives another file",
         source=inventory.source(("images", name)),
         evidence=(f"pinned: {old}", f"now:    {new}"),
         untouched="The lock file was left as it is.",

@@ -193,7 +193,7 @@ class Site:
 
     def remember(self, options: Options, verified: Mapping[str, Iterable[Any]] | None = None) -> None:
         """Keep the questions of this run, and those of its checks, for the next one."""
-        late = self._planned is not None and any(each.late for each in self._planned.plan.steps)
+        late = self._planned is not None and any(step.late for step in self._planned.plan.steps)
         partial = bool(options.targets or options.steps or late)
         self.queries.update(self.session, verified or {}, partial=partial)
 
@@ -295,7 +295,9 @@ class Site:
     def _content(self, planned: Planned) -> dict[str, Any]:
         """Return what a saved plan holds."""
         digests = savedplan.Digests(
-            lambda: plan_key(self.journal_path.parent), self.redactor.text, planned.generated.without_made
+            lambda: plan_key(self.journal_path.parent),
+            self.redactor.text,
+            planned.generated.redactor_of_made().text,
         )
         return savedplan.content(planned, self.inventory.digest, self.session.snapshots(), digests)
 

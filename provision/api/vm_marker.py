@@ -15,9 +15,8 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import marker as markers
 from provision.proxmox import names
-from provision.proxmox.marker import Marker
+from provision.proxmox.adoption import foreign
 from provision.proxmox.queries import Elsewhere, VmConfig, VmState, vm_answer
-from provision.proxmox.resources.vm import taken
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, UsageError
@@ -57,7 +56,7 @@ def mark_for_rebuild(site: Site, name: str, cancel: Cancel, *, undo: bool = Fals
             )
         found = state.marker_of(site.inventory.name, name)
         if found is None:
-            raise Permanent(foreign(site, node, state))
+            raise Permanent(foreign(site.inventory, node, state))
         if bool(found.replace) is not undo:
             return found.replace, False
         token = "" if undo else run
@@ -101,14 +100,8 @@ def vm_now(site: Site, node: Node, hypervisor: Hypervisor, cancel: Cancel) -> Vm
     if isinstance(found, Unknown):
         raise Permanent(Diagnostic("UNKNOWN", found.reason, node.name))
     if isinstance(found, Elsewhere):
-        raise Permanent(foreign(site, node, found))
+        raise Permanent(foreign(site.inventory, node, found))
     return found
-
-
-def foreign(site: Site, node: Node, state: VmState | Elsewhere) -> Diagnostic:
-    """Return the problem of a number that belongs to something else."""
-    source = site.inventory.source(("nodes", node.name))
-    return taken(names.vmid(site.inventory, node), Marker(site.inventory.name, node.name), state, source)
 
 
 def write_config(

@@ -19,8 +19,8 @@ from provision.values.errors import Permanent, Refused
 from provision.values.redaction import Redactor
 
 if TYPE_CHECKING:
-    from provision.api.bootstrap import Choice, Found
     from provision.connections.contracts import ShellConnection, SshEndpoint
+    from provision.proxmox.setup import ProxmoxHost, StorageChoice
 
 TARGET = re.compile(r"(?P<user>[^@\s]+)@(?P<host>[^@:\s\[\]]+)(?::(?P<port>[0-9]+))?")
 NAME = re.compile(r"[a-z][a-z0-9-]*")
@@ -79,10 +79,11 @@ def bootstrap(
     the user has no password, and the token is privilege-separated. You can run the command again at any
     time: it continues with what exists.
     """
-    from provision.api import bootstrap as library  # noqa: PLC0415 - keep --help fast
-    from provision.api.first_inventory import Trusted, first_inventory  # noqa: PLC0415 - keep --help fast
+    from provision.api.bootstrap import look, run_grant  # noqa: PLC0415 - keep --help fast
     from provision.connections.contracts import SshEndpoint  # noqa: PLC0415 - keep --help fast
+    from provision.proxmox.first_inventory import Trusted, first_inventory  # noqa: PLC0415 - keep --help fast
     from provision.proxmox.privileges import USER  # noqa: PLC0415 - keep --help fast
+    from provision.proxmox.setup import choose, grant  # noqa: PLC0415 - keep --help fast
 
     host, port = _target(target)
     if NAME.fullmatch(name) is None:
@@ -98,16 +99,16 @@ def bootstrap(
     endpoint = SshEndpoint(host, "root", port, key.expanduser(), fingerprints=(shown[0],))
     cancel, redactor = Cancel(), state(context).redactor
     connection = _connect_by_key(endpoint, public, redactor)
-    found = library.look(connection, host, cancel)
-    choice = library.choose(found)
+    host_state = look(connection, host, cancel)
+    choice = choose(host_state)
     kept = secret_file.expanduser()
-    _check_secret_file(kept, f"{USER}!{name}", host, there=name in found.tokens, renew=renew)
-    _enable(found, choice, connection, host, unasked=enable_content)
-    script = library.grant(found, choice, name, renew=renew)
-    library.run_grant(connection, script, host, cancel, kept, redactor)
+    _check_secret_file(kept, f"{USER}!{name}", host, there=name in host_state.tokens, renew=renew)
+    _enable(host_state, choice, connection, host, without_asking=enable_content)
+    script = grant(host_state, choice, name, renew=renew)
+    run_grant(connection, script, host, cancel, kept, redactor)
     trusted = Trusted(address, port, *shown, key, name, secret_file)
-    write_file(file, first_inventory(name, found, choice, trusted))
-    say(f"{found.node} (Proxmox VE {found.version}) accepts the token {USER}!{name} of this machine.")
+    write_file(file, first_inventory(name, host_state, choice, trusted))
+    say(f"{host_state.node} (Proxmox VE {host_state.version}) accepts the token {USER}!{name}.")
     say(f"Written: {secret_file}")
     say(f"Written: {file}")
     say(f"Next: declare nodes in {file}, then `provision plan {file}`")
@@ -264,15 +265,23 @@ def _works(connection: ShellConnection, endpoint: SshEndpoint) -> bool:
     return True
 
 
-def _enable(found: Found, choice: Choice, connection: ShellConnection, host: str, *, unasked: bool) -> None:
+def _enable(
+    host_state: ProxmoxHost,
+    choice: StorageChoice,
+    connection: ShellConnection,
+    host: str,
+    *,
+    without_asking: bool,
+) -> None:
     """Enable content types that storages lack if the person agrees; otherwise print how to do it."""
-    from provision.api.bootstrap import enable, run  # noqa: PLC0415 - keep --help fast
+    from provision.api.bootstrap import run  # noqa: PLC0415 - keep --help fast
+    from provision.proxmox.setup import enable  # noqa: PLC0415 - keep --help fast
 
-    missing = choice.missing(found)
+    missing = choice.missing(host_state)
     for name, kinds in missing.items():
         what = f"the content type{'s' if kinds[1:] else ''} {' and '.join(kinds)} on storage {name}"
-        if unasked or (on_terminal() and _yes(f"Enable {what}? Images and first boots need it.")):
-            run(connection, enable(found, {name: kinds}), host, Cancel())
+        if without_asking or (on_terminal() and _yes(f"Enable {what}? Images and first boots need it.")):
+            run(connection, enable(host_state, {name: kinds}), host, Cancel())
             say(f"Enabled: {what}")
         else:
             say(

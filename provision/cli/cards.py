@@ -18,7 +18,7 @@ from provision.values.suggestions import known_names
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from provision.api.cards import HostCard
+    from provision.hosts.cards import HostCard
 
 HEADS = ("host", "slot", "id", "group", "driver", "alias", "model")
 

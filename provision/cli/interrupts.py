@@ -34,9 +34,9 @@ def interrupts(cancel: Cancel, notice: Callable[[str], None]) -> Iterator[None]:
             notice(DRAINING)
             cancel.drain()
 
-    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
+    former = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for each, old in before.items():
-            signal.signal(each, old)
+        for number, handler in former.items():
+            signal.signal(number, handler)

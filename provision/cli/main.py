@@ -219,7 +219,7 @@ def _show(diagnostics: Sequence[Diagnostic], state: State) -> None:
     from provision.cli.state import err  # noqa: PLC0415 - keep --help fast
     from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
 
-    print_diagnostics(err(), [each.masked(state.redactor.text) for each in diagnostics])
+    print_diagnostics(err(), [diagnostic.masked(state.redactor.text) for diagnostic in diagnostics])
     if state.debug:
         import traceback  # noqa: PLC0415 - only here
 

@@ -35,8 +35,8 @@ class State:
 
 def state(context: typer.Context) -> State:
     """Return the state of this call."""
-    found = context.find_root().obj
-    return found if isinstance(found, State) else State()
+    current = context.find_root().obj
+    return current if isinstance(current, State) else State()
 
 
 def _set_debug(context: typer.Context, value: bool) -> bool:

@@ -1,4 +1,4 @@
-"""A download that is only read through: its SHA-256, over HTTP or HTTPS with certificate checks."""
+"""The SHA-256 of a download, over HTTP, or over HTTPS with certificate checks."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 60.0
 REDIRECTS = 10
 REDIRECTED = frozenset({301, 302, 303, 307, 308})
-TROUBLE = 500
-"""Statuses from here on are the server's own trouble: they may be gone with the next try."""
+SERVER_ERROR = 500
+"""Statuses from here on are failures of the server, which a later try may not meet."""
 
 
 def digest_of(
     url: str, cancel: Cancel, progress: Callable[[int, int], None] = lambda _read, _all: None
 ) -> tuple[str, int]:
-    """Return SHA-256 (hex) and size (bytes) of what a URL leads to; nothing is kept.
+    """Return SHA-256 (hex) and size (bytes) of the file at a URL; nothing is stored.
 
     Args:
-        url: http or https; nothing else is opened, and https never leads on to http.
+        url: http or https; a redirect from https to http is refused.
         cancel: ends it early.
-        progress: told the bytes read and all bytes, 0 where the server does not say how many.
+        progress: called with the bytes read and the size, which is 0 if the server does not send it.
 
     Raises:
-        Permanent: `DOWNLOAD_REFUSED`: another scheme, also by a redirect, a bad certificate, a status.
-        Transient: `DOWNLOAD_FAILED`: not reached, cut off, or the server's own trouble.
-        Interrupted: it was told to leave.
+        Permanent: `DOWNLOAD_REFUSED`: another scheme, an invalid certificate, a client error.
+        Transient: `DOWNLOAD_FAILED`: not reached, not complete, or a server error.
+        Interrupted: the run must leave.
     """
     import requests  # noqa: PLC0415 - slow: only when something is downloaded
 
     with requests.Session() as session:
-        at = url
+        location = url
         for _ in range(REDIRECTS):
-            _check_scheme(at, url)
+            _check_scheme(location, url)
             try:
                 answer = session.get(
-                    at,
+                    location,
                     stream=True,
                     allow_redirects=False,
                     timeout=(CONNECT_SECONDS, SILENCE_SECONDS),
@@ -50,16 +50,16 @@ def digest_of(
                 )
                 with answer:
                     if answer.status_code in REDIRECTED and "location" in answer.headers:
-                        at = urljoin(at, answer.headers["location"])
+                        location = urljoin(location, answer.headers["location"])
                         continue
                     if answer.status_code != requests.codes.ok:
                         raise _status(url, answer.status_code, answer.reason)
                     return _read(answer, cancel, progress)
             except requests.exceptions.SSLError as error:
-                summary = f"{url}: its certificate does not hold: {_last(error)}"
+                summary = f"{url}: invalid certificate: {_cause(error)}"
                 raise Permanent(Diagnostic("DOWNLOAD_REFUSED", summary)) from None
             except requests.exceptions.RequestException as error:
-                raise Transient(Diagnostic("DOWNLOAD_FAILED", f"{url}: {_last(error)}")) from None
+                raise Transient(Diagnostic("DOWNLOAD_FAILED", f"{url}: {_cause(error)}")) from None
     raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: more than {REDIRECTS} redirects"))
 
 
@@ -77,28 +77,28 @@ def _read(answer: object, cancel: Cancel, progress: Callable[[int, int], None]) 
         read += len(chunk)
         progress(read, size)
     if size and read != size:
-        raise requests.exceptions.ConnectionError(f"cut off after {read} of {size} bytes")
+        raise requests.exceptions.ConnectionError(f"the connection broke after {read} of {size} bytes")
     return digest.hexdigest(), read
 
 
 def _check_scheme(url: str, first: str) -> None:
     scheme = urlsplit(url).scheme
     if scheme not in {"http", "https"}:
-        summary = f"{first}: only http and https are opened, not {scheme}:"
+        summary = f"{first}: expected an http or https address, not {scheme}:"
         raise Permanent(Diagnostic("DOWNLOAD_REFUSED", summary))
     if scheme == "http" and urlsplit(first).scheme == "https":
-        raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{first}: it leads on to plain http: {url}"))
+        raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{first}: it redirects to plain http: {url}"))
 
 
 def _status(url: str, status: int, reason: str) -> Permanent | Transient:
     diagnostic = Diagnostic(
-        "DOWNLOAD_FAILED" if status >= TROUBLE else "DOWNLOAD_REFUSED", f"{url}: {status} {reason}"
+        "DOWNLOAD_FAILED" if status >= SERVER_ERROR else "DOWNLOAD_REFUSED", f"{url}: {status} {reason}"
     )
-    return Transient(diagnostic) if status >= TROUBLE else Permanent(diagnostic)
+    return Transient(diagnostic) if status >= SERVER_ERROR else Permanent(diagnostic)
 
 
-def _last(error: Exception) -> str:
-    """Return the innermost words of a nested exception."""
+def _cause(error: Exception) -> str:
+    """Return the text of the innermost exception."""
     inner: object = error
     while isinstance(inner, Exception):
         nested = getattr(inner, "reason", None) or next(iter(inner.args), None)

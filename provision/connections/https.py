@@ -1,7 +1,7 @@
-"""Proxmox VE's API over HTTPS: certificate pinned by fingerprint, token login, nothing logged.
+"""Proxmox VE's API over HTTPS: certificate pinned by fingerprint, token login, no logging.
 
-Facts: messages stand in the HTTP reason phrase; 595 means that the node was not reached, 596 and 599 that its
-answer was lost (pve-http-server, AnyEvent); idle connections are closed by pveproxy after 5 s.
+Facts of pve-http-server and AnyEvent: the HTTP reason phrase carries the message; 595 means that the node was
+not reached, 596 to 599 that its answer was lost; pveproxy closes idle connections after 5 s.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
 IDLE = 2.0
-"""Seconds after which a write gets a new connection: pveproxy cuts idle ones."""
+"""Seconds after which a write gets a new connection: pveproxy closes idle ones."""
 UNAUTHORIZED = 401
 NOT_REACHED = 595
 ANSWER_LOST = frozenset({596, 597, 598, 599})
 GATEWAY = frozenset({502, 503, 504})
 READS = frozenset({"GET"})
 
-_SEEN = re.compile(r'got "([0-9a-fA-F:]+)"')
+_ACTUAL_FINGERPRINT = re.compile(r'got "([0-9a-fA-F:]+)"')
 _NOT_SENT = (
     "NewConnectionError",
     "NameResolutionError",
@@ -43,14 +43,14 @@ _NOT_SENT = (
 def colons(fingerprint: str) -> str:
     """Return a SHA-256 fingerprint as PVE shows it: `AA:BB:...`."""
     digits = fingerprint.replace(":", "").upper()
-    return ":".join(digits[at : at + 2] for at in range(0, len(digits), 2))
+    return ":".join(digits[index : index + 2] for index in range(0, len(digits), 2))
 
 
 class PveConnection:
     """One connection to a hypervisor's API; an ApiConnection.
 
     Args:
-        endpoint: where, and which certificate and token.
+        endpoint: address, certificate and token.
         subject: the hypervisor's name, for diagnostics.
         timeout: seconds to wait for an answer.
     """
@@ -100,13 +100,13 @@ class PveConnection:
         except requests.exceptions.TooManyRedirects:
             raise Permanent(self._unreadable("it redirects elsewhere")) from None
         except requests.exceptions.RequestException as error:
-            if not write or _not_sent(error):
+            if not write or _was_not_sent(error):
                 raise Transient(self._unreachable(error)) from None
             raise self._unknown(method, path, type(error).__name__) from None
         except (KeyError, TypeError):
             raise Permanent(self._unreadable("its answer has no data")) from None
         if isinstance(answer, dict) and isinstance(answer.get("errors"), bytes):
-            raise Permanent(self._unreadable("its answer is no JSON")) from None
+            raise Permanent(self._unreadable("its answer is not JSON")) from None
         return answer
 
     def _open(self) -> Any:
@@ -134,10 +134,10 @@ class PveConnection:
             user=user,
             token_name=token,
             token_value=self._endpoint.token.get_secret_value(),
-            verify_ssl=False,  # the pin is the verification: PVE's certificates are signed by the host itself
+            verify_ssl=False,  # the fingerprint is checked instead: PVE's certificates are self-signed
             timeout=(CONNECT_TIMEOUT, self._timeout),
         )
-        session: requests.Session = api._store["session"]  # noqa: SLF001 - proxmoxer offers no way to give it one
+        session: requests.Session = api._store["session"]  # noqa: SLF001 - proxmoxer accepts no session of ours
         session.trust_env = False
         session.max_redirects = 0
         session.mount("https://", Pinned())
@@ -170,26 +170,26 @@ class PveConnection:
         return ApiError(status, reason, {str(key): _text(value) for key, value in errors.items()})
 
     def _certificate(self, error: Exception) -> Exception:
-        seen = _SEEN.search(str(error))
-        if seen is None:
+        actual = _ACTUAL_FINGERPRINT.search(str(error))
+        if actual is None:
             return Transient(self._unreachable(error))
         return Refused(
             Diagnostic(
                 code="CERTIFICATE_UNKNOWN",
-                summary=f"{self._endpoint.url} shows another certificate than the pinned one",
+                summary=f"the certificate of {self._endpoint.url} is not the pinned one",
                 subject=self._subject,
                 evidence=(
                     f"pinned: {colons(self._endpoint.fingerprint)}",
-                    f"shown:  {colons(seen[1])}",
+                    f"actual: {colons(actual[1])}",
                 ),
-                untouched="Nothing was sent to it.",
-                remedy="Compare the shown fingerprint with the one on the host"
-                " (`pvenode cert info`); if it is right, write it to `api.fingerprint`.",
+                untouched="Nothing was sent to the API.",
+                remedy="Compare the actual fingerprint with the one on the host"
+                " (`pvenode cert info`); if they are equal, write it to `api.fingerprint`.",
             )
         )
 
-    def _unreachable(self, why: object) -> Diagnostic:
-        text = _reason(why)
+    def _unreachable(self, cause: object) -> Diagnostic:
+        text = _reason(cause)
         return Diagnostic(
             code="API_UNREACHABLE",
             summary=f"{self._endpoint.url} does not answer",
@@ -201,38 +201,33 @@ class PveConnection:
     def _unreadable(self, what: str) -> Diagnostic:
         return Diagnostic(
             code="API_UNREADABLE",
-            summary=f"{self._endpoint.url} is no Proxmox VE API: {what}",
+            summary=f"{self._endpoint.url} is not a Proxmox VE API: {what}",
             subject=self._subject,
             remedy="Check `api.url`.",
         )
 
-    def _unknown(self, method: str, path: str, why: str) -> UnknownOutcome:
+    def _unknown(self, method: str, path: str, cause: str) -> UnknownOutcome:
         return UnknownOutcome(
             Diagnostic(
                 code="API_ANSWER_LOST",
-                summary=f"{method} {path} was sent and its answer is missing: it may have happened or not",
+                summary=f"{method} {path} was sent and its answer is missing: it may have taken effect",
                 subject=self._subject,
-                evidence=(why,),
-                remedy="Run the same command again: it looks first what is there.",
+                evidence=(cause,),
+                remedy="Run the command again: it checks the present state first.",
             )
         )
 
 
 def plain(data: Mapping[str, object]) -> dict[str, object]:
     """Return parameters as PVE reads them from a form: booleans 1 and 0, None left out."""
-    found: dict[str, object] = {}
-    for key, value in data.items():
-        if value is None:
-            continue
-        found[key] = _plain(value)
-    return found
+    return {key: _plain(value) for key, value in data.items() if value is not None}
 
 
 def _plain(value: object) -> object:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return value
 
 
@@ -240,17 +235,17 @@ def _text(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _not_sent(error: Exception) -> bool:
+def _was_not_sent(error: Exception) -> bool:
     """Whether an exception of requests came before any byte of the request left."""
     text = f"{type(error).__name__} {error!r} {error}"
-    return any(each in text for each in _NOT_SENT)
+    return any(name in text for name in _NOT_SENT)
 
 
-def _reason(why: object) -> str:
-    """Return the last words of a nested exception of requests and urllib3: what a person needs."""
-    text = str(why)
-    for sign in ("] ", ": "):
-        if sign in text:
-            text = text.rsplit(sign, 1)[-1]
+def _reason(cause: object) -> str:
+    """Return the last part of a nested exception of requests and urllib3, which names the cause."""
+    text = str(cause)
+    for separator in ("] ", ": "):
+        if separator in text:
+            text = text.rsplit(separator, 1)[-1]
             break
     return text.strip("'\")> ")

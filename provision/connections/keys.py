@@ -1,4 +1,4 @@
-"""SSH host keys: made here, and named by their fingerprints as OpenSSH names them."""
+"""Generated SSH host keys, and fingerprints as OpenSSH writes them."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def fingerprint(public: str) -> str:
     """Return `SHA256:...` for a public key line (`ssh-ed25519 AAAA... comment`).
 
     Raises:
-        ValueError: not such a line.
+        ValueError: an invalid line.
     """
     parts = public.split()
     if len(parts) < 2:  # noqa: PLR2004 - type and key
-        raise ValueError("a public key line is: type, key in base64, comment")
+        raise ValueError("expected a public key line: type, key in base64, comment")
     try:
         blob = base64.b64decode(parts[1], validate=True)
     except binascii.Error as error:
-        raise ValueError(f"the key is no base64: {error}") from error
+        raise ValueError(f"invalid base64 in the key: {error}") from error
     return fingerprint_of(blob)
 
 

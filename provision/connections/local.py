@@ -1,4 +1,4 @@
-"""The machine that provision runs on, spoken to like any other host: scripts on the stdin of `sh -s`."""
+"""The machine that provision runs on, used like any other host: scripts on the stdin of `sh -s`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 
-_PIECE = 64 * 1024
-_TICK = 0.5
-_GRACE = 10.0
+_CHUNK = 64 * 1024
+_POLL_SECONDS = 0.5
+_TERMINATION_SECONDS = 10.0
 
 _UPLOAD = (
     'umask 077; mkdir -p -- "${1%/*}" && cat >"$1.part" && '
     '[ "$(wc -c <"$1.part")" -eq "$2" ] && mv -f -- "$1.part" "$1"'
 )
-"""Takes a path and a size as arguments, and what to write on stdin; too little of it is no file."""
+"""Takes a path and a size as arguments and the content on stdin; incomplete content leaves no file."""
 
 
 class LocalConnection:
@@ -33,9 +33,9 @@ class LocalConnection:
     """
 
     def __init__(self, shell: tuple[str, ...] | None = None) -> None:
-        plain = ("/bin/sh", "-s")
-        self._shell = shell or (plain if os.geteuid() == 0 else ("sudo", "-n", *plain))
-        self._left: list[subprocess.Popen[bytes]] = []
+        root_shell = ("/bin/sh", "-s")
+        self._shell = shell or (root_shell if os.geteuid() == 0 else ("sudo", "-n", *root_shell))
+        self._abandoned: list[subprocess.Popen[bytes]] = []
         self.executions = 0
 
     def execute(
@@ -60,16 +60,16 @@ class LocalConnection:
             start_new_session=True,
         )
         try:
-            if not self._converse(process, data, on_output, cancel):
-                self._left.append(process)
+            if not self._exchange(process, data, on_output, cancel):
+                self._abandoned.append(process)
                 return None
             rc = process.wait()
         finally:
             for pipe in (process.stdin, process.stdout, process.stderr):
-                _close(_open(pipe))
+                _close(_require_pipe(pipe))
         return rc if rc >= 0 else None
 
-    def _converse(
+    def _exchange(
         self,
         process: subprocess.Popen[bytes],
         data: bytes,
@@ -80,13 +80,13 @@ class LocalConnection:
         pending = memoryview(data)
         with selectors.DefaultSelector() as selector:
             for pipe, stderr in ((process.stdout, False), (process.stderr, True)):
-                selector.register(_open(pipe), selectors.EVENT_READ, stderr)
-            stdin = _open(process.stdin)
+                selector.register(_require_pipe(pipe), selectors.EVENT_READ, stderr)
+            stdin = _require_pipe(process.stdin)
             os.set_blocking(stdin.fileno(), False)
             selector.register(stdin, selectors.EVENT_WRITE, None)
-            gone = 0.0
+            exited_at = 0.0
             while len(selector.get_map()) > 0:
-                ready = selector.select(_TICK)
+                ready = selector.select(_POLL_SECONDS)
                 if cancel.leaving:
                     return False
                 for key, _ in ready:
@@ -96,15 +96,15 @@ class LocalConnection:
                             selector.unregister(stdin)
                             _close(stdin)
                         continue
-                    piece = os.read(key.fd, _PIECE)
-                    if piece:
-                        on_output(piece, key.data)
+                    chunk = os.read(key.fd, _CHUNK)
+                    if chunk:
+                        on_output(chunk, key.data)
                     else:
                         selector.unregister(key.fileobj)
                 if process.poll() is not None and not ready:
-                    # a child that went to the background may hold the pipes for ever
-                    gone = gone or time.monotonic()
-                    if time.monotonic() - gone >= _TICK:
+                    # a child in the background may keep the pipes open for ever
+                    exited_at = exited_at or time.monotonic()
+                    if time.monotonic() - exited_at >= _POLL_SECONDS:
                         break
         _close(stdin)
         return True
@@ -120,7 +120,7 @@ class LocalConnection:
         errors = bytearray()
         # the shell as what may write there: a user's own process may not
         argv = (*self._shell[:-1], "-c", _UPLOAD, "sh", path, str(len(data)))
-        rc = self._run(argv, data, lambda piece, _: errors.extend(piece), cancel)
+        rc = self._run(argv, data, lambda chunk, _: errors.extend(chunk), cancel)
         if cancel.leaving:
             raise Interrupted
         if rc != 0:
@@ -132,38 +132,38 @@ class LocalConnection:
         Raises:
             Permanent: the signals could not be sent.
         """
-        deadline = time.monotonic() + _GRACE
+        deadline = time.monotonic() + _TERMINATION_SECONDS
         self._signal("TERM", pgid)
-        while self._lives(pgid) and time.monotonic() < deadline:
+        while self._is_alive(pgid) and time.monotonic() < deadline:
             time.sleep(0.05)
-        if self._lives(pgid):
+        if self._is_alive(pgid):
             self._signal("KILL", pgid)
         self._reap()
 
     def _signal(self, name: str, pgid: int) -> None:
-        """Send a signal by the shell: what it started may be another user's."""
+        """Send a signal by the shell: its children may belong to another user."""
         errors = bytearray()
         script = f"kill -{name} -{int(pgid)}\n".encode()
-        rc = self._run(self._shell, script, lambda piece, _: errors.extend(piece), Cancel())
-        if rc != 0 and self._lives(pgid):
-            raise _failed("PROCESS_NOT_ENDED", f"process group {pgid} could not be ended", bytes(errors))
+        rc = self._run(self._shell, script, lambda chunk, _: errors.extend(chunk), Cancel())
+        if rc != 0 and self._is_alive(pgid):
+            raise _failed("PROCESS_NOT_ENDED", f"process group {pgid} could not be terminated", bytes(errors))
 
-    def _lives(self, pgid: int) -> bool:
+    def _is_alive(self, pgid: int) -> bool:
         self._reap()
         try:
             os.killpg(pgid, 0)
         except ProcessLookupError:
             return False
         except PermissionError:
-            return True  # it is somebody else's
+            return True  # it belongs to another user
         return True
 
     def _reap(self) -> None:
-        """Collect shells that a leaving run left behind: a zombie would count as alive."""
-        self._left = [process for process in self._left if process.poll() is None]
+        """Collect shells that an interrupted run abandoned: a zombie counts as alive."""
+        self._abandoned = [process for process in self._abandoned if process.poll() is None]
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 def _failed(code: str, summary: str, errors: bytes) -> Permanent:
@@ -172,20 +172,20 @@ def _failed(code: str, summary: str, errors: bytes) -> Permanent:
             code,
             summary,
             evidence=tuple(errors.decode("utf-8", "replace").splitlines()[-5:]),
-            remedy="run as root, or as a user whom sudo asks for no password; look at the free space, too",
+            remedy="run as root or as a user with passwordless sudo, and check the free space",
         )
     )
 
 
-def _open(pipe: IO[bytes] | None) -> IO[bytes]:
+def _require_pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     if pipe is None:
-        raise ValueError("a pipe that was asked for is missing")
+        raise ValueError("the process has no pipe")
     return pipe
 
 
 def _send(descriptor: int, pending: memoryview) -> memoryview:
     try:
-        return pending[os.write(descriptor, pending[:_PIECE]) :]
+        return pending[os.write(descriptor, pending[:_CHUNK]) :]
     except BlockingIOError:
         return pending
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""SSH to a host: one connection, opened when first needed, with strictly checked host keys."""
+"""SSH to a host: one connection, opened when it is first needed, with strictly checked host keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import paramiko
 
 SHELL = "exec /bin/sh -s"
-"""The one remote command; the script comes on stdin, so that nothing of it is in any argument list."""
+"""The only remote command. The script comes on stdin, so no argument list shows any part of it."""
 
 UPLOAD = (
     "exec /bin/sh -c '"
@@ -34,27 +34,27 @@ UPLOAD = (
     '[ "$(wc -c <"$path.part")" -eq "$size" ] && sync "$path.part" && mv -f "$path.part" "$path"'
     "'"
 )
-"""Takes a path and a size as the first two lines of stdin, says how much it has, and takes the rest."""
+"""Reads path and size as the first two lines of stdin, prints how many bytes it has, and reads the rest."""
 
-_PIECE = 256 * 1024
-_TICK = 0.5
-_GRACE = 10
-_LAST_WORDS = 1.0
-_RETRY = 1.0
+_CHUNK = 256 * 1024
+_POLL_SECONDS = 0.5
+_TERMINATION_SECONDS = 10
+_DRAIN_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 
 
-class _Bell(threading.Event):
-    """Rings for either stream of a channel.
+class _DataEvent(threading.Event):
+    """Set when either stream of a channel has data.
 
-    paramiko clears the event of a stream that it has emptied; with two streams on one bell that would lose
-    the other one's ring, so only `answer` clears it.
+    paramiko clears the event of a stream that it has emptied. With two streams on one event, that would drop
+    the other one's data, so only `reset` clears it.
     """
 
     def clear(self) -> None:
-        """Stay rung."""
+        """Do nothing."""
 
-    def answer(self) -> None:
-        """Be silent until the next ring."""
+    def reset(self) -> None:
+        """Clear the event until more data arrives."""
         super().clear()
 
 
@@ -62,9 +62,9 @@ class SshConnection:
     """Implements `ShellConnection`.
 
     Args:
-        endpoint: where and as whom.
+        endpoint: the host and the login.
         system: name for messages (`vm-1/ssh`); the address if empty.
-        pool: what it shares with other connections; nothing if None.
+        pool: shared with other connections; one of its own if None.
     """
 
     def __init__(self, endpoint: SshEndpoint, system: str = "", pool: SshPool | None = None) -> None:
@@ -82,21 +82,21 @@ class SshConnection:
     def execute(
         self, script: bytes, *, on_output: Callable[[bytes, bool], None], cancel: Cancel
     ) -> int | None:
-        """Send a script and hand out what comes back; see `ShellConnection.execute`."""
+        """Send a script and pass on its output; see `ShellConnection.execute`."""
         with self._pool.use(self, self._system):
             return self._execute(script, on_output, cancel)
 
     def _execute(self, script: bytes, on_output: Callable[[bytes, bool], None], cancel: Cancel) -> int | None:
         channel = self._channel(cancel)
         self.executions += 1
-        bell = _Bell()
-        channel.in_buffer.set_event(bell)
-        channel.in_stderr_buffer.set_event(bell)
+        data_event = _DataEvent()
+        channel.in_buffer.set_event(data_event)
+        channel.in_stderr_buffer.set_event(data_event)
         leaving = False
         try:
             if not _exec(channel, self._command(SHELL)):
                 return None
-            leaving = not _converse(channel, script, bell, on_output, cancel)
+            leaving = not _exchange(channel, script, data_event, on_output, cancel)
             if leaving or not channel.status_event.is_set() or channel.exit_status < 0:
                 return None
             return channel.exit_status
@@ -110,11 +110,11 @@ class SshConnection:
         return command.replace("exec ", "exec sudo -n ", 1)
 
     def upload(self, path: str, data: bytes, cancel: Cancel) -> None:
-        """Write a file, 0600, whole or not at all; what an earlier attempt had sent is not sent again.
+        """Write a file (0600) completely or not at all, and resume what an earlier attempt has sent.
 
         Raises:
-            Transient: the connection was cut; the next attempt goes on from there.
-            Permanent: the host could not write it.
+            Transient: the connection broke; the next attempt resumes.
+            Permanent: the host cannot write it.
         """
         with self._pool.use(self, self._system):
             self._upload(path, data, cancel)
@@ -124,33 +124,33 @@ class SshConnection:
         try:
             channel.settimeout(60.0)
             if not _exec(channel, self._command(UPLOAD)):
-                raise self._cut(f"sending {path}")
+                raise self._connection_broke(f"sending {path}")
             channel.sendall(f"{path}\n{len(data)}\n".encode())
             answer = b""
-            while not answer.endswith(b"\n") and (piece := channel.recv(64)):
-                answer += piece
+            while not answer.endswith(b"\n") and (chunk := channel.recv(64)):
+                answer += chunk
             if answer.strip().isdigit():
                 _send_all(channel, memoryview(data)[int(answer) :], cancel)
             channel.shutdown_write()
             errors = b""
-            while piece := channel.recv_stderr(4096):
-                errors = (errors + piece)[-4096:]
+            while chunk := channel.recv_stderr(4096):
+                errors = (errors + chunk)[-4096:]
             channel.status_event.wait(60.0)
-        except _lost() as error:
-            raise self._cut(f"sending {path}") from error
+        except _connection_errors() as error:
+            raise self._connection_broke(f"sending {path}") from error
         finally:
             _close(channel)
         if channel.exit_status == 0:
             return
         if channel.exit_status < 0:
-            raise self._cut(f"sending {path}")
+            raise self._connection_broke(f"sending {path}")
         raise Permanent(
             Diagnostic(
                 "UPLOAD_FAILED",
-                f"{self._system}: {path} could not be written",
+                f"{self._system}: cannot write {path}",
                 self._system,
                 evidence=tuple(errors.decode("utf-8", "replace").splitlines()[-5:]),
-                remedy="look at the free space of the host",
+                remedy="check the free space on the host",
             )
         )
 
@@ -158,7 +158,8 @@ class SshConnection:
         """TERM to a process group over a second channel, after 10 s KILL."""
         script = (
             f"g={int(pgid)}; kill -TERM -$g || exit 0; i=0\n"
-            f"while [ $i -lt {_GRACE * 10} ] && kill -0 -$g; do i=$((i+1)); sleep 0.1 || sleep 1; done\n"
+            f"while [ $i -lt {_TERMINATION_SECONDS * 10} ] && kill -0 -$g; do "
+            "i=$((i+1)); sleep 0.1 || sleep 1; done\n"
             "kill -KILL -$g\n"
         )
         with self._pool.use(self, self._system):
@@ -167,16 +168,16 @@ class SshConnection:
                 if _exec(channel, self._command(SHELL)):
                     channel.sendall(f"{{ {script}}} 2>/dev/null\nexit 0\n".encode())
                     channel.shutdown_write()
-                    channel.status_event.wait(_GRACE + 5.0)
+                    channel.status_event.wait(_TERMINATION_SECONDS + 5.0)
             except OSError as error:
-                raise self._cut("ending a process group") from error
+                raise self._connection_broke("terminating a process group") from error
             finally:
                 _close(channel)
 
     # ------------------------------------------------------------ the connection
 
     def close(self) -> None:
-        """End the connection; the next execution opens another one."""
+        """Close the connection; the next execution opens another one."""
         with self._lock:
             chain = self.detach()
         self._pool.forget(self)
@@ -188,21 +189,21 @@ class SshConnection:
         return bool(self._chain)
 
     def detach(self) -> list[paramiko.Transport]:
-        """Give the transports away, to be closed; see `PooledConnection`."""
+        """Return the transports, which the caller closes; see `PooledConnection`."""
         chain, self._chain = self._chain, []
         return chain
 
     def _channel(self, cancel: Cancel) -> paramiko.Channel:
         try:
             return self._transport(cancel).open_session(timeout=60.0)
-        except _lost():
-            # a connection that died while idle: nothing was sent, so trying again is safe
+        except _connection_errors():
+            # the connection broke while it was idle: nothing was sent, so a second try is safe
             self.close()
         try:
             return self._transport(cancel).open_session(timeout=60.0)
-        except _lost() as error:
+        except _connection_errors() as error:
             self.close()
-            raise self._cut("opening a channel") from error
+            raise self._connection_broke("opening a channel") from error
 
     def _transport(self, cancel: Cancel) -> paramiko.Transport:
         with self._lock:
@@ -210,13 +211,13 @@ class SshConnection:
                 return self._chain[-1]
             close_all(self._chain)
             self._chain = []
-            self._chain = self._opened(cancel)
+            self._chain = self._open_with_retries(cancel)
             return self._chain[-1]
 
-    def _opened(self, cancel: Cancel) -> list[paramiko.Transport]:
+    def _open_with_retries(self, cancel: Cancel) -> list[paramiko.Transport]:
         if self._target is None:
             self._target = resolve(self._endpoint)
-        if self._deadline is None:  # once: who asks again does not wait for the same boot again
+        if self._deadline is None:  # set once: a second call does not wait for the same boot again
             self._deadline = time.monotonic() + self._endpoint.wait
         while True:
             if cancel.leaving:
@@ -224,91 +225,92 @@ class SshConnection:
             try:
                 return open_transport(self._target, self._endpoint.fingerprints, self._system, self._pool)
             except Transient:
-                if time.monotonic() + _RETRY >= self._deadline:
+                if time.monotonic() + _RETRY_SECONDS >= self._deadline:
                     raise
-            cancel.wait(_RETRY)
+            cancel.wait(_RETRY_SECONDS)
 
-    def _cut(self, doing: str) -> ProvisionError:
+    def _connection_broke(self, action: str) -> ProvisionError:
         return Transient(
             Diagnostic(
                 "HOST_CUT",
-                f"{self._system}: the connection was cut while {doing}",
+                f"{self._system}: the connection broke while {action}",
                 self._system,
-                remedy="look at the network and the host, then run again",
+                remedy="check the network and the host, then run the command again",
             )
         )
 
 
-def _lost() -> tuple[type[Exception], ...]:
-    """Return what a connection that goes away raises."""
+def _connection_errors() -> tuple[type[Exception], ...]:
+    """Return what a broken connection raises."""
     from paramiko import SSHException  # noqa: PLC0415 - slow
 
     return (SSHException, OSError, EOFError)
 
 
 def _exec(channel: paramiko.Channel, command: str) -> bool:
-    """Start the remote command; False when the connection was cut."""
+    """Start the remote command; False if the connection broke."""
     try:
         channel.exec_command(command)
-    except _lost():
+    except _connection_errors():
         return False
     return True
 
 
-def _converse(
+def _exchange(
     channel: paramiko.Channel,
     script: bytes,
-    bell: _Bell,
+    data_event: _DataEvent,
     on_output: Callable[[bytes, bool], None],
     cancel: Cancel,
 ) -> bool:
-    """Send and read at the same time until the channel ends; False when the run leaves."""
+    """Send and read in turns until the channel ends; False when the run leaves."""
     pending = memoryview(script)
-    sending = True
-    ended = 0.0
+    is_sending = True
+    exited_at = 0.0
     while True:
-        if sending:
+        if is_sending:
             pending = _send_some(channel, pending)
             if not pending:
-                sending = False
+                is_sending = False
                 with contextlib.suppress(OSError, EOFError):
                     channel.shutdown_write()
-        # a window that opens rings no bell: look for it more often
-        bell.wait(0.02 if sending else _TICK)
-        bell.answer()
-        over = channel.closed or (channel.eof_received and channel.status_event.is_set())
-        noise = _drain(channel, on_output)
-        if over:
+        # a window that opens sets no event: look for it more often
+        data_event.wait(0.02 if is_sending else _POLL_SECONDS)
+        data_event.reset()
+        has_ended = channel.closed or (channel.eof_received and channel.status_event.is_set())
+        had_output = _read_available(channel, on_output)
+        if has_ended:
             return True
         if cancel.leaving:
             return False
         if channel.eof_received:
-            channel.status_event.wait(_TICK)
-            bell.set()
-        if channel.status_event.is_set() and not noise:
-            # the shell is gone, but a child in the background holds its streams
+            channel.status_event.wait(_POLL_SECONDS)
+            data_event.set()
+        if channel.status_event.is_set() and not had_output:
+            # the shell has exited, but a child in the background keeps its streams open
             now = time.monotonic()
-            ended = ended or now
-            if now - ended >= _LAST_WORDS:
+            exited_at = exited_at or now
+            if now - exited_at >= _DRAIN_SECONDS:
                 return True
 
 
-def _drain(channel: paramiko.Channel, on_output: Callable[[bytes, bool], None]) -> bool:
-    noise = False
+def _read_available(channel: paramiko.Channel, on_output: Callable[[bytes, bool], None]) -> bool:
+    """Pass on what has arrived; tell whether there was anything."""
+    had_output = False
     while channel.recv_ready():
-        on_output(channel.recv(_PIECE), False)
-        noise = True
+        on_output(channel.recv(_CHUNK), False)
+        had_output = True
     while channel.recv_stderr_ready():
-        on_output(channel.recv_stderr(_PIECE), True)
-        noise = True
-    return noise
+        on_output(channel.recv_stderr(_CHUNK), True)
+        had_output = True
+    return had_output
 
 
 def _send_some(channel: paramiko.Channel, pending: memoryview) -> memoryview:
-    """Send what the window takes now; nothing is left when nobody listens any more."""
+    """Send what the window takes now, and return the rest; it is empty once the channel is closed."""
     try:
         while pending and channel.send_ready():
-            pending = pending[channel.send(bytes(pending[:_PIECE])) :]
+            pending = pending[channel.send(bytes(pending[:_CHUNK])) :]
             if channel.eof_sent or channel.closed:
                 return pending[:0]
     except (OSError, EOFError):
@@ -320,7 +322,7 @@ def _send_all(channel: paramiko.Channel, data: memoryview, cancel: Cancel) -> No
     while data:
         if cancel.leaving:
             raise Interrupted
-        sent = channel.send(bytes(data[:_PIECE]))
+        sent = channel.send(bytes(data[:_CHUNK]))
         if sent == 0:
             raise EOFError
         data = data[sent:]

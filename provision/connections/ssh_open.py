@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from provision.connections.contracts import NO_LOGINS_NOW, join_fingerprints
+from provision.connections.deferred_import import import_at_first_use
 from provision.connections.keys import fingerprint_of
-from provision.connections.lazy import import_at_first_use
 from provision.connections.ssh_pool import SshPool, close_all, is_out_of_descriptors, too_few_descriptors
 from provision.connections.ssh_target import PORT, Target
 from provision.connections.trust import KnownKey, known_hosts
@@ -35,26 +35,26 @@ _DEAD_AFTER_MS = 60_000
 
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
-# without a handler the library's threads would print what we report ourselves
+# without a handler, the library's threads would print errors that we report ourselves
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
-# half of the time that importing paramiko takes, for one directive of ~/.ssh/config
+# importing it takes half of paramiko's import time, and serves one directive of ~/.ssh/config
 import_at_first_use("invoke")
 
 
 def open_transport(
     target: Target, fingerprints: Sequence[str], system: str, pool: SshPool
 ) -> list[paramiko.Transport]:
-    """Return the connections to a target: jump hosts first, the target's own last.
+    """Return logged-in transports to a target: those of jump hosts first, the target's own last.
 
     Args:
-        target: where.
+        target: the server.
         fingerprints: the accepted host keys; if empty, the known_hosts files decide.
         system: name for messages.
         pool: limits logins and key exchanges.
 
     Raises:
-        Transient: `HOST_UNREACHABLE`; `HOST_BOOTING`: users may not log in yet, or any more.
+        Transient: `HOST_UNREACHABLE`; `HOST_BOOTING`: the host boots or shuts down.
         Permanent: `SSH_AUTH_FAILED`, `SSH_KEY_UNREADABLE`, `SSH_INCOMPATIBLE`,
             `TOO_FEW_DESCRIPTORS`.
         Refused: `HOST_KEY_UNKNOWN`, `HOST_KEY_CHANGED`, `HOST_KEY_REVOKED`.
@@ -64,7 +64,7 @@ def open_transport(
         chain = open_transport(target.jump, (), target.jump.host, pool)
     try:
         with pool.login(target):
-            chain.append(secured(target, fingerprints, system, chain, pool))
+            chain.append(connect_and_check_key(target, fingerprints, system, chain, pool))
             with pool.handshakes:
                 _log_in(chain[-1], target, system)
     except BaseException:
@@ -75,7 +75,7 @@ def open_transport(
 
 
 def shown_fingerprint(target: Target, system: str) -> str:
-    """Return the fingerprint of the host key that a server shows; nothing is sent to it beyond the handshake.
+    """Return the fingerprint of the host key that a server shows; only the handshake is sent.
 
     Raises:
         Transient, Permanent, Refused: as `open_transport`, the last one for jump hosts only.
@@ -83,29 +83,29 @@ def shown_fingerprint(target: Target, system: str) -> str:
     pool = SshPool()
     chain = open_transport(target.jump, (), target.jump.host, pool) if target.jump is not None else []
     try:
-        chain.append(_negotiated(target, system, chain, (), pool))
+        chain.append(_negotiate(target, system, chain, (), pool))
         return fingerprint_of(_host_key(chain[-1])[1])
     finally:
         close_all(chain)
 
 
-def _ssh(target: Target) -> str:
+def _ssh_command(target: Target) -> str:
     return f"ssh -p {target.port} {target.user}@{target.host}"
 
 
-def _unreachable(target: Target, system: str, why: object) -> Transient:
+def _unreachable(target: Target, system: str, cause: object) -> Transient:
     return Transient(
         Diagnostic(
             "HOST_UNREACHABLE",
-            f"{system}: no SSH connection to {target.host} port {target.port}",
+            f"{system}: cannot connect to {target.host} port {target.port} by SSH",
             system,
-            evidence=(str(why) or type(why).__name__,),
-            remedy=f"check that it is up and that `{_ssh(target)}` gets through",
+            evidence=(str(cause) or type(cause).__name__,),
+            remedy=f"check that the host is up and that `{_ssh_command(target)}` works",
         )
     )
 
 
-def _socket(target: Target, chain: Sequence[paramiko.Transport]) -> socket.socket | paramiko.Channel:
+def _connect(target: Target, chain: Sequence[paramiko.Transport]) -> socket.socket | paramiko.Channel:
     import paramiko  # noqa: PLC0415 - slow
 
     if chain:
@@ -121,14 +121,14 @@ def _socket(target: Target, chain: Sequence[paramiko.Transport]) -> socket.socke
     return connection
 
 
-def secured(
+def connect_and_check_key(
     target: Target,
     fingerprints: Sequence[str],
     system: str,
     chain: Sequence[paramiko.Transport],
     pool: SshPool,
 ) -> paramiko.Transport:
-    """Return a connection whose host key is accepted, before any login.
+    """Return a transport whose host key is accepted, before any login.
 
     Raises:
         Transient, Permanent, Refused: as `open_transport`.
@@ -137,19 +137,19 @@ def secured(
     if not fingerprints:
         known = known_hosts(*target.known_hosts).keys(target.name, target.port)
     kinds = [key.kind for key in known if not key.revoked]
-    transport = _negotiated(target, system, chain, kinds, pool)
+    transport = _negotiate(target, system, chain, kinds, pool)
     kind, blob = _host_key(transport)
     if fingerprints and fingerprint_of(blob) not in fingerprints:
-        # a fingerprint does not say its key's type: the server may have another key that has it
+        # a fingerprint does not tell the key type: another key of the server may have it
         for other in ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"):
             if other == kind:
                 continue
             with contextlib.suppress(Transient, Permanent):
-                second = _negotiated(target, system, chain, [other], pool, only=True)
-                if fingerprint_of(_host_key(second)[1]) in fingerprints:
+                candidate = _negotiate(target, system, chain, [other], pool, only=True)
+                if fingerprint_of(_host_key(candidate)[1]) in fingerprints:
                     close_all([transport])
-                    return second
-                close_all([second])
+                    return candidate
+                close_all([candidate])
     try:
         _check_key(blob, fingerprints, known, target, system)
     except Refused:
@@ -163,7 +163,7 @@ def _host_key(transport: paramiko.Transport) -> tuple[str, bytes]:
     return key.get_name(), key.asbytes()
 
 
-def _negotiated(
+def _negotiate(
     target: Target,
     system: str,
     chain: Sequence[paramiko.Transport],
@@ -178,22 +178,22 @@ def _negotiated(
 
     transport: paramiko.Transport | None = None
     try:
-        transport = LeanTransport(_socket(target, chain))
+        transport = LeanTransport(_connect(target, chain))
         transport.banner_timeout = HANDSHAKE_TIMEOUT
         transport.handshake_timeout = HANDSHAKE_TIMEOUT
         transport.auth_timeout = HANDSHAKE_TIMEOUT
-        _prefer(transport, kinds, only=only)
-        with pool.handshakes:  # not around the socket: a host that is still booting keeps nobody waiting
+        _prefer_key_types(transport, kinds, only=only)
+        with pool.handshakes:  # not around connecting: a host that is still booting blocks no other login
             transport.start_client(timeout=HANDSHAKE_TIMEOUT)
     except paramiko.ssh_exception.IncompatiblePeer as error:
         close_all([transport] if transport is not None else [])
         raise Permanent(
             Diagnostic(
                 "SSH_INCOMPATIBLE",
-                f"{system}: {target.host} and we share no SSH algorithm",
+                f"{system}: no common SSH algorithm with {target.host}",
                 system,
                 evidence=(str(error),),
-                remedy="update the host's SSH server",
+                remedy="update the SSH server of the host",
             )
         ) from error
     except (OSError, EOFError, paramiko.SSHException) as error:
@@ -204,16 +204,16 @@ def _negotiated(
     return transport
 
 
-def _prefer(transport: paramiko.Transport, kinds: Sequence[str], *, only: bool) -> None:
-    """Prefer the host key types that are known."""
+def _prefer_key_types(transport: paramiko.Transport, kinds: Sequence[str], *, only: bool) -> None:
+    """Ask for a host key of a known type first, or `only` for that."""
     options = transport.get_security_options()
-    wanted: list[str] = []
+    algorithms: list[str] = []
     for kind in kinds:
-        wanted += ("rsa-sha2-512", "rsa-sha2-256") if kind == "ssh-rsa" else (kind,)
-    first = [each for each in dict.fromkeys(wanted) if each in options.key_types]
-    if first:
-        rest = () if only else (each for each in options.key_types if each not in first)
-        options.key_types = (*first, *rest)
+        algorithms += ("rsa-sha2-512", "rsa-sha2-256") if kind == "ssh-rsa" else (kind,)
+    preferred = [name for name in dict.fromkeys(algorithms) if name in options.key_types]
+    if preferred:
+        others = () if only else (name for name in options.key_types if name not in preferred)
+        options.key_types = (*preferred, *others)
 
 
 def _check_key(
@@ -223,13 +223,15 @@ def _check_key(
     if fingerprints:
         if shown in fingerprints:
             return
-        how = _accepting(target, shown) or "look what the host itself shows, and run the same command again"
-        raise _changed(system, shown, fingerprints, how)
+        how = (
+            _accept_command(target, shown) or "compare it with the key on the host, and run the command again"
+        )
+        raise _key_changed(system, shown, fingerprints, how)
     if any(key.revoked and key.blob == blob for key in known):
         raise Refused(
             Diagnostic(
                 "HOST_KEY_REVOKED",
-                f"{system}: the host shows a key that is marked as revoked: {shown}",
+                f"{system}: the host key {shown} is revoked",
                 system,
                 untouched="nothing was sent to the host",
                 remedy="find out why the key was revoked before you connect",
@@ -241,10 +243,10 @@ def _check_key(
     if valid:
         name = target.name if target.port == PORT else f"[{target.name}]:{target.port}"
         how = (
-            _accepting(target, shown)
-            or f"`ssh-keygen -f {target.known_hosts[0]} -R '{name}'`, then {_learn(target)}"
+            _accept_command(target, shown)
+            or f"`ssh-keygen -f {target.known_hosts[0]} -R '{name}'`, then {_learn_command(target)}"
         )
-        raise _changed(system, shown, [fingerprint_of(key.blob) for key in valid], how)
+        raise _key_changed(system, shown, [fingerprint_of(key.blob) for key in valid], how)
     raise Refused(
         Diagnostic(
             "HOST_KEY_UNKNOWN",
@@ -252,32 +254,31 @@ def _check_key(
             system,
             untouched="nothing was sent to the host",
             remedy=f"compare it with the host's own (`{OWN_KEY}`), "
-            f"then {_accepting(target, shown) or _learn(target)}",
+            f"then {_accept_command(target, shown) or _learn_command(target)}",
         )
     )
 
 
-def _accepting(target: Target, shown: str) -> str:
-    """Return what a person does to have a key accepted; empty where only known_hosts files decide."""
+def _accept_command(target: Target, shown: str) -> str:
+    """Return how a person accepts a key; empty if known_hosts files alone decide."""
     return target.accept.replace("{key}", shown)
 
 
-def _learn(target: Target) -> str:
-    """Return how ssh(1) itself asks for a key and keeps it."""
-    return (
-        f"`ssh -o UserKnownHostsFile={target.known_hosts[0]} {_ssh(target).removeprefix('ssh ')}`, which asks"
-    )
+def _learn_command(target: Target) -> str:
+    """Return the ssh(1) command that asks whether to accept a key, and stores it."""
+    options = _ssh_command(target).removeprefix("ssh ")
+    return f"`ssh -o UserKnownHostsFile={target.known_hosts[0]} {options}`, which asks"
 
 
-def _changed(system: str, shown: str, wanted: Sequence[str], how: str) -> Refused:
+def _key_changed(system: str, shown: str, accepted: Sequence[str], how: str) -> Refused:
     return Refused(
         Diagnostic(
             "HOST_KEY_CHANGED",
-            f"{system}: the host shows the key {shown}, which is not the accepted one",
+            f"{system}: the host key is {shown}, which is not an accepted key",
             system,
-            evidence=(f"accepted: {join_fingerprints(wanted)}",),
+            evidence=(f"accepted: {join_fingerprints(accepted)}",),
             untouched="nothing was sent to the host",
-            remedy=f"someone may be in between; if the host was made anew: {how}",
+            remedy=f"check that nobody intercepts the connection; if the host was reinstalled: {how}",
         )
     )
 
@@ -288,63 +289,64 @@ def _changed(system: str, shown: str, wanted: Sequence[str], how: str) -> Refuse
 def _log_in(transport: paramiko.Transport, target: Target, system: str) -> None:
     import paramiko  # noqa: PLC0415 - slow
 
-    words: list[str] = []
-    for key in _keys(target, system, words):
+    refusals: list[str] = []
+    for key in _keys(target, system, refusals):
         try:
             missing = transport.auth_publickey(target.user, key)
         except paramiko.AuthenticationException as error:
-            words.append(f"{key.get_name()} {key.fingerprint}: {error}")
+            refusals.append(f"{key.get_name()} {key.fingerprint}: {error}")
             if transport.is_active():
                 continue
-            words += _banner(transport)
-            # pam_nologin(8) speaks after the right key, before sshd hangs up
-            if any(each in line for line in words for each in NO_LOGINS_NOW):
-                raise _booting(system, words) from error
-            break  # the server hung up: another key cannot be tried
+            refusals += _banner(transport)
+            # pam_nologin(8) sends its text after the right key, before sshd closes the connection
+            if any(text in line for line in refusals for text in NO_LOGINS_NOW):
+                raise _host_booting(system, refusals) from error
+            break  # the server closed the connection: no other key can be tried
         except (OSError, EOFError, paramiko.SSHException) as error:
-            # servers hang up after some wrong keys; before the first one it is the network
-            if not words:
+            # servers close the connection after some wrong keys; without one, it is the network
+            if not refusals:
                 raise _unreachable(target, system, error) from error
-            words.append(str(error))
+            refusals.append(str(error))
             break
         if not missing:
             return
-        words.append(f"{key.get_name()}: accepted, but the server also wants {', '.join(missing)}")
+        refusals.append(f"{key.get_name()}: accepted, but the server also wants {', '.join(missing)}")
     raise Permanent(
         Diagnostic(
             "SSH_AUTH_FAILED",
-            f"{system}: {target.host} lets {target.user} in with none of our keys",
+            f"{system}: {target.host} accepts none of our keys for {target.user}",
             system,
-            evidence=tuple(words) or ("no key was found: neither a file nor in an agent",),
-            remedy=f"see that `{_ssh(target)}` works, or name the key in the inventory",
+            evidence=tuple(refusals) or ("no key was found: neither a file nor in ssh-agent",),
+            remedy=f"make `{_ssh_command(target)}` work, or name the key in the inventory",
         )
     )
 
 
 def _banner(transport: paramiko.Transport) -> list[str]:
-    """Return the last lines of the server's last banner; the library's own method has none after the end."""
-    said = getattr(transport.auth_handler, "banner", None)
-    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said or "")
-    return [line for each in text.splitlines() if (line := printable(each).strip())][-5:]
+    """Return the last lines of the server's banner; paramiko's own method has none after the end."""
+    banner = getattr(transport.auth_handler, "banner", None)
+    text = banner.decode("utf-8", "replace") if isinstance(banner, bytes) else str(banner or "")
+    lines = (printable(line).strip() for line in text.splitlines())
+    return [line for line in lines if line][-5:]
 
 
-def _booting(system: str, words: Sequence[str]) -> Transient:
+def _host_booting(system: str, refusals: Sequence[str]) -> Transient:
     return Transient(
         Diagnostic(
             "HOST_BOOTING",
-            f"{system}: the host does not let users log in yet",
+            f"{system}: the host does not accept logins yet",
             system,
-            evidence=tuple(words),
-            remedy="try again when it has booted",
+            evidence=tuple(refusals),
+            remedy="wait until it has booted, and run the command again",
         )
     )
 
 
-def _keys(target: Target, system: str, words: list[str]) -> Iterator[paramiko.PKey]:
-    """Yield the keys to try; each is only read when the ones before it were refused."""
+def _keys(target: Target, system: str, refusals: list[str]) -> Iterator[paramiko.PKey]:
+    """Yield the keys to try; a key is read only when the server refused the ones before it."""
     import paramiko  # noqa: PLC0415 - slow
 
-    locked = False
+    is_encrypted = False
     files = list(target.keys)
     if not target.only_keys:
         yield from _agent_keys()
@@ -354,8 +356,8 @@ def _keys(target: Target, system: str, words: list[str]) -> Iterator[paramiko.PK
         try:
             yield _private_key(path, path.stat().st_mtime_ns)
         except paramiko.PasswordRequiredException:
-            locked = True
-            words.append(f"{path}: needs a passphrase: load it into ssh-agent")
+            is_encrypted = True
+            refusals.append(f"{path}: the key needs a passphrase; load it into ssh-agent")
         except (OSError, ValueError, paramiko.SSHException, paramiko.pkey.UnknownKeyType) as error:
             if path in target.keys and target.only_keys:
                 raise Permanent(
@@ -364,11 +366,11 @@ def _keys(target: Target, system: str, words: list[str]) -> Iterator[paramiko.PK
                         f"{system}: the private key {path} cannot be read",
                         system,
                         evidence=(str(error),),
-                        remedy="name another key in the inventory, or make this one readable",
+                        remedy="name another key in the inventory, or make this file readable",
                     )
                 ) from error
-            words.append(f"{path}: {error}")
-    if locked and target.only_keys:
+            refusals.append(f"{path}: {error}")
+    if is_encrypted and target.only_keys:
         yield from _agent_keys()
 
 

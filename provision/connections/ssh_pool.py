@@ -41,15 +41,16 @@ class PooledConnection(Protocol):
         ...
 
     def detach(self) -> Sequence[paramiko.Transport]:
-        """Give its transports away, to be closed; the next use opens others."""
+        """Return its transports, which the caller closes; the next use opens others."""
         ...
 
 
 class SshPool:
     """Limits that all SSH connections of one process keep together.
 
-    A connection in use is never closed, so more than `size` are open while more are in use: who holds a lock
-    or runs an action waits for nobody. Beyond that the least recently used ones are closed.
+    A connection in use is never closed, and never waits for a place: one that holds a lock or runs an action
+    may take long. So more than `size` are open while more are in use; of the idle ones, those used least
+    recently are closed.
 
     Args:
         size: connections that may be open and idle, together with those in use.
@@ -65,7 +66,7 @@ class SshPool:
         self._users: dict[PooledConnection, int] = {}
         """Uses by connection, the least recently used connection first."""
         self._logins = logins
-        self._doors: dict[tuple[str, int, str], _Door] = {}
+        self._login_limits: dict[tuple[str, int, str], _LoginLimit] = {}
         self.handshakes = threading.BoundedSemaphore(handshakes)
 
     @contextlib.contextmanager
@@ -126,32 +127,34 @@ class SshPool:
 
     @contextlib.contextmanager
     def login(self, target: Target) -> Iterator[None]:
-        """Log in to a server, a few at a time; a jump host is the door of all that is behind it.
+        """Log in to a server, a few at a time; servers behind one jump host count separately.
 
         Raises:
             Transient: the server proved unreachable to another login while this one waited.
         """
         behind = target.jump.host if target.jump is not None else ""
         with self._lock:
-            door = self._doors.setdefault((target.host, target.port, behind), _Door(self._logins))
+            limit = self._login_limits.setdefault(
+                (target.host, target.port, behind), _LoginLimit(self._logins)
+            )
         arrived = time.monotonic()
-        with door.places:
-            if door.closed is not None and door.closed[0] >= arrived:
-                raise door.closed[1]
+        with limit.places:
+            if limit.failure is not None and limit.failure[0] >= arrived:
+                raise limit.failure[1]
             try:
                 yield
             except Transient as error:
-                door.closed = (time.monotonic(), error)
+                limit.failure = (time.monotonic(), error)
                 raise
 
 
-class _Door:
-    """Where the logins to one server pass."""
+class _LoginLimit:
+    """Limits the logins to one server."""
 
     def __init__(self, places: int) -> None:
         self.places = threading.BoundedSemaphore(places)
-        self.closed: tuple[float, Transient] | None = None
-        """When a login failed the last time, and how."""
+        self.failure: tuple[float, Transient] | None = None
+        """When a login failed the last time, and with which error."""
 
 
 def _descriptors_for_connections() -> float:
@@ -163,7 +166,7 @@ def close_all(transports: Sequence[paramiko.Transport]) -> None:
     """Close transports, the last one first: it may run through the ones before it."""
     for transport in reversed(transports):
         with contextlib.suppress(OSError, EOFError, AttributeError):
-            # its thread waits in recv(2), which the end of the socket's descriptor alone does not wake
+            # closing the descriptor alone does not wake the thread that waits in recv(2)
             transport.sock.shutdown(2)
         with contextlib.suppress(OSError, EOFError):
             transport.close()
@@ -181,7 +184,7 @@ def too_few_descriptors(system: str) -> Permanent:
     return Permanent(
         Diagnostic(
             "TOO_FEW_DESCRIPTORS",
-            f"{system}: no SSH connection: this process may open only {limit} files at a time",
+            f"{system}: cannot open an SSH connection: this process may open only {limit} files at a time",
             system,
             untouched="nothing was sent to the host",
             remedy=f"raise the limit (`ulimit -n {max(needed, 2 * limit)}`) and run the command again",

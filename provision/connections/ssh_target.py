@@ -1,4 +1,4 @@
-"""Where an SSH endpoint really leads: ~/.ssh/config, ProxyJump and identity files, resolved by fabric."""
+"""The SSH server that an endpoint means: ~/.ssh/config, ProxyJump and identity files, resolved by fabric."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PORT = 22
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One SSH server on the way.
+    """One SSH server, the target itself or a jump host.
 
     Args:
         host: name or address to connect to.
@@ -54,7 +54,7 @@ def default_known_hosts() -> tuple[Path, ...]:
 
 
 def resolve(endpoint: SshEndpoint) -> Target:
-    """Return where an endpoint leads; fabric is only imported where there is something to resolve."""
+    """Return the server that an endpoint means; fabric is imported only if there is something to resolve."""
     files = (endpoint.known_hosts,) if endpoint.known_hosts is not None else default_known_hosts()
     keys = (endpoint.key,) if endpoint.key is not None else ()
     if endpoint.jump is None and not user_config().is_file():
@@ -68,10 +68,10 @@ def resolve(endpoint: SshEndpoint) -> Target:
             files,
             accept=endpoint.accept,
         )
-    return replace(_resolved(endpoint, keys), accept=endpoint.accept)
+    return replace(_resolve_by_configuration(endpoint, keys), accept=endpoint.accept)
 
 
-def _resolved(endpoint: SshEndpoint, keys: tuple[Path, ...]) -> Target:
+def _resolve_by_configuration(endpoint: SshEndpoint, keys: tuple[Path, ...]) -> Target:
     import fabric  # noqa: PLC0415 - slow, and seldom needed
 
     path = user_config()
@@ -87,25 +87,25 @@ def _resolved(endpoint: SshEndpoint, keys: tuple[Path, ...]) -> Target:
 
 
 def _target(connection: Any, name: str, keys: tuple[Path, ...], known_hosts: Path | None) -> Target:
-    found = connection.ssh_config or {}
+    options = connection.ssh_config or {}
     files = default_known_hosts()
     if known_hosts is not None:
         files = (known_hosts,)
-    elif "userknownhostsfile" in found:
-        files = tuple(Path(each).expanduser() for each in found["userknownhostsfile"].split())
+    elif "userknownhostsfile" in options:
+        files = tuple(Path(name).expanduser() for name in options["userknownhostsfile"].split())
     configured = connection.connect_kwargs.get("key_filename") or ()
     if isinstance(configured, str):
         configured = (configured,)
-    identities = keys or tuple(Path(each).expanduser() for each in configured)
+    identities = keys or tuple(Path(name).expanduser() for name in configured)
     gateway = connection.gateway
-    alias = found.get("hostkeyalias")
+    alias = options.get("hostkeyalias")
     return Target(
         host=str(connection.host),
-        name=alias or (name if not found.get("hostname") else str(connection.host)),
+        name=alias or (name if not options.get("hostname") else str(connection.host)),
         port=int(connection.port or PORT),
         user=str(connection.user or getpass.getuser()),
         keys=identities,
-        only_keys=bool(keys) or (bool(identities) and found.get("identitiesonly", "no") == "yes"),
+        only_keys=bool(keys) or (bool(identities) and options.get("identitiesonly", "no") == "yes"),
         known_hosts=files,
         jump=None
         if gateway is None or isinstance(gateway, str)

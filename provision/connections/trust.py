@@ -37,35 +37,34 @@ class KnownKey:
 
 
 class KnownHosts:
-    """The keys of one or more known_hosts files; files that are absent count as empty."""
+    """The keys of known_hosts files; missing files count as empty."""
 
     def __init__(self, *files: Path) -> None:
         self._exact: dict[str, list[KnownKey]] = {}
-        self._others: list[KnownKey] = []
+        self._patterns: list[KnownKey] = []
         for file in files:
             for key in _read(file):
                 self._add(key)
 
     def _add(self, key: KnownKey) -> None:
         if any(name[0] in "|!" or "*" in name or "?" in name for name in key.names):
-            self._others.append(key)
+            self._patterns.append(key)
             return
         for name in key.names:
             self._exact.setdefault(name, []).append(key)
 
     def keys(self, name: str, port: int = 22) -> list[KnownKey]:
         """Return the keys of a host, also the revoked ones."""
-        wanted = name.lower() if port == 22 else f"[{name.lower()}]:{port}"  # noqa: PLR2004 - SSH's own port
-        found = list(self._exact.get(wanted, ()))
-        found += [key for key in self._others if _matches(key.names, wanted)]
-        return found
+        entry = name.lower() if port == 22 else f"[{name.lower()}]:{port}"  # noqa: PLR2004 - SSH's own port
+        patterns = [key for key in self._patterns if _matches(key.names, entry)]
+        return [*self._exact.get(entry, ()), *patterns]
 
 
 def _matches(patterns: tuple[str, ...], name: str) -> bool:
-    hit = False
+    matches = False
     for pattern in patterns:
         if pattern.startswith("|1|"):
-            hit |= _hashed(pattern, name)
+            matches |= _matches_hash(pattern, name)
             continue
         negated = pattern.startswith("!")
         # only * and ? are special in OpenSSH; brackets are part of names with ports
@@ -73,17 +72,17 @@ def _matches(patterns: tuple[str, ...], name: str) -> bool:
         if fnmatch.fnmatchcase(name, plain):
             if negated:
                 return False
-            hit = True
-    return hit
+            matches = True
+    return matches
 
 
-def _hashed(pattern: str, name: str) -> bool:
+def _matches_hash(pattern: str, name: str) -> bool:
     parts = pattern.split("|")
     try:
-        salt, wanted = (base64.b64decode(each, validate=True) for each in parts[2:4])
+        salt, digest = (base64.b64decode(part, validate=True) for part in parts[2:4])
     except (ValueError, binascii.Error):
         return False
-    return hmac.compare_digest(hmac.new(salt, name.encode(), hashlib.sha1).digest(), wanted)
+    return hmac.compare_digest(hmac.new(salt, name.encode(), hashlib.sha1).digest(), digest)
 
 
 def _read(file: Path) -> Iterator[KnownKey]:
@@ -97,7 +96,7 @@ def _read(file: Path) -> Iterator[KnownKey]:
             continue
         marker = fields.pop(0) if fields[0].startswith("@") else ""
         if marker not in {"", "@revoked"} or len(fields) < _FIELDS:
-            continue  # certificate authorities are not supported: nothing is accepted through them
+            continue  # certificate authorities are not supported
         try:
             blob = base64.b64decode(fields[2], validate=True)
         except (ValueError, binascii.Error):
@@ -110,12 +109,12 @@ def _read(file: Path) -> Iterator[KnownKey]:
 
 
 @lru_cache(maxsize=16)
-def _loaded(stamps: tuple[tuple[Path, int, int], ...]) -> KnownHosts:
+def _load(stamps: tuple[tuple[Path, int, int], ...]) -> KnownHosts:
     return KnownHosts(*(path for path, _, _ in stamps))
 
 
 def known_hosts(*files: Path) -> KnownHosts:
-    """Return the keys of these files, read again only when one has changed."""
+    """Return the keys of some files, which are read again only after a change."""
     stamps = []
     for file in files:
         try:
@@ -123,14 +122,14 @@ def known_hosts(*files: Path) -> KnownHosts:
         except OSError:
             continue
         stamps.append((file, stat.st_mtime_ns, stat.st_size))
-    return _loaded(tuple(stamps))
+    return _load(tuple(stamps))
 
 
 class TrustStore:
     """The fingerprints that a person accepted for a system (`provision trust`): lines `SYSTEM SHA256:...`.
 
     Args:
-        path: the file; it and its folder are made when first needed.
+        path: the file; it and its folder are made by the first `accept`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -138,19 +137,19 @@ class TrustStore:
         self._lock = threading.Lock()
 
     def fingerprints(self, system: str) -> tuple[str, ...]:
-        """Return what is accepted for a system, in the order of the file."""
-        return tuple(each for name, each in self._lines() if name == system)
+        """Return the accepted keys of a system, in the order of the file."""
+        return tuple(fingerprint for name, fingerprint in self._lines() if name == system)
 
     def accept(self, system: str, fingerprint: str) -> None:
         """Accept a key for a system from now on, and no other one.
 
         Raises:
-            ValueError: no such fingerprint or a system's name with blanks.
+            ValueError: an invalid fingerprint, or a system's name with blanks.
         """
         if not is_host_key(fingerprint):
-            raise ValueError(f"{fingerprint!r} is no fingerprint: it looks like SHA256: and 43 characters")
+            raise ValueError(f"invalid fingerprint {fingerprint!r}: expected SHA256: and 43 characters")
         if not system or system.split() != [system] or system.startswith("#"):
-            raise ValueError(f"{system!r} is no name of a system")
+            raise ValueError(f"invalid system name {system!r}")
         with self._lock:
             kept = [line for line in self._lines() if line[0] != system]
             self._write([*kept, (system, fingerprint)])
@@ -161,7 +160,7 @@ class TrustStore:
         except FileNotFoundError:
             return []
         fields = (line.split() for line in text.splitlines() if not line.startswith("#"))
-        return [(each[0], each[1]) for each in fields if len(each) == 2 and is_host_key(each[1])]  # noqa: PLR2004 - system, key
+        return [(words[0], words[1]) for words in fields if len(words) == 2 and is_host_key(words[1])]  # noqa: PLR2004 - system, key
 
     def _write(self, lines: list[tuple[str, str]]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -46,8 +46,8 @@ class Change:
     Args:
         op: what happens.
         path: which field (`mode`, `content`, `net0.mac`).
-        old: what is seen, as the user may read it (None = nothing there).
-        new: what is wanted.
+        old: present value, as the user may read it (None = there is none).
+        new: desired value (None = there should be none).
         settles: now, after the fix's effects, or within `deadline` seconds (polled).
         deadline: seconds, for Settles.WITHIN.
         secret: old and new are never shown; saved plans compare what is a SecretStr.

@@ -92,7 +92,7 @@ class Driver(Protocol):
             run: id of the run, written into lock and markers.
             actions: remedies; markers of `action.effects` are written before they begin, and those of effects
                 that are not in `effects` stay: deferred, or without consent.
-            effects: what to do now, merged and ranked, no reboots; their markers go when they are done.
+            effects: what to do now, merged and ranked, no reboots; success removes their markers.
             emit: live output.
             cancel: `leaving` kills what runs.
 

@@ -56,5 +56,5 @@ class Generated(Protocol):
         ...
 
     def former(self, name: str) -> SecretStr | None:
-        """Return the value that a rotation replaces, if one goes on."""
+        """Return the value that a rotation replaces, as long as a home still has it."""
         ...

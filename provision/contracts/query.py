@@ -1,4 +1,4 @@
-"""Questions to a system and what their answers can be."""
+"""Queries to a system and what their answers can be."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A question that got no usable answer, and why; never mistaken for absence."""
+    """A query that got no usable answer, and why; never mistaken for absence."""
 
     reason: str
 
 
 @runtime_checkable
 class Query(Protocol):
-    """A hashable question to one system: a frozen dataclass with plain fields (str, int, bool, tuples).
+    """A hashable query to one system: a frozen dataclass with plain fields (str, int, bool, tuples).
 
     A class with `secret: ClassVar[bool] = True` asks for a secret. Its answer is a SecretStr (or None, or
     Unknown) from the moment it is read, stays in memory, and is masked everywhere from then on.
@@ -26,7 +26,7 @@ class Query(Protocol):
 
 
 def is_secret(query: object) -> bool:
-    """Whether nobody may see the answer to a question: it is a secret, or what one can be guessed by."""
+    """Whether nobody may see the answer to a query: it is a secret, or what one can be guessed by."""
     return bool(getattr(query, "secret", False))
 
 
@@ -65,9 +65,9 @@ class Frame:
 
 
 class QueryKind(Protocol):
-    """How all questions of one kind are asked of a host by one shell fragment, and how its answer is read.
+    """How all queries of one kind are asked of a host by one shell fragment, and how its answer is read.
 
-    `parse` is total: garbage becomes Unknown, for each question on its own.
+    `parse` is total: garbage becomes Unknown, for each query on its own.
     """
 
     @property
@@ -76,9 +76,9 @@ class QueryKind(Protocol):
         ...
 
     def script(self, queries: Sequence[Any]) -> str:
-        """Return one POSIX fragment that answers all questions; it writes nothing."""
+        """Return one POSIX fragment that answers all queries; it writes nothing."""
         ...
 
     def parse(self, frame: Frame, queries: Sequence[Any]) -> Mapping[Any, object]:
-        """Return an answer or Unknown for every question."""
+        """Return an answer or Unknown for every query."""
         ...

@@ -1,4 +1,4 @@
-"""How a difference is mended: on a host, by an API, by a person, or not at all."""
+"""How a difference is corrected: on a host, by an API, by a person, or not at all."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Fix:
     """How a host is brought to the desired state.
 
     Args:
-        script: POSIX fragment, run under `set -eu` with stdin from /dev/null; `:` when only effects are owed.
+        script: POSIX fragment, run under `set -eu` with stdin from /dev/null; `:` for effects alone.
         effects: what must happen after it; its markers are on the target before the fragment begins.
         risks: consents that the fragment itself needs before it may run.
         blobs: large content.
         secrets: values to mask in all output (they may be inside `script`, which is never shown).
         timeout: seconds the fragment may take.
         quiet: seconds it may go without output, 0 for no such limit.
-        ops: the operations that `script` was rendered from; ModelHost interprets them by meaning.
-        creates: the subject that it makes, or makes anew; empty for nearly all. Nothing else is a birth.
+        ops: the operations that `script` was rendered from; ModelHost performs them.
+        creates: the subject that it creates or replaces; empty for nearly all fixes.
     """
 
     script: str = field(repr=False)
@@ -63,7 +63,7 @@ class Request:
 class ApiCall:
     """How an API is brought to the desired state: requests in order, the first failure ends it.
 
-    `creates` names the subject that it makes, or makes anew: what was not there before needs no protection.
+    `creates` names the subject that it creates or replaces: a new subject needs no consent for its effects.
     """
 
     requests: tuple[Request, ...]
@@ -74,14 +74,14 @@ class ApiCall:
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
-    """A person must do it: the step waits (exit 5) and these lines say what to do."""
+    """A person must do it: the step waits (exit 5), and these lines are the instructions."""
 
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """Seen and wanted differ and nothing may be done about it: the step fails with this diagnostic."""
+    """A difference that provision cannot or may not correct: the step fails with this diagnostic."""
 
     diagnostic: Diagnostic
 

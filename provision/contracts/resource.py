@@ -30,7 +30,7 @@ class Resource(Protocol):
         ...
 
     def queries(self) -> tuple[Any, ...]:
-        """Return the questions whose answers `changes` and `fix` look at."""
+        """Return the queries whose answers `changes` and `fix` look at."""
         ...
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
@@ -166,5 +166,5 @@ def remedy_of(resource: Resource, snapshot: Snapshot) -> Remedy:
 
 
 def ask(resources: Iterable[Resource]) -> frozenset[Any]:
-    """Return all questions of some resources."""
+    """Return all queries of some resources."""
     return frozenset(query for resource in resources for query in resource.queries())

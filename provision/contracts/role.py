@@ -143,6 +143,9 @@ class Role:
         needs_new_boot: its answers are true only after the pending reboots of its systems.
         unreached_stops: where the playbook says `stop_on_failure`, an unreached subject counts as failed.
         retired: what destroy removes, as absent.
+        unchosen: alternatives that the role did not choose, as absent: removed before what it chose comes.
+        unchosen_on: subjects that may have them, whether or not the role is still declared there, and what
+            to ask them.
         orphan_owners: subjects that may hold what left the inventory, and what to ask them for it.
         orphans: what left the inventory, as absent; `context.subject` is an owner. It is called again once
             what it named was asked, and raises where a system that answers does not list what it has.
@@ -159,6 +162,8 @@ class Role:
     needs_new_boot: bool = False
     unreached_stops: bool = False
     retired: Callable[[Context], Sequence[Resource]] | None = None
+    unchosen: Callable[[Context], Sequence[Resource]] | None = None
+    unchosen_on: Callable[[Inventory], Mapping[Subject, Questions]] | None = None
     orphan_owners: Callable[[Inventory], Mapping[Subject, Questions]] | None = None
     orphans: Callable[[Context], Sequence[Resource]] | None = None
     local_inputs: Callable[[Inventory, Subject], Sequence[InventoryValue]] = _no_inputs

@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An effect that a killed or refused run still owes, found on the target.
+    """An effect that is still to happen on a host: its run was killed, or lacked consent.
 
     Args:
         effect: what must happen.
         boot_id: boot id at the time of the fix; reboots and restarts are satisfied by any other.
-        run: which run owes it.
+        run: the run that made the change.
     """
 
     effect: Effect
@@ -29,7 +29,7 @@ class Pending:
 
 
 class UnaskedError(KeyError):
-    """A role or resource looked at an answer that nobody asked for: a programming error."""
+    """A role or resource read an answer to a query that it does not declare: a programming error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Snapshot:
     Args:
         system: `node-1/ssh`, `cluster/api`, `router`.
         boot_id: which boot of the host answered; empty for APIs.
-        answers: answer or Unknown by question.
-        pending: effects still owed on the host.
+        answers: answer or Unknown by query.
+        pending: effects that are still to happen on the host.
         clock: the host's clock in epoch seconds, 0.0 if it has none.
         skew: the host's clock minus the controller's, in seconds.
         unknown: the queries whose answer is Unknown; derived from `answers`.
@@ -72,7 +72,7 @@ class Snapshot:
             raise UnaskedError(f"{self.system} was not asked {query!r}") from None
 
     def missing(self, queries: Iterable[Any]) -> frozenset[Any]:
-        """Return those of the questions that this snapshot does not answer."""
+        """Return those of the queries that this snapshot does not answer."""
         return frozenset(query for query in queries if query not in self.answers)
 
     def updated(self, newer: Snapshot) -> Snapshot:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A system's answers by what they mean; each fact names the question that must have been asked for it.
+    """A system's answers by what they mean; each fact names the query that must have been asked for it.
 
     Args:
         snapshot: the answers, or why there are none.

@@ -1,6 +1,6 @@
 """One contract for all routers: list reservations, list leases, and our own entry for a host.
 
-A back end gives questions and resources on its system; how the router is spoken to is its own matter.
+A back end gives queries and resources on its system; how it reaches the router is its own matter.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Router(Protocol):
         """The system that it is spoken to on."""
         ...
 
-    def questions(self) -> tuple[Any, ...]:
+    def queries(self) -> tuple[Any, ...]:
         """Return the queries whose answers `reservations` and `leases` read; none of them may be Unknown."""
         ...
 
@@ -87,9 +87,9 @@ class RouterTable:
     """
 
     def __init__(self, reservations: Iterable[Reservation], leases: Iterable[Lease]) -> None:
-        self._reservations = tuple(reservations)
+        self.reservations = tuple(reservations)
         self._places: dict[str, list[int]] = {}
-        for place, reservation in enumerate(self._reservations):
+        for place, reservation in enumerate(self.reservations):
             for word in {reservation.mac, reservation.address, reservation.name} - {""}:
                 self._places.setdefault(word, []).append(place)
         self._leases: dict[str, list[Lease]] = {}
@@ -100,7 +100,7 @@ class RouterTable:
         """Return the reservations that share address, MAC or name with one, in the router's order."""
         words = (desired.mac, desired.address, desired.name)
         places = {place for word in words for place in self._places.get(word, ())}
-        return [self._reservations[place] for place in sorted(places)]
+        return [self.reservations[place] for place in sorted(places)]
 
     def leases_of(self, address: str) -> Sequence[Lease]:
         """Return the leases of an address."""
@@ -113,7 +113,7 @@ def router_table(router: Router, snapshot: Snapshot) -> RouterTable:
     def parse() -> RouterTable:
         return RouterTable(router.reservations(snapshot), router.leases(snapshot))
 
-    return snapshot.derived((router_table, router), router.questions(), parse)
+    return snapshot.derived((router_table, router), router.queries(), parse)
 
 
 def conflict(

@@ -140,7 +140,7 @@ def _act(run: Run, state: StepState, system: str, batch: Sequence[Resource]) -> 
 
 def _current(run: Run, state: StepState, batch: Sequence[Resource]) -> Sequence[Resource]:
     """Return the desired states of some keys now: steps that share them may have added or given up theirs."""
-    if state.role is None:
+    if state.role is None or state.step.separate:
         return batch
     with run.lock:
         return run.planned.desired.states(resource.key for resource in batch)

@@ -246,7 +246,9 @@ class ConflictError(UsageError):
 class Desired:
     """All desired states of a run by key, with the steps that want them."""
 
-    by_key: dict[Key, dict[StepId, Resource]] = field(default_factory=dict)
+    _first: dict[Key, tuple[StepId, Resource]] = field(default_factory=dict)
+    _others: dict[Key, dict[StepId, Resource]] = field(default_factory=dict)
+    """Further wants by key; nearly all keys have none, and a site has many keys."""
 
     def unite(self, step: StepId, resources: Iterable[Resource]) -> tuple[Key, ...]:
         """Take in what a step wants, in place of what it wanted before, and return its keys.
@@ -254,29 +256,37 @@ class Desired:
         Raises:
             ConflictError: two different desired states for one key, naming both roles.
         """
-        found: dict[Key, Resource] = {}
+        wants: dict[Key, Resource] = {}
         for resource in resources:
             key = resource.key
-            held = found.get(key)
-            found[key] = resource if held is None else _united(held, resource, step, step)
-        for key, resource in found.items():
-            wanted = self.by_key.setdefault(key, {})
-            wanted[step] = resource
-            if len(wanted) > 1:
+            held = wants.get(key)
+            wants[key] = resource if held is None else _united(held, resource, step, step)
+        for key, resource in wants.items():
+            first = self._first.get(key)
+            if first is None or first[0] == step:
+                self._first[key] = step, resource
+            else:
+                self._others.setdefault(key, {})[step] = resource
+            if key in self._others:
                 self.state(key)
-        return tuple(found)
+        return tuple(wants)
 
     def release(self, step: StepId, keys: Iterable[Key]) -> tuple[Key, ...]:
         """Drop keys that a step no longer wants, and return those among them that other steps want."""
         shared = []
         for key in keys:
-            wants = self.by_key.get(key, {})
-            wants.pop(step, None)
+            wants = [pair for pair in self._wants(key) if pair[0] != step]
+            self._first.pop(key, None)
+            self._others.pop(key, None)
             if wants:
                 shared.append(key)
-            else:
-                self.by_key.pop(key, None)
+                self._first[key], *others = wants
+                self._others.update({key: dict(others)} if others else {})
         return tuple(shared)
+
+    def _wants(self, key: Key) -> list[tuple[StepId, Resource]]:
+        first = [self._first[key]] if key in self._first else []
+        return [*first, *self._others.get(key, {}).items()]
 
     def state(self, key: Key) -> Resource:
         """Return the desired state of a key, united from all steps that want it.
@@ -284,12 +294,15 @@ class Desired:
         Raises:
             ConflictError: as above.
         """
-        wants = iter(self.by_key[key].items())
-        first, state = next(wants)
-        for step, resource in wants:
+        first, state = self._first[key]
+        for step, resource in self._others.get(key, {}).items():
             if resource != state:
                 state = _united(state, resource, first, step)
         return state
+
+    def unwanted(self, resources: Iterable[Resource]) -> tuple[Resource, ...]:
+        """Return the resources whose keys no step wants."""
+        return tuple(resource for resource in resources if resource.key not in self._first)
 
     def states(self, keys: Iterable[Key]) -> tuple[Resource, ...]:
         """Return the desired states of some keys."""
@@ -297,7 +310,7 @@ class Desired:
 
     def owner(self, key: Key) -> StepId:
         """Return the step that named a key first: it reports the change."""
-        return next(iter(self.by_key[key]))
+        return self._first[key][0]
 
 
 def _united(first: Resource, second: Resource, step: StepId, other: StepId) -> Resource:

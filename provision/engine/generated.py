@@ -14,7 +14,6 @@ from provision.contracts.resource import AnswerId
 from provision.contracts.role import NotYet
 from provision.engine.session import AwayError, Session
 from provision.values.diagnostics import Diagnostic
-from provision.values.errors import ProvisionError
 from provision.values.redaction import Redactor
 
 
@@ -31,15 +30,15 @@ class GeneratedValues:
     ) -> None:
         self._make_host_key = make_host_key
         self._learn = learn
-        self._made = Redactor()
+        self._made: list[str] = []
         self._keys: dict[str, KeyPair] = {}
         self._declared: Mapping[str, GeneratedValue] = {}
         self._values: dict[str, tuple[SecretStr, SecretStr | None]] = {}
         self._lock = threading.Lock()
 
-    def without_made(self, text: str) -> str:
-        """Return a text without what was made here: two plans must not differ by it."""
-        return self._made.text(text)
+    def redactor_of_made(self) -> Redactor:
+        """Return what takes out of texts what was made here: two plans must not differ by it."""
+        return Redactor(*self._made)
 
     def host_key(self, purpose: str) -> KeyPair:
         """Return an ed25519 key pair, the same for the same purpose within one run."""
@@ -47,7 +46,7 @@ class GeneratedValues:
             if purpose not in self._keys:
                 key = self._keys[purpose] = self._make_host_key()
                 self._learn(key.private)
-                self._made.add(key.private, *key.public.split()[1:2], key.fingerprint)
+                self._made += [key.private.get_secret_value(), *key.public.split()[1:2], key.fingerprint]
             return self._keys[purpose]
 
     # ------------------------------------------------------------ values with homes
@@ -75,7 +74,7 @@ class GeneratedValues:
         return self._resolved(name)[0]
 
     def former(self, name: str) -> SecretStr | None:
-        """Return the value that a rotation replaces, if one goes on."""
+        """Return the value that a rotation replaces, as long as a home still has it."""
         return self._resolved(name)[1]
 
     def rotating(self) -> list[GeneratedValue]:
@@ -83,7 +82,7 @@ class GeneratedValues:
         return [
             value
             for value in self._declared.values()
-            if self.holders(value) or (value.name in self._rotate and self._begins(value))
+            if self.holders(value) or (value.name in self._rotate and self._first(value.homes) is not None)
         ]
 
     def holders(self, value: GeneratedValue) -> list[str]:
@@ -92,12 +91,6 @@ class GeneratedValues:
             system for system, query in value.upcoming if isinstance(self._answer(system, query), SecretStr)
         ]
 
-    def _begins(self, value: GeneratedValue) -> bool:
-        try:
-            return self.former(value.name) is not None
-        except NotYet:
-            return False
-
     def _resolved(self, name: str) -> tuple[SecretStr, SecretStr | None]:
         with self._lock:
             if name not in self._values:
@@ -105,7 +98,7 @@ class GeneratedValues:
                 upcoming = self._first(value.upcoming)
                 current = self._first(value.homes)
                 if upcoming is not None:
-                    self._values[name] = upcoming, current
+                    self._values[name] = upcoming, self._first(value.homes, other_than=upcoming)
                 elif current is None:
                     self._require_none(value)
                     self._values[name] = self._new(value), None
@@ -118,7 +111,7 @@ class GeneratedValues:
     def _new(self, value: GeneratedValue) -> SecretStr:
         secret = SecretStr(value.make())
         self._learn(secret)
-        self._made.add(secret)
+        self._made.append(secret.get_secret_value())
         return secret
 
     def _answer(self, system: str, query: object) -> object:
@@ -126,9 +119,10 @@ class GeneratedValues:
         unasked = Unknown(f"{system} was not asked")
         return unasked if snapshot is None else snapshot.answers.get(query, unasked)
 
-    def _first(self, places: Iterable[AnswerId]) -> SecretStr | None:
+    def _first(self, places: Iterable[AnswerId], other_than: SecretStr | None = None) -> SecretStr | None:
         answers = (self._answer(system, query) for system, query in places)
-        return next((answer for answer in answers if isinstance(answer, SecretStr)), None)
+        found = (answer for answer in answers if isinstance(answer, SecretStr) and answer != other_than)
+        return next(found, None)
 
     def _require_none(self, value: GeneratedValue) -> None:
         """Make sure that no home has a value: each says so itself, or does not exist.
@@ -140,13 +134,10 @@ class GeneratedValues:
             answer = self._answer(system, query)
             if not isinstance(answer, Unknown):
                 continue
-            silence = self._silence(system)
+            handle = self._session.systems.get(system)
+            silence = None if handle is None or handle.snapshot is not None else handle.error
             if isinstance(silence, AwayError) and silence.away.absent:
                 continue
             reason = answer.reason if silence is None else silence.diagnostics[0].summary
             summary = f"unknown whether {system} has a value for {value.name}: {reason}"
             raise NotYet(system, query, Diagnostic("UNKNOWN", summary), silence)
-
-    def _silence(self, system: str) -> ProvisionError | None:
-        handle = self._session.systems.get(system)
-        return None if handle is None or handle.snapshot is not None else handle.error

@@ -54,6 +54,7 @@ class Step:
         gate: a question to a person, or empty.
         group: name of a group whose steps stop when one of them fails (`stop_on_failure`), or empty.
         stopping: outcomes of this step that stop the rest of its group.
+        separate: its desired states unite with those of no other step, and leave a key to who wants it.
     """
 
     id: StepId
@@ -64,6 +65,7 @@ class Step:
     gate: str = ""
     group: str = ""
     stopping: frozenset[Outcome] = frozenset()
+    separate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepI
 from provision.engine.observe import Questions, observe
 from provision.engine.orphans import Orphans, asked_of
 from provision.engine.planned import Planned, checked_key
+from provision.engine.retire import insert, retire_states
 from provision.engine.rotation import declared_values, rotation_steps
 from provision.engine.session import AwayError, Session
 from provision.engine.step_state import StepState
@@ -78,13 +79,15 @@ class Planner:
         if self.destroying:
             steps = self._backwards(steps)
         states = [self._state_of(step) for step in steps]
+        retiring = [] if self.destroying else retire_states(self.environment, self.options)
         values = declared_values(states, self.environment.inventory).values()
         self.generated.bind(self.session, values, self.options.rotate)
-        self._observe(states)
-        drafts = {state.step.id: self._draft(state) for state in states}
+        self._observe([*retiring, *states])
+        drafts = {state.step.id: self._draft(state) for state in (*retiring, *states)}
         if self.usage:
             raise UsageError(list(dict.fromkeys(self.usage)))
         self._ask_missing(each for draft in drafts.values() for each in draft.resources)
+        states = self._with_retiring(states, retiring, drafts)
         self.orphans.look(self.expander, self.session, self._ask_missing, set(asked_of(states)))
         self.consents = Consents(
             self.environment.policy,
@@ -112,15 +115,40 @@ class Planner:
         planned.seconds = time.monotonic() - began
         return planned
 
+    def _with_retiring(
+        self, states: Sequence[StepState], retiring: Sequence[StepState], drafts: Mapping[StepId, _Draft]
+    ) -> list[StepState]:
+        """Return all steps in order, among them the retire steps that have, or may have, something to do."""
+
+        def has_nothing_to_do(state: StepState) -> bool:
+            draft = drafts[state.step.id]
+            if draft.missing or draft.problem or self._silence(state.questions) is not None:
+                return False
+            snapshots = (
+                (resource, self.session.snapshot(resource.key.system)) for resource in draft.resources
+            )
+            return all(
+                snapshot is not None and not difference(resource, snapshot)
+                for resource, snapshot in snapshots
+            )
+
+        needed = [state for state in retiring if not has_nothing_to_do(state)]
+        insert(needed, states, self.environment, self.session)
+        by_id = {state.step.id: state for state in (*needed, *states)}
+        return [by_id[step.id] for step in ordered([state.step for state in by_id.values()])]
+
     def _unite(self, states: Sequence[StepState], drafts: Mapping[StepId, _Draft], late: set[StepId]) -> None:
         self.desired = Desired()
         keys: dict[StepId, tuple[Key, ...]] = {}
         for state in states:
             draft = drafts[state.step.id]
-            if state.step.id not in late and draft.resources:
+            if state.step.id not in late and draft.resources and not state.step.separate:
                 keys[state.step.id] = self.desired.unite(state.step.id, draft.resources)
         united: list[Resource] = []
         for state in states:
+            if state.step.separate:
+                state.resources = self.desired.unwanted(drafts[state.step.id].resources)
+                continue
             state.resources = self.desired.states(keys.get(state.step.id, ()))
             asked = set(map(id, drafts[state.step.id].resources))
             united += [resource for resource in state.resources if id(resource) not in asked]
@@ -224,7 +252,9 @@ class Planner:
     def _step_plan(self, state: StepState, draft: _Draft, pending_seen: set[str]) -> StepPlan:
         if state.role is None:
             return StepPlan(state.step)
-        systems = frozenset(state.questions).union(resource.key.system for resource in draft.resources)
+        systems = state.systems
+        if draft.resources and not state.resources:  # a late step wants nothing yet
+            systems = systems.union(resource.key.system for resource in draft.resources)
         creators = (self.alterations.creator(state, system) for system in sorted(systems))
         after = next(filter(None, creators), None) or self.alterations.altering(state, draft.resources)
         if after is not None:
@@ -297,7 +327,7 @@ class Planner:
         for resource in state.resources:
             key = resource.key
             seen = self.session.snapshot(key.system)
-            if seen is None or self.desired.owner(key) != state.step.id:
+            if seen is None or not (state.step.separate or self.desired.owner(key) == state.step.id):
                 unchanged += 1
                 continue
             found = difference(resource, seen)

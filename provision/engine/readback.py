@@ -8,7 +8,7 @@ from typing import Any
 
 from provision.contracts.change import Change, Key, Settles
 from provision.contracts.remedy import ByHand, Impossible
-from provision.contracts.resource import ask, changes_of
+from provision.contracts.resource import AnswerId, ask, changes_of
 from provision.engine.difference import settles_without_action
 from provision.engine.journal import shown
 from provision.engine.model import PlannedChange
@@ -65,13 +65,15 @@ def read_back(run: Run, states: Sequence[StepState], systems: Sequence[str]) -> 
         ProvisionError: a system gives no answers.
     """
     affected = forget_affected(run, states, systems)
+    answers: list[AnswerId] = []
     for system in systems:
         wanted = queries_of(run, [*states, *run.later(states[0])], system) | affected.get(system, set())
         if run.session.subject_of(system) == states[0].step.subject.name:
             held = run.session.snapshot(system)
             wanted |= set(held.answers) if held is not None else set()
         run.session.ask(system, wanted, run.cancel, fresh=True)
-    run.session.follow(systems, run.cancel)
+        answers += [(system, query) for query in wanted]
+    run.session.follow(answers, run.cancel)
 
 
 def forget_affected(run: Run, states: Sequence[StepState], kept: Sequence[str] = ()) -> dict[str, set[Any]]:

@@ -109,6 +109,9 @@ def _expand_again(run: Run, state: StepState) -> None:
         resources = run.expander.resources(state)
     with run.lock:
         desired = run.planned.desired
+        if state.step.separate:
+            state.resources = desired.unwanted(resources)
+            return
         try:
             keys = desired.unite(state.step.id, resources)
             former = {resource.key for resource in state.resources}

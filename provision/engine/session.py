@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver, Hold, Keeper
+from provision.contracts.resource import AnswerId
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere, SystemSpec, Way
 from provision.engine import workers
@@ -87,12 +88,15 @@ class Session:
         self._down: set[str] = set()  # subjects that reboot: ways through them are the last to be tried
         self._by_subject: dict[str, list[str]] = {}
         self._dependents: dict[str, set[str]] = {name: set() for name in specs}
+        self._readers: dict[AnswerId, set[str]] = {}  # systems whose endpoints follow from an answer
         for name, spec in specs.items():
             self._by_subject.setdefault(spec.subject, []).append(name)
             for way in spec.ways:
-                for other in way.questions:
+                for other, queries in way.questions.items():
                     if other in self._dependents:
                         self._dependents[other].add(name)
+                    for query in queries:
+                        self._readers.setdefault((other, query), set()).add(name)
 
     # ------------------------------------------------------------ looking
 
@@ -330,9 +334,9 @@ class Session:
             }
             system.snapshot = replace(system.snapshot, answers=kept)
 
-    def follow(self, names: Iterable[str], cancel: Cancel) -> None:
-        """Close connections whose endpoint has changed with new answers of some systems (a new host key)."""
-        for name in {dependent for other in names for dependent in self._dependents[other]}:
+    def follow(self, answers: Iterable[AnswerId], cancel: Cancel) -> None:
+        """Close connections whose endpoint has changed with new answers (a new host key)."""
+        for name in {reader for answer in answers for reader in self._readers.get(answer, ())}:
             system = self.systems[name]
             if system.driver is None:
                 continue

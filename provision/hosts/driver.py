@@ -42,7 +42,7 @@ from provision.values.outcomes import ExitCode
 from provision.values.redaction import Redactor
 
 KEEP_ANSWERS = 8 * 1024 * 1024
-"""Bytes kept at each end of an answer: grouped questions may bring file contents."""
+"""Bytes kept at each end of an answer: grouped queries may bring file contents."""
 
 GREETING = Limit(120.0)
 """How long a host may take until its first frame: emulated ones are slow."""
@@ -64,7 +64,7 @@ class HostDriver:
     Args:
         system: name in keys and messages (`vm-1/ssh`).
         connection: how to reach it.
-        kinds: the question kinds by name.
+        kinds: the query kinds by name.
         who: user and machine on whose behalf it acts; written into the host's lock.
         redactor: masks secrets in all output.
         state: folder of lock, markers and blobs on the host.
@@ -156,7 +156,7 @@ class HostDriver:
     def _unanswered(self, execution: Execution, index: int) -> str:
         if execution.expired == index:
             return f"no answer within {ANSWER.timeout:g} s"
-        return "a question before it did not end"
+        return "a query before it did not end"
 
     def _greeted(self, execution: Execution, cancel: Cancel) -> Hello:
         if cancel.leaving:

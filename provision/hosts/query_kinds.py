@@ -1,4 +1,4 @@
-"""The registry of questions that a host answers."""
+"""The registry of queries that a host answers."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ _KINDS: tuple[QueryKind, ...] = (
 )
 
 HOST_KINDS: Mapping[str, QueryKind] = {kind.query.kind: kind for kind in _KINDS}
-"""How each kind of question is asked and its answer read, by `Query.kind`."""
+"""How each kind of query is asked and its answer read, by `Query.kind`."""

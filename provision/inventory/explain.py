@@ -62,7 +62,9 @@ def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Key
         words = [word.strip("' ") for word in error["ctx"]["expected_tags"].split(", ")]
         tag = str(error["ctx"]["tag"])
         source = tree.source((*path, "kind"))
-        summary = f"{where}: {tag[:60]!r} is no kind of resource: {', '.join(words)} are{near(tag, words)}"
+        summary = (
+            f"{where}: {tag[:60]!r} is not a kind of resource{near(tag, words)} (known: {', '.join(words)})"
+        )
     else:
         code = "INVENTORY_SECRET" if kind == "inventory_secret" else code
         summary = f"{where}: {error['msg']}" if where else error["msg"]
@@ -97,7 +99,7 @@ def _keys(model: type[BaseModel], path: KeyPath, tree: Tree) -> list[str]:
         members = _models(found)
         if len(members) > 1:
             kind = tree.find((*walked, "kind"))
-            chosen = [each for each in members if _kind_of(each) == (str(kind.value) if kind else "")]
+            chosen = [member for member in members if _kind_of(member) == (str(kind.value) if kind else "")]
             found = chosen[0] if chosen else found
     return [name for each in _models(found) for name, field in each.model_fields.items() if not field.exclude]
 
@@ -120,7 +122,7 @@ def _below(annotation: Any, part: str | int) -> Any:
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
-    return [each for each in _parts(annotation) if isinstance(each, type) and issubclass(each, BaseModel)]
+    return [part for part in _parts(annotation) if isinstance(part, type) and issubclass(part, BaseModel)]
 
 
 def _parts(annotation: Any) -> list[Any]:
@@ -128,7 +130,7 @@ def _parts(annotation: Any) -> list[Any]:
     if origin is typing.Annotated:
         return _parts(typing.get_args(annotation)[0])
     if origin in (typing.Union, types.UnionType):
-        return [part for each in typing.get_args(annotation) for part in _parts(each)]
+        return [part for argument in typing.get_args(annotation) for part in _parts(argument)]
     return [annotation]
 
 

@@ -51,10 +51,10 @@ def key_place(inventory: Inventory, subject: str, system: str) -> KeyPlace:
         source = inventory.source((*section, "ssh", "host_key"))
         where = f"{source.file}:{source.line}" if source is not None else file
         return KeyPlace(
-            f"its key stands in the inventory ({where})", f"write {{key}} as `ssh.host_key` at {where}"
+            f"its key is in the inventory ({where})", f"write {{key}} as `ssh.host_key` at {where}"
         )
     if node is not None and node.is_virtual:
         return KeyPlace(
-            "its key stands in its VM's marker", f"`provision import {file} {subject} --host-key {{key}}`"
+            "its key is in its VM's marker", f"`provision import {file} {subject} --host-key {{key}}`"
         )
     return KeyPlace("", f"`provision trust {file} {system} {{key}}`")

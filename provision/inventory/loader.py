@@ -87,9 +87,9 @@ def _validated(tree: Tree, vocabulary: Vocabulary) -> tuple[Inventory | None, li
 def _unique(problems: list[Diagnostic]) -> list[Diagnostic]:
     """Drop repetitions (a profile's error shows in all of its nodes) and order by position."""
     seen: dict[tuple[object, ...], Diagnostic] = {}
-    for each in problems:
-        summary = each.summary if each.source is None else _OWNER.sub("", each.summary)
-        seen.setdefault((each.code, each.source, summary), each)
+    for problem in problems:
+        summary = problem.summary if problem.source is None else _OWNER.sub("", problem.summary)
+        seen.setdefault((problem.code, problem.source, summary), problem)
     found = sorted(_redacted(seen.values()), key=_position)
     if len(found) > MOST:
         found[MOST:] = [Diagnostic("INVENTORY_MORE", f"and {len(found) - MOST} more problems, not shown")]

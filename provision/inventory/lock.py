@@ -66,16 +66,16 @@ def read_lock(path: Path) -> tuple[Lock, list[Diagnostic]]:
     for section, item in _entries(root):
         if section == "version":
             if str(item.value) != "1":
-                wrong(item, "the lock file's version is not 1")
+                wrong(item, "the version of the lock file is not 1")
             continue
         if section not in sections or not isinstance(item.value, dict):
-            wrong(item, f"unknown part {section[:80]!r} of a lock file")
+            wrong(item, f"unknown part {section[:80]!r} in the lock file")
             continue
         for name, pin in _entries(item):
             url, sha256 = pin.child("url"), pin.child("sha256")
             digest = str(sha256.value) if sha256 is not None else ""
             if url is None or not isinstance(url.value, str) or _DIGEST(digest) is None:
-                wrong(pin, f"{section}.{name}: a pin is url and sha256 (64 hex digits)")
+                wrong(pin, f"{section}.{name}: a pin needs url and sha256 (64 hex digits)")
                 continue
             sections[section][name] = Pin(str.__str__(url.value), digest)
     return Lock(str(path), sections["images"], sections["binaries"], sections["charts"]), problems

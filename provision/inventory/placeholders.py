@@ -78,7 +78,7 @@ def find_placeholders(inventory: Inventory) -> list[Diagnostic]:
     for name, node in inventory.nodes.items():
         trust = f"write what `{OWN_KEY}` shows on its console"
         if node.is_virtual:
-            trust = "leave it out: a guest's key is made with it, and stands in its marker"
+            trust = "remove it: a guest's key is generated, and kept in its VM's marker"
         look(node.ssh.host_key, name, "the host key", ("nodes", name, "ssh", "host_key"), trust)
     dhcp = inventory.dhcp
     if dhcp is not None and dhcp.ssh is not None:

@@ -65,9 +65,9 @@ def read_text(path: Path, shown: str, code: str = "INVENTORY_UNREADABLE") -> str
     except OSError as error:
         raise fail((error.strerror or "cannot be read").lower()) from None
     except ValueError:
-        raise fail("is no file name") from None
+        raise fail("is not a file name") from None
     if len(data) > MAX_BYTES:
-        raise fail(f"is larger than {MAX_BYTES // 1048576} MiB, which no inventory is") from None
+        raise fail(f"is larger than {MAX_BYTES // 1048576} MiB: too large for an inventory") from None
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -151,7 +151,7 @@ class _Reader:
             return self.stop("INVENTORY_TAB", "tabs cannot indent YAML: use spaces", source)
         remedy = 'write "${NAME}" in quotes inside { } and [ ]' if source and "${" in source.text else ""
         return self.stop(
-            "INVENTORY_SYNTAX", f"this is no YAML: {error.problem or error.context}", source, remedy
+            "INVENTORY_SYNTAX", f"invalid YAML: {error.problem or error.context}", source, remedy
         )
 
     def _characters(self, error: yaml.YAMLError) -> Unreadable:
@@ -159,7 +159,7 @@ class _Reader:
             "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", self.file.text
         )
         if found is None:
-            return self.stop("INVENTORY_SYNTAX", f"this is no YAML: {str(error)[:100]}", None)
+            return self.stop("INVENTORY_SYNTAX", f"invalid YAML: {str(error)[:100]}", None)
         before = self.file.text[: found.start()]
         line = before.count("\n")
         source = Source(self.file.name, line + 1, len(before) - (before.rfind("\n") + 1) + 1)
@@ -206,7 +206,9 @@ class _Reader:
                 if documents > 1:
                     source = self._at(event.start_mark, 3)
                     self.problem(
-                        "INVENTORY_DOCUMENTS", "an inventory is one document; `---` starts a second", source
+                        "INVENTORY_DOCUMENTS",
+                        "an inventory is one document: `---` starts a second one",
+                        source,
                     )
                     return root
                 continue
@@ -219,14 +221,14 @@ class _Reader:
         return self.file.source(mark.line, mark.column, width)
 
     def _no_key(self, event: Any) -> Unreadable:
-        return self.stop("INVENTORY_KEY", "a key is a plain word", self._at(event.start_mark))
+        return self.stop("INVENTORY_KEY", "a key must be plain text", self._at(event.start_mark))
 
     def _opened(self, event: Any, stack: list[_Open]) -> _Open:
         if stack and stack[-1].wants_key:
             raise self._no_key(event)
         mark = event.start_mark
         if len(stack) >= MAX_DEPTH:
-            raise self.stop("INVENTORY_TOO_DEEP", f"more than {MAX_DEPTH} levels are nested", self._at(mark))
+            raise self.stop("INVENTORY_TOO_DEEP", f"more than {MAX_DEPTH} levels of nesting", self._at(mark))
         self._weigh(1, mark)
         is_mapping = type(event) is yaml.MappingStartEvent
         if event.anchor is not None:
@@ -254,7 +256,7 @@ class _Reader:
         if name in holder.value:
             first = holder.keys[name][1] + 1
             source = self.file.source(line, column, len(name))
-            summary = f"the key {name[:80]!r} stands here twice, first in line {first}"
+            summary = f"duplicate key {name[:80]!r} (first defined on line {first})"
             self.problem("INVENTORY_DUPLICATE_KEY", summary, source)
             return
         holder.value[name] = item
@@ -264,15 +266,17 @@ class _Reader:
         self.weight += weight
         if self.weight > MAX_WEIGHT:
             source = self.file.source(mark.line, mark.column)
-            raise self.stop("INVENTORY_TOO_LARGE", f"more than {MAX_WEIGHT} values, aliases counted", source)
+            raise self.stop(
+                "INVENTORY_TOO_LARGE", f"more than {MAX_WEIGHT} values (with aliases expanded)", source
+            )
 
     def _alias(self, name: str, mark: Any) -> Item:
         found = self.anchors.get(name)
         source = self.file.source(mark.line, mark.column, len(name) + 1)
         if name not in self.anchors:
-            raise self.stop("INVENTORY_ALIAS", f"there is no anchor &{name[:80]}", source)
+            raise self.stop("INVENTORY_ALIAS", f"unknown anchor &{name[:80]}", source)
         if found is None:
-            raise self.stop("INVENTORY_ALIAS", f"the alias *{name[:80]} stands inside its own anchor", source)
+            raise self.stop("INVENTORY_ALIAS", f"the alias *{name[:80]} refers to itself", source)
         self._weigh(found.weight, mark)
         return found
 
@@ -298,9 +302,7 @@ class _Reader:
             if tag == REFERENCE:
                 self.problem("INVENTORY_SECRET", "write !secret { env | file | command: ... }", source)
             else:
-                self.problem(
-                    "INVENTORY_TAG", f"the tag {tag[:80]} is not known{near(tag, [REFERENCE])}", source
-                )
+                self.problem("INVENTORY_TAG", f"unknown tag {tag[:80]}{near(tag, [REFERENCE])}", source)
         if "${" in text and event.style not in ("|", ">"):
             # Quotes are only there for the braces of `{ cores: "${CORES}" }`: the value has its own type.
             plain = plain or _VARIABLE.fullmatch(text) is not None
@@ -325,10 +327,10 @@ class _Reader:
                 return value
             source = self.file.source(mark.line, mark.column, width)
             if _NAME(match[2]) is None:
-                summary = f"{match[0]!r} names no variable; write $${{ for the text itself"
+                summary = f"{match[0]!r} is not a variable; write $${{ for the text ${{"
             else:
                 summary = f"the variable {match[2]} is not set"
-            self.problem("INVENTORY_VARIABLE", summary, source, "set it, then run again")
+            self.problem("INVENTORY_VARIABLE", summary, source, "set it, and run the command again")
             return match[0]
 
         return _VARIABLE.sub(value_of, text)
@@ -337,20 +339,18 @@ class _Reader:
         if tag == REFERENCE:
             item.value = self._secret(item)
         elif tag not in ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq", "!"):
-            self.problem(
-                "INVENTORY_TAG", f"the tag {tag[:80]} is not known{near(tag, [REFERENCE])}", item.source()
-            )
+            self.problem("INVENTORY_TAG", f"unknown tag {tag[:80]}{near(tag, [REFERENCE])}", item.source())
 
     def _secret(self, item: Item) -> Secret | None:
         source = item.source()
         body = item.plain()
         if not isinstance(body, dict) or len(body) != 1 or not body.keys() <= {"env", "file", "command"}:
-            self.problem("INVENTORY_SECRET", "write !secret with one of env, file and command", source)
+            self.problem("INVENTORY_SECRET", "write !secret with one of env, file or command", source)
             return None
         kind, reference = next(iter(body.items()))
         words = reference if isinstance(reference, list) else [reference]
         if not words or not all(isinstance(word, str) and word and "\0" not in word for word in words):
-            self.problem("INVENTORY_SECRET", f"!secret needs a text for {kind}", source)
+            self.problem("INVENTORY_SECRET", f"!secret needs text for {kind}", source)
             return None
         if (kind == "command") != isinstance(reference, list):
             wanted = "a list of words" if kind == "command" else "one text"
@@ -361,7 +361,9 @@ class _Reader:
             try:
                 path = Path(plain[0]).expanduser()
             except RuntimeError:
-                self.problem("INVENTORY_SECRET", f"{plain[0][:80]!r}: there is no such home folder", source)
+                self.problem(
+                    "INVENTORY_SECRET", f"{plain[0][:80]!r}: this home folder does not exist", source
+                )
                 return None
             plain = (str(Path(self.file.folder) / path),)
         return Secret(kind, plain, replace(source, width=len(REFERENCE)))

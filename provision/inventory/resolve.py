@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +14,8 @@ from provision.inventory.tree import Item, Tree, merge
 from provision.values.diagnostics import Diagnostic
 
 _MAX_EXTENDS = 8
-_MAX_NODES = 2000
-_MAX_WEIGHT = 4_000_000
+_MAX_NODES = 20_000
+_MAX_WEIGHT = 10_000_000
 _RANGE = re.compile(r"([^\[\]]*)\[([0-9]{1,6})-([0-9]{1,6})\]([^\[\]]*)").fullmatch
 
 
@@ -55,7 +56,7 @@ def _read(path: Path, environ: Mapping[str, str], problems: list[Diagnostic], se
     here = path.resolve()
     if base_path.resolve() in {*seen, here} or len(seen) >= _MAX_EXTENDS:
         problems.append(
-            Diagnostic("INVENTORY_EXTENDS", "the chain of `extends` leads back here", source=extends.source())
+            Diagnostic("INVENTORY_EXTENDS", "`extends` refers back to this file", source=extends.source())
         )
         return root
     try:
@@ -108,6 +109,11 @@ def _resolve_nodes(root: Item, problems: list[Diagnostic]) -> None:
     gpu = root.child("gpu")
     shared_driver = gpu.child("driver") if gpu is not None else None
     weight = 0
+    too_many = _too_many(nodes)
+    if too_many is not None:
+        problems.append(too_many)
+        root.put("nodes", made, root.keys.get("nodes"))
+        return
     for pattern, item in nodes.value.items():
         where = nodes.keys[pattern]
         named = item.child("name")
@@ -128,9 +134,9 @@ def _resolve_nodes(root: Item, problems: list[Diagnostic]) -> None:
             _merge_driver(node, shared_driver)
             node.put("name", _made(name, own), where)
             weight += node.weight
-            if len(made.value) >= _MAX_NODES or weight > _MAX_WEIGHT:
+            if weight > _MAX_WEIGHT:
                 source = nodes.key_source(pattern)
-                summary = f"the ranges and profiles make too much: {_MAX_NODES} nodes are the most"
+                summary = f"nodes and profiles are too large: more than {_MAX_WEIGHT} values together"
                 problems.append(Diagnostic("INVENTORY_TOO_LARGE", summary, source=source))
                 root.put("nodes", made, root.keys.get("nodes"))
                 return
@@ -142,6 +148,24 @@ def _resolve_nodes(root: Item, problems: list[Diagnostic]) -> None:
                 continue
             made.put(name, node, where)
     root.put("nodes", made, root.keys.get("nodes"))
+
+
+def _too_many(nodes: Item) -> Diagnostic | None:
+    """Return the problem of more nodes than we take, at the line that makes them too many."""
+    sizes = {pattern: _size(pattern) for pattern in nodes.value} if isinstance(nodes.value, dict) else {}
+    total = sum(sizes.values())
+    if total <= _MAX_NODES:
+        return None
+    so_far = itertools.accumulate(sizes.values())
+    pattern = next(pattern for pattern, count in zip(sizes, so_far, strict=True) if count > _MAX_NODES)
+    summary = f"too many nodes: {total} (limit {_MAX_NODES})"
+    return Diagnostic("INVENTORY_TOO_LARGE", summary, source=nodes.key_source(pattern))
+
+
+def _size(pattern: str) -> int:
+    """Return how many nodes a name or a range stands for."""
+    match = _RANGE(pattern)
+    return 1 if match is None else max(0, int(match[3]) - int(match[2]) + 1)
 
 
 def _merge_driver(node: Item, shared: Item | None) -> None:
@@ -198,12 +222,11 @@ def _expanded(pattern: str, item: Item, nodes: Item, problems: list[Diagnostic])
         source = below.source() if below is not None else nodes.key_source(pattern)
         problems.append(Diagnostic("INVENTORY_RANGE", summary, pattern, source=source))
 
-    first, last = int(match[2]), int(match[3])
-    count = last - first + 1
-    if not 1 <= count <= _MAX_NODES:
-        problem(f"the range {pattern!r} names {max(0, count)} nodes: from 1 to {_MAX_NODES} can be")
+    first, count = int(match[2]), _size(pattern)
+    if not count:
+        problem(f"the range {pattern!r} is empty: it ends before it begins")
         return []
-    names = [f"{match[1]}{number:0{len(match[2])}d}{match[4]}" for number in range(first, last + 1)]
+    names = [f"{match[1]}{first + index:0{len(match[2])}d}{match[4]}" for index in range(count)]
     if not isinstance(item.value, dict):
         return [(name, item) for name in names]
     spread: dict[str, list[str]] = {

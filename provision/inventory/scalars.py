@@ -178,7 +178,7 @@ def pattern(expression: str, words: str) -> Callable[[Any], str]:
     def check(value: Any) -> str:
         found = text(value)
         if len(found) > _LONGEST or match(found) is None:
-            wrong(f"{found[:80]!r} is no {words}")
+            wrong(f"{found[:80]!r} is not a valid {words}")
         return found
 
     return check
@@ -222,7 +222,7 @@ def _network(value: str) -> str:
         if "host bits" in str(error):
             near = ipaddress.IPv4Network(value, strict=False)
             raise ValueError(f"{value!r} has host bits set: did you mean {near}?") from None
-        raise ValueError(f"{value[:60]!r} is no IPv4 network like 192.168.100.0/24") from None
+        raise ValueError(f"{value[:60]!r} is not an IPv4 network like 192.168.100.0/24") from None
 
 
 def _interface(value: str) -> str:
@@ -231,7 +231,7 @@ def _interface(value: str) -> str:
     except ValueError:
         found = ""
     if not found:
-        raise ValueError(f"{value[:60]!r} is no address with its prefix like 10.224.7.143/12")
+        raise ValueError(f"{value[:60]!r} is not an address with a prefix like 10.224.7.143/12")
     return found
 
 
@@ -243,22 +243,22 @@ def _range(value: str) -> str:
         dash = ""
         low = high = ipaddress.IPv4Address(0)
     if not dash or low > high:
-        raise ValueError(f"{value[:60]!r} is no address range like 192.168.100.2-192.168.100.254")
+        raise ValueError(f"{value[:60]!r} is not an address range like 192.168.100.2-192.168.100.254")
     return f"{low}-{high}"
 
 
 def _pci_address(value: str) -> str:
     found = re.fullmatch(r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?", value)
     if found is None:
-        raise ValueError(f"{value[:60]!r} is no PCI address with its domain like 0000:02:00")
+        raise ValueError(f"{value[:60]!r} is not a PCI address with a domain like 0000:02:00")
     if found[2] is not None:
-        raise ValueError(f"{value!r} is one function, and all are passed: did you mean {found[1]}?")
+        raise ValueError(f"{value!r} is one function, but all functions are passed: did you mean {found[1]}?")
     return value
 
 
 def _mac(value: str) -> str:
     if re.fullmatch(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}", value) is None:
-        raise ValueError(f"{value[:60]!r} is no MAC address like BC:24:11:00:00:01")
+        raise ValueError(f"{value[:60]!r} is not a MAC address like BC:24:11:00:00:01")
     if int(value[:2], 16) & 1:
         raise ValueError(f"{value!r} is a group address: the first byte of a device's MAC is even")
     return value.upper()
@@ -273,7 +273,7 @@ def _path_of(folder: str, found: str) -> Path:
         try:
             return path.expanduser()
         except RuntimeError:
-            wrong(f"{found[:80]!r}: there is no such home folder")
+            wrong(f"{found[:80]!r}: this home folder does not exist")
     return Path(folder) / path if folder and not path.is_absolute() else path
 
 
@@ -295,7 +295,7 @@ def _or_placeholder(expression: str, words: str, case: Callable[[str], str]) -> 
         if PLACEHOLDER.fullmatch(found) is not None:
             return found
         if match(found) is None:
-            wrong(f"{found[:100]!r} is no {words}")
+            wrong(f"{found[:100]!r} is not a valid {words}")
         return case(found)
 
     return check
@@ -352,7 +352,7 @@ VmId = Annotated[
 
 def _version(value: Any) -> int:
     if str(value) != "1":
-        wrong(f"{str(value)[:60]!r} is no version of this schema: 1 is")
+        wrong(f"{str(value)[:60]!r} is not a known version: write 1")
     return 1
 
 

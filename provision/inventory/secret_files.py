@@ -82,11 +82,11 @@ def _file(inventory: Inventory, path: KeyPath, file: Path) -> tuple[Diagnostic, 
         reason = "cannot be read"
     else:
         return ()
-    remedy = "correct the name, or put the file there"
+    remedy = "correct the name, or create the file"
     if what == "key":
-        remedy = f"correct the name, or make a key: `ssh-keygen -t ed25519 -f {file}`"
+        remedy = f"correct the name, or create a key: `ssh-keygen -t ed25519 -f {file}`"
     elif file.suffix == ".pub":
-        remedy = f"make it from the private key: `ssh-keygen -y -f {file.with_suffix('')} > {file}`"
+        remedy = f"create it from the private key: `ssh-keygen -y -f {file.with_suffix('')} > {file}`"
     subject = str(path[1]) if path[0] in ("nodes", "hypervisors") else ""
     summary = f"the file {file} {reason}"
     source = inventory.source(path)

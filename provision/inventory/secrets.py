@@ -18,7 +18,7 @@ from provision.values.redaction import Redactor
 
 _LIMIT = 1024 * 1024
 _COMMAND_SECONDS = 60
-_ALONE = "run the command alone and see what it says"
+_ALONE = "run the command by itself to see its error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,9 @@ class Secret:
         if self.kind == "env":
             value = os.environ.get(self.reference[0])
             if value is None:
-                raise self._error(f"the variable {self.reference[0]} is not set", "set it, then run again")
+                raise self._error(
+                    f"the variable {self.reference[0]} is not set", "set it, and run the command again"
+                )
         elif self.kind == "file":
             value = self._read()
         else:
@@ -89,7 +91,7 @@ class Secret:
             )
         except subprocess.TimeoutExpired:
             reason = f"{self.reference[0]} took longer than {_COMMAND_SECONDS} s"
-            raise self._error(reason, f"{_ALONE}; it cannot ask a person") from None
+            raise self._error(reason, f"{_ALONE}; it cannot ask anybody") from None
         except (OSError, ValueError):
             raise self._error(f"{self.reference[0]} cannot be run", "correct its name") from None
         if done.returncode:

@@ -153,7 +153,7 @@ class Container:
             # An init that has only begun does not hear it, so it is told again.
             if time.monotonic() - pressed > _PRESS_AGAIN:
                 pressed = time.monotonic()
-                for init in (each for nspawn in _children(pid) for each in _children(nspawn)):
+                for init in (child for nspawn in _children(pid) for child in _children(nspawn)):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(init, _HALT)
             if time.monotonic() > deadline:

@@ -163,8 +163,8 @@ def differences(settings: LabSettings) -> str:
         known = record.load(settings.folder).settings
     except LabError:
         return ""
-    names = (each.name for each in fields(settings))
-    others = [each for each in names if getattr(settings, each) != getattr(known, each)]
+    names = (field.name for field in fields(settings))
+    others = [name for name in names if getattr(settings, name) != getattr(known, name)]
     return ", ".join(others).replace("_", " ")
 
 

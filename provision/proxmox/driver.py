@@ -93,7 +93,7 @@ class ProxmoxDriver:
         """Refuse: an API has no boot; hosts are rebooted by their own system."""
         raise Permanent(Diagnostic(code="NO_BOOT", summary=f"{self.system} is an API and cannot be rebooted"))
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
         """Ask everything: at most one request a kind, one for each VM that is there, one a further ApiGet.
@@ -113,7 +113,7 @@ class ProxmoxDriver:
             answered[Mappings()] = self._ask_plain(path, answers.mappings, data)
         for storage in sorted(query.storage for query in queries if isinstance(query, StorageContent)):
             path = f"/nodes/{self._node}/storage/{storage}/content"
-            answered[StorageContent(storage)] = self._ask(path, answers.volumes)
+            answered[StorageContent(storage)] = self._ask_plain(path, answers.volumes)
         for vmid in vmids:
             if cancel.leaving:
                 raise Interrupted
@@ -122,8 +122,12 @@ class ProxmoxDriver:
             if isinstance(query, ApiGet) and query not in self._replies:
                 path, _, parameters = query.path.partition("?")
                 self._ask_plain(path, lambda body: body, dict(parse_qsl(parameters)))
-        # Checks read the same replies with their own code; they cost no further request.
-        return Snapshot(self.system, answers={**answered, **self._replies})
+        # Checks read the same replies with their own code; they cost no further request. Long lists that
+        # nobody asked for are not kept.
+        kept = {
+            query: reply for query, reply in self._replies.items() if query in queries or _is_small(query)
+        }
+        return Snapshot(self.system, answers={**answered, **kept})
 
     def _ask(
         self, path: str, read: Callable[[object], object], data: Mapping[str, object] | None = None
@@ -148,7 +152,7 @@ class ProxmoxDriver:
         return read(body)
 
     def _vm_list(self) -> object:
-        entries = self._ask("/cluster/resources", answers.vm_list, {"type": "vm"})
+        entries = self._ask_plain("/cluster/resources", answers.vm_list, {"type": "vm"})
         if isinstance(entries, Unknown):
             return entries
         now = self._clock()
@@ -390,6 +394,11 @@ class ProxmoxDriver:
         remedy = "Run the command again: it looks at what is there first."
         diagnostic = Diagnostic("TASK_UNKNOWN", text, self._node, evidence=(upid.text,), remedy=remedy)
         return Result(Verdict.INDETERMINATE, diagnostic=diagnostic, handle=upid.text)
+
+
+def _is_small(query: ApiGet) -> bool:
+    """Whether a reply is worth keeping for checks: of one VM, or of the mappings."""
+    return query.path.endswith("/pending") or query.path.startswith("/cluster/mapping/")
 
 
 def _started(path: str) -> int:

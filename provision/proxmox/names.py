@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
@@ -42,6 +43,44 @@ def mapping(inventory: Inventory, card: str) -> str:
 def mapping_prefix(inventory: Inventory) -> str:
     """Return how the ids of this inventory's mappings begin."""
     return f"provision-{re.sub(r'[^A-Za-z0-9_-]', '-', inventory.name)}-"
+
+
+def image_download(inventory: Inventory, image: str) -> tuple[str, str]:
+    """Return URL and SHA-256 of an image, from the inventory or from its lock file.
+
+    Raises:
+        UsageError: one of them is missing.
+    """
+    pin = inventory.image_pin(image)
+    if pin is None:
+        raise UsageError(
+            Diagnostic(
+                "IMAGE_UNPINNED",
+                f"image {image} has no URL or no SHA-256: what is downloaded must be pinned",
+                source=inventory.source(("images", image)),
+                remedy=f"pin it: `provision pin {inventory.file or 'INVENTORY'}`",
+            )
+        )
+    return pin.url, pin.sha256.lower()
+
+
+def image_file(inventory: Inventory, image: str) -> str:
+    """Return the file name of an image in its storage.
+
+    Digits of its digest are always in it: the API tells no digest of a volume, so only another name shows
+    that another image is wanted.
+    """
+    digest = image_download(inventory, image)[1][:8]
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", image)
+    wanted = PurePosixPath(inventory.images[image].file or f"{name}.qcow2")
+    if digest in wanted.name.lower():
+        return wanted.name
+    return f"{wanted.name.removesuffix(wanted.suffix)}-{digest}{wanted.suffix}"
+
+
+def image_volume(inventory: Inventory, hypervisor: Hypervisor, image: str) -> str:
+    """Return the volume of an image on a hypervisor."""
+    return f"{hypervisor.storage.images}:import/{image_file(inventory, image)}"
 
 
 def snippet_file(inventory: Inventory, node: str) -> str:

@@ -15,7 +15,7 @@ from provision.contracts.snapshot import Snapshot
 from provision.proxmox import marker
 from provision.proxmox.marker import Marker
 
-# ---------------------------------------------------------------- questions
+# ---------------------------------------------------------------- queries
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ def value_text(value: object) -> str:  # noqa: PLR0911 - one return a type reads
     if isinstance(value, str):
         return printable(value) if value else '""'
     if isinstance(value, Mapping):
-        return ", ".join(f"{printable(key)}={value_text(each)}" for key, each in value.items()) or "(empty)"
+        return ", ".join(f"{printable(key)}={value_text(item)}" for key, item in value.items()) or "(empty)"
     if isinstance(value, Collection):
         items: Iterable[object] = sorted(value, key=str) if isinstance(value, set | frozenset) else value
-        return ", ".join(value_text(each) for each in items) or "(empty)"
+        return ", ".join(value_text(item) for item in items) or "(empty)"
     return printable(value)
 
 
@@ -75,16 +75,16 @@ def _delta(old: object, new: object) -> str:
     kinds = (tuple, list, set, frozenset)
     if not isinstance(old, kinds) or not isinstance(new, kinds):
         return ""
-    before, after = [value_text(each) for each in old], [value_text(each) for each in new]
-    parts = [f"+{each}" for each in after if each not in before]
-    parts += [f"-{each}" for each in before if each not in after]
+    before, after = [value_text(item) for item in old], [value_text(item) for item in new]
+    parts = [f"+{item}" for item in after if item not in before]
+    parts += [f"-{item}" for item in before if item not in after]
     return ", ".join(parts)
 
 
 def _one_sided(change: Change, old: str, new: str) -> str | None:
     """Return the one value that says it all, "" if even that is not needed; None when both are."""
     if change.op is Op.ATTENTION and change.old is None:
-        return new  # it cannot be told, and `new` says why
+        return new  # the value is unknown, and `new` says why
     if change.op is Op.ATTENTION and change.new is None:
         return old
     if change.op is Op.CREATE and change.old is None:
@@ -127,7 +127,7 @@ def text_diff(change: Change, *, full: bool = False) -> list[tuple[str, str]]:
             lines.append((raw[:1], printable(raw[1:])))
     if full:
         return lines
-    short = [each for each in lines if each[0] != "@"]
+    short = [line for line in lines if line[0] != "@"]
     hidden = len(short) - SHORT_DIFF_LINES
     if hidden > 1:
         more = f"{count(hidden, 'more changed line')} (--full shows all)"

@@ -174,7 +174,7 @@ def _change(row: Mapping[str, Any]) -> ChangeRecord:
     for op, path, old, new in _parsed(row["fields"], []):
         sign = Op(op) if op in set(Op) else Op.UPDATE
         # The journal has text only: an empty one stands for nothing there.
-        before = None if not old and sign is Op.CREATE else old
+        before = None if sign is Op.CREATE and old in ("", new) else old
         after = None if not new and sign is Op.DELETE else new
         fields.append(Change(sign, path, before, after))
     return ChangeRecord(

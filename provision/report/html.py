@@ -39,7 +39,8 @@ td, th { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(-
 .proven { color: var(--good) }
 .times { width: 30% }
 code.command { display: block; margin: .3rem 1rem }
-.bar { background: var(--line); height: .5rem; border-radius: .25rem; min-width: 3px }
+.bar { background: currentColor; opacity: .75; height: .5rem; border-radius: .25rem; min-width: 3px;
+  margin-top: .5rem }
 details { margin: .3rem 0 } summary { cursor: pointer }
 .problem { border: 1px solid var(--line); border-left: 4px solid var(--bad); border-radius: .3rem;
   padding: .6rem 1rem; margin: .6rem 0 }
@@ -107,7 +108,8 @@ def _tiles(run: RunRecord) -> str:
         tiles.append(f"<li><b>{changed}</b>{'resource' if changed == 1 else 'resources'} changed</li>")
     for ending in OUTCOMES if run.checks else ():
         number = sum(check.outcome == ending for check in run.checks)
-        tiles.append(f'<li><b class="{ending}">{number}</b>of {len(run.checks)} checks {ending}</li>')
+        if number or ending == PROVEN:  # the sum below names all endings
+            tiles.append(f'<li><b class="{ending}">{number}</b>of {len(run.checks)} checks {ending}</li>')
     return f'<ul class="tiles">{"".join(tiles)}</ul>'
 
 
@@ -194,7 +196,8 @@ def _step(step: StepRecord, first: float, span: float) -> str:
         f"<tr><td>{_text(time_of_day(step.started))}</td>"
         f"<td>{_text(step.subject)}</td><td>{_text(step.role)}</td>"
         f'<td class="{_name(step.outcome)}">{_text(step.outcome)}{reason}</td>'
-        f'<td class="times"><div class="bar" style="margin-left: {left:.1f}%; width: {width:.1f}%"></div>'
+        f'<td class="times"><div class="bar {_name(step.outcome)}" '
+        f'style="margin-left: {left:.1f}%; width: {width:.1f}%"></div>'
         f"</td>"
         f'<td class="num">{_text(duration(step.seconds))}</td></tr>'
     )

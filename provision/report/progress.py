@@ -362,9 +362,10 @@ class LiveProgress(_Ticking):
         table = Table(box=None, show_header=False, padding=0, width=width)
         table.add_column(no_wrap=True, overflow="crop")
         now = self._clock()
+        table.add_row("")  # apart from what has scrolled away above
         table.add_row(Text(shorten(self._head(now), width, self._signs.ellipsis), style="bold"))
         running = sorted(self._rows.items(), key=lambda item: item[1].since)
-        room = max(3, self._console.height - 4)
+        room = max(3, self._console.height - 5)
         cells = [
             (printable(subject), printable(role), self._spent(row, now))
             for (subject, role), row in running[:room]

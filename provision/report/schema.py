@@ -15,11 +15,11 @@ _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _STRINGS = {"type": "array", "items": {"type": "string"}}
 DIAGNOSTIC: dict[str, object] = {
     "type": "object",
-    "description": "A problem: what it is, whom it is about, what was seen, and what to do next.",
+    "description": "A problem: what it is, its subject, the evidence, and what to do next.",
     "required": ["code", "severity", "subject", "summary", "evidence", "untouched", "remedy", "source"],
     "properties": {
         "code": {"type": "string", "pattern": "^[A-Z][A-Z0-9_]*$"},
-        "severity": {"enum": [str(each) for each in Severity]},
+        "severity": {"enum": list(map(str, Severity))},
         "subject": {"type": "string"},
         "summary": {"type": "string"},
         "evidence": _STRINGS,
@@ -42,9 +42,9 @@ DIAGNOSTIC: dict[str, object] = {
 def event_classes() -> tuple[type[events.Event], ...]:
     """Return all event classes, in the order of their definition."""
     return tuple(
-        each
-        for each in vars(events).values()
-        if isinstance(each, type) and issubclass(each, events.Event) and each is not events.Event
+        var
+        for var in vars(events).values()
+        if isinstance(var, type) and issubclass(var, events.Event) and var is not events.Event
     )
 
 
@@ -58,14 +58,14 @@ def event_schema() -> dict[str, Any]:
         "$schema": DIALECT,
         "title": "provision event",
         "description": "One line of the output of --json. Ignore types and fields that you do not know.",
-        "oneOf": [{"$ref": f"#/$defs/{each.type}"} for each in event_classes()],
-        "$defs": {each.type: _of_class(each) for each in event_classes()},
+        "oneOf": [{"$ref": f"#/$defs/{event_class.type}"} for event_class in event_classes()],
+        "$defs": {event_class.type: _of_class(event_class) for event_class in event_classes()},
     }
 
 
 def _of_class(cls: type[events.Event]) -> dict[str, Any]:
     hints = get_type_hints(cls)
-    names = [each.name for each in dataclasses.fields(cls)]
+    names = [field.name for field in dataclasses.fields(cls)]
     properties: dict[str, Any] = {"type": {"const": cls.type}}
     for name in names:
         known = DIAGNOSTIC if cls is events.Problem and name == "diagnostic" else _of_type(hints[name])
@@ -93,10 +93,14 @@ def _of_type(hint: Any) -> dict[str, Any]:
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:  # noqa: PLR2004 - tuple[X, ...]
         return {"type": "array", "items": _of_type(arguments[0])}
     if origin is tuple:
-        items = [_of_type(each) for each in arguments]
+        items = [_of_type(argument) for argument in arguments]
         return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
     if origin is dict:
         return {"type": "object", "additionalProperties": _of_type(arguments[1])}
     if origin in (typing.Union, types.UnionType):
-        return {"anyOf": [{"type": "null"} if each is type(None) else _of_type(each) for each in arguments]}
+        return {
+            "anyOf": [
+                {"type": "null"} if argument is type(None) else _of_type(argument) for argument in arguments
+            ]
+        }
     raise TypeError(f"no schema for {hint!r}")

@@ -98,7 +98,7 @@ def printable(text: object) -> str:
     Output of hosts is shown to people; an escape sequence in it must not move their cursor or hide a line.
     """
     return "".join(
-        each if each.isprintable() else "    " if each == "\t" else _escape(each) for each in str(text)
+        char if char.isprintable() else "    " if char == "\t" else _escape(char) for char in str(text)
     )
 
 

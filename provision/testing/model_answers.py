@@ -1,4 +1,4 @@
-"""What ModelHost answers: the same questions as real fragments, from the state."""
+"""What ModelHost answers: the same queries as real fragments, from the state."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from provision.hosts.operations.basic import INLINE_LIMIT, sysctl_file
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name, split_list
 from provision.hosts.queries.secret import SecretText, secret_of
-from provision.hosts.queries.shell import Shell, ShellResult
+from provision.hosts.queries.shell import Shell
 from provision.hosts.queries.system import Bridges, ClockState, HostKeys
 from provision.hosts.resources.filesystem import RootChain
 from provision.hosts.resources.package import PackageState, PackageStatus
 from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunctions
 from provision.hosts.resources.service import UnitState, UnitStatus
 from provision.hosts.resources.sysctl import SysctlValue
-from provision.testing.model_state import HostState, ModelFile
+from provision.testing.model_shell import run_command
+from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
 
 _UIDS = {"root": "0", "adm": "4", "nobody": "65534"}
 
@@ -29,22 +30,11 @@ def _id(name: str) -> str:
     return name if name.isdigit() else _UIDS.get(name, "1000")
 
 
-def resolved(state: HostState, path: str) -> str:
-    """Return the path behind symbolic links; the path itself when it is none, empty for a loop."""
-    for _ in range(8):
-        entry = state.files.get(path)
-        if entry is None or entry.type != "link":
-            return path
-        parent = path.rpartition("/")[0]
-        path = entry.target if entry.target.startswith("/") else f"{parent}/{entry.target}"
-    return ""
-
-
 def _file(state: HostState, query: FileState) -> object:
     path = query.path
     entry = state.files.get(path)
     if entry is None:
-        virtual = _virtual(state, path)
+        virtual = virtual_content(state, path)
         if virtual is not None:
             entry = ModelFile(virtual, "0444")
         elif state.folder(path):
@@ -62,24 +52,8 @@ def _file(state: HostState, query: FileState) -> object:
     return FileStatus(entry.type, entry.mode, owner, group, _id(owner), _id(group), size, digest, content)
 
 
-def _virtual(state: HostState, path: str) -> bytes | None:
-    """Return the content of files that the kernel makes up."""
-    if path == "/proc/cmdline":
-        return f"{state.cmdline}\n".encode()
-    if path == "/proc/sys/kernel/hostname":
-        return f"{state.hostname}\n".encode()
-    if path == "/proc/swaps":
-        rows = "".join(f"{swap} partition 1048572 0 -2\n" for swap in state.swaps)
-        return f"Filename Type Size Used Priority\n{rows}".encode()
-    if path == "/proc/meminfo":
-        return f"MemTotal: {state.memory * 1024} kB\nMemAvailable: {state.memory * 900} kB\n".encode()
-    if path == "/sys/devices/system/cpu/online":
-        return (f"0-{state.cpus - 1}\n" if state.cpus > 1 else "0\n").encode()
-    return None
-
-
 def _text(state: HostState, query: FileText) -> object:
-    virtual = _virtual(state, query.path)
+    virtual = virtual_content(state, query.path)
     if virtual is not None:
         return virtual
     entry = state.files.get(resolved(state, query.path))
@@ -156,10 +130,6 @@ def _host_keys(state: HostState, query: HostKeys) -> object:
     return tuple((key, " ".join(state.text(f"{key}.pub").split()[:2])) for key in keys)
 
 
-def _shell(state: HostState, query: Shell) -> object:
-    return ShellResult(state.probes.get(query.command, 1), b"", b"")
-
-
 ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     FileState: _file,
     FileText: _text,
@@ -177,6 +147,6 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     ClockState: lambda state, _: state.clock,
     Bridges: lambda state, _: state.bridges,
     HostKeys: _host_keys,
-    Shell: _shell,
+    Shell: lambda state, query: run_command(state, query.command),
 }
-"""How each question is answered from the state."""
+"""How each query is answered from the state."""

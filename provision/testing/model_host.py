@@ -1,6 +1,6 @@
 """ModelHost: a driver over a host in memory, for tests of resources, roles and the engine.
 
-It answers the questions that real hosts answer through shell fragments, and performs the operations that
+It answers the queries that real hosts answer through shell fragments, and performs the operations that
 fixes are rendered from. The same case tables run through real shells, which keeps it honest.
 """
 
@@ -43,6 +43,7 @@ __all__ = [
     "guest_state",
     "hypervisor_state",
 ]
+
 
 _REBUILDS = (host_effects.INITRAMFS, host_effects.BOOT_LOADER)
 
@@ -114,7 +115,7 @@ class ModelHost:
     # ------------------------------------------------------------ Driver
 
     def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
-        """Answer everything at once; a question of an unknown kind is Unknown."""
+        """Answer everything at once; a query of an unknown kind is Unknown."""
         del cancel
         self._trips += 1
         state = self.state
@@ -123,7 +124,7 @@ class ModelHost:
             how = self.answers.get(type(query))
             answers[query] = Unknown(f"ModelHost knows no {query.kind}") if how is None else how(state, query)
         pending = tuple(owed for owed in state.pending.values() if not self._satisfied(owed))
-        return Snapshot(self.system, state.boot_id, answers, pending, clock=1.0)
+        return Snapshot(self.system, state.boot_id, answers, pending, clock=1.0, skew=state.skew)
 
     def act(
         self, run: str, actions: Sequence[Action], effects: Sequence[Effect], emit: Emit, cancel: Cancel

@@ -16,8 +16,8 @@ from provision.hosts.queries.file import digest_of
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.resources.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
 from provision.k3s import k3s_effects
-from provision.testing.model_answers import blacklist_of, resolved
-from provision.testing.model_state import HostState, ModelFile, ModelUnit
+from provision.testing.model_answers import blacklist_of
+from provision.testing.model_state import HostState, ModelFile, ModelUnit, resolved
 
 _ARGUMENTS = re.compile(r"(?m)^for provision_argument in (.*); do$")
 

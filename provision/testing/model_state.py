@@ -46,6 +46,7 @@ class ModelUnit:
         config: path prefixes that it reads when it starts.
         read: digest of these files as they were when it started.
         waiting: it died, and systemd will start it again.
+        failed: it died, and stays so.
     """
 
     active: bool = True
@@ -54,6 +55,7 @@ class ModelUnit:
     config: tuple[str, ...] = ()
     read: str = ""
     waiting: bool = False
+    failed: bool = False
 
 
 @dataclass(slots=True)
@@ -83,6 +85,7 @@ class HostState:
         cmdline: what the running kernel was given.
         initramfs: modules that the initramfs of each kernel keeps off.
         base_modules: modules that every boot loads.
+        skew: the clock minus the controller's, in seconds.
         base_sysctls: kernel parameters after a boot, without /etc/sysctl.d.
         commands: what a command of the inventory does, where it does more than its guard requires.
     """
@@ -115,6 +118,7 @@ class HostState:
     hostname: str = "localhost"
     swaps: tuple[str, ...] = ()
     clock: ClockStatus = _CLOCK
+    skew: float = 0.0
     bridges: tuple[str, ...] = ()
     memory: int = 4096
     cpus: int = 4
@@ -256,3 +260,30 @@ def _plain(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     return value
+
+
+def resolved(state: HostState, path: str) -> str:
+    """Return the path behind symbolic links; the path itself when it is none, empty for a loop."""
+    for _ in range(8):
+        entry = state.files.get(path)
+        if entry is None or entry.type != "link":
+            return path
+        parent = path.rpartition("/")[0]
+        path = entry.target if entry.target.startswith("/") else f"{parent}/{entry.target}"
+    return ""
+
+
+def virtual_content(state: HostState, path: str) -> bytes | None:
+    """Return the content of files that the kernel makes up."""
+    if path == "/proc/cmdline":
+        return f"{state.cmdline}\n".encode()
+    if path == "/proc/sys/kernel/hostname":
+        return f"{state.hostname}\n".encode()
+    if path == "/proc/swaps":
+        rows = "".join(f"{swap} partition 1048572 0 -2\n" for swap in state.swaps)
+        return f"Filename Type Size Used Priority\n{rows}".encode()
+    if path == "/proc/meminfo":
+        return f"MemTotal: {state.memory * 1024} kB\nMemAvailable: {state.memory * 900} kB\n".encode()
+    if path == "/sys/devices/system/cpu/online":
+        return (f"0-{state.cpus - 1}\n" if state.cpus > 1 else "0\n").encode()
+    return None

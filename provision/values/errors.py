@@ -24,7 +24,9 @@ class ProvisionError(Exception):
         self.diagnostics = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
         if exit_code is not None:
             self.exit_code = exit_code
-        super().__init__("; ".join(f"{each.code}: {each.summary}" for each in self.diagnostics))
+        super().__init__(
+            "; ".join(f"{diagnostic.code}: {diagnostic.summary}" for diagnostic in self.diagnostics)
+        )
 
 
 class UsageError(ProvisionError):

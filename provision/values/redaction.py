@@ -12,7 +12,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from pydantic import SecretStr  # slow, and the command line has a redactor from its first moment
@@ -90,8 +90,8 @@ def _forms(secret: str) -> set[bytes]:
         json.dumps(in_json)[1:-1],
         in_url,
         re.sub("%..", lambda match: match[0].lower(), in_url),
-        quote(raw),
-        quote_plus(raw),
+        in_url.replace("%2F", "/"),
+        in_url.replace("%20", "+"),
         html.escape(secret),
         html.escape(secret).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
         html.escape(secret, quote=False),

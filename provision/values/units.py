@@ -34,22 +34,22 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no size: write a number and MiB, GiB or TiB, like 60GiB")
+        raise ValueError(f"{text!r} is not a size: write a number and MiB, GiB or TiB, like 60GiB")
     whole, fraction, unit = match[1], match[2], match[3] or ""
     number = whole if fraction is None else f"{whole}.{fraction}"
     factor = _FACTORS.get(unit)
     if factor is None:
         near = _NEAR.get(unit.lower())
         if near is None:
-            raise ValueError(f"{text!r} has no known unit: MiB, GiB and TiB are")
-        reason = "has no unit" if not unit else f"has the unit {unit}, which is not one of MiB, GiB, TiB"
+            raise ValueError(f"{text!r} has an unknown unit: write MiB, GiB or TiB")
+        reason = "has no unit" if not unit else f"has the unknown unit {unit}"
         raise ValueError(f"{text!r} {reason}: did you mean {number}{near}?")
     size = int(whole) * factor
     if fraction is not None:
         part = int(fraction) * factor
         scale = 10 ** len(fraction)
         if part % scale:
-            raise ValueError(f"{text!r} is no whole number of MiB")
+            raise ValueError(f"{text!r} is not a whole number of MiB")
         size += part // scale
     return size
 
@@ -86,7 +86,9 @@ def parse_rate(text: str) -> Rate:
     """
     match = _RATE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no rate: write a number and GBps (bytes) or Gbps (bits), like 280GBps")
+        raise ValueError(
+            f"{text!r} is not a rate: write a number and GBps (bytes) or Gbps (bits), like 280GBps"
+        )
     return Rate(text, float(match[1]) * _RATE_BITS[match[2]])
 
 
@@ -99,5 +101,5 @@ def parse_percent(text: str) -> float:
     match = _PERCENT.fullmatch(text)
     value = float(match[1]) / 100 if match is not None else -1.0
     if not 0 <= value <= 1:
-        raise ValueError(f"{text!r} is no percentage: write one from 0% to 100%, like 90%")
+        raise ValueError(f"{text!r} is not a percentage: write 0% to 100%, like 90%")
     return value

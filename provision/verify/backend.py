@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
@@ -16,6 +17,14 @@ from provision.hosts.queries.shell import Shell, ShellResult
 
 _OVERDUE = (124, 137)
 """What timeout(1) ends with when it had to end the command: by SIGTERM, by SIGKILL."""
+
+
+_NOT_FOUND = 127
+"""What a shell ends with for a command that is not there."""
+_TOOL = re.compile(r"([A-Za-z0-9_.-]+): (?:command )?not found")
+"""What dash, bash and busybox then say."""
+_NO_SYSTEMD = "not been booted with systemd"
+"""Part of what systemctl says without a running systemd."""
 
 
 class Answers(Protocol):
@@ -69,12 +78,22 @@ class SessionBackend(BaseBackend):  # type: ignore[misc]  # testinfra ships no t
             raise TypeError(f"unexpected answer {answer!r}")
         if self._timeout is not None and answer.rc in _OVERDUE:
             pytest.skip(f"unknown: `{line}` took longer than {self._timeout} s (verify.timeout)")
+        if reason := _cannot_run(answer):
+            pytest.skip(f"unknown: {reason} on {self.hostname.removesuffix('/ssh')}")
         return self.result(answer.rc, line.encode(), answer.stdout, answer.stderr)
 
     @property
     def encoding(self) -> str:
         """UTF-8: scripts run with LC_ALL=C and file names are bytes."""
         return "utf-8"
+
+
+def _cannot_run(answer: ShellResult) -> str:
+    """Return what a command lacked to look at anything, or an empty string."""
+    text = answer.stderr.decode(errors="replace")
+    if answer.rc == _NOT_FOUND and (tool := _TOOL.search(text)):
+        return f"{tool[1]} is not installed"
+    return "systemd does not run" if answer.rc and _NO_SYSTEMD in text else ""
 
 
 def within(command: str, timeout: int | None) -> str:

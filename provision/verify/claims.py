@@ -11,6 +11,7 @@ SUBJECTS = {
     "vm": "every VM",
     "gpu_vm": "every VM with a card",
     "node": "every node",
+    "machine": "every hypervisor and node",
 }
 """Whom a check is about, by the argument that names it; the first one that it or its fixtures take."""
 

@@ -36,6 +36,7 @@ class CheckResult:
         excused: nothing is proven, without fault (a VM that is off by hand, a check that is left out).
         seconds: how long it took.
         total: how many checks there are, as far as is known when it ends; 0 if that is not known.
+        check: its name in `verify.skip` and in docs/verify.md.
     """
 
     name: str
@@ -45,6 +46,7 @@ class CheckResult:
     excused: bool = False
     seconds: float = 0.0
     total: int = 0
+    check: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,7 @@ class VerifyPlugin:
             excused=is_away or outcome is CheckOutcome.NOT_RUN,
             seconds=call.duration,
             total=self._total,
+            check=_name(item),
         )
         self.results.append(result)
         self._on_result(result)

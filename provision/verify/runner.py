@@ -49,6 +49,7 @@ def subjects(inventory: Inventory, targets: Collection[str] = ()) -> dict[str, t
         kind: tuple(each.name for each in select(inventory, what) if inventory.manages(each.name))
         for kind, what in chosen.items()
     }
+    names["machine"] = (*names["hypervisor"], *names["node"])
     names["gpu_vm"] = tuple(each for each in names["gpu_vm"] if each in names["vm"])
     if targets:
         names = {kind: tuple(each for each in found if each in targets) for kind, found in names.items()}
@@ -95,7 +96,7 @@ def run_checks(
         silent = VerifyPlugin(Site(inventory, prepared), named, excused, lambda _: None)
         pytest.main(arguments, plugins=[silent])
 
-    rehearse(answers, [f"{each}/ssh" for each in (*named["hypervisor"], *named["node"])], rehearsal)
+    rehearse(answers, [f"{name}/ssh" for name in named["machine"]], rehearsal)
     plugin = VerifyPlugin(Site(inventory, answers), named, excused, tell)
     code = pytest.main(arguments, plugins=[plugin])
     if plugin.interrupted:

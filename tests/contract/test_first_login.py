@@ -167,7 +167,7 @@ def tls(tmp_path: Path) -> Iterator[tuple[int, str]]:
     listener.close()
 
 
-def test_the_certificate_that_is_shown_is_told(tls: tuple[int, str]) -> None:
+def test_the_fingerprint_of_a_certificate_is_read(tls: tuple[int, str]) -> None:
     assert certificate_of("127.0.0.1", tls[0]) == tls[1]
 
 

@@ -125,7 +125,7 @@ def test_another_certificate_is_refused_before_anything_is_sent(server: Server) 
         server.connection(pinned).request("GET", "/version")
     (problem,) = caught.value.diagnostics
     assert (problem.code, caught.value.exit_code) == ("CERTIFICATE_UNKNOWN", ExitCode.REFUSED)
-    assert problem.evidence == (f"pinned: {pinned}", f"shown:  {server.fingerprint}")
+    assert problem.evidence == (f"pinned: {pinned}", f"actual: {server.fingerprint}")
     assert server.seen == []
 
 
@@ -163,7 +163,7 @@ def test_what_went_wrong_decides_whether_it_may_be_tried_again(
     assert [each.code for each in caught.value.diagnostics] == [code]
 
 
-def test_a_token_that_is_not_accepted_is_made_anew_by_the_named_command(server: Server) -> None:
+def test_a_rejected_token_names_the_command_that_renews_it(server: Server) -> None:
     server.answers = [(401, "authentication failure", {"data": None})]
     connection = server.connection()
     with pytest.raises(Permanent) as caught:

@@ -77,8 +77,8 @@ def gate(*banners: str | None) -> Iterator[tuple[int, str]]:
             with suppress(OSError):
                 listening.shutdown(socket.SHUT_RDWR)
             thread.join(10)
-            for each in kept:
-                each.close()
+            for connection in kept:
+                connection.close()
 
 
 @pytest.fixture
@@ -113,9 +113,9 @@ def test_what_a_server_says_before_it_hangs_up_is_shown(key: Path) -> None:
 
 
 def test_it_is_waited_for_until_it_has_booted(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("provision.connections.ssh._RETRY", 0.01)
+    monkeypatch.setattr("provision.connections.ssh._RETRY_SECONDS", 0.01)
     with gate(BOOTING, BOOTING, None) as (port, shown):
         connection = SshConnection(endpoint(port, shown, key, wait=60.0), "vm-1/ssh")
-        chain = connection._opened(Cancel())
+        chain = connection._open_with_retries(Cancel())
         assert chain[-1].is_authenticated()
         close_all(chain)

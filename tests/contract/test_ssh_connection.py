@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -150,9 +151,7 @@ def test_an_unknown_host_key_is_refused_with_the_command_to_accept_it(host: Serv
     assert f"`provision trust site.yaml n1/ssh {host.host_key.fingerprint}`" in diagnostic.remedy
 
 
-def test_a_wrong_fingerprint_is_refused_and_known_hosts_cannot_overrule_it(
-    host: Server, tmp_path: Path
-) -> None:
+def test_known_hosts_cannot_overrule_a_wrong_fingerprint(host: Server, tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     known.write_text(f"[{host.address}]:{host.port} {host.host_key.public}\n")
     wrong = new_host_key().fingerprint
@@ -218,7 +217,7 @@ def test_default_keys_are_found(host: Server, home: Path) -> None:
     assert run(host.endpoint(key=None), b"exit 3\n")[0] == 3
 
 
-def test_no_key_at_all_is_said(host: Server) -> None:
+def test_a_missing_key_is_reported(host: Server) -> None:
     with pytest.raises(Permanent, match="SSH_AUTH_FAILED") as caught:
         run(host.endpoint(key=None), b"")
     assert "no key was found" in caught.value.diagnostics[0].evidence[0]
@@ -374,32 +373,40 @@ except Permanent as error:
 """
 
 
-def test_a_process_with_too_few_descriptors_says_so() -> None:
+def test_a_process_with_too_few_descriptors_reports_it() -> None:
     done = subprocess.run([sys.executable, "-c", STARVED], capture_output=True, text=True, check=True)
     assert "TOO_FEW_DESCRIPTORS" in done.stdout
     assert "only 20 files" in done.stdout
 
 
-def test_a_server_without_our_favourite_ciphers_is_spoken_to(tmp_path: Path) -> None:
+def test_a_server_without_our_preferred_algorithms_works(tmp_path: Path) -> None:
     old = ("Ciphers aes256-ctr", "KexAlgorithms ecdh-sha2-nistp521", "MACs hmac-sha2-512")
     with server(tmp_path, "127.0.0.44", getpass.getuser(), *old) as running:
         assert run(running.endpoint(), b"exit 3\n")[0] == 3
 
 
+def test_the_benchmark_of_many_sessions_gives_figures() -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "ssh_sessions.py"
+    command = [sys.executable, str(script), "--sessions", "3", "--rounds", "1"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    figures = (
+        r"round 1: 3 sessions: wall [\d.]+ s, CPU [\d.]+ s, memory \d+ MiB, threads \d+, descriptors \d+"
+    )
+    assert re.fullmatch(figures, output.splitlines()[0])
+
+
 # ---------------------------------------------------------------- the driver over it
 
 
-def test_a_connection_killed_in_the_middle_of_a_fix_leaves_it_unknown(host: Server, tmp_path: Path) -> None:
+def test_a_connection_that_breaks_during_a_fix_leaves_it_unknown(host: Server, tmp_path: Path) -> None:
     there = driver(host.endpoint(), tmp_path / "state")
     results = there.act("r1", [fix("echo begun; sleep 1"), fix(":")], [], lambda _: host.cut(), Cancel())
-    assert [each.verdict for each in results] == [Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
     assert results[0].handle.isdigit()
     there.close()
 
 
-def test_a_fix_that_outlives_its_connection_holds_the_lock_and_the_next_run_says_who(
-    host: Server, tmp_path: Path
-) -> None:
+def test_a_fix_that_outlives_its_connection_holds_the_lock(host: Server, tmp_path: Path) -> None:
     state, go = tmp_path / "state", tmp_path / "go"
     there = driver(host.endpoint(), state, who="ann@desk")
     waiting = fix(f"echo begun; while [ ! -e {go} ]; do sleep 0.05; done; touch {tmp_path}/ended")
@@ -419,14 +426,12 @@ def test_a_fix_that_outlives_its_connection_holds_the_lock_and_the_next_run_says
     assert (tmp_path / "ended").exists()
 
 
-def test_a_fix_that_talks_all_the_time_ends_in_its_own_way_when_the_connection_is_cut(
-    host: Server, tmp_path: Path
-) -> None:
+def test_a_fix_with_much_output_outlives_its_connection(host: Server, tmp_path: Path) -> None:
     state = tmp_path / "state"
     talk = "i=0; while [ $i -lt 40 ]; do echo line $i; echo line $i >&2; sleep 0.02; i=$((i+1)); done"
     actions = [fix(f"{talk}; touch {tmp_path}/ended"), fix(f"touch {tmp_path}/second")]
     results = driver(host.endpoint(), state).act("r1", actions, [], lambda _: host.cut(), Cancel())
-    assert [each.verdict for each in results] == [Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
+    assert [result.verdict for result in results] == [Verdict.INDETERMINATE, Verdict.NOT_BEGUN]
     assert not (tmp_path / "ended").exists()
     deadline = time.monotonic() + 20
     while not (tmp_path / "ended").exists() and time.monotonic() < deadline:
@@ -496,7 +501,7 @@ def test_an_upload_to_a_folder_that_cannot_be_made_is_reported(host: Server, tmp
     connection.close()
 
 
-def test_the_key_that_a_server_shows_is_told_without_logging_in(host: Server) -> None:
+def test_a_host_key_is_read_without_a_login(host: Server) -> None:
     endpoint = SshEndpoint(host.address, "nobody-at-all", host.port)
     assert ssh_open.shown_fingerprint(resolve(endpoint), "n1/ssh") == host.host_key.fingerprint
     with pytest.raises(Transient, match="HOST_UNREACHABLE"):

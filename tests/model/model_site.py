@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,10 +17,12 @@ from provision.contracts.system import SystemSpec
 from provision.engine.model import Plan, RunReport
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.inventory import Inventory
+from provision.inventory.models.node import Node
 from provision.proxmox.driver import ProxmoxDriver
 from provision.testing.model_host import (
     HostState,
     ModelFile,
+    ModelFunction,
     ModelHost,
     ModelUnit,
     guest_state,
@@ -162,11 +164,15 @@ class ModelSite:
 
     def _power(self, vm: ModelVm, on: bool) -> None:
         found = next((name for name, node in self.inventory.nodes.items() if node.vmid == vm.vmid), None)
-        if found is None or not on:
+        if found is None:
             return
         node = self.inventory.nodes[found]
+        passed = self._pass_cards(node, "vfio-pci" if on else "")
+        if not on:
+            return
         system = f"{found}/ssh"
         host = self.hosts.get(system) or self._add(system, guest_state(found, disk_gib=64))
+        host.state.functions = passed
         mac = re.search(r"(?:[0-9A-F]{2}:){5}[0-9A-F]{2}", vm.config["net0"], re.IGNORECASE)
         assert mac is not None
         host.state.commands["link"] = {mac.group().lower(): node.address.encode()}
@@ -174,6 +180,16 @@ class ModelSite:
         line = f"9999999999 {mac.group().lower()} {node.address} {found} *\n".encode()
         if line not in leases.content:
             leases.content += line
+
+    def _pass_cards(self, node: Node, driver: str) -> list[ModelFunction]:
+        """Give the cards of a VM to a driver of the hypervisor, and return them as the guest has them."""
+        hypervisor = self.inventory.hypervisors[str(node.hypervisor)]
+        slots = [hypervisor.cards[alias].address for alias in node.gpus]
+        host = self.hosts[f"{hypervisor.name}/ssh"].state
+        functions = [function for function in host.functions if function.pci.slot in slots]
+        for function in functions:
+            function.driver = driver
+        return [ModelFunction(function.pci) for function in functions]
 
     def person(self, question: str) -> bool:
         """Do what a person is asked to do, and say so."""
@@ -190,18 +206,18 @@ class ModelSite:
         return answer
 
     def _said(self, state: HostState, command: str) -> bytes | None:
-        links = state.commands.get("link", {})
-        if command == "ip -o link show":
-            return "\n".join(f"2: eth0: <UP> mtu 1500 link/ether {mac} brd x" for mac in links).encode()
-        if command == "ip -o -4 address show scope global":
-            return b"\n".join(b"2: eth0    inet %s/24 scope global eth0" % each for each in links.values())
+        if command.startswith(("ip -o", "cat /sys/class/net/*/address")):
+            return _links(state.commands.get("link", {}), command)
         if "ip neigh show to" in command:
             return self._neighbour(command.rsplit(maxsplit=1)[-1])
-        if "grep -rsH ''" in command:
-            files = (
-                (path, state.files[path].content.strip()) for path in state.below("/etc/dnsmasq.d/hosts/")
+        if "grep -rsH" in command:
+            row = re.search(r"'(\[,=\].*?)'", command)
+            return b"\n".join(
+                path.encode() + b":" + line
+                for path in state.below("/etc/dnsmasq.d/hosts/")
+                for line in state.files[path].content.splitlines()
+                if row is None or re.search(row[1].encode(), line)
             )
-            return b"\n".join(b"%s:%s" % (path.encode(), content) for path, content in files)
         return b"status: done\n" if "cloud-init status" in command else None
 
     def _neighbour(self, address: str) -> bytes:
@@ -252,6 +268,14 @@ class ModelSite:
         finally:
             site.close()
 
+    def verify(self, options: Options | None = None) -> VerifyReport:
+        """Verify in a new session."""
+        site = self.site()
+        try:
+            return site.verify(options or Options(), self.events.append, Cancel())
+        finally:
+            site.close()
+
     def destroy(self, options: Options | None = None) -> RunReport:
         """Destroy in a new session."""
         site = self.site()
@@ -264,6 +288,19 @@ class ModelSite:
         """Return the state of everything as plain data."""
         found: dict[str, object] = {name: host.dump() for name, host in self.hosts.items()}
         return {**found, **{name: api.dump() for name, api in self.apis.items()}}
+
+
+def _links(links: Mapping[str, bytes], command: str) -> bytes:
+    """Return what ip(8) and sysfs say of the network devices: address by MAC."""
+    if command == "ip -o link show":
+        rows = (f"2: eth0: <UP> mtu 1500 link/ether {mac} brd x" for mac in links)
+        return "\n".join(rows).encode()
+    if command.startswith("ip -o link show dev"):  # the MAC of the device with one address
+        address = command.split(" to ")[1].split(maxsplit=1)[0].encode()
+        return next((mac.encode() for mac, held in links.items() if held == address), b"")
+    if command.startswith("ip -o -4 addr"):
+        return b"\n".join(b"2: eth0    inet %s/24 scope global eth0" % held for held in links.values())
+    return "\n".join(links).encode()
 
 
 def _no_checks(*_: Any) -> VerifyReport:

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from provision.api.bootstrap import Choice, Found, StorageFound, choose, enable, grant, look
+from provision.api.bootstrap import look
 from provision.api.domains import load_inventory as load
-from provision.api.first_inventory import Trusted, first_inventory
 from provision.api.systems import systems
 from provision.cli import bootstrap, main
 from provision.connections.contracts import SshEndpoint
@@ -20,7 +19,9 @@ from provision.connections.local import LocalConnection
 from provision.hosts.resources.pci import PciFunction
 from provision.inventory.models.hypervisor import Api
 from provision.proxmox import privileges
+from provision.proxmox.first_inventory import Trusted, first_inventory
 from provision.proxmox.preflight import access
+from provision.proxmox.setup import ProxmoxHost, ProxmoxStorage, StorageChoice, choose, enable, grant
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, UsageError
@@ -41,15 +42,15 @@ ALL = [
 ]
 OLD = [*(each for each in ALL if each != "Sys.AccessNetwork"), "Sys.Audit", "Sys.Modify", "VM.Monitor"]
 GPU = PciFunction("0000:02:00.0", "10de", "2204", "030000", "vfio-pci", "14", boot_vga=True)
-FOUND = Found(
+FOUND = ProxmoxHost(
     node="pve",
     version="pve-manager/9.0.10",
     roles={"Administrator": tuple(ALL)},
     users=("root@pam",),
     tokens=(),
     storages=(
-        StorageFound("local", "dir", ("iso", "vztmpl", "backup")),
-        StorageFound("local-zfs", "zfspool", ("images", "rootdir")),
+        ProxmoxStorage("local", "dir", ("iso", "vztmpl", "backup")),
+        ProxmoxStorage("local-zfs", "zfspool", ("images", "rootdir")),
     ),
     bridges=("vmbr0", "vmbr1"),
     functions=(GPU, PciFunction("0000:02:00.1", "10de", "1aef", "040300", "", "14")),
@@ -57,7 +58,7 @@ FOUND = Found(
     networks={"vmbr0": "192.168.1.5/24"},
     gateway="192.168.1.1",
 )
-CHOICE = Choice("local", "local-zfs", "local")
+CHOICE = StorageChoice("local", "local-zfs", "local")
 
 
 # ---------------------------------------------------------------- privileges
@@ -99,10 +100,10 @@ def test_versions_differ_in_what_a_download_needs() -> None:
 def test_storages_are_chosen_by_what_they_can() -> None:
     assert choose(FOUND) == CHOICE
     assert CHOICE.missing(FOUND) == {"local": ("import", "snippets")}
-    ready = (*FOUND.storages, StorageFound("nas", "nfs", ("import", "snippets", "images")))
-    assert choose(replace(FOUND, storages=ready)) == Choice("nas", "local-zfs", "nas")
-    only = (StorageFound("local", "dir", ("images", "import", "snippets")),)
-    assert choose(replace(FOUND, storages=only)) == Choice("local", "local", "local")
+    ready = (*FOUND.storages, ProxmoxStorage("nas", "nfs", ("import", "snippets", "images")))
+    assert choose(replace(FOUND, storages=ready)) == StorageChoice("nas", "local-zfs", "nas")
+    only = (ProxmoxStorage("local", "dir", ("images", "import", "snippets")),)
+    assert choose(replace(FOUND, storages=only)) == StorageChoice("local", "local", "local")
     script = enable(FOUND, CHOICE.missing(FOUND))
     assert "pvesm set local --content iso,vztmpl,backup,import,snippets" in script
 
@@ -132,7 +133,7 @@ def test_repeating_keeps_the_token_unless_it_is_renewed() -> None:
     assert renewed.index("token remove provision@pve site") < renewed.index("token add provision@pve site")
 
 
-def first_file(folder: Path, found: Found = FOUND) -> Path:
+def first_file(folder: Path, found: ProxmoxHost = FOUND) -> Path:
     """Write the first inventory of a host, with the files that it names."""
     for name in ("id", "id.pub", "t"):
         (folder / name).write_text("ssh-ed25519 AAAA me\n")

@@ -19,7 +19,7 @@ assert not loaded, loaded
 import fabric, invoke
 assert invoke.run and fabric.Connection
 assert paramiko.config.invoke.run is invoke.run
-from provision.connections.lazy import import_at_first_use
+from provision.connections.deferred_import import import_at_first_use
 import_at_first_use("no_such_module")
 assert "no_such_module" not in sys.modules
 """

@@ -32,12 +32,12 @@ def test_files_are_written_by_the_shell_that_may(tmp_path: Path) -> None:
         assert path.read_bytes() == content
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert [each.name for each in path.parent.iterdir()] == ["it's x"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["it's x"]
     assert (tmp_path / "log").read_text() == "used\n" * 2
     assert connection.executions == 0
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Permanent, match="UPLOAD_FAILED"):
         LocalConnection(SH).upload(f"{tmp_path}/file/x", b"data", Cancel())
@@ -60,7 +60,7 @@ def test_leaving_writes_no_half_of_a_file(tmp_path: Path) -> None:
 def test_a_process_group_is_ended_by_the_shell_that_may(
     tmp_path: Path, ignored: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("provision.connections.local._GRACE", 0.3)
+    monkeypatch.setattr("provision.connections.local._TERMINATION_SECONDS", 0.3)
     victim = subprocess.Popen(
         ["/bin/sh", "-c", f"{ignored}echo; while :; do sleep 60; done"],
         stdout=subprocess.PIPE,
@@ -69,7 +69,7 @@ def test_a_process_group_is_ended_by_the_shell_that_may(
     assert victim.stdout is not None
     victim.stdout.read(1)
     connection = LocalConnection(_sudo(tmp_path))
-    connection._left.append(victim)  # as a run that leaves does
+    connection._abandoned.append(victim)  # as a run that leaves does
     connection.kill_group(victim.pid)
     assert victim.wait() == -(signal.SIGKILL if ignored else signal.SIGTERM)
     victim.stdout.close()
@@ -77,7 +77,7 @@ def test_a_process_group_is_ended_by_the_shell_that_may(
     connection.kill_group(victim.pid)  # it is gone: nothing to say
 
 
-def test_a_process_group_that_may_not_be_ended_is_told(tmp_path: Path) -> None:
+def test_a_process_group_that_survives_is_reported(tmp_path: Path) -> None:
     connection = LocalConnection(_sudo(tmp_path, "echo no >&2; exit 1"))
     with pytest.raises(Permanent, match="PROCESS_NOT_ENDED"):
         connection.kill_group(os.getpgrp())

@@ -12,10 +12,11 @@ import pytest
 from rich.console import Console
 
 from provision.api import Options, Site
-from provision.api.cards import MODELS, cards
+from provision.api.cards import cards
 from provision.api.domains import load_inventory as load
 from provision.api.import_vms import adoption
 from provision.engine.model import Plan
+from provision.hosts.cards import MODELS
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.report.checks import print_checks
 from provision.report.explain import print_explained

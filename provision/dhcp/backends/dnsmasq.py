@@ -60,7 +60,7 @@ class Dnsmasq:
             f"grep -rsH '^dhcp-host=' {CONFIGURATION} --exclude='.*' || true"
         )
 
-    def questions(self) -> tuple[Any, ...]:
+    def queries(self) -> tuple[Any, ...]:
         """Ask for all reservations and leases."""
         return (self._listing, LEASES)
 

@@ -49,14 +49,14 @@ class ManualReservation(KeyedResource):
         return self.reservation.name
 
     @property
-    def question(self) -> Shell:
+    def query(self) -> Shell:
         """Who answers at the address: one echo request, then the neighbour table."""
         address = shlex.quote(self.reservation.address)
         return Shell(f"ping -c 1 -W 1 {address} >/dev/null 2>&1; ip neigh show to {address}")
 
     def queries(self) -> tuple[Shell, ...]:
         """Ask who has the address."""
-        return (self.question,)
+        return (self.query,)
 
     def affects(self, changes: Sequence[Change], /) -> frozenset[AnswerId]:
         """Return the guest's links and addresses: it takes the reserved address at its next renewal."""
@@ -64,7 +64,7 @@ class ManualReservation(KeyedResource):
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return nothing once the VM's MAC answers at the address."""
-        holder = neighbour(snapshot[self.question])
+        holder = neighbour(snapshot[self.query])
         if holder == self.reservation.mac:
             return ()
         return (Change(Op.CREATE, "reservation", holder or None, str(self.reservation)),)

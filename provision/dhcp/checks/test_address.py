@@ -31,6 +31,7 @@ def _mac(host: Host, address: str) -> str:
         "| sed 's/.*link.ether \\([0-9a-f:]*\\).*/\\1/'",
         address,
     )
+    assert text, f"no interface holds {address}"
     return str(text).lower()
 
 

@@ -106,7 +106,7 @@ class LeaseHeld:
 
     def queries(self) -> tuple[Any, ...]:
         """Ask the router."""
-        return self.router.questions()
+        return self.router.queries()
 
     def _holder(self, snapshot: Snapshot) -> str | None:
         macs = [lease.mac for lease in router_table(self.router, snapshot).leases_of(self.address)]

@@ -42,7 +42,7 @@ class RouterReservation:
         """Ask for our entry, and for whom else the address is."""
         if self.absent:
             return self._entry.queries()
-        return (*self._entry.queries(), *self.router.questions())
+        return (*self._entry.queries(), *self.router.queries())
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what differs; an address that somebody else holds needs a person."""

@@ -9,7 +9,7 @@ from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
 from provision.dhcp.backends.manual import ManualReservation
-from provision.dhcp.contract import Reservation, Router, fold_mac
+from provision.dhcp.contract import Reservation, Router, fold_mac, router_table
 from provision.dhcp.resources.reservation import RouterReservation
 from provision.hosts import names as host_names
 from provision.hosts.facts import HostFacts
@@ -37,7 +37,7 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask for the VM's MAC, or for the hypervisor's bridge."""
     keeper = router(inventory)
-    asked = {keeper.system: keeper.questions()} if keeper is not None else {}
+    asked = {keeper.system: keeper.queries()} if keeper is not None else {}
     if subject.kind == "hypervisor":
         return {host_names.ssh(subject.name): (_bridge(inventory.hypervisors[subject.name]),), **asked}
     node = inventory.nodes[subject.name]
@@ -80,7 +80,7 @@ def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[A
     keeper = router(inventory)
     if keeper is None:
         return {}
-    return {Subject("cluster", host_names.ROUTER): {keeper.system: keeper.questions()}}
+    return {Subject("cluster", host_names.ROUTER): {keeper.system: keeper.queries()}}
 
 
 def orphans(context: Context) -> tuple[Resource, ...]:
@@ -99,24 +99,30 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         if not each.manage or declared(inventory, Subject("node", each.name))
     }
     known |= {each.name for each in inventory.hypervisors.values() if each.reserve_address}
-    for query in keeper.questions():
+    for query in keeper.queries():
         what = "cannot list the reservations of the router"
         context.require(keeper.system, query, what, may_be_absent=True)
     return tuple(
         RouterReservation(keeper, reservation, absent=True)
-        for reservation in keeper.reservations(context.seen(keeper.system))
+        for reservation in router_table(keeper, context.seen(keeper.system)).reservations
         if reservation.name not in known and reservation.place == keeper.place(reservation.name)
     )
 
 
 def router(inventory: Inventory) -> Router | None:
     """Return the router that we write reservations to; None where a person does, or nobody can yet."""
+    return inventory.derived(_declared_router)
+
+
+def _declared_router(inventory: Inventory) -> Router | None:
     dhcp = inventory.dhcp
     backend = inventory.dhcp_backend
     if dhcp is None or backend is None or not backend.router:
         return None
-    made: Router = load_object(backend.router)(host_names.ROUTER, f"provision-{inventory.name}-", dhcp)
-    return made
+    declared_router: Router = load_object(backend.router)(
+        host_names.ROUTER, f"provision-{inventory.name}-", dhcp
+    )
+    return declared_router
 
 
 def wanted_of(context: Context, node: Node) -> Reservation:
@@ -153,7 +159,7 @@ def _told_with(inventory: Inventory, node: Node) -> Hypervisor | None:
     if router(inventory) is not None:
         return None
     host = inventory.hypervisors[str(node.hypervisor)]
-    guests = (each for each in inventory.nodes.values() if each.hypervisor == host.name and each.manage)
+    guests = (guest for guest in names.nodes_of(inventory, host.name) if guest.manage)
     return host if host.reserve_address and next(guests).name == node.name else None
 
 

@@ -85,13 +85,26 @@ class _Part:
         self.rc: int | None = None
 
 
+def _ignore(*_: object) -> None:
+    """Stand in for a callback that nobody gave."""
+
+
 class _Stream:
     """One of the two streams."""
 
-    def __init__(self, nonce: bytes, stderr: bool, owner: FrameParser) -> None:
+    def __init__(
+        self,
+        nonce: bytes,
+        new_part: Callable[[], _Part],
+        on_output: Callable[[int, bytes], None] | None,
+        on_begin: Callable[[int], None] | None = None,
+        on_end: Callable[[int], None] | None = None,
+    ) -> None:
         self._mark = b"\n" + nonce + b" "
-        self._stderr = stderr
-        self._owner = owner
+        self._new_part = new_part
+        self._on_output = on_output or _ignore
+        self._on_begin = on_begin or _ignore
+        self._on_end = on_end or _ignore
         self._held = b""
         self.parts: dict[int, _Part] = {}
         self.open: int | None = None
@@ -137,7 +150,7 @@ class _Stream:
         line = b"\n" if part.filter is None else part.filter.ahead(b"\n")
         if line.endswith(b"\n"):
             part.shown = len(line) - 1
-            self._owner.output(index, line)
+            self._on_output(index, line)
 
     def _partial_mark(self, buffer: bytes, start: int) -> int:
         """Return where a mark may begin that is not yet complete (the end if none may)."""
@@ -155,16 +168,16 @@ class _Stream:
                 self._flush(self.open)
             self.open = None
             if index not in self.parts:
-                self.parts[index] = self._owner.new_part()
+                self.parts[index] = self._new_part()
                 self.open = index
-                self._owner.began(index, self._stderr)
+                self._on_begin(index)
             return
         index = int(match[2])
         if index == self.open:
             self._flush(index)
             self.parts[index].rc = int(match[3])
             self.open = None
-            self._owner.ended(index, self._stderr)
+            self._on_end(index)
 
     def _flush(self, index: int) -> None:
         part = self.parts[index]
@@ -185,7 +198,7 @@ class _Stream:
             part.kept.add(data)
             unseen, part.shown = data[part.shown or 0 :], None
             if unseen:
-                self._owner.output(index, unseen)
+                self._on_output(index, unseen)
 
 
 class FrameParser:
@@ -211,13 +224,12 @@ class FrameParser:
         on_end: Callable[[int], None] | None = None,
         on_output: Callable[[int, bytes], None] | None = None,
     ) -> None:
-        self._keep = keep
-        self._through = through
-        self._on_begin = on_begin
-        self._on_end = on_end
-        self._on_output = on_output
-        self._stdout = _Stream(nonce.encode("ascii"), stderr=False, owner=self)
-        self._stderr = _Stream(nonce.encode("ascii"), stderr=True, owner=self)
+        def new_part() -> _Part:
+            return _Part(keep, None if through is None else through())
+
+        mark = nonce.encode("ascii")
+        self._stdout = _Stream(mark, new_part, on_output, on_begin, on_end)
+        self._stderr = _Stream(mark, new_part, on_output)
 
     def feed(self, data: bytes, stderr: bool) -> None:
         """Take the next bytes of one stream; never raises on any bytes."""
@@ -246,22 +258,3 @@ class FrameParser:
     def outside(self) -> bytes:
         """Return the beginning and end of the output outside of all frames: banners, messages of sudo."""
         return self._stdout.outside.value()[0] + self._stderr.outside.value()[0]
-
-    def new_part(self) -> _Part:
-        """Return an empty stream of a frame."""
-        return _Part(self._keep, None if self._through is None else self._through())
-
-    def began(self, index: int, stderr: bool) -> None:
-        """Hear from a stream that a frame began."""
-        if self._on_begin is not None and not stderr:
-            self._on_begin(index)
-
-    def ended(self, index: int, stderr: bool) -> None:
-        """Hear from a stream that a frame ended."""
-        if self._on_end is not None and not stderr:
-            self._on_end(index)
-
-    def output(self, index: int, data: bytes) -> None:
-        """Hear from a stream what a frame printed."""
-        if self._on_output is not None:
-            self._on_output(index, data)

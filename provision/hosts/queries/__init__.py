@@ -1,1 +1,1 @@
-"""Questions that a host answers."""
+"""Queries that a host answers."""

@@ -1,4 +1,4 @@
-"""Questions about files: state with content hash, small texts, link targets."""
+"""Queries about files: state with content hash, small texts, link targets."""
 
 from __future__ import annotations
 
@@ -290,5 +290,5 @@ def digest_of(content: bytes) -> str:
 
 
 def salt_of(system: str, path: str) -> str:
-    """Return the salt for a secret file: stable, so that its question is the same each time."""
+    """Return the salt for a secret file: stable, so that its query is the same each time."""
     return hashlib.sha256(f"provision {system} {path}".encode()).hexdigest()[:32]

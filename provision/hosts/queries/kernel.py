@@ -1,4 +1,4 @@
-"""Questions about the kernel: modules, boot loader, arguments."""
+"""Queries about the kernel: modules, boot loader, arguments."""
 
 from __future__ import annotations
 

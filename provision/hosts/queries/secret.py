@@ -1,4 +1,4 @@
-"""Questions whose answers are secrets: values that a host made itself, or that the engine keeps there."""
+"""Queries whose answers are secrets: values that a host made itself, or that the engine keeps there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A free question: run a read-only command, get its exit status and both streams.
+"""A free query: run a read-only command, get its exit status and both streams.
 
 Verification asks through these, so that what was asked last time is fetched with the plan's own execution.
 """

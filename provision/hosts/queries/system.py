@@ -1,4 +1,4 @@
-"""Questions about the system as a whole: clock, host keys, bridges."""
+"""Queries about the system as a whole: clock, host keys, bridges."""
 
 from __future__ import annotations
 

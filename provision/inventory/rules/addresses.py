@@ -46,7 +46,7 @@ def _inside(address: str, cidr: IPv4Network, path: KeyPath, findings: Findings) 
     if found not in cidr:
         findings.add("INVENTORY_NETWORK", f"{address} is outside the network {cidr}", path)
     elif cidr.prefixlen < _SMALLEST and found in (cidr.network_address, cidr.broadcast_address):
-        findings.add("INVENTORY_NETWORK", f"{address} is no host's address in {cidr}", path)
+        findings.add("INVENTORY_NETWORK", f"{address} is not an address for a host in {cidr}", path)
 
 
 def _range(inventory: Inventory, cidr: IPv4Network, findings: Findings) -> None:
@@ -75,6 +75,6 @@ def _range(inventory: Inventory, cidr: IPv4Network, findings: Findings) -> None:
     ]
     for path, address in reserved:
         if low <= address_of(address) <= high:
-            remedy = "choose another, or say `in_range: true` if the router accepts it"
-            summary = f"the reserved address {address} lies inside the DHCP range {dhcp.range}"
+            remedy = "choose another address, or write `in_range: true` if the router accepts it"
+            summary = f"the reserved address {address} is inside the DHCP range {dhcp.range}"
             findings.add("INVENTORY_NETWORK", summary, path, remedy=remedy)

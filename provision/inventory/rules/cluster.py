@@ -38,7 +38,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
     aliases = {alias for hypervisor in inventory.hypervisors.values() for alias in hypervisor.cards}
     for alias in inventory.expect.gpu_cards:
         if alias not in aliases and not findings.written(("nodes", alias)):
-            summary = f"there is no card {alias!r} in any hypervisor"
+            summary = f"no hypervisor has the card {alias!r}"
             findings.add("INVENTORY_REFERENCE", summary, ("expect", "gpu_cards", alias), on_key=True)
 
 
@@ -49,13 +49,13 @@ def _k3s(inventory: Inventory, findings: Findings) -> None:
         joining = [name for name, node in inventory.nodes.items() if node.k3s is not None]
         if joining and not findings.written(("k3s",)):
             findings.lacks(
-                "the inventory", "k3s", ("nodes", joining[0], "k3s"), remedy="name its version there"
+                "the inventory", "k3s", ("nodes", joining[0], "k3s"), remedy="declare its version there"
             )
         return
     if not servers and not _any_written_server(inventory, findings):
-        findings.add("INVENTORY_REFERENCE", "no node is the k3s server", ("k3s",), on_key=True)
+        findings.add("INVENTORY_REFERENCE", "no node has `k3s: server`", ("k3s",), on_key=True)
     if len(servers) > 1 and k3s.datastore == "sqlite":
-        findings.conflict("sqlite serves one k3s server only", ("k3s", "datastore"))
+        findings.conflict("the datastore sqlite works with one k3s server only", ("k3s", "datastore"))
     routes: list[tuple[str, KeyPath, IPv4Network]] = [
         ("the pod network", ("k3s", "pod_cidr"), IPv4Network(k3s.pod_cidr)),
         ("the service network", ("k3s", "service_cidr"), IPv4Network(k3s.service_cidr)),
@@ -65,7 +65,7 @@ def _k3s(inventory: Inventory, findings: Findings) -> None:
     for index, (what, path, cidr) in enumerate(routes):
         for other, _, other_cidr in routes[:index]:
             if cidr.overlaps(other_cidr):
-                findings.add("INVENTORY_NETWORK", f"{what} {cidr} meets {other} {other_cidr}", path)
+                findings.add("INVENTORY_NETWORK", f"{what} {cidr} overlaps {other} {other_cidr}", path)
 
 
 def _any_written_server(inventory: Inventory, findings: Findings) -> bool:
@@ -107,14 +107,14 @@ def _sharing_references(inventory: Inventory, sharing: Sharing, findings: Findin
 def _slot(inventory: Inventory, slot: str, path: KeyPath, findings: Findings) -> None:
     match = _SLOT(slot)
     if match is None:
-        findings.add("INVENTORY_VALUE", f"{slot[:60]!r} is no card slot like gpu05/0", path)
+        findings.add("INVENTORY_VALUE", f"{slot[:60]!r} is not a card slot like gpu05/0", path)
         return
     if not findings.reference("node", match[1], ("nodes",), path):
         return
     node = inventory.nodes.get(match[1])
     count = node.gpu_cards.count if node is not None and node.gpu_cards is not None else None
     if count is not None and int(match[2]) >= count:
-        findings.add("INVENTORY_REFERENCE", f"{match[1]} has {count} cards, from slot 0 on", path)
+        findings.add("INVENTORY_REFERENCE", f"{match[1]} has {count} cards: the first one is slot 0", path)
 
 
 def _fractions(inventory: Inventory, findings: Findings) -> None:

@@ -55,4 +55,4 @@ class Findings:
         first = seen.setdefault(value, path)
         if first != path:
             owner = ".".join(str(part) for part in first[:2])
-            self.add("INVENTORY_DUPLICATE", f"{what} {value} is given twice, first by {owner}", path)
+            self.add("INVENTORY_DUPLICATE", f"{what} {value} is declared twice, first by {owner}", path)

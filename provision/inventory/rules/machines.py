@@ -65,7 +65,7 @@ def _unique(node: Node, path: KeyPath, seen: _Seen, findings: Findings) -> None:
     if node.k3s is not None:
         findings.unique("the Kubernetes name", node.kubernetes_name, (*path, "kube_name"), seen.kube)
     if node.vmid is not None:
-        findings.unique("the VM number", str(node.vmid), (*path, "vmid"), seen.vmids)
+        findings.unique("the VMID", str(node.vmid), (*path, "vmid"), seen.vmids)
     for index, nic in enumerate(node.nics):
         if nic.mac is not None:
             findings.unique("the MAC address", nic.mac, (*path, "nics", index, "mac"), seen.macs)
@@ -77,7 +77,7 @@ def _name(name: str, path: KeyPath, names: dict[str, KeyPath], findings: Finding
     findings.unique("the name", name, path, names)
     if name in _RESERVED:
         findings.add(
-            "INVENTORY_DUPLICATE", f"the name {name} is taken by provision itself", path, on_key=True
+            "INVENTORY_DUPLICATE", f"the name {name} is reserved for provision itself", path, on_key=True
         )
 
 
@@ -104,8 +104,8 @@ def _bare_metal(node: Node, path: KeyPath, findings: Findings) -> None:
     for key in (*_VM_ONLY, "nics"):
         # Every node has a network device by default: what counts is whether one was written.
         if getattr(node, key) not in (None, ()) and (key != "nics" or findings.written((*path, key))):
-            summary = f"{node.name} has no hypervisor, so {key!r} cannot be"
-            findings.conflict(summary, (*path, key), remedy="name its hypervisor, or drop the key")
+            summary = f"{node.name} has no hypervisor, so it cannot have {key!r}"
+            findings.conflict(summary, (*path, key), remedy="declare its hypervisor, or remove the key")
 
 
 def _virtual(node: Node, path: KeyPath, findings: Findings) -> None:
@@ -116,7 +116,7 @@ def _virtual(node: Node, path: KeyPath, findings: Findings) -> None:
     if not node.gpus:
         return
     if node.machine == "i440fx":
-        findings.conflict("passing a card through needs machine q35", (*path, "machine"))
+        findings.conflict("passing a card to a VM needs machine q35", (*path, "machine"))
     if node.balloon:
-        summary = "memory of a VM with a passed-through card is pinned: no balloon"
+        summary = "a VM with a passed-through card cannot have a balloon: its memory is pinned"
         findings.conflict(summary, (*path, "balloon"))

@@ -76,7 +76,7 @@ def _pool(
                     )
                     findings.add("INVENTORY_POOL", summary, (*path, "subnet"))
             elif subnet.overlaps(interface.network):
-                summary = f"the pool {subnet} meets rail {rail}'s network {interface.network} of {name}"
+                summary = f"the pool {subnet} overlaps rail {rail}'s network {interface.network} of {name}"
                 findings.add("INVENTORY_POOL", summary, (*path, "subnet"))
             _free(
                 interface.ip,
@@ -91,7 +91,7 @@ def _pool(
         _free(address_of(address), f"{what} {address}", subnet, excluded, path, findings)
     for what, cidr in taken:
         if subnet.overlaps(cidr):
-            findings.add("INVENTORY_POOL", f"the pool {subnet} meets {what} {cidr}", (*path, "subnet"))
+            findings.add("INVENTORY_POOL", f"the pool {subnet} overlaps {what} {cidr}", (*path, "subnet"))
     have = subnet.num_addresses - sum(int(high) - int(low) + 1 for low, high in excluded)
     if pool.block * users > have:
         summary = f"{users} nodes with {pool.block} addresses each need more than the {have} of {subnet}"
@@ -108,7 +108,7 @@ def _free(
 ) -> None:
     if address in subnet and not any(low <= address <= high for low, high in excluded):
         remedy = "choose another subnet, or exclude the address"
-        findings.add("INVENTORY_POOL", f"the pool {subnet} holds {what}", (*path, "subnet"), remedy=remedy)
+        findings.add("INVENTORY_POOL", f"the pool {subnet} contains {what}", (*path, "subnet"), remedy=remedy)
 
 
 def _excluded(pool: IpPool, path: KeyPath, findings: Findings) -> list[_Span]:
@@ -123,7 +123,7 @@ def _excluded(pool: IpPool, path: KeyPath, findings: Findings) -> list[_Span]:
             findings.add("INVENTORY_VALUE", str(error), (*path, "exclude", index))
             continue
         if low > high or low not in subnet or high not in subnet:
-            findings.add("INVENTORY_POOL", f"{text} is no part of {subnet}", (*path, "exclude", index))
+            findings.add("INVENTORY_POOL", f"{text} is not inside {subnet}", (*path, "exclude", index))
             continue
         found.append((low, high))
     return found

@@ -48,7 +48,7 @@ def _list(resources: Sequence[HostResource], path: KeyPath, findings: Findings) 
                 summary = f"the command {resource.name!r} needs one guard: creates or unless"
                 findings.add("INVENTORY_VALUE", summary, here)
         elif isinstance(resource, ServiceResource) and resource.running is None and resource.enabled is None:
-            summary = f"the service {resource.name!r} says neither running nor enabled"
+            summary = f"the service {resource.name!r} declares neither running nor enabled"
             findings.add("INVENTORY_VALUE", summary, here)
 
 
@@ -63,7 +63,9 @@ def _identity(resource: HostResource) -> tuple[str, ...]:
 def _file(resource: FileResource, path: KeyPath, findings: Findings) -> None:
     given = [key for key in _CONTENTS if getattr(resource, key) is not None]
     if resource.absent and given:
-        findings.conflict(f"the file {resource.path} is absent and has {given[0]!r}", (*path, given[0]))
+        findings.conflict(
+            f"the file {resource.path} is declared absent and has {given[0]!r}", (*path, given[0])
+        )
     elif not resource.absent and len(given) != 1:
         found = " and ".join(given) or "nothing"
         summary = f"the file {resource.path} needs one of {', '.join(_CONTENTS)}; found {found}"

@@ -55,7 +55,7 @@ def _dhcp(inventory: Inventory, findings: Findings) -> None:
         for name, hypervisor in inventory.hypervisors.items():
             if hypervisor.reserve_address and not findings.written(("network", "dhcp")):
                 where = ("hypervisors", name, "reserve_address")
-                findings.conflict("an address can be reserved only where network.dhcp is declared", where)
+                findings.conflict("reserving an address needs network.dhcp", where)
         return
     path = ("network", "dhcp")
     known = findings.vocabulary.dhcp_backends
@@ -91,8 +91,8 @@ def _endpoints(inventory: Inventory, findings: Findings) -> None:
     if machine is None:
         return
     told = {
-        "user": "new VMs get this login by cloud-init: write access.user (debian, ubuntu, ...)",
-        "key": "new VMs let this key in: write access.key, a private key file with its .pub beside it",
+        "user": "write access.user (debian, ubuntu, ...): new VMs get this login",
+        "key": "write access.key, a private key file with its .pub beside it: new VMs accept this key",
     }
     written = findings.written(("access",))
     for key, remedy in told.items():

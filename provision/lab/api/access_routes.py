@@ -26,7 +26,7 @@ def _user(text: str) -> None:
 
 
 def _names(text: str) -> list[str]:
-    return [each for each in re.split(r"[,; ]+", text) if each]
+    return [word for word in re.split(r"[,; ]+", text) if word]
 
 
 USER = Field(required=True, check=_user, max_length=64)
@@ -130,7 +130,7 @@ def _list_acl(call: Call) -> Any:
     entries = call.lab.access.acl()
     if call.may("/access", "Sys.Audit", "Permissions.Modify", some=True):
         return entries
-    return [each for each in entries if call.may(each["path"], "Permissions.Modify")]
+    return [entry for entry in entries if call.may(entry["path"], "Permissions.Modify")]
 
 
 def _set_acl(call: Call) -> None:
@@ -138,8 +138,8 @@ def _set_acl(call: Call) -> None:
     call.check(path, "Permissions.Modify")
     if not path.startswith("/"):
         raise bad_parameter("path", f"invalid ACL path '{path}'")
-    users = [("user", each) for each in _names(call.text("users"))]
-    tokens = [("token", each) for each in _names(call.text("tokens"))]
+    users = [("user", name) for name in _names(call.text("users"))]
+    tokens = [("token", name) for name in _names(call.text("tokens"))]
     if not users and not tokens:
         raise bad_parameter("users", "either 'users', 'groups' or 'tokens' is required")
     for role in _names(call.text("roles")):

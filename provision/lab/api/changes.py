@@ -41,7 +41,7 @@ _KEY = re.compile(r"(?P<type>(ssh|ecdsa|sk)-[\w@.-]+)\s+(?P<blob>[A-Za-z0-9+/]+=
 
 def split_list(text: str) -> list[str]:
     """Split a list parameter at commas, semicolons or blanks."""
-    return [each for each in re.split(r"[,; ]+", text) if each]
+    return [word for word in re.split(r"[,; ]+", text) if word]
 
 
 def check_key_rights(call: Call, key: str, value: str | None, old: str | None) -> None:
@@ -82,7 +82,7 @@ def _check_card_rights(call: Call, key: str, value: str | None, old: str | None)
 
 def new_mac() -> str:
     """Return a random MAC with the vendor prefix that Proxmox VE uses."""
-    return ":".join([_MAC_PREFIX, *(f"{each:02X}" for each in secrets.token_bytes(3))])
+    return ":".join([_MAC_PREFIX, *(f"{token_byte:02X}" for token_byte in secrets.token_bytes(3))])
 
 
 def normalise(key: str, value: str) -> str:

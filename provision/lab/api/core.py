@@ -101,7 +101,7 @@ class Lab:
     def pci(self) -> Mapping[str, PciDevice]:
         """Return functions by address; 595 while the hypervisor cannot be reached."""
         try:
-            return {each.address: each for each in self.hypervisor.pci_devices()}
+            return {pci_device.address: pci_device for pci_device in self.hypervisor.pci_devices()}
         except (GuestError, OSError) as error:
             raise ApiError(595, f"hypervisor cannot be reached: {error}".splitlines()[0]) from error
 

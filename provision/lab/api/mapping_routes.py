@@ -46,7 +46,7 @@ def _checks(call: Call, entries: list[str], node: str) -> list[dict[str, str]]:
         return [{"severity": "warning", "message": f"No mapping for node {node}."}]
     devices = call.lab.pci()
     problems = (mapping_problem(entry, devices) for entry in own)
-    return [{"severity": "error", "message": each} for each in problems if each is not None]
+    return [{"severity": "error", "message": problem} for problem in problems if problem is not None]
 
 
 def _list(call: Call) -> Any:

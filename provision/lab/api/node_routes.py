@@ -124,7 +124,7 @@ def _interface(call: Call) -> Any:
 
 
 def _pci(call: Call) -> Any:
-    blacklist = [each for each in call.text("pci-class-blacklist", _DEFAULT_BLACKLIST).split(";") if each]
+    blacklist = [word for word in call.text("pci-class-blacklist", _DEFAULT_BLACKLIST).split(";") if word]
     return [
         {
             "id": address,

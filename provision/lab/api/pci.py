@@ -33,7 +33,7 @@ class Card:
     @property
     def is_display(self) -> bool:
         """Whether one of its functions is a display controller."""
-        return any(each.cls.startswith(_DISPLAY) for each in self.functions)
+        return any(function.cls.startswith(_DISPLAY) for function in self.functions)
 
 
 def functions_of(devices: Devices, path: str) -> tuple[PciDevice, ...]:
@@ -115,7 +115,7 @@ def _choose(
     key: str, candidates: list[tuple[PciDevice, ...]], taken: Mapping[str, int], own: set[str]
 ) -> tuple[PciDevice, ...]:
     for functions in candidates:
-        if not any(each.address in taken or each.address in own for each in functions):
+        if not any(function.address in taken or function.address in own for function in functions):
             return functions
     if len(candidates) > 1:
         raise TaskError(f"could not find a free device for '{key}'")
@@ -136,7 +136,7 @@ def reserve_cards(lab: Lab, vmid: int, values: Mapping[str, str], log: TaskLog) 
     if not keys:
         yield ()
         return
-    devices: Devices = {each.address: each for each in lab.hypervisor.pci_devices()}
+    devices: Devices = {pci_device.address: pci_device for pci_device in lab.hypervisor.pci_devices()}
     cards: list[Card] = []
     with lab.card_lock:
         taken = held(lab, vmid)
@@ -151,7 +151,7 @@ def reserve_cards(lab: Lab, vmid: int, values: Mapping[str, str], log: TaskLog) 
                 log.line(str(error))
                 raise
             functions = _choose(key, candidates, taken, own)
-            own |= {each.address for each in functions}
+            own |= {function.address for function in functions}
             cards.append(Card(key, functions, keep_driver=parts.get("driver") == "keep"))
         lab.reserved |= dict.fromkeys(own, vmid)
     try:
@@ -166,13 +166,13 @@ def bind_groups(lab: Lab, cards: tuple[Card, ...]) -> None:
     """Bind every device of the cards' IOMMU groups, bridges excepted, to vfio-pci."""
     devices = lab.hypervisor.pci_devices()
     for card in cards:
-        groups = {each.iommu_group for each in card.functions}
+        groups = {function.iommu_group for function in card.functions}
         if any(group < 0 for group in groups):
             raise TaskError("cannot prepare PCI pass-through, IOMMU not present")
         if not card.keep_driver:
             members = [
-                each.address
-                for each in devices
-                if each.iommu_group in groups and not each.cls.startswith(_BRIDGE)
+                device.address
+                for device in devices
+                if device.iommu_group in groups and not device.cls.startswith(_BRIDGE)
             ]
             lab.hypervisor.bind_vfio(tuple(sorted(members)))

@@ -45,7 +45,7 @@ def start_guest(lab: Lab, vmid: int, log: TaskLog, *, skiplock: bool = False) ->
         with reserve_cards(lab, vmid, values, log) as cards:
             spec = guest_spec(lab, vmid, values, log, cards=sum(card.is_display for card in cards))
             bind_groups(lab, cards)
-            addresses = [each.address for card in cards for each in card.functions]
+            addresses = [function.address for card in cards for function in card.functions]
             # Before the start: a kill between both must not lose who holds the cards.
             write_json(lab.run_file(vmid), {"started": time.time(), "pci": addresses})
             lab.guests.start(spec)

@@ -26,7 +26,7 @@ class _Connection(h11.Connection):
             reason = next((value for name, value in headers if name == REASON_HEADER), event.reason)
             event = h11.Response(
                 status_code=event.status_code,
-                headers=[each for each in headers if each[0] != REASON_HEADER],
+                headers=[header for header in headers if header[0] != REASON_HEADER],
                 reason=reason,
             )
         return super().send(event)

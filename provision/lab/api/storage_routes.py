@@ -41,7 +41,7 @@ def _usage(call: Call, storage: Storage) -> dict[str, Any]:
 
 
 def _list(call: Call) -> Any:
-    wanted = [each for each in call.text("content").split(",") if each]
+    wanted = [word for word in call.text("content").split(",") if word]
     result = []
     for name, storage in call.lab.storages.all.items():
         fits = not wanted or any(each in storage.content for each in wanted)

@@ -87,13 +87,13 @@ class Storages:
 
     def __init__(self, folder: Path, storages: tuple[Storage, ...]) -> None:
         self._folder = folder
-        self.all = {each.name: each for each in storages}
-        for each in storages:
-            for content in each.content:
-                if each.kind == "dir" and content in {"iso", "import"}:
-                    self.files(each, content).mkdir(parents=True, exist_ok=True)
-            self._root(each).mkdir(parents=True, exist_ok=True)
-            for leftover in self._root(each).rglob("*.tmp_dwnl.*"):
+        self.all = {storage.name: storage for storage in storages}
+        for storage in storages:
+            for content in storage.content:
+                if storage.kind == "dir" and content in {"iso", "import"}:
+                    self.files(storage, content).mkdir(parents=True, exist_ok=True)
+            self._root(storage).mkdir(parents=True, exist_ok=True)
+            for leftover in self._root(storage).rglob("*.tmp_dwnl.*"):
                 leftover.unlink(missing_ok=True)
 
     def _root(self, storage: Storage) -> Path:
@@ -165,7 +165,7 @@ class Storages:
     def find(self, volid: str) -> Volume | None:
         """Return a volume by its id, or None; 500 when the storage is unknown."""
         name = volid.partition(":")[0]
-        return next((each for each in self.volumes(self.get(name)) if each.volid == volid), None)
+        return next((volume for volume in self.volumes(self.get(name)) if volume.volid == volid), None)
 
     def image_path(self, storage: Storage, volume: str, suffix: str = ".qcow2") -> Path:
         """Return where a disk image with this volume name is put."""
@@ -181,4 +181,6 @@ class Storages:
 
     def owned(self, vmid: int) -> list[Volume]:
         """Return all disk images that carry a VM's number."""
-        return [each for storage in self.all.values() for each in self.volumes(storage) if each.vmid == vmid]
+        return [
+            volume for storage in self.all.values() for volume in self.volumes(storage) if volume.vmid == vmid
+        ]

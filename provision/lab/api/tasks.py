@@ -160,7 +160,7 @@ class Tasks:
         """Return all known tasks."""
         with self._lock:
             return sorted(
-                self._tasks.values(), key=lambda each: (each.start, each.fields()["pid"]), reverse=True
+                self._tasks.values(), key=lambda task: (task.start, task.fields()["pid"]), reverse=True
             )
 
     def log(self, task: Task) -> list[str]:

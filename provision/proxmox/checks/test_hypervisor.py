@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from testinfra.host import Host
 
-from provision.contracts.check import NotDeclared, Site
-from provision.hosts import managed
+from provision.contracts.check import NotDeclared, Site, Trivial
+from provision.hosts.managed import Managed
 from provision.hosts.units import failed_units
 from provision.inventory import Inventory, Subject
 from provision.proxmox import names
 
+OK = 200
 VFIO = "vfio-pci"
 NO_DRIVER = "none"
 DISPLAYS = ("0x03", "0x12")
@@ -113,18 +116,22 @@ def test_cards_of_running_vms_are_with_vfio(
 
 def test_modules_of_cards_are_not_loaded(host: Host, slots: tuple[str, ...]) -> None:
     """No kernel module that would drive a declared display function is loaded."""
-    for slot in slots:
-        modules = set(
-            _lines(
-                host,
-                'for f in /sys/bus/pci/devices/%s.*; do case "$(cat "$f/class")" in 0x03*) '
-                'modprobe -qR "$(cat "$f/modalias")" || true;; esac; done',
-                slot,
-            )
-        )
-        loaded = {row.split()[0] for row in _lines(host, "cat /proc/modules")}
-        candidates = {module.replace("-", "_") for module in modules} - names.SHARED_DRIVERS
-        assert not candidates & loaded, f"loaded on the host: {sorted(candidates & loaded)}"
+    candidates = {module for slot in slots for module in _candidates(host, slot)}
+    loaded = {row.split()[0] for row in _lines(host, "cat /proc/modules")}
+    assert not candidates & loaded, f"loaded on the host: {sorted(candidates & loaded)}"
+    if not candidates:
+        raise Trivial("no driver of this host knows the cards")
+
+
+def _candidates(host: Host, slot: str) -> set[str]:
+    """Return the modules that would drive the display functions of a card, and no device of the host."""
+    rows = _lines(
+        host,
+        'for f in /sys/bus/pci/devices/%s.*; do case "$(cat "$f/class")" in 0x03*) '
+        'modprobe -qR "$(cat "$f/modalias")" || true;; esac; done',
+        slot,
+    )
+    return {module.replace("-", "_") for module in rows} - names.SHARED_DRIVERS
 
 
 def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) -> None:
@@ -134,11 +141,15 @@ def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) 
         raise NotDeclared("neither cards nor arguments are declared")
     ours = f"/etc/modprobe.d/provision-{names.BLACKLIST}.conf"
     rows = _lines(host, "cat %s 2>/dev/null || true", ours)
-    kept_off = [row.split()[1] for row in rows if row.startswith("blacklist ")]
-    arguments = [*declared.kernel_arguments, *(f"modprobe.blacklist={module}" for module in kept_off)]
+    kept_off = {row.split()[1] for row in rows if row.startswith("blacklist ")}
+    for card in declared.cards.values():
+        kept_off |= _candidates(host, card.address)
+    arguments = [*declared.kernel_arguments, *(f"modprobe.blacklist={module}" for module in sorted(kept_off))]
     active = _words(str(host.check_output("cat /proc/cmdline")).split())
     absent = sorted(_words(arguments) - active)
     assert not absent, f"not in /proc/cmdline: {', '.join(absent)}"
+    if not arguments:
+        raise Trivial("no argument is needed")
 
 
 def test_nothing_else_of_the_group_is_touched(
@@ -163,9 +174,80 @@ def test_nothing_else_of_the_group_is_touched(
         assert not taken, f"taken from the host with {slot}: {taken}"
 
 
+def _get(site: Site, hypervisor: str, path: str) -> list[dict[str, Any]]:
+    reply = site.get(names.api(hypervisor), path)
+    if reply.status != OK:
+        pytest.skip(f"unknown: {reply.text}")
+    rows: list[dict[str, Any]] = json.loads(reply.text)
+    return rows
+
+
+def test_mappings(site: Site, hypervisor: str, slots: tuple[str, ...]) -> None:
+    """Every card that a VM takes has a mapping with this host's card, and Proxmox VE finds no fault in it."""
+    declared = site.inventory.hypervisors[hypervisor]
+    aliases = [
+        alias for alias, card in declared.cards.items() if _users(site.inventory, hypervisor, card.address)
+    ]
+    if not aliases or not slots:
+        raise NotDeclared("no VM takes a card")
+    rows = _get(site, hypervisor, f"/cluster/mapping/pci?check-node={declared.node_name}")
+    mappings = {row["id"]: row for row in rows}
+    problems: list[str] = []
+    for alias in aliases:
+        row, card = mappings.get(names.mapping(site.inventory, alias)), declared.cards[alias]
+        if row is None:
+            problems.append(f"{alias} has no mapping")
+            continue
+        entries = [
+            dict(part.partition("=")[::2] for part in entry.split(",")) for entry in row.get("map", ())
+        ]
+        own = [entry for entry in entries if entry.get("node") == declared.node_name]
+        if [entry.get("path") for entry in own] != [card.address]:
+            problems.append(f"{alias} is mapped to {[entry.get('path') for entry in own]}")
+        elif card.id and own[0].get("id") != card.id:
+            problems.append(f"{alias} is mapped as {own[0].get('id')}")
+        problems += [f"{alias}: {check['message']}" for check in row.get("checks") or ()]
+    assert not problems, "; ".join(problems)
+
+
+def test_images(site: Site, hypervisor: str) -> None:
+    """Every image that a VM starts from is on its storage."""
+    declared, inventory = site.inventory.hypervisors[hypervisor], site.inventory
+    nodes = [node for node in names.nodes_of(inventory, hypervisor) if node.manage and node.image]
+    if not nodes:
+        raise NotDeclared("no images")
+    rows = _get(site, hypervisor, f"/nodes/{declared.node_name}/storage/{declared.storage.images}/content")
+    present = {row["volid"] for row in rows}
+    volumes = {names.image_volume(inventory, declared, node.image or "") for node in nodes}
+    assert volumes <= present, f"missing: {', '.join(sorted(volumes - present))}"
+
+
+def test_no_snippet_lies_there(site: Site, hypervisor: str, host: Host) -> None:
+    """No snippet with a first host key is left on the hypervisor."""
+    nodes = [node for node in names.nodes_of(site.inventory, hypervisor) if node.manage]
+    if not nodes:
+        raise NotDeclared("no VMs")
+    folders = _lines(host, "sed -n 's/^[ \t]*path[ \t]*//p' /etc/pve/storage.cfg")
+    files = {names.snippet_file(site.inventory, node.name) for node in nodes}
+    rows = [
+        row for folder in folders for row in _lines(host, "ls %s 2>/dev/null || true", f"{folder}/snippets")
+    ]
+    assert not files & set(rows), f"left: {', '.join(sorted(files & set(rows)))}"
+
+
+def test_blacklist_at_next_boot(host: Host, slots: tuple[str, ...]) -> None:
+    """No kernel module that would drive a declared display function may be loaded at the next boot."""
+    rows = _lines(host, "modprobe -c | grep -E '^(options|blacklist) ' || true")
+    listed = {row.split()[1].replace("-", "_") for row in rows if row.startswith("blacklist ")}
+    candidates = {module for slot in slots for module in _candidates(host, slot)}
+    if not candidates:
+        raise Trivial("no driver of this host knows the cards")
+    assert candidates <= listed, f"not blacklisted: {', '.join(sorted(candidates - listed))}"
+
+
 def test_system_is_running(site: Site, hypervisor: str, host: Host, note: Callable[[str], None]) -> None:
     """No unit of the hypervisor that is declared has failed; others are named."""
-    own, others = failed_units(host, managed.units(site.inventory, Subject("hypervisor", hypervisor)))
+    own, others = failed_units(host, Managed(site.inventory, Subject("hypervisor", hypervisor)).units())
     assert not own, "; ".join(own)
     if others:
         note(f"not of this inventory, and failed: {', '.join(others)}")

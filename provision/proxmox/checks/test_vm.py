@@ -14,6 +14,7 @@ from provision.inventory.models.node import Node
 from provision.proxmox import names
 
 OK = 200
+TRUE = ("1", "on", "yes", "true")
 MISSING = "does not exist"
 """Part of PVE's message for a number without a VM: `Configuration file '...' does not exist`."""
 
@@ -115,12 +116,158 @@ def test_start_at_boot(actual: Vm, declared: Node) -> None:
 
 
 def test_memory_and_cores(actual: Vm, declared: Node) -> None:
-    """Memory and processors are the declared ones."""
-    if declared.memory is not None:
-        memory = _memory(actual)
-        assert memory == declared.memory, f"memory: {memory}"
-    if declared.cores is not None:
-        assert int(actual.config.get("cores", "1")) == declared.cores, actual.config.get("cores", "unset")
+    """Memory, processors and sockets are the declared ones."""
+    numbers = {"memory": declared.memory, "cores": declared.cores, "sockets": declared.sockets}
+    managed = {key: number for key, number in numbers.items() if number is not None}
+    if not managed:
+        raise NotDeclared("unmanaged")
+    present = {key: int(actual.config.get(key, "1")) for key in ("cores", "sockets")}
+    present["memory"] = _memory(actual)
+    wrong = [f"{key}: {present[key]}" for key, number in managed.items() if present[key] != number]
+    assert not wrong, ", ".join(wrong)
+
+
+def test_cpu(actual: Vm, declared: Node) -> None:
+    """The CPU has the declared type and flags."""
+    if not declared.cpu_type and not declared.cpu_flags:
+        raise NotDeclared("unmanaged")
+    parts = actual.parts("cpu", "cputype")
+    if declared.cpu_type:
+        assert parts.get("cputype", "kvm64") == declared.cpu_type, f"cpu: {actual.config.get('cpu', 'unset')}"
+    flags = set(parts.get("flags", "").split(";")) - {""}
+    if declared.cpu_flags:
+        assert flags == set(declared.cpu_flags), f"flags: {';'.join(sorted(flags)) or 'none'}"
+
+
+def test_switches(actual: Vm, declared: Node) -> None:
+    """NUMA, protection and the guest agent are on or off as declared."""
+    switches = {"numa": declared.numa, "protection": declared.protection, "agent": declared.agent}
+    managed = {key: switch for key, switch in switches.items() if switch is not None}
+    if not managed:
+        raise NotDeclared("unmanaged")
+    present = {key: actual.parts(key, "enabled").get("enabled", "0") in TRUE for key in managed}
+    wrong = [f"{key} is {'on' if present[key] else 'off'}" for key in managed if present[key] != managed[key]]
+    assert not wrong, ", ".join(wrong)
+
+
+def test_startup(actual: Vm, declared: Node) -> None:
+    """Order and delays at the hypervisor's boot are the declared ones."""
+    if declared.startup is None:
+        raise NotDeclared("unmanaged")
+    startup = declared.startup
+    numbers = {"order": startup.order, "up": startup.up, "down": startup.down}
+    parts = actual.parts("startup", "order")
+    wrong = [
+        f"{key}: {parts.get(key, 'unset')}"
+        for key, number in numbers.items()
+        if number is not None and parts.get(key) != f"{number:g}"
+    ]
+    assert not wrong, ", ".join(wrong)
+
+
+def test_name(actual: Vm, declared: Node) -> None:
+    """The VM has the node's name."""
+    name = actual.config.get("name", "")
+    assert name == declared.name, f"it is called {name or 'nothing'}"
+
+
+def test_tags(actual: Vm, declared: Node) -> None:
+    """The VM has every declared tag."""
+    if not declared.tags:
+        raise NotDeclared("no tags")
+    absent = {tag.lower() for tag in declared.tags} - set(re.split("[;, ]", actual.config.get("tags", "")))
+    assert not absent, f"missing: {', '.join(sorted(absent))}"
+
+
+def test_disks(actual: Vm, declared: Node) -> None:
+    """Every declared disk is there with its size, and its declared options."""
+    disks: list[tuple[int, dict[str, str]]] = []
+    if declared.disk is not None or declared.image is not None:
+        disks.append((declared.disk or 0, {}))
+    for disk in declared.disks:
+        managed = {} if disk.ssd is None else {"ssd": str(int(disk.ssd))}
+        managed |= {} if disk.discard is None else {"discard": "on" if disk.discard else "ignore"}
+        disks.append((disk.size, managed))
+    if not disks:
+        raise NotDeclared("no disks")
+    problems: list[str] = []
+    for index, (mebibytes, options) in enumerate(disks):
+        slot = f"scsi{index}"
+        parts = actual.parts(slot, "file")
+        size = _mebibytes(parts.get("size", ""))
+        if not parts or (mebibytes and size != mebibytes):
+            problems.append(f"{slot}: {size} of {mebibytes} MiB" if parts else f"there is no {slot}")
+        problems += [
+            f"{slot}: {key}={parts.get(key, 'unset')}"
+            for key, value in options.items()
+            if parts.get(key, {"ssd": "0", "discard": "ignore"}[key]) != value
+        ]
+    assert not problems, ", ".join(problems)
+
+
+def _mebibytes(size: str) -> int:
+    """Return MiB of a size as PVE writes it (`60G`, `528K`, bytes without a letter)."""
+    units = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024}
+    number, unit = (size[:-1], units[size[-1]]) if size[-1:] in units else (size, 1 / 1024 / 1024)
+    return int(float(number or 0) * unit)
+
+
+def test_network_devices(actual: Vm, declared: Node, site: Site) -> None:
+    """Every network device has its model, bridge, and what else is declared of it."""
+    if not declared.nics:
+        raise NotDeclared("no network devices")
+    bridge = site.inventory.hypervisors[declared.hypervisor or ""].bridge
+    problems: list[str] = []
+    for index, nic in enumerate(declared.nics):
+        parts = actual.parts(f"net{index}", "model")
+        model = parts.get("model") or next(iter(parts), "")
+        wanted = {
+            "bridge": nic.bridge or bridge,
+            "tag": nic.vlan,
+            "mtu": nic.mtu,
+            "firewall": None if nic.firewall is None else int(nic.firewall),
+        }
+        present = {"firewall": "0", **parts, "model": model}
+        mac = (parts.get("macaddr") or parts.get(model, "")).upper()
+        problems += [
+            f"net{index}: {key}={present.get(key, 'unset')}"
+            for key, value in {"model": nic.model, **wanted}.items()
+            if value is not None and present.get(key) != str(value)
+        ]
+        if nic.mac is not None and mac != nic.mac.upper():
+            problems.append(f"net{index}: {mac or 'no MAC'}")
+    assert not problems, ", ".join(problems)
+
+
+def test_tpm(actual: Vm, declared: Node) -> None:
+    """The TPM has the declared version."""
+    if declared.tpm is None:
+        raise NotDeclared("unmanaged")
+    parts = actual.parts("tpmstate0", "file")
+    assert parts, "no tpmstate0"
+    assert parts.get("version", "v1.2") == declared.tpm.version, f"version {parts.get('version', 'v1.2')}"
+
+
+def test_power(site: Site, vm: str, declared: Node) -> None:
+    """The VM runs, or is stopped, as declared."""
+    if declared.power_state == "unmanaged":
+        raise NotDeclared("its owner switches it")
+    reply = site.get(names.api(declared.hypervisor or ""), "/cluster/resources?type=vm")
+    if reply.status != OK:
+        pytest.skip(f"unknown: {reply.text}")
+    status = next((row["status"] for row in json.loads(reply.text) if row["vmid"] == declared.vmid), "gone")
+    if declared.power_state == "running" and status != "running" and not site.is_away(f"{vm}/ssh"):
+        # The list is up to ten seconds old: a guest that answers runs.
+        assert site.host(f"{vm}/ssh").run("true").rc == 0, f"it is {status}"
+        return
+    assert status == declared.power_state, f"it is {status}"
+
+
+def test_first_host_key_is_replaced(actual: Vm) -> None:
+    """The host key that a snippet carried to the first boot is no longer in use."""
+    marker = _marker(actual)
+    assert marker.get("host-key"), "the marker names no host key"
+    assert not marker.get("first-key"), "the marker still names the first key"
 
 
 def test_nothing_is_pending(actual: Vm) -> None:

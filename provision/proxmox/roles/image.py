@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
 from provision.contracts.resource import Resource
@@ -16,8 +14,6 @@ from provision.proxmox import names
 from provision.proxmox.host_facts import STORAGES
 from provision.proxmox.queries import Permissions, StorageContent
 from provision.proxmox.resources.image import ImageFile
-from provision.values.diagnostics import Diagnostic
-from provision.values.errors import UsageError
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
@@ -54,7 +50,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
             names.api(hypervisor.name),
             hypervisor.node_name,
             hypervisor.storage.images,
-            file_of(inventory, each),
+            names.image_file(inventory, each),
             absent=True,
             source=inventory.source(("images", each)),
         )
@@ -69,51 +65,13 @@ def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for each in found if each is not None))
 
 
-def download_of(inventory: Inventory, image: str) -> tuple[str, str]:
-    """Return URL and SHA-256 of an image, from the inventory or from its lock file.
-
-    Raises:
-        UsageError: one of them is missing.
-    """
-    pin = inventory.image_pin(image)
-    if pin is None:
-        raise UsageError(
-            Diagnostic(
-                "IMAGE_UNPINNED",
-                f"image {image} has no URL or no SHA-256: what is downloaded must be pinned",
-                source=inventory.source(("images", image)),
-                remedy=f"pin it: `provision pin {inventory.file or 'INVENTORY'}`",
-            )
-        )
-    return pin.url, pin.sha256.lower()
-
-
-def file_of(inventory: Inventory, image: str) -> str:
-    """Return the file name of an image in its storage.
-
-    Digits of its digest are always in it: the API tells no digest of a volume, so only another name shows
-    that another image is wanted.
-    """
-    digest = download_of(inventory, image)[1][:8]
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", image)
-    wanted = PurePosixPath(inventory.images[image].file or f"{name}.qcow2")
-    if digest in wanted.name.lower():
-        return wanted.name
-    return f"{wanted.name.removesuffix(wanted.suffix)}-{digest}{wanted.suffix}"
-
-
-def volume_of(inventory: Inventory, hypervisor: Hypervisor, image: str) -> str:
-    """Return the volume of an image on a hypervisor."""
-    return f"{hypervisor.storage.images}:import/{file_of(inventory, image)}"
-
-
 def _file(inventory: Inventory, hypervisor: Hypervisor, image: str) -> ImageFile:
-    url, digest = download_of(inventory, image)
+    url, digest = names.image_download(inventory, image)
     return ImageFile(
         names.api(hypervisor.name),
         hypervisor.node_name,
         hypervisor.storage.images,
-        file_of(inventory, image),
+        names.image_file(inventory, image),
         url,
         digest,
         source=inventory.source(("images", image)),

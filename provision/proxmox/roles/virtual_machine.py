@@ -28,7 +28,6 @@ from provision.proxmox.resources.guest import SnippetGone, vendor_data
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmPower, owes_start, rebuilds
 from provision.proxmox.resources.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
-from provision.proxmox.roles.image import volume_of
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 
@@ -295,7 +294,7 @@ def _drives(inventory: Inventory, node: Node, hypervisor: Hypervisor) -> tuple[D
     storage = hypervisor.storage.disks
     found: list[Drive] = []
     if node.disk is not None or node.image is not None:
-        image = volume_of(inventory, hypervisor, node.image) if node.image is not None else ""
+        image = names.image_volume(inventory, hypervisor, node.image) if node.image is not None else ""
         options = (("discard", "on"), ("iothread", "1"))
         found.append(Drive("scsi0", storage, node.disk or 0, image, options))
     for at, disk in enumerate(node.disks, start=len(found)):

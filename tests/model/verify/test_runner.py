@@ -85,7 +85,10 @@ def test_what_is_seen_decides_and_silence_is_not_success(inventory: Inventory) -
     )
     report = run_checks(inventory, host, check_folders())
     checks = by_name(report)
-    assert checks["The host name is the declared one"].outcome is CheckOutcome.FAILED
+    assert (
+        checks["The host name is the declared one, now and at boot, and /etc/hosts names it"].outcome
+        is CheckOutcome.FAILED
+    )
     assert (
         checks["No unit that is declared or managed has failed; others are named"].outcome
         is CheckOutcome.PROVEN

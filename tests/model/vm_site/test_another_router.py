@@ -11,7 +11,6 @@ import pytest
 
 from provision.api.domains import domains
 from provision.contracts.domain import Domain
-from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Lease, Reservation
 from provision.hosts.queries.file import FileText
@@ -39,24 +38,24 @@ class Ethers:
         assert dhcp.backend == "ethers"
         return cls(system, prefix)
 
-    def questions(self) -> tuple[Any, ...]:
+    def queries(self) -> tuple[Any, ...]:
         return (OTHERS, FileText(LEASES))
 
-    def reservations(self, seen: Snapshot) -> tuple[Reservation, ...] | Unknown:
+    def reservations(self, snapshot: Snapshot, /) -> tuple[Reservation, ...]:
         return tuple(
-            Reservation(mac, address, name, OTHERS.path) for mac, address, name in rows(seen[OTHERS])
+            Reservation(mac, address, name, OTHERS.path) for mac, address, name in rows(snapshot[OTHERS])
         )
 
-    def leases(self, seen: Snapshot) -> tuple[Lease, ...] | Unknown:
-        return tuple(Lease(mac, address) for _, mac, address, *_ in rows(seen[FileText(LEASES)]))
+    def leases(self, snapshot: Snapshot, /) -> tuple[Lease, ...]:
+        return tuple(Lease(mac, address) for _, mac, address, *_ in rows(snapshot[FileText(LEASES)]))
 
     def place(self, name: str) -> str:
         return f"{OURS}{self.prefix}{name}"
 
-    def entry(self, wanted: Reservation, *, absent: bool, source: Source | None) -> File:
-        line = f"{wanted.mac} {wanted.address} {wanted.name}\n".encode()
+    def entry(self, reservation: Reservation, *, absent: bool, source: Source | None) -> File:
+        line = f"{reservation.mac} {reservation.address} {reservation.name}\n".encode()
         return File(
-            self.system, self.place(wanted.name), None if absent else line, absent=absent, source=source
+            self.system, self.place(reservation.name), None if absent else line, absent=absent, source=source
         )
 
 
@@ -69,8 +68,8 @@ class OtherWorld(World):
     """A site whose router reads other files."""
 
     def reserved(self) -> dict[str, str]:
-        found = [each.content.decode().split() for path, each in self.router.files.items() if OURS in path]
-        return {mac: address for mac, address, _ in found}
+        rows = [file.content.decode().split() for path, file in self.router.files.items() if OURS in path]
+        return {mac: address for mac, address, _ in rows}
 
     def _address_of(self, mac: str) -> str:
         return self.reserved().get(mac, "10.0.0.150")

@@ -41,10 +41,10 @@ def test_a_command_follows_the_host() -> None:
 
 def known(argv: list[str], shown: str) -> str:
     """Return what the command says of a host that shows a key, as ssh would run it."""
-    option = next(each for each in argv if each.startswith("KnownHostsCommand="))
+    option = next(argument for argument in argv if argument.startswith("KnownHostsCommand="))
     command = [
-        {"%f": shown, "%H": "host", "%t": "ssh-ed25519", "%K": "AAAA"}.get(each, each)
-        for each in shlex.split(option.partition("=")[2])
+        {"%f": shown, "%H": "host", "%t": "ssh-ed25519", "%K": "AAAA"}.get(word, word)
+        for word in shlex.split(option.partition("=")[2])
     ]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -126,9 +126,9 @@ nodes:
 @pytest.mark.parametrize(
     ("system", "why", "remedy"),
     [
-        ("pve/ssh", "stands in the inventory", f"write {KEY} as ssh.host_key at {{file}}:16"),
-        ("metal/ssh", "stands in the inventory", f"write {KEY} as ssh.host_key at {{file}}:24"),
-        ("router", "stands in the inventory", f"write {KEY} as ssh.host_key at {{file}}:8"),
+        ("pve/ssh", "its key is in the inventory", f"write {KEY} as ssh.host_key at {{file}}:16"),
+        ("metal/ssh", "its key is in the inventory", f"write {KEY} as ssh.host_key at {{file}}:24"),
+        ("router", "its key is in the inventory", f"write {KEY} as ssh.host_key at {{file}}:8"),
         ("vm-1/ssh", "VM's marker", f"provision import {{file}} vm-1 --host-key {KEY}"),
         ("here/ssh", "without SSH", ""),
     ],
@@ -157,7 +157,7 @@ def test_trust_sees_the_keys_that_only_the_labs_own_file_names(
     assert main.main(["trust", str(file), "pve/ssh", KEY]) == 64
     said = " ".join(capsys.readouterr().err.split())
     assert "TRUST_WITHOUT_EFFECT" in said
-    assert f"stands in the inventory ({overlay}:1)" in said
+    assert f"its key is in the inventory ({overlay}:1)" in said
     overlay.unlink()
     assert main.main(["trust", str(file), "pve/ssh", KEY]) == 0
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from provision.api.cards import aliases, cards, cards_of, models_of, uuids_of
+from provision.api.cards import cards
 from provision.api.domains import load_inventory as load
 from provision.cli import main
 from provision.cli.cards import print_cards
+from provision.hosts.cards import aliases, cards_of, models_of, uuids_of
 from provision.hosts.resources.pci import PciFunction
 from provision.values.cancel import Cancel
 from tests.unit.proxmox.roles.world import INVENTORY, World
@@ -57,7 +58,7 @@ def test_the_site_is_asked_once_and_hosts_without_an_answer_are_named(tmp_path: 
     world = World(tmp_path)
     site = world.site()
     found = cards(site, Cancel())
-    assert [(each.host, each.slot, each.aliases) for each in found.cards if each.aliases] == [
+    assert [(card.host, card.slot, card.aliases) for card in found.cards if card.aliases] == [
         ("pve", "0000:02:00", ("one",))
     ]
     assert set(found.away) == {"vm-gpu"}

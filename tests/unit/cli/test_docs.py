@@ -21,4 +21,4 @@ def test_the_page_of_exit_codes_has_them_all_in_their_precedence() -> None:
     assert {int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)} == set(ExitCode)
     order = re.search(r"first of this row wins: ([0-9, ]+)\.", page)
     assert order is not None
-    assert [int(each) for each in order[1].split(",")] == list(PRECEDENCE)
+    assert [int(word) for word in order[1].split(",")] == list(PRECEDENCE)

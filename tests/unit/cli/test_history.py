@@ -11,8 +11,8 @@ from provision.engine.journal import Journal
 def runs_of(state: Path, *ids: str) -> None:
     state.mkdir()
     book = Journal(state / "journal.sqlite")
-    for each in ids:
-        book.begin(each, "lab", "apply", "me@here")
+    for identifier in ids:
+        book.begin(identifier, "lab", "apply", "me@here")
     book.close()
 
 

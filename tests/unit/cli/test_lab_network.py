@@ -89,7 +89,7 @@ def test_the_lab_is_made_from_the_inventory() -> None:
         "198.18.0.1",
     )
     assert settings.hypervisor == ("pve", "198.18.0.5")
-    assert [each.name for each in settings.cards] == ["display", "shared"]
+    assert [card.name for card in settings.cards] == ["display", "shared"]
     assert settings.images == ("debian-12",)
 
 

@@ -73,7 +73,7 @@ def test_a_state_that_cannot_be_kept_is_one_clear_error(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("PROVISION_STATE", str(tmp_path / place))
-    assert main.main([str(inventory) if each == "SITE" else each for each in argv]) == 64
+    assert main.main([str(inventory) if argument == "SITE" else argument for argument in argv]) == 64
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("error ") == 1
     assert f"STATE_UNUSABLE the state of runs cannot be kept in {tmp_path / place}: " in said

@@ -31,7 +31,7 @@ def said(text: str) -> ShellResult:
 
 def router_snapshot(listing: str = "", leases: str = "", ours: bool = False, clock: float = 0.0) -> Snapshot:
     resource = RouterReservation(ROUTER, WANTED)
-    listing_query, _ = ROUTER.questions()
+    listing_query, _ = ROUTER.queries()
     answers: dict[object, object] = {listing_query: said(listing), LEASES: leases.encode()}
     for query in resource.queries():
         if isinstance(query, FileState):
@@ -98,7 +98,7 @@ def test_an_expired_lease_does_not_count() -> None:
 
 def test_a_router_that_cannot_be_read_is_not_free() -> None:
     snapshot = router_snapshot()
-    listing, _ = ROUTER.questions()
+    listing, _ = ROUTER.queries()
     unread = Snapshot("router", answers={**snapshot.answers, listing: Unknown("denied")})
     assert [change.op for change in changes_of(RouterReservation(ROUTER, WANTED), unread)] == [Op.ATTENTION]
 
@@ -137,14 +137,14 @@ def test_the_lines_for_a_person_are_a_table() -> None:
 
 def test_a_person_waits_until_the_vm_answers_at_its_address() -> None:
     resource = ManualReservation("pve/ssh", WANTED, guest="vm-1/ssh")
-    snapshot = Snapshot("pve/ssh", answers={resource.question: said("")})
+    snapshot = Snapshot("pve/ssh", answers={resource.query: said("")})
     assert [change.op for change in resource.changes(snapshot)] == [Op.CREATE]
     assert {system for system, _ in resource.affects(resource.changes(snapshot))} == {"vm-1/ssh"}
     by_hand = resource.fix(snapshot)
     assert isinstance(by_hand, ByHand)
     assert MAC in by_hand.lines[-1]
     here = said(f"10.0.0.11 dev vmbr0 lladdr {MAC} REACHABLE\n")
-    assert resource.changes(Snapshot("pve/ssh", answers={resource.question: here})) == ()
+    assert resource.changes(Snapshot("pve/ssh", answers={resource.query: here})) == ()
 
 
 @pytest.mark.parametrize(

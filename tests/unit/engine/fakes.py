@@ -323,6 +323,8 @@ class FakeRole:
     subjects: frozenset[str] | None = None
     gone: Callable[[Context], Sequence[Item]] | None = None
     left: Callable[[Context], Sequence[Item]] | None = None
+    unchosen: Callable[[Context], Sequence[Item]] | None = None
+    unchosen_on: tuple[str, ...] = ()
     expanded: int = 0
 
     def declared(self, inventory: Inventory, subject: Subject) -> bool:
@@ -349,6 +351,8 @@ class FakeRole:
             needs_new_boot=self.needs_new_boot,
             unreached_stops=self.unreached_stops,
             retired=None if gone is None else lambda context: tuple(gone(context)),
+            unchosen=self.unchosen,
+            unchosen_on=lambda _: {Subject("node", name): self.asks(name) for name in self.unchosen_on},
             orphan_owners=None if left is None else lambda _: {Subject("node", "n1"): {"n1/ssh": ()}},
             orphans=None if left is None else lambda context: tuple(left(context)),
         )

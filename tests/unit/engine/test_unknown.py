@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -125,3 +127,11 @@ def test_a_snapshot_forgets_an_unknown_answer_once_it_is_known() -> None:
 )
 def test_a_query_is_named_by_its_kind_and_first_field(query: object, text: str) -> None:
     assert meaning(query) == text
+
+
+def test_no_resource_checks_for_unknown_answers_itself() -> None:
+    root = Path(__file__).parents[3] / "provision"
+    modules = [*root.glob("*/resources/*.py"), *root.glob("*/backends/*.py")]
+    assert len(modules) > 10
+    checks = re.compile(r"isinstance\([^)]*Unknown|\.unknown\b")
+    assert [path.name for path in modules if checks.search(path.read_text(encoding="utf-8"))] == []

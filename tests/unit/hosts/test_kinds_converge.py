@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -157,6 +158,20 @@ def test_an_unknown_state_needs_attention_and_changes_nothing(
         remedy = remedy_of(resource, blind)
         assert isinstance(remedy, Impossible)
         assert remedy.diagnostic.code == "UNKNOWN"
+
+
+@pytest.mark.parametrize(("name", "make", "resources"), CASES, ids=[case[0] for case in CASES])
+def test_each_unknown_answer_alone_needs_attention(
+    name: str, make: Make, resources: Sequence[Resource]
+) -> None:
+    del name
+    snapshot = snapshot_of(ModelHost(S, make()), resources)
+    for resource in resources:
+        for query in resource.queries():
+            blind = replace(snapshot, answers={**snapshot.answers, query: Unknown("smoke")})
+            (change,) = changes_of(resource, blind)
+            assert (change.op, change.old) == (Op.ATTENTION, "unknown: smoke")
+            assert isinstance(remedy_of(resource, blind), Impossible)
 
 
 @pytest.mark.parametrize(("name", "make", "resources"), CASES, ids=[case[0] for case in CASES])

@@ -50,7 +50,7 @@ def test_a_placeholder_of_a_host_key_names_what_helps_there(loads: Loads) -> Non
     text = SITE.replace("address: 10.0.0.11 }", 'address: 10.0.0.11, ssh: { host_key: "SHA256:..." } }')
     text += '  metal: { address: 10.0.0.13, ssh: { user: root, host_key: "SHA256:..." } }\n'
     guest, metal = loads(text).placeholders()
-    assert guest.remedy.startswith("leave it out")
+    assert guest.remedy.startswith("remove it")
     assert "ssh-keygen -lf" in metal.remedy
     assert (
         "provision trust" not in guest.remedy + metal.remedy
@@ -138,13 +138,24 @@ def test_a_range_spreads_rail_addresses_too(loads: Loads) -> None:
         ("w-[1-3]", "10.0.0.20-10.0.0.21", "3 nodes, but 2 addresses"),
         ("w-[1-3]", "10.0.0.20", "3 nodes, but 1 addresses"),
         ("w-[1-3]", "here-there", "needs a range of addresses"),
-        ("w-[3-1]", "10.0.0.20", "names 0 nodes"),
-        ("w-[1-999999]", "10.0.0.20", "names 999999 nodes"),
+        ("w-[3-1]", "10.0.0.20", "it ends before it begins"),
     ],
 )
 def test_a_range_that_does_not_fit_is_an_error(fails: Fails, key: str, address: str, words: str) -> None:
     problems = fails(SITE + f'  "{key}": {{ address: {address} }}\n')
     assert any(words in each.summary and each.code == "INVENTORY_RANGE" for each in problems)
+
+
+@pytest.mark.parametrize("keys", [("w-[1-30000]",), ("w-[1-10000]", "x-[1-20000]")])
+def test_too_many_nodes_are_refused_with_their_number_and_the_limit(
+    fails: Fails, keys: tuple[str, ...]
+) -> None:
+    text = SITE + "".join(f'  "{key}": {{ address: 10.0.0.20 }}\n' for key in keys)
+    own = len(SITE.partition("nodes:\n")[2].splitlines())
+    (problem,) = [each for each in fails(text) if each.code == "INVENTORY_TOO_LARGE"]
+    assert problem.summary == f"too many nodes: {30000 + own} (limit 20000)"
+    assert problem.source is not None
+    assert keys[-1] in problem.source.text
 
 
 def test_driver_settings_merge_node_over_profile_over_gpu(loads: Loads) -> None:

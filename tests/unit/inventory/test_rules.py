@@ -37,7 +37,7 @@ CASES = [
     ("user: debian", "user: debian, prt: 22", "INVENTORY_UNKNOWN_KEY", "prt", "did you mean port?"),
     ("cores: 2", "coers: 2", "INVENTORY_UNKNOWN_KEY", "coers", "did you mean cores?"),
     ("name: site", "name: Site", "INVENTORY_VALUE", "Site", "DNS label"),
-    ("version: 1", "version: 2", "INVENTORY_VALUE", "2", "no version of this schema"),
+    ("version: 1", "version: 2", "INVENTORY_VALUE", "2", "not a known version"),
     ("cores: 2", "cores: two", "INVENTORY_VALUE", "two", "whole number"),
     ("cores: 2", "cores: 0", "INVENTORY_VALUE", "0", "from 1 to"),
     ("cores: 2", "cores: [2]", "INVENTORY_VALUE", "cores", "found a list"),
@@ -52,15 +52,15 @@ CASES = [
     ('"0000:02:00"', '"02:00"', "INVENTORY_VALUE", '"02:00"', "PCI address"),
     ('"0000:02:00"', '"0000:02:00.1"', "INVENTORY_VALUE", '"0000:02:00.1"', "did you mean 0000:02:00?"),
     ("token: !secret { env: TOKEN }", "token: hunter2", "INVENTORY_SECRET", "", "by reference"),
-    ("token: !secret { env: TOKEN }", "token: !secret { envy: T }", "INVENTORY_SECRET", "", "env, file and command"),
+    ("token: !secret { env: TOKEN }", "token: !secret { envy: T }", "INVENTORY_SECRET", "", "env, file or command"),
     ("token: !secret { env: TOKEN }", "token: !secret { command: x }", "INVENTORY_SECRET", "", "list of words"),
     ("vmid: 101,", "vmid: 101, power: runing,", "INVENTORY_VALUE", "runing", "did you mean running?"),
     ("vmid: 101,", "vmid: 101, nics: [{ mac: 53:54:00:12:34:56 }],", "INVENTORY_VALUE", "53:54:00:12:34:56", "group address"),
     ("  vm-1:", "  VM_1:", "INVENTORY_VALUE", "VM_1", "DNS label"),
     ("vmid: 101,", "vmid: 101, name: x,", "INVENTORY_UNKNOWN_KEY", "name", "a node's name is its key"),
     ("    address: 10.0.0.5\n", "    address: 10.0.0.5\n    name: x\n", "INVENTORY_UNKNOWN_KEY", "name", "did you mean node"),
-    ("cores: 2", "cores: 2, packages: [--purge]", "INVENTORY_VALUE", "--purge", "no name without spaces"),
-    ("cores: 2", "cores: 2, packages: [a b]", "INVENTORY_VALUE", "a b", "no name without spaces"),
+    ("cores: 2", "cores: 2, packages: [--purge]", "INVENTORY_VALUE", "--purge", "not a valid name without spaces"),
+    ("cores: 2", "cores: 2, packages: [a b]", "INVENTORY_VALUE", "a b", "not a valid name without spaces"),
     # missing keys
     ("vmid: 101, address: 10.0.0.11", "vmid: 101", "INVENTORY_MISSING_KEY", "vm-1", "lacks the key 'address'"),
     ("vmid: 101, ", "", "INVENTORY_MISSING_KEY", "vm-1", "lacks the key 'vmid'"),
@@ -75,14 +75,14 @@ CASES = [
     ("address: 10.0.0.12", "address: 10.0.0.11", "INVENTORY_DUPLICATE", "10.0.0.11", "first by nodes.vm-1"),
     ("address: 10.0.0.12", "address: 10.0.0.5", "INVENTORY_DUPLICATE", "10.0.0.5", "first by hypervisors.pve"),
     ("address: 10.0.0.12", "address: 10.0.0.1", "INVENTORY_DUPLICATE", "10.0.0.1", "first by network.gateway"),
-    ("vmid: 102", "vmid: 101", "INVENTORY_DUPLICATE", "101", "VM number"),
+    ("vmid: 102", "vmid: 101", "INVENTORY_DUPLICATE", "101", "VMID 101"),
     ("vmid: 102", "vmid: 102, hostname: vm-1", "INVENTORY_DUPLICATE", "vm-1", "host name"),
     ("  vm-2:", "  pve:", "INVENTORY_DUPLICATE", "pve", "first by hypervisors.pve"),
-    ("  vm-2:", "  cluster:", "INVENTORY_DUPLICATE", "cluster", "taken by provision"),
+    ("  vm-2:", "  cluster:", "INVENTORY_DUPLICATE", "cluster", "reserved for provision"),
     ("vmid: 101,", "vmid: 101, gpus: [one],", "INVENTORY_DUPLICATE", "one", "card one of pve"),
     ("      one: {", '      two: { address: "0000:02:00" }\n      one: {', "INVENTORY_DUPLICATE", '"0000:02:00"', "PCI address"),
     ("memory: 1GiB", "memory: 1GiB, nics: [{ mac: BC:24:11:00:00:01 }, { mac: bc:24:11:00:00:01 }]", "INVENTORY_DUPLICATE", "bc:24:11:00:00:01", "MAC address"),
-    ("  pve:\n", TWO.replace("OWN", "node: pve"), "INVENTORY_DUPLICATE", "pve", "node name pve is given twice, first by hypervisors.two"),
+    ("  pve:\n", TWO.replace("OWN", "node: pve"), "INVENTORY_DUPLICATE", "pve", "node name pve is declared twice, first by hypervisors.two"),
     ("address: 10.0.0.5\n", "address: 10.0.0.5\n    node: vm-1\n", "INVENTORY_DUPLICATE", "vm-1", "host name vm-1"),
     ("  pve:\n", TWO.replace("OWN", "mac: BC:24:11:00:00:01") + "    mac: bc:24:11:00:00:01\n", "INVENTORY_DUPLICATE", "bc:24:11:00:00:01", "MAC address"),
     ("nodes:\n", "lab: { hypervisor: { cards: [{ name: a }, { name: b }, { name: a }] } }\nnodes:\n", "INVENTORY_DUPLICATE", "a", "the card a"),
@@ -94,7 +94,7 @@ CASES = [
     ("gpus: [one]", "gpus: [two]", "INVENTORY_REFERENCE", "two", "no card of pve 'two'"),
     # networks
     ("gateway: 10.0.0.1", "gateway: 10.0.1.1", "INVENTORY_NETWORK", "10.0.1.1", "outside the network"),
-    ("address: 10.0.0.11", "address: 10.0.0.255", "INVENTORY_NETWORK", "10.0.0.255", "no host's address"),
+    ("address: 10.0.0.11", "address: 10.0.0.255", "INVENTORY_NETWORK", "10.0.0.255", "not an address for a host"),
     ("address: 10.0.0.11", "address: 10.0.0.150", "INVENTORY_NETWORK", "10.0.0.150", "inside the DHCP range"),
     ("10.0.0.100-10.0.0.199", "10.0.0.100-10.0.1.199", "INVENTORY_NETWORK", "10.0.0.100-10.0.1.199", "outside"),
     ("10.0.0.100-10.0.0.199", "10.0.0.199-10.0.0.100", "INVENTORY_VALUE", "10.0.0.199-10.0.0.100", "address range"),
@@ -102,7 +102,7 @@ CASES = [
     ("backend: manual", "backend: manual, file: /etc/x", "INVENTORY_CONFLICT", "file", "manual does not use 'file'"),
     ("backend: manual", "backend: dnsmasq", "INVENTORY_MISSING_KEY", "backend", "lacks the key 'ssh'"),
     ("gpus: [one]", "gpus: [one], machine: i440fx", "INVENTORY_CONFLICT", "machine", "needs machine q35"),
-    ("gpus: [one]", "gpus: [one], balloon: 512MiB", "INVENTORY_CONFLICT", "balloon", "no balloon"),
+    ("gpus: [one]", "gpus: [one], balloon: 512MiB", "INVENTORY_CONFLICT", "balloon", "cannot have a balloon"),
     ("name: site\n", "name: site\npolicy: { allow: [drain], never: [drain] }\n", "INVENTORY_CONFLICT", "drain", "allow and never"),
     ("name: site\n", "name: site\npolicy: { allow: [rebot-guest] }\n", "INVENTORY_VALUE", "rebot-guest", "did you mean reboot-guest?"),
     ("name: site\n", "name: site\nsources: { mode: mirror }\n", "INVENTORY_MISSING_KEY", "mode", "lacks the key 'mirror'"),
@@ -131,19 +131,19 @@ def _found(problems: object, code: str, mark: str, words: str) -> None:
 
 
 CLUSTER_CASES = [
-    ("k3s: server", "k3s: agent", "INVENTORY_REFERENCE", "k3s", "no node is the k3s server"),
+    ("k3s: server", "k3s: agent", "INVENTORY_REFERENCE", "k3s", "no node has `k3s: server`"),
     (K3S, "", "INVENTORY_MISSING_KEY", "k3s", "lacks the key 'k3s'"),
     ("vmid: 102", "vmid: 102, k3s: agent, kube_name: vm-1", "INVENTORY_DUPLICATE", "vm-1", "Kubernetes name vm-1"),
     ("v1.35.7+k3s1", "1.35.7", "INVENTORY_VALUE", "1.35.7", "k3s release"),
-    ("k3s1 }", "k3s1, pod_cidr: 10.0.0.0/16 }", "INVENTORY_NETWORK", "10.0.0.0/16", "the pod network 10.0.0.0/16 meets the site"),
-    ("k3s1 }", "k3s1, service_cidr: 10.42.1.0/24 }", "INVENTORY_NETWORK", "10.42.1.0/24", "meets the pod network"),
+    ("k3s1 }", "k3s1, pod_cidr: 10.0.0.0/16 }", "INVENTORY_NETWORK", "10.0.0.0/16", "the pod network 10.0.0.0/16 overlaps the site"),
+    ("k3s1 }", "k3s1, service_cidr: 10.42.1.0/24 }", "INVENTORY_NETWORK", "10.42.1.0/24", "overlaps the pod network"),
     ("k3s1 }\n", "k3s1 }\nsharing: { mode: kai, version: v1, slots_per_card: 2 }\n", "INVENTORY_CONFLICT", "slots_per_card", "does not use"),
     ("k3s1 }\n", "k3s1 }\nsharing: { mode: hami }\n", "INVENTORY_MISSING_KEY", "mode", "lacks the key 'version'"),
     ("k3s1 }\n", "k3s1 }\nsharing: { mode: hami, version: '1', cards: { e: [vm-3/0] } }\n", "INVENTORY_REFERENCE", "vm-3/0", "did you mean vm-"),
-    ("k3s1 }\n", "k3s1 }\nsharing: { mode: hami, version: '1', cards: { e: [vm-2] } }\n", "INVENTORY_VALUE", "vm-2", "no card slot"),
+    ("k3s1 }\n", "k3s1 }\nsharing: { mode: hami, version: '1', cards: { e: [vm-2] } }\n", "INVENTORY_VALUE", "vm-2", "not a card slot"),
     ("k3s1 }\n", "k3s1 }\nsharing: { mode: kai, version: v1, queues: { a: { parent: b } } }\n", "INVENTORY_REFERENCE", "b", "no queue 'b'"),
-    ("k3s1 }\n", "k3s1 }\nexpect: { gpu_cards: { three: { name: X } } }\n", "INVENTORY_REFERENCE", "three", "no card 'three'"),
-    ("k3s1 }\n", "k3s1 }\nexpect: { rdma: { write: 90 } }\n", "INVENTORY_VALUE", "90", "no percentage"),
+    ("k3s1 }\n", "k3s1 }\nexpect: { gpu_cards: { three: { name: X } } }\n", "INVENTORY_REFERENCE", "three", "no hypervisor has the card 'three'"),
+    ("k3s1 }\n", "k3s1 }\nexpect: { rdma: { write: 90 } }\n", "INVENTORY_VALUE", "90", "not a percentage"),
 ]  # fmt: skip
 
 
@@ -158,26 +158,26 @@ def test_a_mistake_of_the_cluster_is_found(
 
 
 POOL_CASES = [
-    ("10.224.240.0/24", "10.224.7.0/24", "INVENTORY_POOL", "10.224.7.0/24", "holds a's address 10.224.7.143"),
+    ("10.224.240.0/24", "10.224.7.0/24", "INVENTORY_POOL", "10.224.7.0/24", "contains a's address 10.224.7.143"),
     ("10.224.240.0/24", "10.240.0.0/24", "INVENTORY_POOL", "10.240.0.0/24", "is not inside a's network"),
     ("block: 16", "block: 200", "INVENTORY_POOL", "200", "need more than the 256"),
-    ("exclude: []", "exclude: [10.224.241.1]", "INVENTORY_POOL", "10.224.241.1", "no part of"),
+    ("exclude: []", "exclude: [10.224.241.1]", "INVENTORY_POOL", "10.224.241.1", "is not inside"),
     ("exclude: []", "exclude: [here]", "INVENTORY_VALUE", "here", "no IPv4 address"),
-    ("exclude: []", "gateway: 10.224.240.1", "INVENTORY_POOL", "10.224.240.0/24", "holds the pool's gateway"),
-    ("k3s1 }", "k3s1, pod_cidr: 10.224.240.0/20 }", "INVENTORY_POOL", "10.224.240.0/24", "meets the pod network"),
+    ("exclude: []", "gateway: 10.224.240.1", "INVENTORY_POOL", "10.224.240.0/24", "contains the pool's gateway"),
+    ("k3s1 }", "k3s1, pod_cidr: 10.224.240.0/20 }", "INVENTORY_POOL", "10.224.240.0/24", "overlaps the pod network"),
     ("rail: r0, resource: ib", "rail: r1, resource: ib", "INVENTORY_REFERENCE", "r1", "no node has the rail 'r1'"),
     ("resource: ib", "resource: ibx", "INVENTORY_REFERENCE", "ibx", "did you mean ib?"),
     ("node: eth0", "node: eth1", "INVENTORY_CONFLICT", "eth1", "is a rail"),
     ("r0: 10.224.7.236/12", "r1: 10.224.7.236/12", "INVENTORY_REFERENCE", "10.224.7.236/12", "no rail of b 'r1'"),
     ("10.224.7.236/12", "10.224.7.143/12", "INVENTORY_DUPLICATE", "10.224.7.143/12", "rail address"),
-    ("10.224.7.236/12", "10.224.7.236", "INVENTORY_VALUE", "10.224.7.236", "address with its prefix"),
+    ("10.224.7.236/12", "10.224.7.236", "INVENTORY_VALUE", "10.224.7.236", "address with a prefix"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("old", "new", "code", "mark", "words"), POOL_CASES, ids=lambda value: str(value)[:24]
 )
-def test_a_pool_that_meets_hosts_or_routes_is_refused(
+def test_a_pool_that_overlaps_hosts_or_routes_is_refused(
     fails: Fails, old: str, new: str, code: str, mark: str, words: str
 ) -> None:
     assert old in RDMA
@@ -199,12 +199,12 @@ def test_reserved_addresses_may_lie_in_the_range_where_the_router_accepts_it(loa
 
 
 RESOURCE_CASES = [
-    ("{ kind: fil, path: /x }", "'fil' is no kind of resource"),
+    ("{ kind: fil, path: /x }", "'fil' is not a kind of resource"),
     ("{ path: /x }", "lacks the key 'kind'"),
     ("{ kind: file, path: x, content: a }", "absolute path"),
     ("{ kind: file, path: /x }", "found nothing"),
     ("{ kind: file, path: /x, content: a, line: b }", "found content and line"),
-    ("{ kind: file, path: /x, absent: true, content: a }", "is absent and has 'content'"),
+    ("{ kind: file, path: /x, absent: true, content: a }", "is declared absent and has 'content'"),
     ("{ kind: file, path: /x, content: a, mode: 999 }", "file mode"),
     ("{ kind: file, path: /x, content: a, vars: { b: 1 } }", "has vars but no template"),
     ("{ kind: file, path: /x, content: a, secret: b }", "by reference"),

@@ -108,7 +108,7 @@ def test_files_that_plan_would_open_are_looked_for_only_when_asked(loads: Loads,
     inventory = loads(text.replace("cores: 2,", f"cores: 2, host_resources: [{resources}],"))
     problems = unopenable(inventory, [(("access",), inventory.access), (("nodes",), inventory.nodes)])
     assert [(each.code, marked(each), each.remedy.partition(":")[0]) for each in problems] == [
-        ("FILE_UNREADABLE", "./no-key", "correct the name, or make a key"),
-        ("FILE_UNREADABLE", "./gone.j2", "correct the name, or put the file there"),
-        ("FILE_UNREADABLE", "./folder", "correct the name, or put the file there"),
+        ("FILE_UNREADABLE", "./no-key", "correct the name, or create a key"),
+        ("FILE_UNREADABLE", "./gone.j2", "correct the name, or create the file"),
+        ("FILE_UNREADABLE", "./folder", "correct the name, or create the file"),
     ]

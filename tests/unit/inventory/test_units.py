@@ -30,10 +30,10 @@ def test_sizes_are_mib(text: str, mib: int) -> None:
         ("60", "did you mean 60GiB"),
         ("512m", "did you mean 512MiB"),
         ("1.5tb", "did you mean 1.5TiB"),
-        ("60XiB", "no known unit"),
-        ("0.3MiB", "no whole number of MiB"),
-        ("-1GiB", "is no size"),
-        ("", "is no size"),
+        ("60XiB", "unknown unit"),
+        ("0.3MiB", "not a whole number of MiB"),
+        ("-1GiB", "is not a size"),
+        ("", "is not a size"),
     ],
 )
 def test_other_units_are_refused_with_the_near_one(text: str, hint: str) -> None:
@@ -50,7 +50,7 @@ def test_rates_tell_bytes_from_bits() -> None:
     assert parse_rate("280GBps").bits_per_second == 2240e9
     assert parse_rate("400Gbps").bits_per_second == 400e9
     assert str(parse_rate("400Gbps")) == "400Gbps"
-    with pytest.raises(ValueError, match="is no rate"):
+    with pytest.raises(ValueError, match="is not a rate"):
         parse_rate("400")
 
 
@@ -58,5 +58,5 @@ def test_percentages_are_fractions() -> None:
     assert parse_percent("90%") == pytest.approx(0.9)
     assert parse_percent("0.5 %") == pytest.approx(0.005)
     for wrong in ("90", "101%", "-1%", "%"):
-        with pytest.raises(ValueError, match="is no percentage"):
+        with pytest.raises(ValueError, match="is not a percentage"):
             parse_percent(wrong)

@@ -73,7 +73,7 @@ def test_junit_counts_and_explains() -> None:
         "time": "4.200",
     }
     cases = suite.findall("testcase")
-    assert [(each.get("classname"), each.get("name"), each.get("time")) for each in cases] == [
+    assert [(case.get("classname"), case.get("name"), case.get("time")) for case in cases] == [
         ("lab.pve", "the card has no host driver", "0.500"),
         ("lab.vm-1", "the clock is right", "0.000"),
         ("lab.vm-1", "root fills the disk", "1.250"),

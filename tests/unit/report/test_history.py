@@ -81,10 +81,10 @@ def test_all_output_of_changes_and_effects_is_shown_in_full_only(tmp_path: Path)
     book.close()
     brief = shown(lambda console: print_run(console, record(row(file))))
     assert "(188 earlier lines not shown: --full shows all)" in brief
-    assert [each for each in lines if each in brief] == lines[188:]
+    assert [line for line in lines if line in brief] == lines[188:]
     assert brief.count("said 199;") == 1
     full = shown(lambda console: print_run(console, record(row(file)), full=True))
-    assert {full.count(each) for each in lines} == {2}
+    assert {full.count(line) for line in lines} == {2}
     assert html_report(record(row(file))).count("said 100;") == 2
 
 

@@ -90,7 +90,7 @@ def test_a_restart_that_the_policy_asks_about_is_a_risk() -> None:
 def test_one_sign_stands_for_all_differences_of_a_resource(
     ops: tuple[Op, ...], by_hand: ByHand | None, sign: Op
 ) -> None:
-    changes = tuple(Change(each, "field") for each in ops)
+    changes = tuple(Change(operation, "field") for operation in ops)
     assert op_of(PlannedChange(Key("s", "k", "n"), changes, by_hand=by_hand)) is sign
 
 

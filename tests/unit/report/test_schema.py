@@ -130,7 +130,7 @@ def _is(value: object, kind: str) -> bool:
 
 
 def test_there_is_an_example_of_every_event() -> None:
-    assert {type(each) for each in EXAMPLES} == set(event_classes())
+    assert {type(example) for example in EXAMPLES} == set(event_classes())
 
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda each: each.type)

@@ -42,7 +42,7 @@ def test_a_jump_host_lets_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
     lock, full = threading.Lock(), threading.Barrier(LOGINS)
     inside, most = 0, 0
 
-    def secured(*_: object) -> Transport:
+    def connect(*_: object) -> Transport:
         nonlocal inside, most
         with lock:
             inside += 1
@@ -55,7 +55,7 @@ def test_a_jump_host_lets_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
         with lock:
             inside -= 1
 
-    monkeypatch.setattr(ssh_open, "secured", secured)
+    monkeypatch.setattr(ssh_open, "connect_and_check_key", connect)
     monkeypatch.setattr(ssh_open, "_log_in", log_in)
     opened: list[Sequence[object]] = []
     pool = SshPool()
@@ -94,8 +94,8 @@ def test_no_more_than_a_few_handshakes_go_on_whatever_their_servers(monkeypatch:
         assert everybody.wait(30)  # connecting needs no token: all do it at once, or this fails
 
     monkeypatch.setattr("provision.connections.ssh_transport.LeanTransport", Client)
-    monkeypatch.setattr(ssh_open, "_socket", connect)
-    monkeypatch.setattr(ssh_open, "_prefer", lambda *_, **__: None)
+    monkeypatch.setattr(ssh_open, "_connect", connect)
+    monkeypatch.setattr(ssh_open, "_prefer_key_types", lambda *_, **__: None)
     monkeypatch.setattr(ssh_open, "_host_key", lambda _: ("ssh-ed25519", b""))
     monkeypatch.setattr(ssh_open, "_check_key", lambda *_: None)
     monkeypatch.setattr(ssh_open, "_log_in", lambda *_: enter())
@@ -119,7 +119,7 @@ def test_an_unreachable_jump_host_is_not_tried_by_all_who_waited(monkeypatch: py
     errors: list[Transient] = []
     pool = SshPool(logins=1)
 
-    def secured(*_: object) -> Transport:
+    def connect(*_: object) -> Transport:
         tried.append(None)
         for _each in range(MANY):
             waiting.acquire()
@@ -138,7 +138,7 @@ def test_an_unreachable_jump_host_is_not_tried_by_all_who_waited(monkeypatch: py
         except Transient as error:
             errors.append(error)
 
-    monkeypatch.setattr(ssh_open, "secured", secured)
+    monkeypatch.setattr(ssh_open, "connect_and_check_key", connect)
     monkeypatch.setattr("provision.connections.ssh_pool.time", SimpleNamespace(monotonic=arrived))
     all_at_once(attempt)
     assert (len(errors), len(tried)) == (MANY, 1)

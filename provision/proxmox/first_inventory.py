@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from provision.api.bootstrap import Choice, Found
-from provision.api.cards import HostCard, cards_of
+from provision.hosts.cards import HostCard, cards_of
 from provision.proxmox.privileges import USER
+from provision.proxmox.setup import ProxmoxHost, StorageChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +36,22 @@ class Trusted:
     token_file: Path
 
 
-def first_inventory(name: str, found: Found, choice: Choice, trusted: Trusted) -> str:
+def first_inventory(name: str, host: ProxmoxHost, choice: StorageChoice, trusted: Trusted) -> str:
     """Return the text of an inventory that `provision plan` takes as it is: a hypervisor without nodes."""
     port = f", port: {trusted.port}" if trusted.port is not None else ""
-    bridge = found.bridges[0] if found.bridges else "vmbr0"
-    others = f" # there are {', '.join(found.bridges)}" if found.bridges[1:] else ""
+    bridge = host.bridges[0] if host.bridges else "vmbr0"
+    others = f" # there are {', '.join(host.bridges)}" if host.bridges[1:] else ""
     uses = {"images": choice.images, "disks": choice.disks, "snippets": choice.snippets}
     key = _text(str(trusted.key))
     lines = [
-        f"# {found.node}: {found.version}, {found.memory // 1024} GiB of memory",
+        f"# {host.node}: {host.version}, {host.memory // 1024} GiB of memory",
         "# Written by `provision bootstrap`.",
         "version: 1",
         f"name: {_text(name)}",
         f"access: {{ user: debian, key: {key} }} # login of new VMs; the .pub goes into them",
-        _network(found, bridge, trusted.address),
+        _network(host, bridge, trusted.address),
         "hypervisors:",
-        f"  {_text(found.node)}:",
+        f"  {_text(host.node)}:",
         f"    address: {_text(trusted.address)}",
         "    api:",
         f"      token_id: {_text(f'{USER}!{trusted.token}')}",
@@ -62,7 +62,7 @@ def first_inventory(name: str, found: Found, choice: Choice, trusted: Trusted) -
         *(f"      {use}: {_text(storage)}" for use, storage in uses.items() if storage),
         f"    bridge: {_text(bridge)}{others}",
     ]
-    cards = [each for each in cards_of(found.node, found.functions, {}, {}, {}) if _passable(found, each)]
+    cards = [each for each in cards_of(host.node, host.functions, {}, {}, {}) if _passable(host, each)]
     lines += ["    cards:"] if cards else []
     for number, card in enumerate(cards, 1):
         lines += [f"      # {_remark(card)}"]
@@ -71,23 +71,23 @@ def first_inventory(name: str, found: Found, choice: Choice, trusted: Trusted) -
     return "\n".join(lines) + "\n"
 
 
-def _network(found: Found, bridge: str, host: str) -> str:
+def _network(host: ProxmoxHost, bridge: str, address: str) -> str:
     """Return the line of the host's network, or of its bridge's, with the gateway if that lies in it."""
-    own = (each for each in found.networks.values() if each.partition("/")[0] == host)
-    address = next(own, "") or found.networks.get(bridge, "")
+    own = (each for each in host.networks.values() if each.partition("/")[0] == address)
+    interface = next(own, "") or host.networks.get(bridge, "")
     try:
-        network = ipaddress.ip_interface(address).network
+        network = ipaddress.ip_interface(interface).network
     except ValueError:
         return "# network: { cidr: ..., gateway: ... } # not found on the host: write yours"
     gateway = ""
     with suppress(ValueError):
-        if ipaddress.ip_address(found.gateway) in network:
-            gateway = f", gateway: {_text(found.gateway)}"
+        if ipaddress.ip_address(host.gateway) in network:
+            gateway = f", gateway: {_text(host.gateway)}"
     return f"network: {{ cidr: {_text(str(network))}{gateway} }}"
 
 
-def _passable(found: Found, card: HostCard) -> bool:
-    return any(each.slot == card.slot and each.is_display for each in found.functions)
+def _passable(host: ProxmoxHost, card: HostCard) -> bool:
+    return any(each.slot == card.slot and each.is_display for each in host.functions)
 
 
 def _remark(card: HostCard) -> str:

@@ -1,0 +1,349 @@
+"""What somebody does to a site behind our back, and which check must see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from provision.hosts.operations.basic import sysctl_file
+from provision.hosts.resources.pci import PciFunction
+from provision.testing.model_host import HostState, ModelFile, ModelFunction
+from provision.testing.model_state import GIB
+from tests.model.model_site import LEASES, Api, ModelSite
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What somebody does to a site behind our back.
+
+    Args:
+        check: the check that must turn red.
+        words: what its message names.
+        do: the damage.
+        subject: of whom.
+        also: other checks, with their subjects, that rightly turn red with it.
+    """
+
+    check: str
+    words: str
+    do: Callable[[ModelSite], object]
+    subject: str = "vm"
+    also: tuple[tuple[str, str], ...] = ()
+
+
+def on(system: str, change: Callable[[HostState], object]) -> Callable[[ModelSite], object]:
+    """Return a damage of a host's state."""
+    return lambda site: change(site.hosts[system].state)
+
+
+def vm(key: str, value: str | None) -> Callable[[ModelSite], object]:
+    """Return a damage of the VM's configuration."""
+
+    def change(site: ModelSite) -> None:
+        config = site.apis["pve/api"].vms[201].config
+        config.pop(key, None)
+        if value is not None:
+            config[key] = value
+
+    return change
+
+
+def edit(key: str, old: str, new: str) -> Callable[[ModelSite], object]:
+    """Return a damage of a part of a value of the VM's configuration."""
+
+    def change(site: ModelSite) -> None:
+        config = site.apis["pve/api"].vms[201].config
+        assert old in config[key], config[key]
+        config[key] = config[key].replace(old, new)
+
+    return change
+
+
+def file(path: str, **fields: Any) -> Callable[[HostState], object]:
+    """Return a damage of a file: fields of ModelFile."""
+    return lambda state: state.files.__setitem__(path, replace(state.files.get(path, ModelFile()), **fields))
+
+
+def gone(path: str) -> Callable[[HostState], object]:
+    return lambda state: state.files.pop(path)
+
+
+def unit(name: str, **fields: Any) -> Callable[[HostState], object]:
+    return lambda state: state.units.__setitem__(name, replace(state.units[name], **fields))
+
+
+def sysctl(name: str, value: str) -> Callable[[HostState], object]:
+    return lambda state: state.sysctls.__setitem__(sysctl_file(name), value)
+
+
+def api(change: Callable[[Api], object]) -> Callable[[ModelSite], object]:
+    return lambda site: change(site.apis["pve/api"])
+
+
+def driver(name: str) -> Callable[[HostState], object]:
+    def change(state: HostState) -> None:
+        for function in state.functions:
+            if function.pci.slot == "0000:01:00":
+                function.driver = name
+        state.modules.update({name} - {"vfio-pci", ""})
+
+    return change
+
+
+def take_another(state: HostState) -> None:
+    """Give vfio-pci a device of the host that shares the card's group."""
+    group = next(each.pci.group for each in state.functions if each.pci.slot == "0000:01:00")
+    device = PciFunction("0000:03:00.0", "8086", "1533", "020000", group=group)
+    state.functions.append(ModelFunction(device, driver="vfio-pci"))
+
+
+def mapped(old: str, new: str) -> Callable[[Api], object]:
+    def change(model: Api) -> None:
+        for name, entries in model.mappings.items():
+            model.mappings[name] = [entry.replace(old, new) for entry in entries]
+
+    return change
+
+
+def add_key(state: HostState, line: bytes) -> None:
+    state.files[KEYS].content += line
+
+
+GUEST, PVE, ROUTER = "vm/ssh", "pve/ssh", "router"
+KEYS = "/home/debian/.ssh/authorized_keys"
+LATER = ModelFile(b"vm.max_map_count = 65530\n")
+RESERVED = "/etc/dnsmasq.d/hosts/provision-tiny-vm"
+
+DAMAGES = (
+    # files
+    Damage("test_files", "/etc/app has other content", on(GUEST, file("/etc/app", content=b"b"))),
+    Damage("test_files", "/etc/app has mode 644", on(GUEST, file("/etc/app", mode="0644"))),
+    Damage("test_files", "/etc/app belongs to nobody", on(GUEST, file("/etc/app", owner="nobody"))),
+    Damage("test_files", "/etc/app belongs to group games", on(GUEST, file("/etc/app", group="games"))),
+    Damage("test_files", "/etc/app is missing", on(GUEST, gone("/etc/app"))),
+    Damage(
+        "test_files", "/etc/app is a symbolic link", on(GUEST, file("/etc/app", type="link", target="/x"))
+    ),
+    Damage("test_files", "/etc/secret has other content", on(GUEST, file("/etc/secret", content=b"x"))),
+    Damage("test_files", "/etc/secret has mode 644", on(GUEST, file("/etc/secret", mode="0644"))),
+    Damage("test_files", "/etc/motd has other content", on(PVE, file("/etc/motd", content=b"")), "pve"),
+    Damage("test_lines", "/etc/profile: export EDITOR=vi", on(GUEST, file("/etc/profile", content=b"x\n"))),
+    Damage("test_absent_files", "/etc/nologin", on(GUEST, file("/etc/nologin"))),
+    # packages and services
+    Damage("test_packages", "cron", on(GUEST, lambda state: state.packages.pop("cron"))),
+    Damage(
+        "test_packages", "ca-certificates", on(GUEST, lambda state: state.packages.pop("ca-certificates"))
+    ),
+    Damage("test_held_packages", "htop is not held", on(PVE, lambda state: state.held.clear()), "pve"),
+    Damage("test_absent_packages", "nano", on(PVE, lambda state: state.packages.update(nano="1")), "pve"),
+    Damage("test_services", "cron.service is inactive", on(GUEST, unit("cron.service", active=False))),
+    Damage("test_services", "cron.service is disabled", on(GUEST, unit("cron.service", file="disabled"))),
+    Damage("test_services", "(auto-restart)", on(GUEST, unit("cron.service", active=False, waiting=True))),
+    # kernel
+    Damage("test_kernel_parameters", "vm.max_map_count = 1", on(GUEST, sysctl("vm.max_map_count", "1"))),
+    Damage("test_kernel_parameters", "vm.swappiness = 60", on(PVE, sysctl("vm.swappiness", "60")), "pve"),
+    Damage(
+        "test_kernel_parameters_at_next_boot",
+        "/etc/sysctl.d/99-later.conf sets vm.max_map_count = 65530",
+        on(GUEST, lambda state: state.files.__setitem__("/etc/sysctl.d/99-later.conf", LATER)),
+    ),
+    Damage(
+        "test_kernel_parameters_at_next_boot",
+        "no file sets vm.swappiness",
+        on(PVE, gone("/etc/sysctl.d/90-provision-vm.swappiness.conf")),
+        "pve",
+    ),
+    Damage("test_modules_are_loaded", "dummy", on(PVE, lambda state: state.modules.discard("dummy")), "pve"),
+    Damage(
+        "test_modules_at_next_boot", "dummy", on(PVE, gone("/etc/modules-load.d/provision-dummy.conf")), "pve"
+    ),
+    Damage(
+        "test_module_options",
+        "dummy: numdummies=2",
+        on(PVE, gone("/etc/modprobe.d/provision-dummy-options.conf")),
+        "pve",
+    ),
+    Damage(
+        "test_blacklisted_modules",
+        "pcspkr is loaded",
+        on(PVE, lambda state: state.modules.add("pcspkr")),
+        "pve",
+    ),
+    Damage(
+        "test_blacklisted_modules",
+        "pcspkr is not blacklisted",
+        on(PVE, gone("/etc/modprobe.d/provision-no-pcspkr.conf")),
+        "pve",
+    ),
+    Damage("test_commands", "setup", on(GUEST, lambda state: state.probes.clear())),
+    Damage("test_commands", "/etc/site is missing", on(PVE, gone("/etc/site")), "pve"),
+    # the system
+    Damage("test_hostname", "it calls itself x", on(GUEST, lambda state: setattr(state, "hostname", "x"))),
+    Damage("test_hostname", "/etc/hostname says x", on(GUEST, file("/etc/hostname", content=b"x\n"))),
+    Damage("test_hostname", "/etc/hosts", on(GUEST, file("/etc/hosts", content=b"127.0.0.1 localhost\n"))),
+    Damage(
+        "test_timezone",
+        "Berlin",
+        on(GUEST, file("/etc/localtime", target="/usr/share/zoneinfo/Europe/Berlin")),
+    ),
+    Damage("test_timezone", "/etc/timezone says UTC", on(GUEST, file("/etc/timezone", content=b"UTC\n"))),
+    Damage("test_swap_is_off", "/dev/vdb", on(GUEST, lambda state: setattr(state, "swaps", ("/dev/vdb",)))),
+    Damage(
+        "test_no_swap_at_next_boot",
+        "/dev/vdb",
+        on(GUEST, file("/etc/fstab", content=b"/dev/vdb none swap sw 0 0")),
+    ),
+    Damage("test_no_swap_at_next_boot", "zram", on(GUEST, file("/etc/systemd/zram-generator.conf"))),
+    Damage(
+        "test_root_filesystem_fills_the_disk",
+        "2048 MiB",
+        on(GUEST, lambda state: setattr(state, "root", replace(state.root, size=2 * GIB))),
+    ),
+    Damage(
+        "test_time_servers", "198.18.0.1", on(GUEST, gone("/etc/systemd/timesyncd.conf.d/provision.conf"))
+    ),
+    Damage("test_time_daemon", "disabled", on(GUEST, unit("systemd-timesyncd.service", file="disabled"))),
+    Damage("test_authorized_keys", "1 further keys", on(GUEST, lambda state: add_key(state, b"ssh-rsa x\n"))),
+    Damage(
+        "test_authorized_keys", "keys are missing", on(GUEST, file(KEYS, content=b"ssh-ed25519 AAAA me\n"))
+    ),
+    Damage("test_authorized_keys", "644", on(GUEST, file(KEYS, mode="0644"))),
+    # the VM
+    Damage("test_name", "other", vm("name", "other")),
+    Damage(
+        "test_it_is_marked",
+        "marked for",
+        edit("description", "inventory=tiny", "inventory=other"),
+        also=(("test_it_is_marked", "vm"),),  # nobody logs in to a foreign VM: a round of its own
+    ),
+    Damage(
+        "test_it_is_marked",
+        "no marker",
+        vm("description", "Notes of a person"),
+        also=(("test_first_host_key_is_replaced", "vm"),),
+    ),
+    Damage("test_machine", "pc", vm("machine", "pc")),
+    Damage("test_firmware", "seabios", vm("bios", None)),
+    Damage(
+        "test_firmware", "pre-enrolled-keys=1", edit("efidisk0", "pre-enrolled-keys=0", "pre-enrolled-keys=1")
+    ),
+    Damage("test_balloon", "512", vm("balloon", "512")),
+    Damage("test_start_at_boot", "", vm("onboot", "1")),
+    Damage("test_memory_and_cores", "memory: 512", vm("memory", None)),
+    Damage("test_memory_and_cores", "cores: 4", vm("cores", "4")),
+    Damage("test_memory_and_cores", "sockets: 1", vm("sockets", None)),
+    Damage("test_cpu", "x86-64-v2", vm("cpu", "x86-64-v2,flags=+aes")),
+    Damage("test_cpu", "flags: none", vm("cpu", "host")),
+    Damage("test_switches", "numa is off", vm("numa", "0")),
+    Damage("test_switches", "agent is off", vm("agent", "0")),
+    Damage("test_switches", "protection is on", vm("protection", "1")),
+    Damage("test_startup", "up: 99", vm("startup", "order=3,up=99")),
+    Damage("test_tags", "lab", vm("tags", "provision")),
+    Damage("test_disks", "scsi0: 2048 of 4096 MiB", edit("scsi0", "size=4G", "size=2G")),
+    Damage("test_disks", "there is no scsi1", vm("scsi1", None)),
+    Damage("test_disks", "scsi1: ssd=0", edit("scsi1", "ssd=1", "ssd=0")),
+    Damage("test_network_devices", "net0: bridge=vmbr9", edit("net0", "vmbr0", "vmbr9")),
+    Damage("test_network_devices", "net0: tag=8", edit("net0", "tag=7", "tag=8")),
+    Damage("test_network_devices", "net0: firewall=0", edit("net0", "firewall=1", "firewall=0")),
+    Damage("test_tpm", "version v1.2", edit("tpmstate0", "version=v2.0", "version=v1.2")),
+    Damage(
+        "test_nothing_is_pending",
+        "cores",
+        lambda site: site.apis["pve/api"].vms[201].pending.update(cores="2"),
+    ),
+    Damage("test_no_snippet_is_left", "vendor", vm("cicustom", "vendor=local:snippets/x.yaml")),
+    Damage(
+        "test_first_host_key_is_replaced",
+        "first key",
+        edit("description", "host-key=", "first-key=SHA256:x host-key="),
+    ),
+    Damage("test_card_is_passed_through", "", edit("hostpci0", "pcie=1", "pcie=0")),
+    Damage("test_card_is_passed_through", "", vm("hostpci0", None)),
+    Damage("test_card_is_visible", "visible 0 times", on(GUEST, lambda state: state.functions.clear())),
+    Damage(
+        "test_power",
+        "it is stopped",
+        api(lambda model: setattr(model.vms[201], "running", False)),
+        also=(("test_power", "vm"),),  # its guest is silent then: a round of its own
+    ),
+    Damage("test_clock", "off by 99 s", on(GUEST, lambda state: setattr(state, "skew", 99.0))),
+    Damage(
+        "test_time_is_synchronised",
+        "no",
+        on(GUEST, lambda state: setattr(state, "clock", replace(state.clock, synchronised=False))),
+    ),
+    Damage(
+        "test_no_unit_has_failed",
+        "cron.service",
+        on(GUEST, unit("cron.service", active=False, failed=True)),
+        also=(("test_services", "vm"),),
+    ),
+    # the hypervisor
+    Damage(
+        "test_system_is_running",
+        "cron.service",
+        on(PVE, unit("cron.service", active=False, failed=True)),
+        "pve",
+    ),
+    Damage(
+        "test_cards_have_no_host_driver",
+        "bochs_drm",
+        on(PVE, driver("bochs_drm")),
+        "pve",
+        (("test_cards_of_running_vms_are_with_vfio", "pve"), ("test_modules_of_cards_are_not_loaded", "pve")),
+    ),
+    Damage("test_nothing_else_of_the_group_is_touched", "0000:03:00.0", on(PVE, take_another), "pve"),
+    Damage("test_mappings", "one has no mapping", api(lambda model: model.mappings.clear()), "pve"),
+    Damage("test_mappings", "0000:03:00", api(mapped("0000:01:00", "0000:03:00")), "pve"),
+    Damage("test_mappings", "1234:9999", api(mapped("id=1234:1111", "id=1234:9999")), "pve"),
+    Damage("test_images", "debian-12", api(lambda model: model.volumes["local"].clear()), "pve"),
+    Damage(
+        "test_no_snippet_lies_there",
+        "provision-tiny-vm.yaml",
+        on(PVE, file("/var/lib/vz/local/snippets/provision-tiny-vm.yaml")),
+        "pve",
+    ),
+    Damage("test_cards_of_running_vms_are_with_vfio", "0000:01:00", on(PVE, driver("")), "pve"),
+    Damage(
+        "test_modules_of_cards_are_not_loaded",
+        "bochs_drm",
+        on(PVE, lambda state: state.modules.add("bochs_drm")),
+        "pve",
+    ),
+    Damage(
+        "test_kernel_command_line_is_active",
+        "bochs_drm",
+        on(PVE, lambda state: setattr(state, "cmdline", "ro")),
+        "pve",
+    ),
+    Damage(
+        "test_blacklist_at_next_boot",
+        "bochs_drm",
+        on(PVE, file("/etc/modprobe.d/provision-cards.conf", content=b"")),
+        "pve",
+    ),
+    # addresses
+    Damage(
+        "test_address_is_used",
+        "198.18.0.99",
+        on(
+            GUEST,
+            lambda state: state.commands.update(link=dict.fromkeys(state.commands["link"], b"198.18.0.99")),
+        ),
+        also=(("test_address_is_leased", "vm"), ("test_address_is_reserved", "vm")),
+    ),
+    Damage(
+        "test_mac",
+        "52:54:00:00:00:99",
+        on(GUEST, lambda state: state.commands.update(link={"52:54:00:00:00:99": b"198.18.0.11"})),
+        also=(("test_address_is_leased", "vm"), ("test_address_is_reserved", "vm")),
+    ),
+    Damage("test_address_is_leased", "no lease", on(ROUTER, file(LEASES, content=b""))),
+    Damage("test_address_is_reserved", "0 reservations", on(ROUTER, gone(RESERVED))),
+    Damage(
+        "test_address_is_reserved",
+        "2 reservations",
+        on(ROUTER, file("/etc/dnsmasq.d/hosts/x", content=b"52:54:00:00:00:09,198.18.0.11,x\n")),
+    ),
+)

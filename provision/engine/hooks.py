@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
 
 from provision.contracts.effect import Effect
 from provision.contracts.hook import Hook, Readiness
@@ -28,49 +27,40 @@ from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
 from provision.values.outcomes import Outcome
 
-T = TypeVar("T")
 _DECIDE = StepId("hooks", "all")
 Effects = tuple[tuple[str, Effect], ...]
-_Slots = dict[tuple[Hook, str], "_Slot"]
-_Ended = list[tuple[StepState, StepResult]]
+"""Effects by system."""
+_Resume = Callable[[StepResult | None], None]
+_Ended = tuple[StepState, StepResult]
 
 
-class Start(Protocol):
-    """Calls something on a thread of its own, as the scheduler does."""
-
-    def __call__(
-        self,
-        name: StepId,
-        systems: frozenset[str],
-        call: Callable[[], T],
-        proceed: Callable[[T], None],
-        defective: Callable[[Diagnostic], T],
-        /,
-    ) -> None:
-        """Start it."""
-        ...
+def is_hook(role: str) -> bool:
+    """Whether what is reported as a role is a hook, which is no step of the plan."""
+    return role.endswith((":before", ":undo", ":after"))
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """An effect that waits until other systems are prepared for it.
+    """An effect for which other systems must be prepared.
 
     Args:
         owner: the step, or the reboot.
         position: of the step in the plan: the first one is served first.
-        effects: by system.
-        targets: whom they take away from which system, by name.
+        effects: what is about to happen.
+        targets: whom it takes away from which system, by name.
         resume: called with None, or with the result of an effect that is withheld.
         reason: why it waits.
-        is_granted: it waits only until `before` has ended.
+        is_decided: it waits only until `before` has ended.
+        is_granted: it may happen.
     """
 
     owner: StepId
     position: int
     effects: Effects
     targets: Mapping[Hook, Mapping[str, Subject]]
-    resume: Callable[[StepResult | None], None]
+    resume: _Resume
     reason: str = ""
+    is_decided: bool = False
     is_granted: bool = False
 
 
@@ -97,6 +87,7 @@ class _Slot:
     is_over: bool = False
 
 
+_Slots = dict[tuple[Hook, str], _Slot]
 _Decision = list[_Slot] | StepResult | str
 """The subjects that may go away, the result of an effect that is withheld, or why it waits."""
 
@@ -106,49 +97,46 @@ class Hooks:
 
     Args:
         run: the run.
-        start: starts a worker.
+        start: starts a worker, as the scheduler does.
         report: takes in how a hook ended.
     """
 
-    def __init__(self, run: Run, start: Start, report: Callable[[StepState, StepResult], None]) -> None:
+    def __init__(
+        self, run: Run, start: Callable[..., None], report: Callable[[StepState, StepResult], None]
+    ) -> None:
         self._run = run
         self._start = start
         self._report = report
         self._slots: _Slots = {}
         self._requests: dict[StepId, _Request] = {}
-        self._granted: dict[StepId, set[tuple[str, Effect]]] = {}
         self._is_deciding = False
-        self._has_moved = False
-        """Whether a decision may be another one by now."""
+        self._has_moved = False  # a decision may be another one by now
 
-    def prepare(
-        self, request: StepId, position: int, effects: Effects, resume: Callable[[StepResult | None], None]
-    ) -> bool:
+    def prepare(self, owner: StepId, position: int, effects: Effects, resume: _Resume) -> bool:
         """Return whether some effects may happen now; otherwise `resume` is called later.
 
         Args:
-            request: the step, or the reboot.
+            owner: the step, or the reboot.
             position: of the step in the plan.
-            effects: by system.
-            resume: gets None once they may happen, or the result of what is withheld.
+            effects: what is about to happen.
+            resume: gets None once it may happen, or the result of what is withheld.
         """
-        if self._granted.get(request, set()).issuperset(effects):
-            return True
+        request = self._requests.get(owner)
+        if request is not None and not (request.is_granted and set(effects) - set(request.effects)):
+            return request.is_granted
         targets = hook_targets(self._run.environment, self._run.planned.consents, effects)
-        if not targets:
-            return True
-        if not self.is_waiting(request):
-            self._requests[request] = _Request(request, position, effects, targets, resume)
+        if targets:
+            self._requests[owner] = _Request(owner, position, effects, targets, resume)
             self._decide()
-        return False
+        return not targets
 
     def is_waiting(self, owner: StepId) -> bool:
         """Whether a step or a reboot waits for what `prepare` was asked."""
-        return owner in self._requests
+        return owner in self._requests and not self._requests[owner].is_granted
 
     def release(self, owner: StepId) -> None:
         """Note that a step or a reboot is over, and look after subjects whose steps have all ended."""
-        self._granted.pop(owner, None)
+        self._requests.pop(owner, None)
         self._has_moved = True
         for slot in self._slots.values():
             slot.holders.discard(owner)
@@ -167,27 +155,24 @@ class Hooks:
         Returns:
             Whether anything happens.
         """
-        if not self._requests or self._run.cancel.draining:
-            return False
+        waiting = self._undecided()
         stuck = [slot for slot in self._slots.values() if slot.is_counted and not slot.is_over]
-        if self._has_moved or stuck:
+        if waiting and (self._has_moved or stuck):
             for slot in () if self._has_moved else stuck:
                 slot.is_counted = False
             self._decide()
-            return True
-        for request in self._undecided():
-            self._resume(request, StepResult(Outcome.WAITING, request.reason, stops=True))
-        return True
+        else:
+            for request in waiting:
+                self._resume(request, StepResult(Outcome.WAITING, request.reason, stops=True))
+        return bool(waiting)
 
     def _undecided(self) -> list[_Request]:
-        requests = (request for request in self._requests.values() if not request.is_granted)
+        requests = (request for request in self._requests.values() if not request.is_decided)
         return sorted(requests, key=lambda request: request.position)
 
     def _resume(self, request: _Request, withheld: StepResult | None) -> None:
-        del self._requests[request.owner]
-        if withheld is None:
-            self._granted.setdefault(request.owner, set()).update(request.effects)
-        request.resume(withheld)
+        request.is_decided = request.is_granted = True
+        request.resume(withheld)  # one that is withheld is released there
 
     # ------------------------------------------------------------ before
 
@@ -198,25 +183,21 @@ class Hooks:
         if self._is_deciding or not requests or self._run.cancel.draining:
             return
         self._is_deciding, self._has_moved = True, False
-        decider = _Decider(self._run, dict(self._slots))
         self._start(
             _DECIDE,
             self._systems(hook for request in requests for hook in request.targets),
-            partial(decider.decide, requests),
+            partial(_Decider(self._run, dict(self._slots)).decide, requests),
             self._take_decisions,
-            lambda problem: dict.fromkeys((request.owner for request in requests), failed(problem)),
+            lambda problem: [(request, failed(problem)) for request in requests],
         )
 
     def _systems(self, hooks: Iterable[Hook]) -> frozenset[str]:
         inventory = self._run.environment.inventory
         return frozenset(system for hook in dict.fromkeys(hooks) for system in hook.questions(inventory))
 
-    def _take_decisions(self, decisions: Mapping[StepId, _Decision]) -> None:
+    def _take_decisions(self, decisions: Iterable[tuple[_Request, _Decision]]) -> None:
         self._is_deciding = False
-        for owner, decision in decisions.items():
-            if self._run.cancel.draining:
-                return
-            request = self._requests[owner]
+        for request, decision in () if self._run.cancel.draining else decisions:
             if isinstance(decision, str):
                 request.reason = decision
             elif isinstance(decision, StepResult):
@@ -227,7 +208,7 @@ class Hooks:
             self._decide()
 
     def _begin_before(self, request: _Request, slots: Sequence[_Slot]) -> None:
-        request.is_granted = True
+        request.is_decided = True
         for slot in slots:
             self._slots[slot.hook, slot.subject.name] = slot
             slot.holders.add(request.owner)
@@ -239,13 +220,13 @@ class Hooks:
         self._start(
             StepId(f"{todo[0].hook.name}:before", request.owner.subject),
             self._systems(slot.hook for slot in todo),
-            partial(_before, self._run, todo),
+            partial(_prepare, self._run, todo),
             partial(self._end_before, request, slots),
-            lambda diagnostic: ([], failed(diagnostic)),
+            lambda problem: ([], failed(problem)),
         )
 
     def _end_before(
-        self, request: _Request, slots: Sequence[_Slot], ended: tuple[_Ended, StepResult | None]
+        self, request: _Request, slots: Sequence[_Slot], ended: tuple[list[_Ended], StepResult | None]
     ) -> None:
         states, withheld = ended
         for state, result in states:
@@ -261,17 +242,16 @@ class Hooks:
     # ------------------------------------------------------------ after
 
     def _look_after(self, slot: _Slot) -> None:
-        if self._run.cancel.draining:
-            return
-        self._start(
-            StepId(f"{slot.hook.name}:after", slot.subject.name),
-            self._systems([slot.hook]) | {VERIFY},
-            partial(_bring_about, self._run, slot, "after", slot.hook.after),
-            partial(self._end_after, slot),
-            lambda diagnostic: (_state(self._run, slot, "after"), failed(diagnostic)),
-        )
+        if not self._run.cancel.draining:
+            self._start(
+                StepId(f"{slot.hook.name}:after", slot.subject.name),
+                self._systems([slot.hook]) | {VERIFY},
+                partial(_bring_about, self._run, slot, "after", slot.hook.after),
+                partial(self._end_after, slot),
+                lambda problem: (_state(self._run, slot, "after"), failed(problem)),
+            )
 
-    def _end_after(self, slot: _Slot, ended: tuple[StepState, StepResult]) -> None:
+    def _end_after(self, slot: _Slot, ended: _Ended) -> None:
         self._report(*ended)
         if ended[1].ended_well:
             del self._slots[slot.hook, slot.subject.name]
@@ -291,68 +271,76 @@ class _Decider:
 
     def __init__(self, run: Run, slots: _Slots) -> None:
         self._run = run
+        self._inventory = run.environment.inventory
         self._slots = slots
         self._readiness: dict[Hook, Mapping[str, Readiness] | ProvisionError] = {}
 
-    def decide(self, requests: Iterable[_Request]) -> Mapping[StepId, _Decision]:
+    def decide(self, requests: Iterable[_Request]) -> list[tuple[_Request, _Decision]]:
         """Return what becomes of some requests; the first one is served first."""
-        return {request.owner: self._decide(request) for request in requests}
+        return [(request, self._decide(request)) for request in requests]
 
     def _decide(self, request: _Request) -> _Decision:
-        granted: list[_Slot] = []
+        slots: list[_Slot] = []
+        skipped: list[str] = []
         for hook, subjects in request.targets.items():
-            decision = self._decide_one(request, hook, subjects)
+            decision = self._decide_one(request, hook, subjects, skipped)
             if not isinstance(decision, list):
                 return decision
-            granted += decision
-        self._slots.update(((slot.hook, slot.subject.name), slot) for slot in granted)
-        return granted
+            slots += decision
+        for line in skipped:
+            self._run.progress(request.owner, line)
+        self._slots.update(((slot.hook, slot.subject.name), slot) for slot in slots)
+        return slots
 
-    def _decide_one(self, request: _Request, hook: Hook, subjects: Mapping[str, Subject]) -> _Decision:
-        taken = {name for (other, name), slot in self._slots.items() if other is hook and slot.is_counted}
-        given_back = {name for other, name in self._slots if other is hook} - taken
-        causes = {self._run.planned.consents.affected_subject(*each) for each in request.effects}
-        systems = hook.questions(self._run.environment.inventory)
+    def _decide_one(
+        self, request: _Request, hook: Hook, subjects: Mapping[str, Subject], skipped: list[str]
+    ) -> _Decision:
+        slots = {name: slot for (other, name), slot in self._slots.items() if other is hook}
+        taken = {name for name, slot in slots.items() if slot.is_counted}
+        causes = {self._run.planned.consents.affected_subject(*effect) for effect in request.effects}
+        systems = hook.questions(self._inventory)
         is_cut_off = any(self._run.session.is_cut_off(name, causes.union(subjects)) for name in systems)
         readiness = self._ask(hook, next(iter(subjects.values())))
         if isinstance(readiness, ProvisionError):
-            return self._without_answers(request, hook, readiness, taken - subjects.keys(), is_cut_off)
+            reason, others = readiness.diagnostics[0].summary, taken.difference(subjects)
+            is_coming = isinstance(readiness, AwayError) and (readiness.away.late or readiness.away.absent)
+            if others:
+                return f"waits for {_names(others)}: {reason}"
+            if not (is_cut_off or is_coming):
+                reason = f"{hook.name} is not possible: {reason}"
+                return StepResult(Outcome.BLOCKED, reason, readiness.diagnostics, stops=True)
+            skipped.append(f"no {hook.name}: {reason}")
+            return []
         down = hook.taken_away(subjects, readiness)
         for name in subjects.keys() - down:
             why = "is not ready already" if name in readiness else "is not part of it yet"
-            self._say(request, f"no {hook.name}: {name} {why}")
-        if not down:
-            return []
-        held = {name for name in down if (hook, name) in self._slots}
-        if any(not self._slots[hook, name].is_prepared or self._slots[hook, name].is_over for name in held):
-            return f"waits for {', '.join(sorted(held))}"
-        away = {name for name, state in readiness.items() if state is not Readiness.READY} | taken
-        withheld = self._over_limit(request, hook, down, away - given_back - set(down), taken - set(down))
+            skipped.append(f"no {hook.name}: {name} {why}")
+        held = [slots[name] for name in down if name in slots]
+        changing = [slot.subject.name for slot in held if slot.is_over or not slot.is_prepared]
+        if changing:
+            return f"waits for {_names(changing)}"
+        not_ready = {name for name, state in readiness.items() if state is not Readiness.READY}
+        away = (not_ready - slots.keys() | taken).difference(down)
+        withheld = self._over_limit(request, hook, down, away, taken.difference(down)) if down else None
         if withheld is not None:
             return withheld
-        if is_cut_off:
-            self._say(request, f"no {hook.name}: there is no other way to {', '.join(systems)}")
-        return [self._slots.get((hook, name)) or _Slot(hook, subjects[name], is_cut_off) for name in down]
+        if down and is_cut_off:
+            skipped.append(f"no {hook.name}: there is no other way to {_names(systems)}")
+        return [slots.get(name) or _Slot(hook, subjects[name], is_cut_off) for name in down]
 
     def _over_limit(
-        self,
-        request: _Request,
-        hook: Hook,
-        down: Sequence[str],
-        away: Collection[str],
-        taken: Collection[str],
+        self, request: _Request, hook: Hook, down: Sequence[str], away: set[str], taken: set[str]
     ) -> StepResult | str | None:
         """Return why no more may go away, or None."""
-        inventory = self._run.environment.inventory
-        limit, names = hook.limit(inventory), ", ".join(sorted(away))
-        if hook.is_excessive(inventory, down):
+        limit = hook.limit(self._inventory)
+        if hook.is_excessive(self._inventory, down):
             # No waiting helps: a person decides, once nothing else of this run is away.
-            return f"waits for {', '.join(sorted(taken))}" if taken else self._ask_excess(request, hook, down)
+            return f"waits for {_names(taken)}" if taken else self._ask_excess(request, hook, down)
         if len(away) + len(down) > limit:
-            return f"waits for {names}: at most {limit} may be away at once"
-        may_stop = not hook.works_without(inventory, frozenset(down))
-        if not (may_stop or hook.works_without(inventory, frozenset({*away, *down}))):
-            return f"waits for {names}: what is left would not be enough"
+            return f"waits for {_names(away)}: at most {limit} may be away at once"
+        would_work = hook.works_without(self._inventory, frozenset(away.union(down)))
+        if not would_work and hook.works_without(self._inventory, frozenset(down)):
+            return f"waits for {_names(away)}: what is left would not be enough"
         return None
 
     def _ask_excess(self, request: _Request, hook: Hook, down: Sequence[str]) -> StepResult | None:
@@ -360,37 +348,24 @@ class _Decider:
         excess = Effect(hook.excess, self._run.planned.consents.affected_subject(system, effect))
         if self._run.consent(system, excess):
             return None
-        summary = f"waits for consent: {excess}: {effect} takes away {', '.join(down)} at once"
+        summary = f"waits for consent: {excess}: {effect} takes away {_names(down)} at once"
         remedy = f"run again with --allow {hook.excess}"
         diagnostic = Diagnostic("CONSENT_MISSING", summary, severity=Severity.WARNING, remedy=remedy)
         return StepResult(Outcome.WAITING, summary, (diagnostic,), stops=True)
-
-    def _without_answers(
-        self, request: _Request, hook: Hook, error: ProvisionError, others: Collection[str], is_cut_off: bool
-    ) -> _Decision:
-        reason = error.diagnostics[0].summary
-        if others:
-            return f"waits for {', '.join(sorted(others))}: {reason}"
-        if is_cut_off or (isinstance(error, AwayError) and (error.away.late or error.away.absent)):
-            self._say(request, f"no {hook.name}: {reason}")
-            return []
-        return StepResult(
-            Outcome.BLOCKED, f"{hook.name} is not possible: {reason}", error.diagnostics, stops=True
-        )
 
     def _ask(self, hook: Hook, subject: Subject) -> Mapping[str, Readiness] | ProvisionError:
         if hook not in self._readiness:
             state = _state(self._run, _Slot(hook, subject), "before")
             try:
-                for system, queries in state.questions.items():
-                    self._run.session.ask(system, queries, self._run.cancel, fresh=True)
+                _ask_afresh(self._run, state.questions)
                 self._readiness[hook] = hook.readiness(self._run.expander.context(state))
             except ProvisionError as error:
                 self._readiness[hook] = error
         return self._readiness[hook]
 
-    def _say(self, request: _Request, line: str) -> None:
-        self._run.progress(request.owner, line)
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _state(run: Run, slot: _Slot, phase: str) -> StepState:
@@ -398,30 +373,39 @@ def _state(run: Run, slot: _Slot, phase: str) -> StepState:
     return StepState(step, None, slot.hook.questions(run.environment.inventory))
 
 
+def _ask_afresh(run: Run, queries: Mapping[str, Collection[object]]) -> None:
+    """Ask other systems: what happened to a subject meanwhile has dropped no answer of theirs."""
+    for system, asked in queries.items():
+        run.session.ask(system, asked, run.cancel, fresh=True)
+
+
 def _bring_about(
     run: Run, slot: _Slot, phase: str, resources: Callable[[Context], Sequence[Resource]]
-) -> tuple[StepState, StepResult]:
+) -> _Ended:
     state = _state(run, slot, phase)
     run.step_started(state.step.id)
     try:
-        # What happened to a subject meanwhile has dropped no answer of another system.
-        for system, queries in state.questions.items():
-            run.session.ask(system, queries, run.cancel, fresh=True)
+        _ask_afresh(run, state.questions)
         state.resources = run.expander.call(state, resources, phase)
-        for system, batch in by_system(state.resources).items():
-            others = ask(batch).difference(state.questions.get(system, ()))
-            run.session.ask(system, others, run.cancel, fresh=True)
+        batches = by_system(state.resources)
+        _ask_afresh(
+            run,
+            {
+                system: ask(batch).difference(state.questions.get(system, ()))
+                for system, batch in batches.items()
+            },
+        )
     except ProvisionError as error:
         return state, failed(error.diagnostics[0], exit_code=error.exit_code)
     return state, execute(run, state)
 
 
-def _before(run: Run, slots: Sequence[_Slot]) -> tuple[_Ended, StepResult | None]:
+def _prepare(run: Run, slots: Sequence[_Slot]) -> tuple[list[_Ended], StepResult | None]:
     """Prepare all; where one fails, take back what was done and return why the effect is withheld."""
-    ended: _Ended = []
+    ended: list[_Ended] = []
     for index, slot in enumerate(slots):
-        state, result = _bring_about(run, slot, "before", slot.hook.before)
-        ended.append((state, result))
+        ended.append(_bring_about(run, slot, "before", slot.hook.before))
+        state, result = ended[-1]
         if not result.ended_well:
             ended += [_bring_about(run, other, "undo", other.hook.undo) for other in slots[: index + 1]]
             return ended, inherited_result(state.step.id, result)

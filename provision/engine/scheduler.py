@@ -14,15 +14,16 @@ from typing import TypeVar
 from provision.contracts.effect import Effect
 from provision.engine import workers
 from provision.engine.act import execute
+from provision.engine.blocking import Blocking
 from provision.engine.defect import defect
 from provision.engine.expand import VERIFY
 from provision.engine.graph import Countdown
 from provision.engine.hooks import Hooks
-from provision.engine.model import Barrier, StepId, StepReport
+from provision.engine.model import StepId, StepReport
 from provision.engine.reboot import REBOOT, after_reboot, reboot
 from provision.engine.refresh import is_outdated, is_stale
 from provision.engine.run import Run
-from provision.engine.step_state import StepResult, StepState, failed, inherited_result
+from provision.engine.step_state import StepResult, StepState, failed
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode, Outcome
@@ -39,10 +40,6 @@ _NOT_VERIFIED = {
     Outcome.WAITING: "waiting",
 }
 """Outcomes of steps after which the site is not verified; the first one that occurs is reported."""
-
-
-_HOPE = {Outcome.WAITING: 0, Outcome.UNREACHED: 1}
-"""How likely a step that did not end well does so in a later run; all others are last."""
 
 
 @dataclass(slots=True)
@@ -80,12 +77,11 @@ class Scheduler:
             state.position = position
         self.countdown = Countdown(state.step for state in self.order)
         self.ready = [self.states[step].position for step in self.countdown.ready()]  # a heap
-        self.unmet: dict[Barrier, StepResult | None] = {}  # the verdict on barriers whose results are final
-        self.stopped: dict[str, StepState] = {}  # by group: the step that stopped it
         self.open = Counter(step.subject for step in self.states)  # steps of a subject that have not ended
         self.busy: Counter[str] = Counter()  # how many running steps act on a system
         self.running: set[StepId] = set()
         self.provisional: dict[StepId, StepState] = {}  # ended, and their final result awaits a reboot
+        self.blocking = Blocking(self.states, self.provisional)
         self.rebooting: set[str] = set()
         self.parked: dict[str, list[StepState]] = {}  # what begins when a system is free
         self.awaiting: dict[str, list[StepState]] = {}  # what begins when a subject has rebooted
@@ -202,7 +198,7 @@ class Scheduler:
         """Return the result of a step that needs no worker: nothing to do, blocked, or unreached."""
         if state.step.id.role == VERIFY:
             return self._not_verified()
-        blocked = self._blocked(state)
+        blocked = self.blocking.result_of(state)
         if blocked is not None:
             return blocked
         plan = state.plan
@@ -219,37 +215,6 @@ class Scheduler:
             return failed(plan.problem) if not state.resources else None
         fresh = not is_stale(self.run, state) and not is_outdated(self.run, state)
         return StepResult(Outcome.UNCHANGED) if fresh and not plan.changes else None
-
-    def _blocked(self, state: StepState) -> StepResult | None:
-        for step in sorted(state.step.needs):
-            needed = self.states.get(step)
-            if needed is not None and needed.result is not None and needed.result.stops:
-                return inherited_result(step, needed.result)
-        stopping = self.stopped.get(state.step.group)
-        if stopping is not None and stopping.result is not None:
-            return inherited_result(stopping.step.id, stopping.result)
-        results = (self._unmet(barrier) for barrier in state.step.barriers)
-        return next((result for result in results if result is not None), None)
-
-    def _unmet(self, barrier: Barrier) -> StepResult | None:
-        """Return the result of a step behind a barrier of which too few steps ended well, or None."""
-        if not barrier.needed:
-            return None
-        if barrier in self.unmet:
-            return self.unmet[barrier]
-        members = (self.states[step] for step in barrier.steps if step in self.states)
-        results = {state.step.id: state.result for state in members if state.result is not None}
-        stopped = {step: result for step, result in results.items() if result.stops}
-        missing = min(barrier.needed, len(results)) - (len(results) - len(stopped))
-        unmet: StepResult | None = None
-        if missing > 0:
-            # As many as are missing may still end well later: the least hopeful one of these decides.
-            hopeful = sorted(stopped, key=lambda step: (_HOPE.get(stopped[step].outcome, 2), step))
-            cause = hopeful[missing - 1]
-            unmet = inherited_result(cause, stopped[cause])
-        if self.provisional.keys().isdisjoint(results):
-            self.unmet[barrier] = unmet
-        return unmet
 
     def _not_verified(self) -> StepResult | None:
         """Return why the site is not verified: failed checks would only repeat what steps said before."""
@@ -497,7 +462,7 @@ class Scheduler:
             self.run.problem(state.step.id, diagnostic)
         self.run.step_ended(state.step.id, result.outcome, state.seconds, result.reason)
         if state.step.group and result.outcome in state.step.stopping:
-            self.stopped.setdefault(state.step.group, state)
+            self.blocking.stopped.setdefault(state.step.group, state)
         self._queue_steps(self.countdown.settle(state.step.id))
 
     def _leave(self) -> None:

@@ -38,6 +38,7 @@ UPLOAD = (
 
 _CHUNK = 256 * 1024
 _POLL_SECONDS = 0.5
+_BATCH_SECONDS = 0.02
 _TERMINATION_SECONDS = 10
 _DRAIN_SECONDS = 1.0
 _RETRY_SECONDS = 1.0
@@ -278,7 +279,7 @@ def _exchange(
         data_event.wait(0.02 if is_sending else _POLL_SECONDS)
         data_event.reset()
         has_ended = channel.closed or (channel.eof_received and channel.status_event.is_set())
-        had_output = _read_available(channel, on_output)
+        count = _read_available(channel, on_output)
         if has_ended:
             return True
         if cancel.leaving:
@@ -286,7 +287,10 @@ def _exchange(
         if channel.eof_received:
             channel.status_event.wait(_POLL_SECONDS)
             data_event.set()
-        if channel.status_event.is_set() and not had_output:
+        elif count < _CHUNK:
+            # scripts write their marks one by one: take several at once, and wake up less often
+            channel.status_event.wait(_BATCH_SECONDS)
+        if channel.status_event.is_set() and not count:
             # the shell has exited, but a child in the background keeps its streams open
             now = time.monotonic()
             exited_at = exited_at or now
@@ -294,16 +298,18 @@ def _exchange(
                 return True
 
 
-def _read_available(channel: paramiko.Channel, on_output: Callable[[bytes, bool], None]) -> bool:
-    """Pass on what has arrived; tell whether there was anything."""
-    had_output = False
+def _read_available(channel: paramiko.Channel, on_output: Callable[[bytes, bool], None]) -> int:
+    """Pass on what has arrived, and return the number of bytes."""
+    count = 0
     while channel.recv_ready():
-        on_output(channel.recv(_CHUNK), False)
-        had_output = True
+        data = channel.recv(_CHUNK)
+        on_output(data, False)
+        count += len(data)
     while channel.recv_stderr_ready():
-        on_output(channel.recv_stderr(_CHUNK), True)
-        had_output = True
-    return had_output
+        data = channel.recv_stderr(_CHUNK)
+        on_output(data, True)
+        count += len(data)
+    return count
 
 
 def _send_some(channel: paramiko.Channel, pending: memoryview) -> memoryview:

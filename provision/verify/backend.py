@@ -19,10 +19,8 @@ _OVERDUE = (124, 137)
 """What timeout(1) ends with when it had to end the command: by SIGTERM, by SIGKILL."""
 
 
-_NOT_FOUND = 127
-"""What a shell ends with for a command that is not there."""
-_TOOL = re.compile(r"([A-Za-z0-9_.-]+): (?:command )?not found")
-"""What dash, bash and busybox then say."""
+_TOOL = re.compile(r"(?m)^\S*sh: (?:line )?(?:\d+: )?([A-Za-z0-9_.-]+): (?:command )?not found$")
+"""What dash, bash and busybox say of a command that is not there, also within a pipe."""
 _NO_SYSTEMD = "not been booted with systemd"
 """Part of what systemctl says without a running systemd."""
 
@@ -91,7 +89,7 @@ class SessionBackend(BaseBackend):  # type: ignore[misc]  # testinfra ships no t
 def _cannot_run(answer: ShellResult) -> str:
     """Return what a command lacked to look at anything, or an empty string."""
     text = answer.stderr.decode(errors="replace")
-    if answer.rc == _NOT_FOUND and (tool := _TOOL.search(text)):
+    if tool := _TOOL.search(text):
         return f"{tool[1]} is not installed"
     return "systemd does not run" if answer.rc and _NO_SYSTEMD in text else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import getpass
 import hashlib
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -323,6 +325,26 @@ def test_idle_connections_close_for_others_and_open_again(
     assert len(readers() - before) == 2
     for connection in connections:
         connection.close()
+
+
+def test_a_closed_connection_needs_no_garbage_collection(host: Server) -> None:
+    gc.disable()
+    try:
+        reader = open_and_close(host)
+        deadline = time.monotonic() + 20
+        while reader() is not None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert reader() is None
+    finally:
+        gc.enable()
+
+
+def open_and_close(host: Server) -> weakref.ref[paramiko.Transport]:
+    connection = SshConnection(host.endpoint())
+    assert answers(connection)
+    reader = weakref.ref(connection._chain[-1])
+    connection.close()
+    return reader
 
 
 def test_with_room_for_all_nothing_opens_twice(host: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ def test_an_unquoted_command_is_found() -> None:
     assert unquoted("see `lspci -nn`, or `provision cards X`") == []
 
 
-def test_commands_of_remedies_are_quoted_so_that_they_get_a_line_of_their_own() -> None:
+def test_commands_of_remedies_are_quoted() -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{line}: {command}"
         for path in SOURCE.rglob("*.py")

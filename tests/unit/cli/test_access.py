@@ -31,7 +31,7 @@ OTHER = "SHA256:" + "B+/" * 14 + "b"
         ),
     ],
 )
-def test_ssh_goes_the_way_of_provision(endpoint: SshEndpoint, argv: str) -> None:
+def test_ssh_connects_in_the_same_way_as_provision(endpoint: SshEndpoint, argv: str) -> None:
     assert ssh_command(endpoint) == argv.split()
 
 
@@ -60,7 +60,7 @@ def test_only_accepted_host_keys_are_known() -> None:
 
 
 @pytest.mark.parametrize("evil", ["*", "SHA256:*) touch /tmp/x;; x", "SHA256:" + "a" * 42])
-def test_what_is_no_fingerprint_is_known_to_nobody(evil: str) -> None:
+def test_a_wrong_fingerprint_accepts_no_key(evil: str) -> None:
     argv = ssh_command(SshEndpoint("pve", "root", fingerprints=(evil,)))
     assert evil not in " ".join(argv)
     assert known(argv, KEY) == ""
@@ -133,20 +133,20 @@ nodes:
         ("here/ssh", "without SSH", ""),
     ],
 )
-def test_trust_that_would_change_nothing_says_where_the_key_stands(
+def test_trust_without_effect_says_where_the_key_is_decided(
     system: str, why: str, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(HELD)
     assert main.main(["trust", str(file), system, KEY]) == 64
-    said = " ".join(capsys.readouterr().err.split())
-    assert "TRUST_WITHOUT_EFFECT" in said
-    assert why in said
-    assert remedy.format(file=file) in said
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "TRUST_WITHOUT_EFFECT" in shown
+    assert why in shown
+    assert remedy.format(file=file) in shown
     assert not (tmp_path / "small.trust").exists()
 
 
-def test_trust_sees_the_keys_that_only_the_labs_own_file_names(
+def test_trust_knows_the_keys_in_the_file_of_the_lab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PROVISION_LAB_DIR", str(tmp_path))
@@ -155,9 +155,9 @@ def test_trust_sees_the_keys_that_only_the_labs_own_file_names(
     overlay.parent.mkdir()
     overlay.write_text(f'hypervisors: {{ pve: {{ ssh: {{ host_key: "{OTHER}" }} }} }}\n')
     assert main.main(["trust", str(file), "pve/ssh", KEY]) == 64
-    said = " ".join(capsys.readouterr().err.split())
-    assert "TRUST_WITHOUT_EFFECT" in said
-    assert f"its key is in the inventory ({overlay}:1)" in said
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "TRUST_WITHOUT_EFFECT" in shown
+    assert f"its key is in the inventory ({overlay}:1)" in shown
     overlay.unlink()
     assert main.main(["trust", str(file), "pve/ssh", KEY]) == 0
 
@@ -166,14 +166,14 @@ def test_trust_sees_the_keys_that_only_the_labs_own_file_names(
 def test_an_endpoint_says_how_another_key_is_accepted(system: str, tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     trusted = HELD.replace(f', host_key: "{OTHER}"', "").replace(f'host_key: "{OTHER}"', "user: root")
-    for text, said in (
+    for text, shown in (
         (HELD, "write {key} as `ssh.host_key`"),
         (trusted, f"`provision trust {file} {system} {{key}}`"),
     ):
         file.write_text(text)
         endpoint = open_site(read(str(file))).endpoint(system, Cancel())
         assert isinstance(endpoint, SshEndpoint)
-        assert endpoint.accept.startswith(said)
+        assert endpoint.accept.startswith(shown)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.mark.parametrize("name", PLANNED)
-def test_what_is_not_yet_there_is_not_there(name: str) -> None:
+def test_planned_commands_do_not_exist_yet(name: str) -> None:
     assert f"## `provision {name}" not in reference()
 
 

@@ -24,7 +24,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("command", ["show", "report"])
 @pytest.mark.parametrize(
-    ("ids", "name", "code", "said"),
+    ("ids", "name", "code", "shown"),
     [
         ((), "last", "RUN_UNKNOWN", "there is no run yet"),
         (("r1",), "x", "RUN_UNKNOWN", "there is no run that begins with 'x'"),
@@ -33,19 +33,19 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("r1", "r2", "r3", "r4"), "r", "RUN_AMBIGUOUS", "4 runs begin with 'r': r4, r3, r2, ..."),
     ],
 )
-def test_a_run_that_is_not_the_one_is_told_why(
+def test_an_unknown_or_ambiguous_run_is_refused(
     command: str,
     ids: tuple[str, ...],
     name: str,
     code: str,
-    said: str,
+    shown: str,
     state: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     runs_of(state, *ids)
     assert main.main([command, name]) == 64
     lines = capsys.readouterr().err.splitlines()
-    assert lines[:2] == [f"error {code}", f"  {said}"]
+    assert lines[:2] == [f"error {code}", f"  {shown}"]
 
 
 def test_the_beginning_of_an_id_and_last_find_a_run(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,6 +61,6 @@ def test_an_unknown_id_is_answered_with_what_keeps_a_plan(
 ) -> None:
     runs_of(state, "20260101-000000-aaaaaa")
     assert main.main(["show", "20260102-000000-bbbbbb"]) == 64
-    said = " ".join(capsys.readouterr().err.split())
-    assert "A plan is not a run" in said
-    assert "provision plan INVENTORY --out FILE" in said
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "A plan is not a run" in shown
+    assert "provision plan INVENTORY --out FILE" in shown

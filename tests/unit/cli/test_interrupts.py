@@ -14,16 +14,16 @@ from provision.values.cancel import Cancel
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_drains_and_the_second_leaves(number: signal.Signals) -> None:
     cancel = Cancel()
-    said: list[str] = []
-    with interrupts(cancel, said.append):
+    shown: list[str] = []
+    with interrupts(cancel, shown.append):
         os.kill(os.getpid(), number)
         assert (cancel.draining, cancel.leaving) == (True, False)
         os.kill(os.getpid(), number)
         assert cancel.leaving
-    assert said == [DRAINING, LEAVING]
+    assert shown == [DRAINING, LEAVING]
 
 
-def test_the_handlers_of_before_come_back() -> None:
+def test_former_signal_handlers_come_back() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with interrupts(Cancel(), print):
         assert signal.getsignal(signal.SIGINT) != before[0]

@@ -117,7 +117,9 @@ def test_other_commands_do_not_start_it(verb: str, lab: FakeLab, capsys: pytest.
     assert "  provision lab up lab\n" in capsys.readouterr().err
 
 
-def test_what_of_a_lab_does_not_serve_is_named(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_parts_of_a_lab_that_do_not_work_are_named(
+    lab: FakeLab, capsys: pytest.CaptureFixture[str]
+) -> None:
     lab.parts = (
         Part("daemon", "api", "down", None, ""),
         Part("router", "router", "starting", 7, "SSH does not answer"),
@@ -134,7 +136,7 @@ def test_what_of_a_lab_does_not_serve_is_named(lab: FakeLab, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("command", [["apply", "lab", "--yes"], ["plan", "lab"]])
-def test_a_lab_that_was_started_with_other_settings_is_not_entered(
+def test_a_lab_with_other_settings_is_not_entered(
     lab: FakeLab, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab.is_up = True
@@ -200,10 +202,10 @@ def test_the_lab_is_reported_as_up_and_down(lab: FakeLab, capsys: pytest.Capture
     assert main.main(["lab", "down"]) == 0
     assert not lab.is_up
     assert main.main(["lab", "down"]) == 0
-    said = capsys.readouterr().out
-    assert "lab lab is not up (driver qemu).\nNext:\n  provision lab up inventories/lab.yaml\n" in said
-    assert "lab lab is up (driver qemu).\n" in said
-    assert said.endswith("lab lab is down.\nThere is no lab lab.\n")
+    shown = capsys.readouterr().out
+    assert "lab lab is not up (driver qemu).\nNext:\n  provision lab up inventories/lab.yaml\n" in shown
+    assert "lab lab is up (driver qemu).\n" in shown
+    assert shown.endswith("lab lab is down.\nThere is no lab lab.\n")
 
 
 def test_an_inventory_without_a_lab_has_none(lab: FakeLab, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,12 +52,12 @@ def test_the_list_of_commands_is_whole_on_80_columns(
     assert not [line for line in capsys.readouterr().out.splitlines()[1:] if line.endswith("...")]
 
 
-def test_a_valid_inventory_is_told_what_no_role_serves_yet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_inventory_lists_what_is_not_supported_yet(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["validate", "h100-kai-fractions"]) == 0
-    said = capsys.readouterr()
-    assert "is valid" in said.out
-    assert "is not supported yet (role gpu_sharing)" in said.err
-    assert "error" not in said.err
+    shown = capsys.readouterr()
+    assert "is valid" in shown.out
+    assert "is not supported yet (role gpu_sharing)" in shown.err
+    assert "error" not in shown.err
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_an_error_tells_no_secret_that_the_call_has_opened(
     def read(_name: str, redactor: Redactor) -> None:
         secret = "hunter2-and-more"
         redactor.add(secret)
-        raise Permanent(Diagnostic("SOME_CODE", f"it said {secret}", evidence=(f"twice: {secret}",)))
+        raise Permanent(Diagnostic("SOME_CODE", f"it shown {secret}", evidence=(f"twice: {secret}",)))
 
     monkeypatch.setattr(files, "read", read)
     assert main.main(argv) == 1
     err = capsys.readouterr().err
-    assert "it said ***" in err
+    assert "it shown ***" in err
     assert "hunter2" not in err
 
 
@@ -109,7 +109,7 @@ def test_an_interrupt_is_130(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_defect_is_one_paragraph_without_what_it_may_have_known(
+def test_a_defect_is_one_paragraph_without_secrets(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fail_with(ValueError("hunter2"), monkeypatch)
@@ -155,7 +155,7 @@ def test_an_output_that_takes_nothing_ends_the_command_quietly(
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_another_file_s_full_disk_is_not_taken_for_the_output(
+def test_a_full_disk_of_another_file_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fail_with(OSError(errno.ENOSPC, "full"), monkeypatch)

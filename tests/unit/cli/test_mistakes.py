@@ -82,15 +82,15 @@ def test_a_mistake_in_a_file(mistake: str, tmp_path: Path, capsys: pytest.Captur
     text, named = MISTAKES[mistake]
     file = tmp_path / "wrong.yaml"
     file.write_text(text)
-    said = fails(["validate", str(file)], capsys)
-    assert "wrong.yaml" in said
-    assert named in said
-    assert "hunter2" not in said
+    shown = fails(["validate", str(file)], capsys)
+    assert "wrong.yaml" in shown
+    assert named in shown
+    assert "hunter2" not in shown
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("mistake", ["empty", "a tab", "an unknown key", "an unset variable"])
-def test_every_command_says_it(
+def test_every_command_reports_the_mistake(
     command: str, mistake: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "wrong.yaml"
@@ -128,12 +128,14 @@ def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ["plan", "--out"],
     ],
 )
-def test_wrong_words(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_words_on_the_command_line_are_refused(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     fails(argv, capsys)
 
 
 @pytest.mark.parametrize("words", [["--target", "nobody"], ["--step", "nothing"], ["--playbook", "nowhere"]])
-def test_names_that_mean_nothing(
+def test_unknown_names_are_refused(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "good.yaml"

@@ -27,7 +27,7 @@ def test_a_shipped_one_is_found_from_anywhere(
 @pytest.mark.parametrize(
     "name", ["labb", "/lab.yaml", "../pyproject", "inventories/../../pyproject.toml", ""]
 )
-def test_anything_else_is_wrong_usage_that_names_what_there_is(
+def test_an_unknown_inventory_is_refused_with_the_known_ones(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

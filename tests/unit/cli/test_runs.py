@@ -143,7 +143,7 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
         "problem",
     ],
 )
-def test_what_plan_ends_with(plan: Plan, detailed: bool, code: ExitCode) -> None:
+def test_plan_ends_with_the_right_exit_code(plan: Plan, detailed: bool, code: ExitCode) -> None:
     assert plan_code(plan, detailed=detailed) is code
 
 
@@ -260,7 +260,7 @@ def test_destroy_with_consent_asks_nothing(site: FakeSite) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "kept", "flags", "said"),
+    ("more", "kept", "flags", "hints"),
     [
         ({}, False, [], []),
         ({}, True, [], ["--host"]),
@@ -268,11 +268,11 @@ def test_destroy_with_consent_asks_nothing(site: FakeSite) -> None:
         ({"nodes": {"n1": {"address": "10.0.0.6"}}}, False, [], ["inside nodes stays"]),
     ],
 )
-def test_destroy_says_that_there_is_nothing_to_remove_and_asks_nothing(
+def test_destroy_with_nothing_to_remove_asks_nothing(
     more: dict[str, object],
     kept: bool,
     flags: list[str],
-    said: list[str],
+    hints: list[str],
     site: FakeSite,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -285,10 +285,10 @@ def test_destroy_says_that_there_is_nothing_to_remove_and_asks_nothing(
     assert site.confirmed is True
     shown = capsys.readouterr().out
     assert "There is nothing to remove." in shown
-    assert [each for each in ("--host", "inside nodes stays") if each in shown] == said
+    assert [hint for hint in ("--host", "inside nodes stays") if hint in shown] == hints
 
 
-def test_destroy_does_not_say_so_of_what_it_did_not_reach(
+def test_destroy_claims_nothing_about_unreached_systems(
     site: FakeSite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     at_terminal(monkeypatch, "not the name\n")
@@ -315,7 +315,7 @@ def test_json_has_events_alone(site: FakeSite, capsys: pytest.CaptureFixture[str
     assert [json.loads(line)["type"] for line in lines] == ["run_started", "step_ended"]
 
 
-def test_a_plan_as_events_is_alone_on_the_stream(site: FakeSite, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_with_json_prints_only_events(site: FakeSite, capsys: pytest.CaptureFixture[str]) -> None:
     site.plan_result = REFUSED
     site.emitted = tuple(plan_events("r1", REFUSED))
     assert main.main(["plan", "lab", "--json"]) == 4
@@ -370,9 +370,9 @@ def test_a_wrong_effect_class_is_answered_with_the_nearest_one(
 ) -> None:
     assert main.main([command, "lab", "--allow", "reboot-gest"]) == 64
     assert site.options is None
-    said = capsys.readouterr().err
-    assert "EFFECT_UNKNOWN" in said
-    assert "Did you mean reboot-guest?" in said
+    shown = capsys.readouterr().err
+    assert "EFFECT_UNKNOWN" in shown
+    assert "Did you mean reboot-guest?" in shown
 
 
 def test_out_has_a_short_form(site: FakeSite, tmp_path: Path) -> None:
@@ -438,7 +438,7 @@ def test_verify_writes_junit(site: FakeSite, tmp_path: Path) -> None:
     assert 'failures="1"' in file.read_text()
 
 
-def test_apply_takes_a_saved_plan_for_what_it_is(tmp_path: Path) -> None:
+def test_apply_recognises_a_saved_plan(tmp_path: Path) -> None:
     plan, flow = tmp_path / "plan", tmp_path / "flow.yaml"
     plan.write_text('{"format": 1, "file": "inventories/lab.yaml", "playbook": "hosts"}')
     flow.write_text("{version: '1', name: lab}")
@@ -461,14 +461,14 @@ def saved(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     "flags", [["--target", "vm-1"], ["--step", "base_os"], ["--playbook", "hosts"], ["--prune"]]
 )
-def test_what_a_saved_plan_decided_cannot_be_given_again(
+def test_options_of_a_saved_plan_cannot_be_given_again(
     flags: list[str], site: FakeSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.main(["apply", saved(tmp_path), "--yes", *flags]) == 64
-    said = capsys.readouterr().err
-    assert "PLAN_OPTIONS" in said
-    assert f"make a plan with {flags[0]}:" in said
-    assert "  provision plan inventories/lab.yaml --out FILE\n" in said
+    shown = capsys.readouterr().err
+    assert "PLAN_OPTIONS" in shown
+    assert f"make a plan with {flags[0]}:" in shown
+    assert "  provision plan inventories/lab.yaml --out FILE\n" in shown
     assert site.options is None
 
 
@@ -480,7 +480,7 @@ def test_after_a_saved_plan_the_next_command_names_the_inventory(
     assert "  provision verify inventories/lab.yaml\n" in capsys.readouterr().out
 
 
-def test_a_saved_plan_of_which_nothing_was_done_is_still_the_next_one(
+def test_an_unused_saved_plan_is_in_the_next_command(
     site: FakeSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.report = replace(DONE, steps=(), interrupted=True, exit_code=130)
@@ -498,7 +498,7 @@ def test_a_saved_plan_is_not_an_inventory(
 
 @pytest.mark.parametrize("argv", [["plan", "lab", "--out"], ["verify", "lab", "--junit"]])
 @pytest.mark.parametrize("name", ["nowhere/file", "a-file/file", "."])
-def test_a_file_that_cannot_be_written_is_told_before_the_work(
+def test_an_unwritable_file_is_refused_before_the_work(
     argv: list[str], name: str, site: FakeSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a-file").touch()

@@ -39,14 +39,14 @@ def test_a_lock_that_is_held_is_left_and_its_holder_named(
         before = lock.read_bytes()
         assert main.main(["unlock", str(inventory)]) == 6
         assert lock.read_bytes() == before
-    said = capsys.readouterr().err
-    assert "run r1 of me@here" in said
-    assert "kill " in said
+    shown = capsys.readouterr().err
+    assert "run r1 of me@here" in shown
+    assert "kill " in shown
     assert main.main(["unlock", str(inventory)]) == 0
     assert "is not locked.\n" in capsys.readouterr().out
 
 
-def test_what_a_dead_run_left_is_told_and_removed(
+def test_the_entry_of_a_dead_run_is_shown_and_removed(
     inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = lock_of(tmp_path, monkeypatch)
@@ -74,9 +74,9 @@ def test_a_state_that_cannot_be_kept_is_one_clear_error(
     (tmp_path / "file").touch()
     monkeypatch.setenv("PROVISION_STATE", str(tmp_path / place))
     assert main.main([str(inventory) if argument == "SITE" else argument for argument in argv]) == 64
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.count("error ") == 1
-    assert f"STATE_UNUSABLE the state of runs cannot be kept in {tmp_path / place}: " in said
+    shown = " ".join(capsys.readouterr().err.split())
+    assert shown.count("error ") == 1
+    assert f"STATE_UNUSABLE the state of runs cannot be kept in {tmp_path / place}: " in shown
 
 
 def test_a_lock_that_cannot_be_made_is_wrong_usage(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def text_of(text: str) -> str:
     return "".join(parts)
 
 
-def test_what_differs_is_explained_from_its_line_to_its_cost() -> None:
+def test_a_difference_is_explained_from_its_line_to_its_cost() -> None:
     assert text_of("chrony.conf").splitlines() == [
         "vm-1/ssh:file:/etc/chrony/chrony.conf",
         "  The step vm-1: base_os declares it, from this line of the inventory:",
@@ -114,17 +114,17 @@ def test_a_secret_is_not_explained() -> None:
     assert "Unknown: no answer" in text
 
 
-def test_an_exact_key_is_one_resource_and_a_part_is_all_that_have_it() -> None:
+def test_a_key_explains_one_resource_and_a_part_all_that_contain_it() -> None:
     assert text_of(str(MOTD)).count("declares it") == 1
     assert text_of("/etc/motd").count("declares it") == 2
 
 
-def test_what_is_as_declared_says_so() -> None:
+def test_a_resource_that_is_as_declared_says_so() -> None:
     assert "It is as declared." in text_of(str(MOTD))
     assert "\x1b" not in text_of(str(MOTD))
     assert "vm-1/ssh was not asked" in text_of(str(LONGER))
 
 
 @pytest.mark.parametrize("text", ["nowhere"])
-def test_what_is_not_there_is_nothing(text: str) -> None:
+def test_an_unknown_key_explains_nothing(text: str) -> None:
     assert text_of(text) == ""

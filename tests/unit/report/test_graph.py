@@ -16,7 +16,7 @@ STEPS = (
 )
 
 
-def test_what_follows_from_other_edges_is_left_out() -> None:
+def test_an_edge_that_follows_from_others_is_left_out() -> None:
     assert reduced(STEPS) == {HOST.id: (), VM.id: (HOST.id,), OS.id: (VM.id,)}
 
 
@@ -28,7 +28,7 @@ def test_the_text_says_what_waits_for_what() -> None:
     ]
 
 
-def test_dot_tells_needs_from_order() -> None:
+def test_dot_shows_needs_and_order_differently() -> None:
     text = graph_dot(STEPS)
     assert '"pve: hypervisor_host" -> "vm-1: virtual_machine";' in text
     assert '"vm-1: virtual_machine" -> "vm-1: base_os" [style=dashed];' in text

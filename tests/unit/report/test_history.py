@@ -57,7 +57,7 @@ def test_runs_are_listed_with_how_they_ended(tmp_path: Path) -> None:
     assert line.endswith("apply  lab  1 min 01 s  failed")
 
 
-def test_without_a_run_the_list_says_so() -> None:
+def test_an_empty_list_of_runs_says_so() -> None:
     assert shown(lambda console: print_runs(console, [])) == "No run yet.\n"
 
 

@@ -49,7 +49,7 @@ def test_other_encodings_get_ascii() -> None:
     assert shown(lambda console: print_plan(console, PLAN), encoding="latin-1").isascii()
 
 
-def test_what_hosts_say_cannot_move_the_cursor() -> None:
+def test_output_of_hosts_cannot_move_the_cursor() -> None:
     evil = Change(Op.UPDATE, "motd", "a\x1b[2J", "b\u202e")
     plan = Plan(
         "lab", (StepPlan(step("vm-1", "x"), changes=(PlannedChange(Key("vm-1/ssh", "f", "n"), (evil,)),)),)
@@ -65,7 +65,7 @@ def test_risk_comes_before_changes() -> None:
     assert text.index("reboot-hypervisor") < text.index("hypervisor_host")
 
 
-def test_what_everybody_allows_is_no_risk() -> None:
+def test_an_effect_that_is_always_allowed_is_no_risk() -> None:
     plan = replace(PLAN, risks=(ConsentNeed("a/ssh", Effect(host_effects.RESTART, "x"), Consent.ALLOW),))
     assert "Risks" not in shown(lambda console: print_plan(console, plan))
 
@@ -102,7 +102,7 @@ def test_one_sign_stands_for_all_differences_of_a_resource(
         ("vm-gpu/ssh", "vm-gpu", "vm-gpu"),
     ],
 )
-def test_an_effect_names_whom_it_hits(system: str, target: str, text: str) -> None:
+def test_an_effect_names_what_it_affects(system: str, target: str, text: str) -> None:
     assert affected_subject(ConsentNeed(system, Effect(vm_effects.POWER_CYCLE, target), Consent.ASK)) == text
 
 

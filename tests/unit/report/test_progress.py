@@ -28,7 +28,7 @@ def plain(clock: Clock) -> tuple[PlainProgress, io.StringIO]:
     return PlainProgress(make_console(stream), clock, wall=lambda: 0.0), stream
 
 
-def said(stream: io.StringIO) -> list[str]:
+def printed(stream: io.StringIO) -> list[str]:
     return [line[9:] for line in stream.getvalue().splitlines()]
 
 
@@ -36,7 +36,7 @@ def test_a_log_has_a_dated_line_for_what_matters() -> None:
     progress, stream = plain(Clock())
     for event in EXAMPLES:
         progress(event)
-    assert said(stream) == [
+    assert printed(stream) == [
         "apply lab: run r, 1 subject, journal /j",
         "pve: image: image x: done",
         "pve/ssh: initramfs: done, 2.5 s",
@@ -54,7 +54,7 @@ def test_a_silent_step_says_every_ten_seconds_that_it_still_runs() -> None:
     for _ in range(25):
         clock.now += 1
         progress.tick()
-    assert said(stream) == [
+    assert printed(stream) == [
         "vm-1: base_os: begun (usually 6 min)",
         "vm-1: base_os: still running, 10 s, usually 6 min",
         "vm-1: base_os: still running, 20 s, usually 6 min",
@@ -70,10 +70,10 @@ def test_the_heartbeat_has_the_last_line_of_output() -> None:
     )
     clock.now += 10
     progress.tick()
-    assert said(stream)[1:] == [r"vm-1: base_os: still running, 10 s: Unpacking linux\x1b[0m ..."]
+    assert printed(stream)[1:] == [r"vm-1: base_os: still running, 10 s: Unpacking linux\x1b[0m ..."]
 
 
-def test_a_beginning_is_not_told_after_what_was_done() -> None:
+def test_a_step_is_not_announced_after_its_first_change() -> None:
     clock = Clock()
     progress, stream = plain(clock)
     progress(started())
@@ -82,34 +82,34 @@ def test_a_beginning_is_not_told_after_what_was_done() -> None:
     )
     clock.now += 2
     progress.tick()
-    assert said(stream) == ["vm-1: base_os: file /a: done"]
+    assert printed(stream) == ["vm-1: base_os: file /a: done"]
 
 
-def test_what_ended_is_silent() -> None:
+def test_an_ended_step_prints_no_heartbeat() -> None:
     clock = Clock()
     progress, stream = plain(clock)
     progress(started())
     progress(events.StepEnded(run="r", subject="vm-1", role="base_os", outcome="changed", seconds=1))
     clock.now += 60
     progress.tick()
-    assert said(stream) == ["vm-1: base_os: changed, 1.0 s"]
+    assert printed(stream) == ["vm-1: base_os: changed, 1.0 s"]
 
 
-def test_what_is_unchanged_at_once_is_not_said() -> None:
+def test_a_step_that_is_unchanged_at_once_prints_nothing() -> None:
     progress, stream = plain(Clock())
     for seconds in (0.1, 2.0):
         progress(started())
         progress(
             events.StepEnded(run="r", subject="vm-1", role="base_os", outcome="unchanged", seconds=seconds)
         )
-    assert said(stream) == ["vm-1: base_os: unchanged, 2.0 s"]
+    assert printed(stream) == ["vm-1: base_os: unchanged, 2.0 s"]
 
 
 def test_notices_come_out_even_when_the_run_ends_at_once() -> None:
     progress, stream = plain(Clock())
     with progress:
         progress.notice("interrupted")
-    assert said(stream) == ["interrupted"]
+    assert printed(stream) == ["interrupted"]
 
 
 def test_json_is_one_event_a_line_and_nothing_else() -> None:
@@ -167,7 +167,7 @@ def test_the_table_stays_on_the_screen() -> None:
     assert rows[-1] == "and 45 more"
 
 
-def test_the_table_loses_what_ended() -> None:
+def test_an_ended_step_leaves_the_table() -> None:
     progress = live(Clock())
     progress(started())
     progress(events.StepEnded(run="r", subject="vm-1", role="base_os", outcome="changed", seconds=1))
@@ -212,7 +212,7 @@ def test_a_log_says_which_systems_have_not_answered() -> None:
     for _ in range(25):
         clock.now += 1
         progress.tick()
-    assert said(stream) == ["waiting for pve/ssh"] * 2
+    assert printed(stream) == ["waiting for pve/ssh"] * 2
 
 
 def test_warnings_of_one_code_are_one_line() -> None:
@@ -221,6 +221,6 @@ def test_warnings_of_one_code_are_one_line() -> None:
         warning = Diagnostic("CLOCK_SKEW", f"{number} s ahead", f"n{number}", severity=Severity.WARNING)
         progress(events.Problem(run="r", diagnostic=warning.as_json()))
     progress.tick()
-    assert said(stream) == [
+    assert printed(stream) == [
         "n0, n1, n2, n3, n4, n5, n6, n7 and 92 more: CLOCK_SKEW: 0 s ahead (and 99 more messages)"
     ]

@@ -47,7 +47,7 @@ REPORT = RunReport(
 )
 
 
-def test_the_summary_says_what_became_of_every_step() -> None:
+def test_the_summary_names_the_outcome_of_every_step() -> None:
     text = shown(lambda console: print_summary(console, REPORT, command=COMMAND), width=100)
     assert text.splitlines() == [
         "error PACKAGE_MISSING  vm-1",

@@ -31,7 +31,7 @@ from provision.engine.step_state import StepResult, StepState, failed, inherited
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError
-from provision.values.events import ChangeMade, EffectDone
+from provision.values.events import ChangeMade
 from provision.values.outcomes import ExitCode, Outcome
 
 
@@ -263,19 +263,8 @@ def _send(
     for differing, result in zip(selected, results, strict=False):
         _record(run, state, differing, result)
     for effect, result in zip(effects, results[len(actions) :], strict=False):
-        run.journal.effect(run.id, system, str(effect), str(result.verdict), result.seconds, result.whole)
-        if result.verdict is Verdict.NOT_BEGUN:
-            continue
-        run.emit(
-            EffectDone(
-                run=run.id,
-                system=system,
-                effect=str(effect),
-                verdict=str(result.verdict),
-                seconds=result.seconds,
-            )
-        )
-        if result.verdict is not Verdict.DONE:
+        run.effect_ended(system, effect, result)
+        if result.verdict not in {Verdict.DONE, Verdict.NOT_BEGUN}:
             state.problem = state.problem or _trouble(result, f"{system}: {effect}", step.subject)
     verdicts = {each.verdict for each in results}
     if Verdict.NOT_BEGUN in verdicts and Verdict.FAILED not in verdicts:

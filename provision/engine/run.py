@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from provision.contracts.driver import Result, Verdict
 from provision.contracts.effect import Effect
 from provision.engine.environment import Environment, Verify
 from provision.engine.expander import Expander
@@ -17,7 +18,7 @@ from provision.engine.step_state import StepState
 from provision.values.cancel import Cancel
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
-from provision.values.events import Emitter, Problem, StepEnded, StepProgress, StepStarted
+from provision.values.events import EffectDone, Emitter, Problem, StepEnded, StepProgress, StepStarted
 from provision.values.outcomes import Outcome
 
 Ask = Callable[[str], bool | None]
@@ -158,6 +159,16 @@ class Run:
                 reason=reason,
             )
         )
+
+    def effect_ended(self, system: str, effect: Effect, result: Result) -> None:
+        """Tell and write down how an effect ended."""
+        name, verdict = str(effect), str(result.verdict)
+        self.journal.effect(self.id, system, name, verdict, result.seconds, result.whole)
+        if result.verdict is not Verdict.NOT_BEGUN:
+            done = EffectDone(
+                run=self.id, system=system, effect=name, verdict=verdict, seconds=result.seconds
+            )
+            self.emit(done)
 
     def progress(self, step: StepId, line: str) -> None:
         """Tell what a step does now."""

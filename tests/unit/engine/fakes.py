@@ -471,28 +471,31 @@ class FakeSite:
         destroying: bool = False,
     ) -> RunReport:
         """Plan in a new session and apply."""
-        planned = planned or self.plan(options, destroying=destroying)
+        run = self.run(planned or self.plan(options, destroying=destroying), cancel or Cancel(), ask)
+        try:
+            return run_plan(run, "apply")
+        finally:
+            run.journal.close()
+            self.remember()
+
+    def run(self, planned: Planned, cancel: Cancel, ask: Callable[[str], bool | None]) -> Run:
+        """Return a run of the last plan."""
         assert self.session is not None
         self.runs += 1
         journal = self.journal
         if journal is None:
             journal = Journal(self.state / "journal.sqlite") if self.state else NoJournal(Path("journal"))
-        run = Run(
+        return Run(
             id=f"run-{self.runs}",
             environment=self.environment(),
             session=self.session,
             planned=planned,
             emit=self._emit,
-            cancel=cancel or Cancel(),
+            cancel=cancel,
             journal=journal,
             ask=ask,
             verify=self.verify,
         )
-        try:
-            return run_plan(run, "apply")
-        finally:
-            journal.close()
-            self.remember()
 
     def _emit(self, event: Event) -> None:
         self.events.append(event)

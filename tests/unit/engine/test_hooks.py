@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+
+import pytest
 
 from provision.contracts import common_effects
 from provision.contracts.effect import Effect
 from provision.contracts.role import Need, Parent
 from provision.contracts.system import SystemSpec
+from provision.engine import scheduler
 from provision.engine.environment import Entry, Options, Verification
+from provision.engine.hooks import Hooks
+from provision.engine.model import StepId
+from provision.engine.step_state import StepResult
 from provision.hosts import host_effects
 from provision.k3s.k3s_effects import RESTART_K3S
 from provision.kube.kube_effects import DRAIN
 from provision.values.cancel import Cancel
 from provision.values.consent import Consent
-from provision.values.outcomes import ExitCode
-from tests.unit.engine.cluster import API, EXCESS, Cluster, driver_role
+from provision.values.outcomes import ExitCode, Outcome
+from tests.unit.engine.cluster import API, EXCESS, REBOOT, Cluster, driver_role
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, born_on, on_own, own
 
 FOUR = dict.fromkeys(("n1", "n2", "n3", "n4"), True)
@@ -25,6 +32,18 @@ ROLLED = ["cordon {0}=provision", "pods {0}=0", "down {0}", "up {0}", "cordon {0
 def rolled(name: str) -> list[str]:
     """Return what happens to a node that is drained, rebooted and taken back."""
     return [event.format(name) for event in ROLLED]
+
+
+@pytest.fixture(autouse=True)
+def _one_step_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let steps end in the order of the plan, so that what happens is the same each time."""
+    monkeypatch.setattr(scheduler, "WORKERS", 1)
+
+
+@pytest.fixture
+def _steps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let steps run beside each other again."""
+    monkeypatch.setattr(scheduler, "WORKERS", 16)
 
 
 def lines(site: FakeSite) -> list[str]:
@@ -42,6 +61,7 @@ def test_nodes_are_drained_rebooted_and_uncordoned_one_at_a_time() -> None:
     assert site.plan().plan.empty
 
 
+@pytest.mark.usefixtures("_steps_at_once")
 def test_two_are_away_at_once_where_the_limit_is_two() -> None:
     cluster = Cluster(FOUR, servers=("n1",), limit=2)
     site = cluster.site(driver_role("n2", "n3", "n4"))
@@ -58,6 +78,60 @@ def test_two_are_away_at_once_where_the_limit_is_two() -> None:
     assert [cluster.events(name) for name in ("n2", "n3", "n4")] == [
         rolled(name) for name in ("n2", "n3", "n4")
     ]
+
+
+@pytest.mark.usefixtures("_steps_at_once")
+def test_no_more_nodes_than_allowed_are_away_when_all_steps_run_at_once() -> None:
+    cluster = Cluster(FOUR, servers=("n1", "n2", "n3"))
+    assert cluster.site(driver_role()).apply().exit_code == 0
+    assert cluster.most_away == 1
+    assert {name: cluster.events(name) for name in FOUR} == {name: rolled(name) for name in FOUR}
+
+
+def test_who_waits_gets_a_slot_in_the_order_of_the_plan() -> None:
+    cluster = Cluster(FOUR, servers=("n1",))
+    site = cluster.site(driver_role("n2", "n3", "n4"))
+    run = site.run(site.plan(), Cancel(), lambda _: None)
+    for state in run.planned.states.values():
+        state.result = StepResult(Outcome.UNCHANGED)
+    calls: list[tuple[Callable[[], object], Callable[[object], None]]] = []
+    order: list[str] = []
+    hooks = Hooks(
+        run, lambda _name, _systems, call, proceed, _: calls.append((call, proceed)), lambda *_: None
+    )
+    for position, name in ((3, "n4"), (2, "n3"), (1, "n2")):
+        owner = StepId("reboot", name)
+
+        def resume(withheld: StepResult | None, owner: StepId = owner) -> None:
+            assert withheld is None
+            order.append(owner.subject)
+            hooks.release(owner)
+
+        assert not hooks.prepare(owner, position, ((f"{name}/ssh", Effect(REBOOT)),), resume)
+    while calls:
+        call, proceed = calls.pop(0)
+        proceed(call())
+    assert order == ["n4", "n2", "n3"], "n4 came first, when nobody else waited"
+
+
+def test_a_run_that_is_told_to_end_leaves_the_rest_to_the_next() -> None:
+    cluster = Cluster(FOUR, servers=("n1",))
+    site = cluster.site(driver_role("n2", "n3"))
+    cancel = Cancel()
+
+    def on_set(system: str, name: str, value: str) -> None:
+        cluster.on_set(system, name, value)
+        if name == "pods n2":
+            cancel.drain()
+
+    site.on_set = on_set
+    assert site.apply(cancel=cancel).exit_code == 130
+    assert cluster.history == ["cordon n2=provision", "pods n2=0"]
+    site.on_set = cluster.on_set
+    assert site.apply().exit_code == 0
+    assert cluster.away() == set()
+    assert cluster.undrained == []
+    assert site.plan().plan.empty
 
 
 def test_without_consent_nothing_is_cordoned_and_the_reboot_waits() -> None:
@@ -203,6 +277,7 @@ def test_the_effect_comes_between_drain_and_uncordon() -> None:
     assert cluster.history == ["cordon n2=provision", "pods n2=0", "config", "cordon n2="]
 
 
+@pytest.mark.usefixtures("_steps_at_once")
 def test_a_hook_holds_no_lock_of_another_system() -> None:
     cluster = Cluster(FOUR, servers=("n1",))
     site = with_router(cluster.site(restarting("n2"), driver_role("n3")))
@@ -325,6 +400,7 @@ def test_a_replaced_node_is_taken_back_only_after_its_agent_step() -> None:
     assert site.plan().plan.empty
 
 
+@pytest.mark.usefixtures("_steps_at_once")
 def test_a_node_whose_agent_waits_for_anothers_reboot_gives_its_slot_back() -> None:
     cluster = Cluster({"n1": True, "n2": True})
     site = rebuilt(cluster, needs=(Need("driver", scope="site"),))

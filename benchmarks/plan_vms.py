@@ -1,6 +1,6 @@
 """How the cost of a plan without changes grows with the VMs of one hypervisor: all in memory.
 
-python benchmarks/plan_vms.py [--vms 25,100,400] [--rounds 3]
+python -m benchmarks.plan_vms [--vms 25,100,400] [--rounds 3]
 
 The first apply makes the VMs on models of hypervisor, router and guests. Then each round loads the inventory
 and plans. The ratio of two sizes says how it grows: 4 from 100 to 400 VMs is linear.
@@ -11,12 +11,9 @@ from __future__ import annotations
 import argparse
 import gc
 import itertools
-import sys
 import tempfile
 import time
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the models' site is in the tests
 
 from tests.unit.proxmox.roles.world import INVENTORY, World
 

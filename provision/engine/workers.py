@@ -16,6 +16,10 @@ TICK = 0.2
 """Seconds after which a waiting main thread looks at the cancellation (and Python at signals)."""
 
 
+LOCK_TICK = 0.5
+"""Seconds after which a thread that waits for a lock looks at the cancellation; hundreds may wait for one."""
+
+
 class SystemLock:
     """A reentrant lock; who waits for it stops waiting when the run must leave.
 
@@ -33,7 +37,7 @@ class SystemLock:
             Interrupted: the run must leave.
         """
         if not self._lock.acquire(blocking=False):
-            while not self._lock.acquire(timeout=TICK):
+            while not self._lock.acquire(timeout=LOCK_TICK):
                 if cancel.leaving:
                     raise Interrupted
         try:

@@ -27,6 +27,14 @@ def test_planning_some_nodes_gives_figures() -> None:
     assert all(re.fullmatch(figures, each) for each in said[1:])
 
 
+def test_planning_some_vms_says_how_the_cost_grows() -> None:
+    argv = [sys.executable, "-m", "benchmarks.plan_vms", "--vms", "2,4", "--rounds", "1"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()
+    assert re.fullmatch(r"4 VMs, 0 changes: load and plan [\d.]+ CPU s \(of 1 rounds\)", said[3])
+    assert re.fullmatch(r"from 2 to 4 VMs: [\d.]+ times the CPU \(linear: 2.00\)", said[4])
+    assert len(said) == 5
+
+
 def test_masking_with_some_secrets_gives_figures() -> None:
     argv = [sys.executable, "-m", "benchmarks.masking", "--secrets", "20", "--vms", "2"]
     said = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()

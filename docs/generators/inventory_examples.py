@@ -99,6 +99,7 @@ def _paths(item: Unsupported) -> Iterator[KeyPath]:
         yield item.path
 
 
+@cache
 def unsupported_fields() -> Mapping[Field, str]:
     """Return `not supported yet` or `partly supported`, by key; keys that are supported are not in it."""
     declared, refused = Counter[Field](), Counter[Field]()

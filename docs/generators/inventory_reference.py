@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -156,6 +157,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+@cache
 def reference_markdown() -> str:
     """Return docs/inventory.md."""
     writer = _Writer()

@@ -12,15 +12,15 @@ from pydantic import BaseModel
 
 @cache
 def _module(name: str) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+    classes: dict[str, dict[str, str]] = {}
     for node in ast.parse(inspect.getsource(sys.modules[name])).body:
         if isinstance(node, ast.ClassDef):
-            found[node.name] = _fields(node)
-    return found
+            classes[node.name] = _fields(node)
+    return classes
 
 
 def _fields(node: ast.ClassDef) -> dict[str, str]:
-    found = {}
+    docs = {}
     for field, text in zip(node.body, node.body[1:], strict=False):
         if (
             isinstance(field, ast.AnnAssign)
@@ -29,14 +29,14 @@ def _fields(node: ast.ClassDef) -> dict[str, str]:
             and isinstance(text.value, ast.Constant)
             and isinstance(text.value.value, str)
         ):
-            found[field.target.id] = text.value.value.strip()
-    return found
+            docs[field.target.id] = text.value.value.strip()
+    return docs
 
 
 def field_docs(model: type[BaseModel]) -> dict[str, str]:
     """Return the docstring of each field of a model, inherited ones included."""
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for each in reversed(model.__mro__):
         if issubclass(each, BaseModel) and each is not BaseModel:
-            found.update(_module(each.__module__).get(each.__name__, {}))
-    return {name: found.get(name, "") for name in model.model_fields}
+            docs.update(_module(each.__module__).get(each.__name__, {}))
+    return {name: docs.get(name, "") for name in model.model_fields}

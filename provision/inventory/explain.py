@@ -25,14 +25,14 @@ def explain(
 
     None stands for a key that is only missing because it was taken away for an error of its own.
     """
-    found = error.errors(include_url=False, include_context=True)[:MOST]
-    return [_one(dict(each), tree, model) for each in found]
+    errors = error.errors(include_url=False, include_context=True)[:MOST]
+    return [_one(dict(each), tree, model) for each in errors]
 
 
 def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[KeyPath, Diagnostic | None]:
     path = _path(error["loc"], tree)
     kind: str = error["type"]
-    found = error.get("input")
+    value = error.get("input")
     subject = str(path[1]) if len(path) > 1 and path[0] in ("nodes", "hypervisors", "profiles") else ""
     where = dotted(path)
     code, source = "INVENTORY_VALUE", tree.source(path, on_key=error["loc"][-1:] == ("[key]",))
@@ -48,13 +48,13 @@ def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Key
         summary = f"{dotted(path[:-1]) or 'the inventory'} lacks the key {path[-1]!r}"
     elif kind in ("literal_error", "enum"):
         words = [word.strip("' ") for word in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
-        hint = near(found, words) if isinstance(found, str) else ""
-        shown = f"{where}: {shape_of(found)} is not"
+        hint = near(value, words) if isinstance(value, str) else ""
+        shown = f"{where}: {shape_of(value)} is not"
         summary = f"{shown} {words[0]}" if len(words) == 1 else f"{shown} one of {', '.join(words)}{hint}"
     elif kind in ("model_type", "model_attributes_type", "dict_type"):
-        summary = f"{where}: expected a mapping, found {shape_of(found)}"
+        summary = f"{where}: expected a mapping, found {shape_of(value)}"
     elif kind in ("tuple_type", "list_type"):
-        summary = f"{where}: expected a list, found {shape_of(found)}"
+        summary = f"{where}: expected a list, found {shape_of(value)}"
     elif kind == "union_tag_not_found":
         code = "INVENTORY_MISSING_KEY"
         summary = f"{where} lacks the key 'kind'"

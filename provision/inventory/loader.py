@@ -52,10 +52,10 @@ def load(
     tree, problems = resolve(path, overlays, os.environ if environ is None else environ)
     if tree is None:
         raise UsageError(_unique(problems))
-    inventory, found = _validated(tree, vocabulary)
-    problems += found
-    lock, found = read_lock(path.parent / LOCK_NAME)
-    problems += found
+    inventory, more_problems = _validated(tree, vocabulary)
+    problems += more_problems
+    lock, more_problems = read_lock(path.parent / LOCK_NAME)
+    problems += more_problems
     if inventory is not None:
         problems += check(inventory, tree, vocabulary)
     if problems or inventory is None:
@@ -75,40 +75,41 @@ def _validated(tree: Tree, vocabulary: Vocabulary) -> tuple[Inventory | None, li
                 data, context={RESOURCE_KINDS: vocabulary.resource_kinds}
             ), problems
         except ValidationError as error:
-            found = explain(error, tree, Inventory)
-        problems += [problem for _, problem in found if problem is not None]
-        if len(found) >= MOST:
+            explained = explain(error, tree, Inventory)
+        problems += [problem for _, problem in explained if problem is not None]
+        if len(explained) >= MOST:
             break
-        for spoilt, _ in sorted(found, key=lambda each: len(each[0])):
-            data = without(data, spoilt)
+        for path, _ in sorted(explained, key=lambda each: len(each[0])):
+            data = without(data, path)
     return None, problems
 
 
 def _unique(problems: list[Diagnostic]) -> list[Diagnostic]:
     """Drop repetitions (a profile's error shows in all of its nodes) and order by position."""
-    seen: dict[tuple[object, ...], Diagnostic] = {}
+    first_of: dict[tuple[object, ...], Diagnostic] = {}
     for problem in problems:
         summary = problem.summary if problem.source is None else _OWNER.sub("", problem.summary)
-        seen.setdefault((problem.code, problem.source, summary), problem)
-    found = sorted(_redacted(seen.values()), key=_position)
-    if len(found) > MOST:
-        found[MOST:] = [Diagnostic("INVENTORY_MORE", f"and {len(found) - MOST} more problems, not shown")]
-    return found
+        first_of.setdefault((problem.code, problem.source, summary), problem)
+    ordered_problems = sorted(_redacted(first_of.values()), key=_position)
+    if len(ordered_problems) > MOST:
+        summary = f"and {len(ordered_problems) - MOST} more problems, not shown"
+        ordered_problems[MOST:] = [Diagnostic("INVENTORY_MORE", summary)]
+    return ordered_problems
 
 
 def _redacted(problems: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Show no line in which a secret was written in plain, whatever else is wrong with it."""
-    found = list(problems)
+    all_problems = list(problems)
     hidden = {
         (each.source.file, each.source.line)
-        for each in found
+        for each in all_problems
         if each.source is not None and each.code == "INVENTORY_SECRET"
     }
     return [
         replace(each, source=replace(each.source, text=""))
         if each.source is not None and (each.source.file, each.source.line) in hidden
         else each
-        for each in found
+        for each in all_problems
     ]
 
 

@@ -51,11 +51,11 @@ def is_placeholder(value: str | None) -> bool:
 
 def find_placeholders(inventory: Inventory) -> list[Diagnostic]:
     """Return a problem for each placeholder, with the command that writes the value."""
-    found: list[Diagnostic] = []
+    problems: list[Diagnostic] = []
 
     def look(value: str | None, subject: str, what: str, path: tuple[str, ...], remedy: str) -> None:
         if is_placeholder(value):
-            found.append(
+            problems.append(
                 Diagnostic(
                     "PLACEHOLDER",
                     f"{what} is still a placeholder",
@@ -94,4 +94,4 @@ def find_placeholders(inventory: Inventory) -> list[Diagnostic]:
             api,
             "write what the router shows",
         )
-    return found
+    return problems

@@ -120,9 +120,9 @@ class _Reader:
         self.spans: list[tuple[int, int]] = []
 
     def problem(self, code: str, summary: str, source: Source | None, remedy: str = "") -> Diagnostic:
-        found = Diagnostic(code, summary, source=source, remedy=remedy)
-        self.problems.append(found)
-        return found
+        diagnostic = Diagnostic(code, summary, source=source, remedy=remedy)
+        self.problems.append(diagnostic)
+        return diagnostic
 
     def stop(self, code: str, summary: str, source: Source | None, remedy: str = "") -> Unreadable:
         self.problem(code, summary, source, remedy)
@@ -271,14 +271,14 @@ class _Reader:
             )
 
     def _alias(self, name: str, mark: Any) -> Item:
-        found = self.anchors.get(name)
+        item = self.anchors.get(name)
         source = self.file.source(mark.line, mark.column, len(name) + 1)
         if name not in self.anchors:
             raise self.stop("INVENTORY_ALIAS", f"unknown anchor &{name[:80]}", source)
-        if found is None:
+        if item is None:
             raise self.stop("INVENTORY_ALIAS", f"the alias *{name[:80]} refers to itself", source)
-        self._weigh(found.weight, mark)
-        return found
+        self._weigh(item.weight, mark)
+        return item
 
     def _scalar(self, event: Any) -> Item:
         text: str = event.value

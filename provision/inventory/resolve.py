@@ -43,24 +43,26 @@ def resolve(
     return Tree(root), problems
 
 
-def _read(path: Path, environ: Mapping[str, str], problems: list[Diagnostic], seen: tuple[Path, ...]) -> Item:
+def _read(
+    path: Path, environ: Mapping[str, str], problems: list[Diagnostic], readers: tuple[Path, ...]
+) -> Item:
     shown = str(path)
     text = read_text(path, shown)
     folder = path.parent.absolute()
-    root, found = read_tree(text, shown, str(folder), environ)
-    problems += found
+    root, more_problems = read_tree(text, shown, str(folder), environ)
+    problems += more_problems
     extends = root.child("extends")
     if extends is None or not isinstance(extends.value, Scalar):
         return root
     base_path = path.parent / Path(str.__str__(extends.value)).expanduser()
     here = path.resolve()
-    if base_path.resolve() in {*seen, here} or len(seen) >= _MAX_EXTENDS:
+    if base_path.resolve() in {*readers, here} or len(readers) >= _MAX_EXTENDS:
         problems.append(
             Diagnostic("INVENTORY_EXTENDS", "`extends` refers back to this file", source=extends.source())
         )
         return root
     try:
-        base = _read(base_path, environ, problems, (*seen, here))
+        base = _read(base_path, environ, problems, (*readers, here))
     except Unreadable as error:
         first = error.problems[0]
         if len(error.problems) == 1 and first.source is None:
@@ -267,11 +269,11 @@ def _rail(item: Item, count: int, problem: Problem) -> list[str]:
     return [address + slash + prefix for address in _addresses(spread, count, problem, "rail_addresses")]
 
 
-def _addresses(found: str | None, count: int, problem: Problem, key: str) -> list[str]:
+def _addresses(text: str | None, count: int, problem: Problem, key: str) -> list[str]:
     """Return the addresses of `first-last`, one a node; none where that is impossible."""
-    if found is None:
+    if text is None:
         return []
-    low_text, dash, high_text = found.partition("-")
+    low_text, dash, high_text = text.partition("-")
     try:
         low = ipaddress.IPv4Address(low_text.strip())
         high = ipaddress.IPv4Address(high_text.strip()) if dash else low

@@ -176,10 +176,10 @@ def pattern(expression: str, words: str) -> Callable[[Any], str]:
     match = re.compile(expression).fullmatch
 
     def check(value: Any) -> str:
-        found = text(value)
-        if len(found) > _LONGEST or match(found) is None:
-            wrong(f"{found[:80]!r} is not a valid {words}")
-        return found
+        word = text(value)
+        if len(word) > _LONGEST or match(word) is None:
+            wrong(f"{word[:80]!r} is not a valid {words}")
+        return word
 
     return check
 
@@ -265,15 +265,15 @@ def _mac(value: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _path_of(folder: str, found: str) -> Path:
-    if not found or "\0" in found:
+def _path_of(folder: str, text: str) -> Path:
+    if not text or "\0" in text:
         wrong("expected a file name")
-    path = Path(found)
-    if found.startswith("~"):
+    path = Path(text)
+    if text.startswith("~"):
         try:
             return path.expanduser()
         except RuntimeError:
-            wrong(f"{found[:80]!r}: this home folder does not exist")
+            wrong(f"{text[:80]!r}: this home folder does not exist")
     return Path(folder) / path if folder and not path.is_absolute() else path
 
 
@@ -306,11 +306,11 @@ _TEXT = {"type": ["string", "number", "boolean"]}
 _WORD = {"type": "string"}
 
 
-def near(found: str, known: Any) -> str:
+def near(word: str, known: Any) -> str:
     """Return `: did you mean X?` for the nearest known word, or nothing."""
     from provision.values.suggestions import nearest  # noqa: PLC0415 - only needed when something is wrong
 
-    closest = nearest(found, known)
+    closest = nearest(word, known)
     return f": did you mean {closest}?" if closest else ""
 
 

@@ -28,9 +28,9 @@ def json_schema(vocabulary: Vocabulary) -> dict[str, Any]:
     # A file that extends another one needs nothing more; keys of nodes may be ranges.
     schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["extends"]}]
     for section in ("nodes", "profiles", "hypervisors"):
-        found = schema["properties"][section]
-        for part in found.pop("patternProperties", {}).values():
-            found["additionalProperties"] = part
+        keyed = schema["properties"][section]
+        for part in keyed.pop("patternProperties", {}).values():
+            keyed["additionalProperties"] = part
     for name in ("Node", "Hypervisor"):
         schema["$defs"][name].pop("required", None)
     _list_names(schema["$defs"], vocabulary)
@@ -65,24 +65,24 @@ def _describe(part: dict[str, Any], model: type[BaseModel]) -> None:
 
 def models() -> tuple[type[BaseModel], ...]:
     """Return all models of the inventory, the root first, each once."""
-    found: dict[type[BaseModel], None] = {Inventory: None}
+    reached: dict[type[BaseModel], None] = {Inventory: None}
     queue: list[type[BaseModel]] = [Inventory]
     while queue:
         for field in queue.pop(0).model_fields.values():
             for model in members(field.annotation):
-                if model not in found:
-                    found[model] = None
+                if model not in reached:
+                    reached[model] = None
                     queue.append(model)
-    return tuple(found)
+    return tuple(reached)
 
 
 def members(annotation: Any) -> tuple[type[BaseModel], ...]:
     """Return the models that an annotation names, at any depth."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return (annotation,)
-    found: list[type[BaseModel]] = []
+    models_named: list[type[BaseModel]] = []
     for each in getattr(annotation, "__args__", ()):
-        found += members(each)
+        models_named += members(each)
     if hasattr(annotation, "__origin__") and not isinstance(annotation.__origin__, type):
-        found += members(annotation.__origin__)
-    return tuple(dict.fromkeys(found))
+        models_named += members(annotation.__origin__)
+    return tuple(dict.fromkeys(models_named))

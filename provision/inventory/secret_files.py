@@ -96,18 +96,18 @@ def _file(inventory: Inventory, path: KeyPath, file: Path) -> tuple[Diagnostic, 
 _WALKED = (BaseModel, dict, tuple, Secret, Path)
 
 
-def _leaves(value: Any, path: KeyPath, seen: set[int]) -> Iterator[tuple[KeyPath, Secret | Path]]:
+def _leaves(value: Any, path: KeyPath, visited: set[int]) -> Iterator[tuple[KeyPath, Secret | Path]]:
     """Walk the declared values; lists that nodes share through a profile are walked once."""
     children: Iterable[tuple[str | int, Any]] = ()
     if isinstance(value, BaseModel):
         children = vars(value).items()
     elif isinstance(value, dict):
         children = value.items()
-    elif isinstance(value, tuple) and value and id(value) not in seen:
-        seen.add(id(value))
+    elif isinstance(value, tuple) and value and id(value) not in visited:
+        visited.add(id(value))
         children = enumerate(value)
     elif isinstance(value, Secret | Path):
         yield path, value
     for key, child in children:
         if isinstance(child, _WALKED):  # most values are plain
-            yield from _leaves(child, (*path, key), seen)
+            yield from _leaves(child, (*path, key), visited)

@@ -225,10 +225,10 @@ class Inventory(Model):
     @property
     def no_proxy(self) -> tuple[str, ...]:
         """Exceptions for NO_PROXY: loopback, nodes, pods, services, then the declared ones."""
-        found = ["localhost", "127.0.0.1"]
-        found += [host.address for host in self.hypervisors.values()]
-        found += [node.address for node in self.nodes.values()]
+        exceptions = ["localhost", "127.0.0.1"]
+        exceptions += [host.address for host in self.hypervisors.values()]
+        exceptions += [node.address for node in self.nodes.values()]
         if self.k3s is not None:
-            found += [self.k3s.pod_cidr, self.k3s.service_cidr, ".svc", ".cluster.local"]
-        found += self.proxy.no_proxy
-        return tuple(dict.fromkeys(found))
+            exceptions += [self.k3s.pod_cidr, self.k3s.service_cidr, ".svc", ".cluster.local"]
+        exceptions += self.proxy.no_proxy
+        return tuple(dict.fromkeys(exceptions))

@@ -42,10 +42,10 @@ def check(inventory: Inventory, findings: Findings) -> None:
 
 
 def _inside(address: str, cidr: IPv4Network, path: KeyPath, findings: Findings) -> None:
-    found = address_of(address)
-    if found not in cidr:
+    parsed = address_of(address)
+    if parsed not in cidr:
         findings.add("INVENTORY_NETWORK", f"{address} is outside the network {cidr}", path)
-    elif cidr.prefixlen < _SMALLEST and found in (cidr.network_address, cidr.broadcast_address):
+    elif cidr.prefixlen < _SMALLEST and parsed in (cidr.network_address, cidr.broadcast_address):
         findings.add("INVENTORY_NETWORK", f"{address} is not an address for a host in {cidr}", path)
 
 

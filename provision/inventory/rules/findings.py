@@ -50,9 +50,9 @@ class Findings:
         self.add("INVENTORY_REFERENCE", f"there is no {what} {name!r}{near(name, known)}", path)
         return False
 
-    def unique(self, what: str, value: str, path: KeyPath, seen: dict[str, KeyPath]) -> None:
+    def unique(self, what: str, value: str, path: KeyPath, places: dict[str, KeyPath]) -> None:
         """Note a value that stands elsewhere already; `seen` is filled by the calls."""
-        first = seen.setdefault(value, path)
+        first = places.setdefault(value, path)
         if first != path:
             owner = ".".join(str(part) for part in first[:2])
             self.add("INVENTORY_DUPLICATE", f"{what} {value} is declared twice, first by {owner}", path)

@@ -17,13 +17,13 @@ _GIB = 1024
 
 def check(inventory: Inventory, findings: Findings) -> None:
     """Find problems of machines."""
-    seen = _Seen()
-    _hypervisors(inventory, seen, findings)
+    places = _Seen()
+    _hypervisors(inventory, places, findings)
     for name, profile in inventory.profiles.items():
         _references(profile, ("profiles", name), findings)
     for name, node in inventory.nodes.items():
         path: KeyPath = ("nodes", name)
-        _unique(node, path, seen, findings)
+        _unique(node, path, places, findings)
         if node.profile is not None:
             findings.reference("profile", node.profile, ("profiles",), (*path, "profile"))
         _references(node, path, findings)
@@ -45,32 +45,32 @@ class _Seen:
         self.given: dict[str, KeyPath] = {}
 
 
-def _hypervisors(inventory: Inventory, seen: _Seen, findings: Findings) -> None:
+def _hypervisors(inventory: Inventory, places: _Seen, findings: Findings) -> None:
     for name, hypervisor in inventory.hypervisors.items():
         path: KeyPath = ("hypervisors", name)
-        _name(name, path, seen.names, findings)
-        findings.unique("the node name", hypervisor.node_name, (*path, "node"), seen.hosts)
+        _name(name, path, places.names, findings)
+        findings.unique("the node name", hypervisor.node_name, (*path, "node"), places.hosts)
         if hypervisor.mac is not None:
-            findings.unique("the MAC address", hypervisor.mac, (*path, "mac"), seen.macs)
+            findings.unique("the MAC address", hypervisor.mac, (*path, "mac"), places.macs)
         slots: dict[str, KeyPath] = {}
         for alias, card in hypervisor.cards.items():
             place: KeyPath = (*path, "cards", alias, "address")
             findings.unique("the card's PCI address", card.address, place, slots)
 
 
-def _unique(node: Node, path: KeyPath, seen: _Seen, findings: Findings) -> None:
-    _name(node.name, path, seen.names, findings)
+def _unique(node: Node, path: KeyPath, places: _Seen, findings: Findings) -> None:
+    _name(node.name, path, places.names, findings)
     if node.managed_hostname is not None:
-        findings.unique("the host name", node.managed_hostname, (*path, "hostname"), seen.hosts)
+        findings.unique("the host name", node.managed_hostname, (*path, "hostname"), places.hosts)
     if node.k3s is not None:
-        findings.unique("the Kubernetes name", node.kubernetes_name, (*path, "kube_name"), seen.kube)
+        findings.unique("the Kubernetes name", node.kubernetes_name, (*path, "kube_name"), places.kube)
     if node.vmid is not None:
-        findings.unique("the VMID", str(node.vmid), (*path, "vmid"), seen.vmids)
+        findings.unique("the VMID", str(node.vmid), (*path, "vmid"), places.vmids)
     for index, nic in enumerate(node.nics):
         if nic.mac is not None:
-            findings.unique("the MAC address", nic.mac, (*path, "nics", index, "mac"), seen.macs)
+            findings.unique("the MAC address", nic.mac, (*path, "nics", index, "mac"), places.macs)
     for index, alias in enumerate(node.gpus):
-        findings.unique("the card", f"{alias} of {node.hypervisor}", (*path, "gpus", index), seen.given)
+        findings.unique("the card", f"{alias} of {node.hypervisor}", (*path, "gpus", index), places.given)
 
 
 def _name(name: str, path: KeyPath, names: dict[str, KeyPath], findings: Findings) -> None:

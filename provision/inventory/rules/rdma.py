@@ -45,13 +45,13 @@ def _own_interfaces(inventory: Inventory, findings: Findings) -> None:
 
 
 def _routes(inventory: Inventory) -> list[tuple[str, IPv4Network]]:
-    found = []
+    collected = []
     if inventory.network is not None:
-        found.append(("the site's network", IPv4Network(inventory.network.cidr)))
+        collected.append(("the site's network", IPv4Network(inventory.network.cidr)))
     if inventory.k3s is not None:
-        found.append(("the pod network", IPv4Network(inventory.k3s.pod_cidr)))
-        found.append(("the service network", IPv4Network(inventory.k3s.service_cidr)))
-    return found
+        collected.append(("the pod network", IPv4Network(inventory.k3s.pod_cidr)))
+        collected.append(("the service network", IPv4Network(inventory.k3s.service_cidr)))
+    return collected
 
 
 def _pool(
@@ -112,7 +112,7 @@ def _free(
 
 
 def _excluded(pool: IpPool, path: KeyPath, findings: Findings) -> list[_Span]:
-    found: list[_Span] = []
+    collected: list[_Span] = []
     subnet = IPv4Network(pool.subnet)
     for index, text in enumerate(pool.exclude):
         low_text, dash, high_text = text.partition("-")
@@ -125,5 +125,5 @@ def _excluded(pool: IpPool, path: KeyPath, findings: Findings) -> list[_Span]:
         if low > high or low not in subnet or high not in subnet:
             findings.add("INVENTORY_POOL", f"{text} is not inside {subnet}", (*path, "exclude", index))
             continue
-        found.append((low, high))
-    return found
+        collected.append((low, high))
+    return collected

@@ -20,15 +20,15 @@ _CONTENTS = ("content", "template", "secret", "line")
 
 def check(inventory: Inventory, findings: Findings) -> None:
     """Find problems of host resources; a list that nodes share is looked at once."""
-    seen: set[int] = set()
+    checked: set[int] = set()
     for section, items in (
         ("hypervisors", inventory.hypervisors),
         ("profiles", inventory.profiles),
         ("nodes", inventory.nodes),
     ):
         for name, item in items.items():
-            if item.host_resources and id(item.host_resources) not in seen:
-                seen.add(id(item.host_resources))
+            if item.host_resources and id(item.host_resources) not in checked:
+                checked.add(id(item.host_resources))
                 _list(item.host_resources, (section, name, "host_resources"), findings)
 
 
@@ -67,8 +67,8 @@ def _file(resource: FileResource, path: KeyPath, findings: Findings) -> None:
             f"the file {resource.path} is declared absent and has {given[0]!r}", (*path, given[0])
         )
     elif not resource.absent and len(given) != 1:
-        found = " and ".join(given) or "nothing"
-        summary = f"the file {resource.path} needs one of {', '.join(_CONTENTS)}; found {found}"
+        contents = " and ".join(given) or "nothing"
+        summary = f"the file {resource.path} needs one of {', '.join(_CONTENTS)}; found {contents}"
         findings.add("INVENTORY_VALUE", summary, path)
     if resource.sensitive and resource.line is not None:
         summary = (

@@ -90,12 +90,12 @@ def _endpoints(inventory: Inventory, findings: Findings) -> None:
     machine = next((name for name, node in inventory.nodes.items() if node.is_virtual), None)
     if machine is None:
         return
-    told = {
+    remedies = {
         "user": "write access.user (debian, ubuntu, ...): new VMs get this login",
         "key": "write access.key, a private key file with its .pub beside it: new VMs accept this key",
     }
     written = findings.written(("access",))
-    for key, remedy in told.items():
+    for key, remedy in remedies.items():
         if getattr(inventory.access, key) is not None or findings.written(("access", key)):
             continue
         if written:

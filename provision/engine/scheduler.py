@@ -223,7 +223,7 @@ class Scheduler:
             if count[outcome]:
                 what = f"{count[outcome]} step{'s' * (count[outcome] > 1)} {verb}"
                 final = Outcome.WAITING if outcome is Outcome.WAITING else Outcome.BLOCKED
-                return StepResult(final, f"not verified: {what}; `provision verify` tells what is true now")
+                return StepResult(final, f"not verified: {what}; run provision verify for the present state")
         return None
 
     def _exclusive(self, state: StepState) -> frozenset[str]:

@@ -384,6 +384,11 @@ class Session:
             return True
         return movable and system.driver is not None and name in ways[system.way].questions
 
+    def is_cut_off(self, name: str, subjects: Collection[str]) -> bool:
+        """Whether every way to a system leads through one of some subjects."""
+        ways = self._system(name).spec.ways
+        return all(any(self.subject_of(other) in subjects for other in way.questions) for way in ways)
+
     def move_away(self, subject: str, cancel: Cancel) -> None:
         """Close connections through a subject that is about to reboot, where there is another way."""
         self._down.add(subject)

@@ -136,7 +136,10 @@ done
 return 0
 }
 provision_pump() {
-cat || cat >/dev/null
+if command -v setsid >/dev/null
+then setsid sh -c 'cat || cat >/dev/null'
+else cat || cat >/dev/null
+fi
 }
 provision_linked() {
 provision_watch=$$
@@ -189,6 +192,8 @@ esac
 
 # Output of fixes goes through cat, and once the connection is gone, to /dev/null: a fix whose
 # connection is cut ends in its own way, where SIGPIPE would end apt or update-initramfs half-way.
+# The cat has a session of its own where setsid(1) is: who kills the group of the fix loses nothing that
+# it had said, so a fix that had ended is known to have ended. It ends with the last writer.
 _PUMPED = """{
 { provision_work 2>&3 3>&- 4>&- | provision_pump >&4 3>&- 4>&-; } 3>&1 | provision_pump >&2 4>&-
 } 4>&1

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from provision.contracts.change import Key
+from provision.contracts.effect import Effect
 from provision.contracts.remedy import Impossible
 from provision.contracts.resource import Creatable, Resource
-from provision.contracts.role import NotYet
-from provision.engine.consent import Consents, ranked
+from provision.contracts.role import Context, NotYet
+from provision.engine.consent import Consents, hook_targets, ranked
 from provision.engine.difference import (
     difference,
     pending_change,
@@ -188,6 +189,8 @@ class Planner:
         questions.add(asked_of([*states, *self.orphans.states]))
         if not self.destroying:
             questions.add(self.generated.questions())
+            for hook in self.environment.hooks:
+                questions.add(hook.questions(self.environment.inventory))
         questions.add({name: () for name in self.remembered if self.session.subject_of(name) in subjects})
         questions.close_over(self.session)
         for name in questions.by_system:
@@ -395,12 +398,33 @@ class Planner:
         )
 
     def _risks(self, states: Sequence[StepState]) -> tuple[ConsentNeed, ...]:
-        return ranked(
-            ConsentNeed(planned.key.system, effect, self.consents.of(planned.key.system, effect))
+        effects = {
+            (planned.key.system, effect): None
             for state in states
             for planned in state.plan.changes
             for effect in (*planned.effects, *planned.risks)
+        }
+        hooks = (risk for system, effect in effects for risk in self._hook_risks(system, effect))
+        return ranked(
+            ConsentNeed(system, effect, self.consents.of(system, effect))
+            for system, effect in (*effects, *hooks)
         )
+
+    def _hook_risks(self, system: str, effect: Effect) -> Iterator[tuple[str, Effect]]:
+        """Yield what an effect costs on other systems, as far as these have answered."""
+        inventory, subject = self.environment.inventory, self.consents.affected_subject(system, effect)
+        for hook, targets in hook_targets(self.environment, self.consents, [(system, effect)]).items():
+            questions = hook.questions(inventory)
+            snapshots = self.session.basis(questions)
+            if len(snapshots) < len(questions):
+                continue
+            context = Context(inventory, next(iter(targets.values())), snapshots, self.generated)
+            away = hook.taken_away(targets, hook.readiness(context))
+            if hook.is_excessive(inventory, away):
+                yield system, Effect(hook.excess, subject)
+            for other in questions:
+                if not self.session.is_cut_off(other, {subject, *targets}):
+                    yield from ((other, Effect(cls, name)) for name in away for cls in hook.risks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,13 @@ same checks.
   is proven.
 - Nothing is installed on the machines, and nothing is changed.
 
+To see that a check can fail, break something in a [lab](lab.md). This damages one thing that the check looks
+at, verifies again, and ends with 0 if the check failed; `provision apply` repairs it:
+
+```console
+$ provision verify lab.yaml --break test_files
+```
+
 Leave checks out with `verify.skip`, by the name in the last column; they stay in the results as *not run*.
 `verify.timeout` limits the seconds of each command of a check.
 """

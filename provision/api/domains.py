@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, distributions
 from importlib.resources import files
 from pathlib import Path
 
@@ -30,8 +30,22 @@ GROUP = "provision.domains"
 @cache
 def domains() -> tuple[Domain, ...]:
     """Return the built-in domains in the order of the chain, then those of installed packages by name."""
-    added = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
-    return (HOSTS, PROXMOX, DHCP, KUBE, K3S, GPU, RDMA, SHARING, DYNAMO, *(entry.load() for entry in added))
+    built_in = (HOSTS, PROXMOX, DHCP, KUBE, K3S, GPU, RDMA, SHARING, DYNAMO)
+    return (*built_in, *(added.load() for added in _added_domains()))
+
+
+def _added_domains() -> list[EntryPoint]:
+    """Return the entry points of the group by name.
+
+    `importlib.metadata.entry_points` parses those of all packages, which takes three times as long.
+    """
+    added = {
+        entry.name: entry
+        for distribution in distributions()
+        if f"[{GROUP}]" in (distribution.read_text("entry_points.txt") or "")
+        for entry in distribution.entry_points.select(group=GROUP)
+    }
+    return [added[name] for name in sorted(added)]
 
 
 def effect_classes() -> dict[str, EffectClass]:

@@ -148,8 +148,8 @@ def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState)
     snapshots = dict(site.session.snapshots())
     marked = marked_config(state, own_marker(site.inventory, node, state))
     adopted = replace(state, config={**state.config, **marked})
-    seen = snapshots[api]
-    snapshots[api] = replace(seen, answers={**seen.answers, VmConfig(state.vmid): adopted})
+    held = snapshots[api]
+    snapshots[api] = replace(held, answers={**held.answers, VmConfig(state.vmid): adopted})
     context = Context(site.inventory, subject, snapshots, site.environment.generated())
     vm = next(resource for resource in virtual_machine.resources(context) if isinstance(resource, Vm))
     return changes_of(vm, snapshots[api])

@@ -24,7 +24,7 @@ _NAMES = frozenset(
 )
 """Fields of events that the inventory and the tool itself fill: who reads events compares them."""
 _SAID = ("summary", "evidence", "remedy")
-"""Fields of a diagnostic in which something may be said that was seen."""
+"""Fields of a diagnostic that may quote what a system answered."""
 
 
 def event_masked(event: Event, mask: Mask) -> Event:
@@ -32,8 +32,8 @@ def event_masked(event: Event, mask: Mask) -> Event:
     if isinstance(event, Problem):
         said = {name: _value(event.diagnostic[name], mask) for name in _SAID}
         return replace(event, diagnostic={**event.diagnostic, **said})
-    said = {field.name: _value(getattr(event, field.name), mask) for field in fields(event)}
-    return replace(event, **{name: value for name, value in said.items() if name not in _NAMES})
+    names = [field.name for field in fields(event) if field.name not in _NAMES]
+    return replace(event, **{name: _value(getattr(event, name), mask) for name in names})
 
 
 def plan_masked(plan: Plan, mask: Mask) -> Plan:
@@ -47,14 +47,14 @@ def plan_masked(plan: Plan, mask: Mask) -> Plan:
     )
 
 
-def explained_masked(found: Explained, mask: Mask) -> Explained:
+def explained_masked(explained: Explained, mask: Mask) -> Explained:
     """Return what is known of a resource as a person may see it."""
     return replace(
-        found,
-        key=_key(found.key, mask),
-        answers=tuple((mask(question), mask(answer)) for question, answer in found.answers),
-        unknown=mask(found.unknown),
-        planned=None if found.planned is None else _planned(found.planned, mask),
+        explained,
+        key=_key(explained.key, mask),
+        answers=tuple((mask(question), mask(answer)) for question, answer in explained.answers),
+        unknown=mask(explained.unknown),
+        planned=None if explained.planned is None else _planned(explained.planned, mask),
     )
 
 
@@ -63,7 +63,7 @@ def checks_masked(report: VerifyReport, mask: Mask) -> VerifyReport:
     return replace(
         report,
         checks=tuple(replace(check, message=mask(check.message)) for check in report.checks),
-        silent=tuple(each.masked(mask) for each in report.silent),
+        silent=tuple(item.masked(mask) for item in report.silent),
     )
 
 
@@ -80,7 +80,7 @@ def changes_masked(changes: tuple[Change, ...], mask: Mask) -> tuple[Change, ...
 def _report(report: StepReport, mask: Mask) -> StepReport:
     return replace(
         report,
-        changed=tuple(_planned(each, mask) for each in report.changed),
+        changed=tuple(_planned(item, mask) for item in report.changed),
         diagnostics=_diagnostics(report.diagnostics, mask),
         reason=mask(report.reason),
     )
@@ -121,15 +121,15 @@ def _value(value: Any, mask: Mask) -> Any:
     if isinstance(value, bytes):
         return mask(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
     if isinstance(value, Mapping):
-        return {_value(key, mask): _value(each, mask) for key, each in value.items()}
+        return {_value(key, mask): _value(item, mask) for key, item in value.items()}
     if isinstance(value, tuple):
-        return tuple(_value(each, mask) for each in value)
+        return tuple(_value(item, mask) for item in value)
     if isinstance(value, list | set | frozenset):
-        return type(value)(_value(each, mask) for each in value)
+        return type(value)(_value(item, mask) for item in value)
     text = str(value)  # renderers show others by their words, too
     masked = mask(text)
     return value if masked == text else masked
 
 
-def _diagnostics(found: tuple[Diagnostic, ...], mask: Mask) -> tuple[Diagnostic, ...]:
-    return tuple(each.masked(mask) for each in found)
+def _diagnostics(diagnostics: tuple[Diagnostic, ...], mask: Mask) -> tuple[Diagnostic, ...]:
+    return tuple(diagnostic.masked(mask) for diagnostic in diagnostics)

@@ -37,7 +37,9 @@ def check_plan(environment: Environment, options: Options, steps: Iterable[Step]
     # What the playbook has no step for is left out, as by --step.
     meant = options.steps or [entry.role for entry in environment.playbook.entries]
     problems += [
-        each.problem(inventory) for each in unsupported(inventory) if each.concerns(options.targets, meant)
+        feature.problem(inventory)
+        for feature in unsupported(inventory)
+        if feature.concerns(options.targets, meant)
     ]
     parts = [
         *_connections(environment, _of_steps(environment, options, chosen)),
@@ -86,9 +88,9 @@ def check_verify(environment: Environment, options: Options) -> None:
     """
     inventory: Inventory = environment.inventory
     ways = [
-        each.problem(inventory)
-        for each in unsupported(inventory)
-        if VERIFY in each.steps and each.concerns(options.targets, (VERIFY,))
+        feature.problem(inventory)
+        for feature in unsupported(inventory)
+        if VERIFY in feature.steps and feature.concerns(options.targets, (VERIFY,))
     ]
     parts = _connections(environment, verified(environment, options.targets))
     _refuse([*ways, *_skips(inventory), *unopenable(inventory, parts)])
@@ -126,13 +128,13 @@ def _place(problem: Diagnostic) -> tuple[str, int, int]:
 
 def _of_steps(environment: Environment, options: Options, steps: Iterable[Step]) -> set[str]:
     """Return the systems that steps ask."""
-    found: set[str] = set()
+    systems: set[str] = set()
     for step in steps:
         if step.id.role == VERIFY:
-            found |= verified(environment, options.targets)
+            systems |= verified(environment, options.targets)
         else:
-            found |= set(environment.roles[step.id.role].questions(environment.inventory, step.subject))
-    return found
+            systems |= set(environment.roles[step.id.role].questions(environment.inventory, step.subject))
+    return systems
 
 
 def _connections(environment: Environment, systems: Iterable[str]) -> Iterator[InventoryValue]:

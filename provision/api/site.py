@@ -19,7 +19,7 @@ from provision.api.masking import checks_masked, explained_masked, plan_masked, 
 from provision.api.plan_key import plan_key
 from provision.api.refusals import check_destroy, check_plan
 from provision.api.remembered_queries import RememberedQueries
-from provision.api.systems import open_system, parents, systems
+from provision.api.systems import hooks, open_system, parents, systems
 from provision.api.wiring import (
     is_shipped,
     planned_roles,
@@ -54,7 +54,6 @@ from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
 from provision.inventory import Inventory, open_at_hand, select
 from provision.inventory.host_keys import key_place
-from provision.report.junit import junit_xml
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
@@ -116,12 +115,12 @@ class Site:
         from provision.api.preflight import check, evidence  # noqa: PLC0415 - slow, late
         from provision.hosts.preflight import home  # noqa: PLC0415 - slow, late
 
-        found = read_playbook(self.playbook)
+        playbook = read_playbook(self.playbook)
         return Environment(
             inventory=self.inventory,
             name=self.inventory.name,
-            playbook=found,
-            roles=roles_of(found),
+            playbook=playbook,
+            roles=roles_of(playbook),
             select=lambda selector: select(self.inventory, selector),
             systems=systems(self.inventory),
             open_driver=self._open,
@@ -131,6 +130,7 @@ class Site:
             rules=check,
             home=home,
             evidence=evidence(self.inventory),
+            hooks=hooks(self.inventory),
         )
 
     @property
@@ -167,8 +167,12 @@ class Site:
         Raises:
             ProvisionError: what it follows from cannot be asked.
         """
-        found = self.session.endpoint(system, cancel)
-        return found if isinstance(found, NotThere) else self._accepted(system, found)
+        endpoint_or_reason = self.session.endpoint(system, cancel)
+        return (
+            endpoint_or_reason
+            if isinstance(endpoint_or_reason, NotThere)
+            else self._accepted(system, endpoint_or_reason)
+        )
 
     def _accepted(self, system: str, endpoint: Endpoint) -> Endpoint:
         if not isinstance(endpoint, SshEndpoint):
@@ -273,8 +277,8 @@ class Site:
     def explain(self, text: str, cancel: Cancel) -> tuple[Explained, ...]:
         """Plan, and return what is known of the resources whose key is, or contains, a text."""
         planned = self._plan(Options(), cancel)
-        found = explained(planned.states, self.session.snapshots(), text)
-        return tuple(explained_masked(each, self.redactor.text) for each in found)
+        explanations = explained(planned.states, self.session.snapshots(), text)
+        return tuple(explained_masked(explanation, self.redactor.text) for explanation in explanations)
 
     def resources(self, cancel: Cancel) -> dict[StepId, tuple[Resource, ...]]:
         """Plan, and return all desired states by step: each resource where it is owned or shared."""
@@ -352,15 +356,15 @@ class Site:
     def _ask_consents(self, planned: Planned, ask: Ask) -> None:
         """Ask now for what the plan needs, so that nobody has to sit beside the run."""
         consents = planned.consents
-        wanted: dict[tuple[str, Any], Effect] = {}
+        effects: dict[tuple[str, Any], Effect] = {}
         for need in planned.plan.risks:
             if consents.of(need.system, need.effect) is Consent.ASK:
-                hit = consents.affected_subject(need.system, need.effect) or need.system
-                wanted.setdefault((hit, need.effect.cls), need.effect)
-        for (hit, cls), effect in wanted.items():
-            answer = ask(f"{hit}: allow {effect}?")
+                subject = consents.affected_subject(need.system, need.effect) or need.system
+                effects.setdefault((subject, need.effect.cls), need.effect)
+        for (subject, effect_class), effect in effects.items():
+            answer = ask(f"{subject}: allow {effect}?")
             if answer is not None:
-                consents.answers[hit, cls] = answer
+                consents.answers[subject, effect_class] = answer
 
     def _perform(
         self,
@@ -375,12 +379,12 @@ class Site:
     ) -> RunReport:
         mask = self.redactor.text
         journal = Journal(self.journal_path, mask, started=started)
-        told = guarded(emit, mask)
+        emit_guarded = guarded(emit, mask)
         answers = Answers(self.session, cancel)
 
         def tell(result: CheckResult) -> None:
             journal.check(run_id, result, time.time() - result.seconds)
-            told(check_event(run_id, result))
+            emit_guarded(check_event(run_id, result))
 
         def verify(_cancel: Cancel) -> Verification:
             report = self.run_checks(answers, options, tell)
@@ -391,7 +395,7 @@ class Site:
             environment=self.environment,
             session=self.session,
             planned=planned,
-            emit=told,
+            emit=emit_guarded,
             cancel=cancel,
             journal=journal,
             ask=lambda question: ask(mask(question)),
@@ -436,6 +440,8 @@ class Site:
             report = shipped_checks(self.inventory, answers, away, options, tell)
         report = checks_masked(report, self.redactor.text)
         if options.junit is not None:
+            from provision.report.junit import junit_xml  # noqa: PLC0415 - only where it is asked for
+
             text = junit_xml(self.inventory.name, report.checks, report.seconds)
             Path(options.junit).write_text(text, encoding="utf-8")
         return report

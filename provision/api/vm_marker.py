@@ -54,13 +54,13 @@ def mark_for_rebuild(site: Site, name: str, cancel: Cancel, *, undo: bool = Fals
                     remedy=f"create it: `provision apply {file_of(site)}`",
                 )
             )
-        found = state.marker_of(site.inventory.name, name)
-        if found is None:
+        marker = state.marker_of(site.inventory.name, name)
+        if marker is None:
             raise Permanent(foreign(site.inventory, node, state))
-        if bool(found.replace) is not undo:
-            return found.replace, False
+        if bool(marker.replace) is not undo:
+            return marker.replace, False
         token = "" if undo else run
-        description = markers.write(state.next_value("description"), replace(found, replace=token))
+        description = markers.write(state.next_value("description"), replace(marker, replace=token))
         data: dict[str, object] = {"description": description, "digest": state.digest}
         write_config(site, node, hypervisor, data, cancel, run)
     return token, True
@@ -78,7 +78,7 @@ def vm_node(site: Site, name: str) -> tuple[Node, Hypervisor]:
     node = site.inventory.nodes.get(name)
     hypervisor = site.inventory.hypervisor_of(node) if node is not None else None
     if node is None or hypervisor is None or not node.manage:
-        vms = [each.name for each in site.inventory.nodes.values() if each.is_virtual and each.manage]
+        vms = [vm.name for vm in site.inventory.nodes.values() if vm.is_virtual and vm.manage]
         remedy = f"there are {', '.join(vms)}" if vms else ""
         raise UsageError(
             Diagnostic("NODE_UNKNOWN", f"{file_of(site)} has no VM {name} that it manages", remedy=remedy)
@@ -94,14 +94,14 @@ def file_of(site: Site) -> str:
 def vm_now(site: Site, node: Node, hypervisor: Hypervisor, cancel: Cancel) -> VmState | None:
     """Return the VM as it is now, on this node of Proxmox VE, or None if nothing has its number."""
     vmid = names.vmid(site.inventory, node)
-    found = vm_answer(
+    answer = vm_answer(
         site.session.ask(names.api(hypervisor.name), {VmConfig(vmid)}, cancel, fresh=True), vmid
     )
-    if isinstance(found, Unknown):
-        raise Permanent(Diagnostic("UNKNOWN", found.reason, node.name))
-    if isinstance(found, Elsewhere):
-        raise Permanent(foreign(site.inventory, node, found))
-    return found
+    if isinstance(answer, Unknown):
+        raise Permanent(Diagnostic("UNKNOWN", answer.reason, node.name))
+    if isinstance(answer, Elsewhere):
+        raise Permanent(foreign(site.inventory, node, answer))
+    return answer
 
 
 def write_config(

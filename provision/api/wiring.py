@@ -34,9 +34,9 @@ def read_playbook(name: str) -> Playbook:
     import yaml  # noqa: PLC0415 - slow
 
     folder = shipped_folder("playbooks")
-    path = next((each for each in (folder / f"{name}.yaml", Path(name)) if each.is_file()), None)
+    path = next((path for path in (folder / f"{name}.yaml", Path(name)) if path.is_file()), None)
     if path is None:
-        shipped = sorted(each.stem for each in folder.glob("*.yaml"))
+        shipped = sorted(path.stem for path in folder.glob("*.yaml"))
         remedy = f"shipped are {', '.join(shipped)}; or name a file"
         raise UsageError(Diagnostic("PLAYBOOK_MISSING", f"there is no playbook {name!r}", remedy=remedy))
     try:

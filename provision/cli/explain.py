@@ -12,8 +12,9 @@ from provision.cli.completion import complete_code
 from provision.cli.files import InventoryName
 from provision.cli.options import Full, Playbook, Step, Target, run_options
 from provision.cli.sites import open_site, read, settle
-from provision.cli.state import Debug, out, say, usage
+from provision.cli.state import Debug, out, usage
 from provision.cli.watch import watched
+from provision.values.diagnostics import Diagnostic
 from provision.values.suggestions import known_names
 
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
@@ -92,8 +93,9 @@ def _explain_code(code: str) -> int:
         raise usage(
             "CODE_UNKNOWN", f"no preflight rule has the code {code}", known_names(code, sorted(codes))
         )
+    from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
+
     rule = codes[code]
-    say(f"{rule.severity} {code}")
-    say(f"  when: {rule.when}")
-    say(f"  next: {rule.remedy}")
+    example = Diagnostic(code, f"when {rule.when}", severity=rule.severity, remedy=rule.remedy)
+    print_diagnostics(out(), [example])
     return 0

@@ -102,7 +102,8 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        raise usage("FILE_NOT_WRITTEN", f"{path} cannot be written: {problem.strerror}") from problem
+        remedy = "name a file in an existing folder that you may write to"
+        raise usage("FILE_NOT_WRITTEN", f"{path} cannot be written: {problem.strerror}", remedy) from problem
 
 
 def check_writable(path: Path | None) -> None:

@@ -108,8 +108,8 @@ def _find_run(name: str) -> RunRecord:
             raise usage(
                 "RUN_UNKNOWN",
                 f"there is no run that begins with {name!r}",
-                "see which runs there are: `provision runs`. A plan is not a run:"
-                " `provision plan INVENTORY --out FILE` keeps it.",
+                "see which runs there are: `provision runs`. A plan is not a run. Save a plan like this:"
+                " `provision plan INVENTORY --out FILE`",
             )
         some = ", ".join(ids[:NAMED]) + (", ..." if len(ids) > NAMED else "")
         raise usage(

@@ -113,6 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; those of the process if None.
     """
     gc.set_threshold(_GC_EVERY, 20, 20)
+    os.environ.setdefault(
+        "PYDANTIC_DISABLE_PLUGINS", "__all__"
+    )  # looking for some reads every package's metadata
     _raise_descriptor_limit()
     atexit.register(gc.freeze)  # the interpreter's last look through all objects frees nothing that matters
     arguments = tuple(sys.argv[1:] if argv is None else argv)

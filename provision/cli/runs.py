@@ -189,6 +189,12 @@ def verify(
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 7 if a check is unknown.")] = False,
     target: Target = None,
+    damage: Annotated[
+        str | None,
+        typer.Option(
+            "--break", metavar="CHECK", help="Damage what a check looks at: it must fail. In a lab only."
+        ),
+    ] = None,
     json: Json = False,
     full: Full = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
@@ -199,6 +205,8 @@ def verify(
     """
     check_writable(junit)
     declared = settle(context, inventory)
+    if damage is not None:
+        return _break_check(context, declared, damage, json=json, full=full)
     strict = strict or declared.verify.strict
     options = run_options(target, None, None, strict=strict)
     with (
@@ -215,6 +223,23 @@ def verify(
 
         print_checks(out(), report.checks, seconds=report.seconds, full=full)
     return int(report.exit_code(strict=strict))
+
+
+def _break_check(context: typer.Context, declared: Inventory, check: str, *, json: bool, full: bool) -> int:
+    """Damage a lab, and end with 0 if the report turned red for it."""
+    from provision.api.breaking import break_check  # noqa: PLC0415 - keep --help fast
+    from provision.report.checks import print_checks  # noqa: PLC0415 - keep --help fast
+
+    with (
+        closing(open_site(declared)) as site,
+        watched(context, site, json=json, errors=not json) as (_, emit, cancel),
+    ):
+        broken = break_check(site, check, emit, cancel)
+    if not json:
+        print_checks(out(), broken.report.checks, seconds=broken.report.seconds, full=full)
+        verb = "fails now, as it must" if broken.is_red else "did not notice it"
+        say(f"{broken.subject} was damaged: {broken.what}\n{check} {verb}. Repair it with provision apply.")
+    return int(ExitCode.DONE if broken.is_red else ExitCode.ERROR)
 
 
 def destroy(

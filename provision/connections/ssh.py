@@ -287,7 +287,7 @@ def _exchange(
         if channel.eof_received:
             channel.status_event.wait(_POLL_SECONDS)
             data_event.set()
-        elif count < _CHUNK:
+        elif 0 < count < _CHUNK:
             # scripts write their marks one by one: take several at once, and wake up less often
             channel.status_event.wait(_BATCH_SECONDS)
         if channel.status_event.is_set() and not count:

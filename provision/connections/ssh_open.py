@@ -100,7 +100,7 @@ def _unreachable(target: Target, system: str, cause: object) -> Transient:
             f"{system}: cannot connect to {target.host} port {target.port} by SSH",
             system,
             evidence=(str(cause) or type(cause).__name__,),
-            remedy=f"check that the host is up and that `{_ssh_command(target)}` works",
+            remedy=f"check that the host is up, then try to log in: `{_ssh_command(target)}`",
         )
     )
 
@@ -244,7 +244,7 @@ def _check_key(
         name = target.name if target.port == PORT else f"[{target.name}]:{target.port}"
         how = (
             _accept_command(target, shown)
-            or f"`ssh-keygen -f {target.known_hosts[0]} -R '{name}'`, then {_learn_command(target)}"
+            or f"`ssh-keygen -f {target.known_hosts[0]} -R '{name}'` {_learn_command(target)}"
         )
         raise _key_changed(system, shown, [fingerprint_of(key.blob) for key in valid], how)
     raise Refused(
@@ -253,8 +253,8 @@ def _check_key(
             f"{system}: the host key {shown} is not known",
             system,
             untouched="nothing was sent to the host",
-            remedy=f"compare it with the host's own (`{OWN_KEY}`), "
-            f"then {_accept_command(target, shown) or _learn_command(target)}",
+            remedy=f"show the key on the console of the host: `{OWN_KEY}`, and accept it if it is the same: "
+            f"{_accept_command(target, shown) or _learn_command(target)}",
         )
     )
 
@@ -267,7 +267,7 @@ def _accept_command(target: Target, shown: str) -> str:
 def _learn_command(target: Target) -> str:
     """Return the ssh(1) command that asks whether to accept a key, and stores it."""
     options = _ssh_command(target).removeprefix("ssh ")
-    return f"`ssh -o UserKnownHostsFile={target.known_hosts[0]} {options}`, which asks"
+    return f"`ssh -o UserKnownHostsFile={target.known_hosts[0]} {options}`"
 
 
 def _key_changed(system: str, shown: str, accepted: Sequence[str], how: str) -> Refused:

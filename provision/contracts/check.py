@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from provision.contracts.query import ApiReply
@@ -21,6 +22,25 @@ class Trivial(Exception):  # noqa: N818 - a word to the runner, no error
 
     Its text says which.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What `verify --break` does to one thing that a check looks at; in a lab only.
+
+    Args:
+        system: where.
+        script: shell text for a host; otherwise one API request:
+        method: PUT or DELETE.
+        path: of the API.
+        data: its parameters.
+    """
+
+    system: str
+    script: str = ""
+    method: str = ""
+    path: str = ""
+    data: Mapping[str, object] = field(default_factory=dict)
 
 
 class Site(Protocol):

@@ -362,7 +362,7 @@ class HostDriver:
         if frame is not None and frame.rc not in (0, None):
             summary = f"the host refused to reboot (exit status {frame.rc})"
             evidence = last_lines(frame.stdout + frame.stderr)
-            remedy = "see `systemctl status reboot.target` and `systemd-inhibit --list` on the host"
+            remedy = "find out what delays it: `systemctl status reboot.target`, `systemd-inhibit --list`"
             raise Permanent(self._diagnostic("REBOOT_FAILED", summary, evidence=evidence, remedy=remedy))
         self._connection.close()
         emit("rebooting")

@@ -36,7 +36,7 @@ def _fields(node: ast.ClassDef) -> dict[str, str]:
 def field_docs(model: type[BaseModel]) -> dict[str, str]:
     """Return the docstring of each field of a model, inherited ones included."""
     docs: dict[str, str] = {}
-    for each in reversed(model.__mro__):
-        if issubclass(each, BaseModel) and each is not BaseModel:
-            docs.update(_module(each.__module__).get(each.__name__, {}))
+    for cls in reversed(model.__mro__):
+        if issubclass(cls, BaseModel) and cls is not BaseModel:
+            docs.update(_module(cls.__module__).get(cls.__name__, {}))
     return {name: docs.get(name, "") for name in model.model_fields}

@@ -26,7 +26,7 @@ def explain(
     None stands for a key that is only missing because it was taken away for an error of its own.
     """
     errors = error.errors(include_url=False, include_context=True)[:MOST]
-    return [_one(dict(each), tree, model) for each in errors]
+    return [_one(dict(candidate), tree, model) for candidate in errors]
 
 
 def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[KeyPath, Diagnostic | None]:
@@ -101,7 +101,12 @@ def _keys(model: type[BaseModel], path: KeyPath, tree: Tree) -> list[str]:
             kind = tree.find((*walked, "kind"))
             chosen = [member for member in members if _kind_of(member) == (str(kind.value) if kind else "")]
             found = chosen[0] if chosen else found
-    return [name for each in _models(found) for name, field in each.model_fields.items() if not field.exclude]
+    return [
+        name
+        for candidate in _models(found)
+        for name, field in candidate.model_fields.items()
+        if not field.exclude
+    ]
 
 
 def _kind_of(model: type[BaseModel]) -> str:
@@ -110,14 +115,18 @@ def _kind_of(model: type[BaseModel]) -> str:
 
 
 def _below(annotation: Any, part: str | int) -> Any:
-    for each in _parts(annotation):
-        if isinstance(each, type) and issubclass(each, BaseModel) and part in each.model_fields:
-            return each.model_fields[str(part)].annotation
-        origin = typing.get_origin(each)
+    for candidate in _parts(annotation):
+        if (
+            isinstance(candidate, type)
+            and issubclass(candidate, BaseModel)
+            and part in candidate.model_fields
+        ):
+            return candidate.model_fields[str(part)].annotation
+        origin = typing.get_origin(candidate)
         if origin is dict:
-            return typing.get_args(each)[1]
+            return typing.get_args(candidate)[1]
         if origin is tuple:
-            return typing.get_args(each)[0]
+            return typing.get_args(candidate)[0]
     return None
 
 

@@ -79,7 +79,7 @@ def _validated(tree: Tree, vocabulary: Vocabulary) -> tuple[Inventory | None, li
         problems += [problem for _, problem in explained if problem is not None]
         if len(explained) >= MOST:
             break
-        for path, _ in sorted(explained, key=lambda each: len(each[0])):
+        for path, _ in sorted(explained, key=lambda item: len(item[0])):
             data = without(data, path)
     return None, problems
 
@@ -101,15 +101,15 @@ def _redacted(problems: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Show no line in which a secret was written in plain, whatever else is wrong with it."""
     all_problems = list(problems)
     hidden = {
-        (each.source.file, each.source.line)
-        for each in all_problems
-        if each.source is not None and each.code == "INVENTORY_SECRET"
+        (problem.source.file, problem.source.line)
+        for problem in all_problems
+        if problem.source is not None and problem.code == "INVENTORY_SECRET"
     }
     return [
-        replace(each, source=replace(each.source, text=""))
-        if each.source is not None and (each.source.file, each.source.line) in hidden
-        else each
-        for each in all_problems
+        replace(problem, source=replace(problem.source, text=""))
+        if problem.source is not None and (problem.source.file, problem.source.line) in hidden
+        else problem
+        for problem in all_problems
     ]
 
 

@@ -59,7 +59,7 @@ def read_lock(path: Path) -> tuple[Lock, list[Diagnostic]]:
         return Lock(), error.problems
 
     def wrong(item: Item, summary: str) -> None:
-        remedy = "`provision pin INVENTORY` writes this file"
+        remedy = "write this file again: `provision pin INVENTORY`"
         problems.append(Diagnostic("LOCK_INVALID", summary, source=item.source(), remedy=remedy))
 
     sections: dict[str, dict[str, Pin]] = {"images": {}, "binaries": {}, "charts": {}}

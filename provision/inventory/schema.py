@@ -81,8 +81,8 @@ def members(annotation: Any) -> tuple[type[BaseModel], ...]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return (annotation,)
     models_named: list[type[BaseModel]] = []
-    for each in getattr(annotation, "__args__", ()):
-        models_named += members(each)
+    for argument in getattr(annotation, "__args__", ()):
+        models_named += members(argument)
     if hasattr(annotation, "__origin__") and not isinstance(annotation.__origin__, type):
         models_named += members(annotation.__origin__)
     return tuple(dict.fromkeys(models_named))

@@ -9,8 +9,8 @@ import re
 import shlex
 import struct
 import threading
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right, insort
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -137,20 +137,24 @@ class Redactor:
             with self._lock:
                 for text in {value, value.strip()}:
                     if len(text) >= SHORTEST:
-                        for form in _forms(text) - self._forms:
-                            self._index(form)
+                        self._index(_forms(text) - self._forms)
                 self._values.add(value)
 
-    def _index(self, form: bytes) -> None:
-        words = (struct.unpack_from("=I", form, offset)[0] for offset in range(min(4, len(form) - 3)))
-        self._words.update(words)
-        self._beginnings.update(form[:length] for length in range(1, min(2 * _WORD - 1, len(form))))
-        if len(form) < 2 * _WORD - 1:
-            self._steps = range(_WORD)
-        self._longest = max(self._longest, len(form))
-        head = form[:_WORD]
-        self._by_head[head] = tuple(sorted((*self._by_head.get(head, ()), form), key=len, reverse=True))
-        self._forms.add(form)
+    def _index(self, forms: Collection[bytes]) -> None:
+        by_head: dict[bytes, list[bytes]] = {}
+        for form in forms:
+            words = (struct.unpack_from("=I", form, offset)[0] for offset in range(min(4, len(form) - 3)))
+            self._words.update(words)
+            self._beginnings.update(form[:length] for length in range(1, min(2 * _WORD - 1, len(form))))
+            if len(form) < 2 * _WORD - 1:
+                self._steps = range(_WORD)
+            self._longest = max(self._longest, len(form))
+            head = form[:_WORD]
+            if head not in by_head:  # all keys of one kind begin alike, so there may be many already
+                by_head[head] = list(self._by_head.get(head, ()))
+            insort(by_head[head], form, key=lambda longer: -len(longer))
+        self._by_head.update({head: tuple(same) for head, same in by_head.items()})
+        self._forms.update(forms)
         self._few = tuple(self._forms) if len(self._forms) <= _FEW else ()
 
     @property

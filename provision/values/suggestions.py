@@ -27,4 +27,4 @@ def known_names(word: str, known: Iterable[str]) -> str:
     rest = len(names) - LISTED
     listed = ", ".join(names[:LISTED]) + (f" and {rest} more" if rest > 0 else "")
     closest = nearest(word, names)
-    return f"Did you mean {closest}? Known are {listed}." if closest else f"Known are {listed}."
+    return f"Did you mean {closest}? Valid names: {listed}." if closest else f"Valid names: {listed}."

@@ -228,4 +228,4 @@ def test_a_value_that_no_role_generates_is_refused_with_the_names_that_are(site:
     told = caught.value.diagnostics[0]
     assert told.code == "VALUE_UNKNOWN"
     assert told.summary == "no role generates a secret 'lab-tokn'"
-    assert told.remedy == "Did you mean lab-token? Known are lab-token."
+    assert told.remedy == "Did you mean lab-token? Valid names: lab-token."

@@ -94,3 +94,13 @@ def test_the_vms_of_a_hypervisor_are_found_by_an_index(tmp_path: Path) -> None:
     assert [node.name for node in vms] == [f"vm-{number}" for number in range(5)]
     assert names.nodes_of(inventory, "pve") is vms
     assert names.nodes_of(inventory.model_copy(update={"nodes": {}}), "pve") == ()
+
+
+def test_a_first_plan_of_vms_grows_with_their_number(tmp_path: Path) -> None:
+    def calls(name: str, vms: int) -> int:
+        world = World(tmp_path / name)
+        world.write(plan_vms.inventory(vms))
+        return calls_of(world.plan)
+
+    calls("imports", 1)
+    assert calls("large", LARGE) <= calls("small", SMALL) * LARGE / SMALL

@@ -182,5 +182,5 @@ def no_hello(system: str, outside: bytes, rc: int | None, evidence: tuple[str, .
         else:
             error, code, evidence = Permanent, "HOST_ANSWERED_GARBAGE", evidence or ("(nothing)",)
             summary = f"something other than our script answered (exit status {rc})"
-            remedy = f"check what `ssh {system} 'exec /bin/sh -s' </dev/null` prints, and its exit status"
+            remedy = f"check the output and the exit status of: `ssh {system} 'exec /bin/sh -s' </dev/null`"
     return error(Diagnostic(code, f"{system}: {summary}", system, evidence=evidence, remedy=remedy))

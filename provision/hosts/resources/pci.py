@@ -269,5 +269,5 @@ class CardUnbound(HostResource):
             summary,
             evidence=evidence,
             untouched="the card was not changed",
-            remedy="see `lspci -nnk` on the host; correct the address or extend blacklist_extra",
+            remedy="correct the address or extend blacklist_extra; list the drivers: `lspci -nnk`",
         )

@@ -112,7 +112,9 @@ def address_moved(evidence: Evidence) -> list[Finding]:
                         ("hypervisors", hypervisor.name, "cards", alias, "address")
                     ),
                     untouched="Nothing was changed.",
-                    remedy=f"Write `address: {like[0]}`." if like else "See `lspci -nn` on the host.",
+                    remedy=f"Write `address: {like[0]}`."
+                    if like
+                    else "List the cards on the host: `lspci -nn`",
                 )
             )
     return found

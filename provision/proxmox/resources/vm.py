@@ -184,7 +184,7 @@ class Vm(VmResource):
     # ------------------------------------------------------------ differences
 
     def _differences(self, state: VmState) -> list[_Difference]:
-        differences: list[_Difference] = []
+        differences = _setting("name", self.name, state)
         for key, value in self.settings:
             differences += _setting(key, value, state)
         for index, nic in enumerate(self.nics):

@@ -131,7 +131,7 @@ def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: 
                     ("hypervisors", context.subject.name, "cards", alias, "address")
                 ),
                 untouched="nothing of the host was changed",
-                remedy="compare with `lspci -nn` on the host, and correct the card's address",
+                remedy="correct the address of the card; list the cards on the host: `lspci -nn`",
             )
         )
     found = {name for cls, name in candidates if cls.startswith(_CARD_CLASSES)}

@@ -2,107 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
-
 import pytest
 
+from provision.api import Options
 from provision.api.domains import check_folders
-from provision.api.domains import load_inventory as load
 from provision.values.outcomes import ExitCode
-from provision.verify import plugin
 from provision.verify.claims import check_names
 from provision.verify.model import CheckOutcome, VerifyReport
 from tests.model.model_site import ModelSite
 from tests.model.verify.damages import DAMAGES, Damage
-
-INVENTORY = """
-version: 1
-name: tiny
-policy: { allow: [reboot-hypervisor, reboot-guest, power-cycle, console-loss, delete] }
-access: { user: debian, key: ./key, authorized_keys: ["ssh-ed25519 AAAAother other"] }
-network: { cidr: 198.18.0.0/24, dhcp: { backend: dnsmasq, address: 198.18.0.1, ssh: {} } }
-images:
-  debian-12: { url: "https://example.org/debian.qcow2", sha256: "@SHA" }
-hypervisors:
-  pve:
-    address: 198.18.0.5
-    api:
-      url: https://198.18.0.5:8006
-      token_id: a@pve!b
-      token: !secret { file: ./token }
-      fingerprint: "@PRINT"
-    ssh: { user: root }
-    storage: { images: local, disks: local-lvm, snippets: local }
-    bridge: vmbr0
-    cards:
-      one: { address: "0000:01:00", id: "1234:1111" }
-    host_resources:
-      - { kind: file, path: /etc/motd, content: "{{ site }}\\n", mode: "0644" }
-      - { kind: package, name: htop, hold: true }
-      - { kind: package, name: nano, absent: true }
-      - { kind: sysctl, key: vm.swappiness, value: "10" }
-      - { kind: kernel_module, name: dummy, options: numdummies=2 }
-      - { kind: kernel_module, name: pcspkr, blacklisted: true }
-      - { kind: package, name: cron }
-      - { kind: service, name: cron, enabled: true }
-      - { kind: command, name: site folder, run: mkdir /etc/site, creates: /etc/site }
-profiles:
-  small:
-    hypervisor: pve
-    image: debian-12
-    cores: 1
-    sockets: 2
-    memory: 1GiB
-    disk: 4GiB
-    balloon: off
-    numa: true
-    agent: true
-    protection: false
-    startup: { order: 3, up: 10 }
-    cpu: { type: host, flags: ["+aes"] }
-    tags: [lab]
-    nics: [{ vlan: 7, mtu: 1450, firewall: true }]
-    disks: [{ size: 2GiB, ssd: true, discard: true }]
-    efi: {}
-    bios: ovmf
-    machine: q35
-    tpm: { version: v2.0 }
-    power: running
-    start_at_boot: false
-    timezone: Etc/UTC
-    ntp: [198.18.0.1]
-    swap: off
-    packages: [ca-certificates]
-    sysctl: { vm.max_map_count: 262144 }
-    host_resources:
-      - { kind: file, path: /etc/app, content: "a = {{ name }}\\n", owner: root, group: root, mode: "0640" }
-      - { kind: file, path: /etc/secret, secret: !secret { file: ./secret } }
-      - { kind: file, path: /etc/profile, line: "export EDITOR=vi" }
-      - { kind: file, path: /etc/nologin, absent: true }
-      - { kind: package, name: cron }
-      - { kind: service, name: cron, running: true, enabled: true }
-      - { kind: command, name: setup, run: setup, unless: test -n ready }
-nodes:
-  vm: { profile: small, vmid: 201, address: 198.18.0.11, gpus: [one] }
-""".replace("@SHA", "0" * 64).replace("@PRINT", ":".join(["00"] * 32))
-
-
-@pytest.fixture(scope="module")
-def applied(tmp_path_factory: pytest.TempPathFactory) -> ModelSite:
-    folder = tmp_path_factory.mktemp("mutations")
-    for name, text in {
-        "token": "t",
-        "secret": "hunter2-and-more",
-        "key": "k",
-        "key.pub": "ssh-ed25519 AAAA me",
-    }.items():
-        (folder / name).write_text(text)
-    file = folder / "tiny.yaml"
-    file.write_text(INVENTORY)
-    site = ModelSite(load(file), folder / "state", checks=True)
-    site.apply()
-    return site
 
 
 def has_also(known: dict[tuple[str, str], Damage]) -> bool:
@@ -124,20 +32,6 @@ def rounds() -> list[tuple[Damage, ...]]:
             result.append(free)
         free[key] = damage
     return [tuple(known.values()) for known in result]
-
-
-@pytest.fixture
-def site(applied: ModelSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelSite]:
-    """The applied site; what a test damages is undone afterwards."""
-    monkeypatch.setattr(plugin, "SETTLING", 0.05)
-    monkeypatch.setattr(plugin, "PAUSE", 0.01)
-    hosts = {name: copy.deepcopy(host.state) for name, host in applied.hosts.items()}
-    (api,) = applied.apis.values()
-    kept = copy.deepcopy((api.vms, api.volumes, api.mappings))
-    yield applied
-    for name, state in hosts.items():
-        applied.hosts[name].state = state
-    api.vms, api.volumes, api.mappings = kept
 
 
 def test_a_site_as_declared_is_proven(site: ModelSite) -> None:
@@ -175,3 +69,15 @@ def test_what_is_damaged_turns_its_check_red_and_no_other(
 def test_every_check_that_ships_is_among_the_damages() -> None:
     assert len(DAMAGES) >= 50
     assert check_names(check_folders()) == {damage.check for damage in DAMAGES}
+
+
+def test_what_was_asked_before_a_reboot_is_asked_again_after_it(site: ModelSite) -> None:
+    host = site.hosts["pve/ssh"]
+    assert site.apply().exit_code == 0  # from here on the plan asks along what the checks ask
+    host.state.cmdline = "ro"  # the next apply reboots, and nobody starts the VM that has the card
+    boot = host.state.boot_id
+    report = site.apply(Options(allow=frozenset({"reboot-hypervisor"})))
+    assert host.state.boot_id != boot
+    assert isinstance(report.verification, VerifyReport)
+    assert set(red(report.verification)) == {("test_cards_of_running_vms_are_with_vfio", "pve")}
+    assert report.exit_code == ExitCode.VERIFY_FAILED

@@ -45,7 +45,10 @@ def writes(world: World) -> list[tuple[str, str, set[str]]]:
 def test_looking_shows_what_differs_and_writes_nothing(world: World) -> None:
     found = with_site(world, lambda site: adoption(site, "vm-1", Cancel()))
     assert (found.vmid, found.name, found.running, found.ours) == (101, "old-web", True, False)
-    assert [(each.path, each.old, each.new) for each in found.changes] == [("cores", "1", "2")]
+    assert [(each.path, each.old, each.new) for each in found.changes] == [
+        ("name", "old-web", "vm-1"),
+        ("cores", "1", "2"),
+    ]
     assert writes(world) == []
 
 
@@ -127,19 +130,22 @@ def test_a_plan_says_that_the_number_is_the_old_names_and_what_helps(renamed: Wo
 def test_its_vm_is_taken_over_with_its_key_and_nothing_is_made_anew(renamed: World) -> None:
     found = with_site(renamed, lambda site: adoption(site, "web", Cancel()))
     key = renamed.host_key("vm-1")
-    assert (found.ours, found.host_keys, found.changes) == (False, (key,), ())
+    assert (found.ours, found.host_keys) == (False, (key,))
+    assert [(each.path, each.old, each.new) for each in found.changes] == [("name", "vm-1", "web")]
     assert with_site(renamed, lambda site: adopt(site, "web", key, Cancel()))
     assert writes(renamed) == [("PUT", "/nodes/pve/qemu/101/config", {"description", "digest"})]
     config = renamed.pve.vms[101].config
     assert marker.read(config["description"]) == marker.Marker("site", "web", key)
     renamed.guests["web"] = renamed.guests["vm-1"]
     plan = renamed.plan()
-    assert (plan.empty, plan.refusals) == (True, ())
+    assert [str(change.key) for step in plan.steps for change in step.changes] == ["pve/api:vm:web"]
+    assert plan.refusals == ()
     assert plan.orphans == ("router:dhcp-reservation:vm-1",)
     born = renamed.pve.vms[101]
     assert renamed.apply(prune=True).exit_code == 0
     assert renamed.plan().orphans == ()
     assert renamed.pve.vms[101] is born
+    assert (born.config["name"], renamed.host_key("web")) == ("web", key), "the host key is the same"
 
 
 @pytest.mark.parametrize("left", ["first-key", "cicustom"])

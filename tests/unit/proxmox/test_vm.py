@@ -95,6 +95,7 @@ def test_a_vm_that_means_the_same_is_unchanged() -> None:
             True,
         ),
         ({"onboot": "1"}, "onboot", "1", "0", {"onboot": "0"}, False),
+        ({"name": "renamed"}, "name", "renamed", VM.name, {"name": VM.name}, False),
         ({"tags": "gpu"}, "tags", "gpu", "gpu;provision", {"tags": "gpu;provision"}, False),
         (
             {"net0": f"virtio={MAC},bridge=vmbr1,firewall=1"},

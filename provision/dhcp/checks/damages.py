@@ -1,0 +1,25 @@
+"""What `verify --break CHECK` does to the router of a lab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from shlex import quote
+
+from provision.contracts.check import Damage
+from provision.dhcp.names import HOSTS_FOLDER
+from provision.hosts.names import ROUTER
+from provision.inventory import Inventory
+
+STRANGER = "52:54:00:00:00:99"
+
+
+def _reserved(inventory: Inventory, name: str) -> Damage | None:
+    dhcp = inventory.dhcp
+    if dhcp is None:
+        return None
+    file = quote(f"{(dhcp.file or HOSTS_FOLDER).rstrip('/')}/broken")
+    row = f"{STRANGER},{inventory.nodes[name].address},broken"
+    return Damage(ROUTER, script=f"printf '%s\\n' {quote(row)} > {file}")
+
+
+DAMAGES: Mapping[str, Callable[[Inventory, str], Damage | None]] = {"test_address_is_reserved": _reserved}

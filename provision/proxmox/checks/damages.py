@@ -1,0 +1,66 @@
+"""What `verify --break CHECK` does to a VM or hypervisor of a lab: one thing that the check looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from shlex import quote
+
+from provision.contracts.check import Damage
+from provision.hosts.names import ssh
+from provision.inventory import Inventory
+from provision.proxmox import names
+
+_Make = Callable[[Inventory, str], Damage | None]
+
+
+def _config(data: Callable[[Inventory, str], Mapping[str, object]]) -> _Make:
+    """Return the damage of a running VM's configuration."""
+
+    def damage(inventory: Inventory, name: str) -> Damage:
+        node = inventory.nodes[name]
+        hypervisor = inventory.hypervisors[node.hypervisor or ""]
+        path = f"/nodes/{hypervisor.node_name}/qemu/{node.vmid}/config"
+        return Damage(names.api(hypervisor.name), method="PUT", path=path, data=data(inventory, name))
+
+    return damage
+
+
+def _mappings(inventory: Inventory, name: str) -> Damage | None:
+    for node in names.nodes_of(inventory, name):
+        for alias in node.gpus if node.manage else ():
+            path = f"/cluster/mapping/pci/{names.mapping(inventory, alias)}"
+            return Damage(names.api(name), method="DELETE", path=path)
+    return None
+
+
+def _blacklist(_inventory: Inventory, name: str) -> Damage:
+    return Damage(ssh(name), script=f": > /etc/modprobe.d/provision-{names.BLACKLIST}.conf")
+
+
+def _snippet(inventory: Inventory, name: str) -> Damage | None:
+    """Return a snippet in every storage that is a folder (storage.cfg names it by `path`)."""
+    nodes = [node for node in names.nodes_of(inventory, name) if node.manage]
+    if not nodes:
+        return None
+    file = quote(names.snippet_file(inventory, nodes[0].name))
+    folders = "sed -n 's/^[ \t]*path[ \t]*//p' /etc/pve/storage.cfg"
+    return Damage(
+        ssh(name), script=f'for d in $({folders}); do mkdir -p "$d/snippets"; : > "$d/snippets"/{file}; done'
+    )
+
+
+DAMAGES: Mapping[str, _Make] = {
+    "test_name": _config(lambda _inventory, _name: {"name": "broken"}),
+    "test_it_is_marked": _config(lambda _inventory, _name: {"delete": "tags"}),
+    "test_start_at_boot": _config(
+        lambda inventory, name: {"onboot": int(not inventory.nodes[name].starts_at_boot)}
+    ),
+    "test_startup": _config(lambda _inventory, _name: {"delete": "startup"}),
+    "test_tags": _config(lambda _inventory, _name: {"tags": "provision"}),
+    "test_nothing_is_pending": _config(
+        lambda inventory, name: {"cores": (inventory.nodes[name].cores or 1) + 1}
+    ),
+    "test_mappings": _mappings,
+    "test_blacklist_at_next_boot": _blacklist,
+    "test_no_snippet_lies_there": _snippet,
+}

@@ -326,12 +326,10 @@ class Session:
         with system.lock.held(cancel):
             if system.snapshot is None:
                 return
-            gone = set(queries)
-            kept = {
-                query: answer
-                for query, answer in system.snapshot.answers.items()
-                if query not in gone and (not unclaimed or query in system.claimed)
-            }
+            kept = dict(system.snapshot.answers)
+            unwanted = kept.keys() - system.claimed.copy() if unclaimed else set()
+            for query in unwanted.union(queries):
+                kept.pop(query, None)
             system.snapshot = replace(system.snapshot, answers=kept)
 
     def follow(self, answers: Iterable[AnswerId], cancel: Cancel) -> None:

@@ -32,8 +32,8 @@ def event_masked(event: Event, mask: Mask) -> Event:
     if isinstance(event, Problem):
         said = {name: _value(event.diagnostic[name], mask) for name in _SAID}
         return replace(event, diagnostic={**event.diagnostic, **said})
-    said = {field.name: _value(getattr(event, field.name), mask) for field in fields(event)}
-    return replace(event, **{name: value for name, value in said.items() if name not in _NAMES})
+    names = [field.name for field in fields(event) if field.name not in _NAMES]
+    return replace(event, **{name: _value(getattr(event, name), mask) for name in names})
 
 
 def plan_masked(plan: Plan, mask: Mask) -> Plan:

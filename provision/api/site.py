@@ -19,7 +19,7 @@ from provision.api.masking import checks_masked, explained_masked, plan_masked, 
 from provision.api.plan_key import plan_key
 from provision.api.refusals import check_destroy, check_plan
 from provision.api.remembered_queries import RememberedQueries
-from provision.api.systems import open_system, parents, systems
+from provision.api.systems import hooks, open_system, parents, systems
 from provision.api.wiring import (
     is_shipped,
     planned_roles,
@@ -130,6 +130,7 @@ class Site:
             rules=check,
             home=home,
             evidence=evidence(self.inventory),
+            hooks=hooks(self.inventory),
         )
 
     @property

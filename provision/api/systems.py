@@ -9,6 +9,7 @@ from provision.connections.contracts import Endpoint
 from provision.connections.ssh_pool import SshPool
 from provision.contracts.domain import Domain, Opening
 from provision.contracts.driver import Driver
+from provision.contracts.hook import Hook
 from provision.contracts.query import QueryKind
 from provision.contracts.role import Parent
 from provision.contracts.system import SystemSpec
@@ -38,6 +39,16 @@ def parents(inventory: Inventory, subject: Subject) -> tuple[Parent, ...]:
         for domain in _concerned(inventory)
         if domain.parents
         for parent in load_object(domain.parents)(inventory, subject)
+    )
+
+
+def hooks(inventory: Inventory) -> tuple[Hook, ...]:
+    """Return what is done on other systems before and after effects."""
+    return tuple(
+        hook
+        for domain in _concerned(inventory)
+        if domain.hooks
+        for hook in load_object(domain.hooks)(inventory)
     )
 
 

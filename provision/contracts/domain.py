@@ -48,6 +48,8 @@ class Domain:
         untested: what it supports and nobody has run yet.
         sections: parts of the inventory that a run for the whole cluster reads; their secrets must be
             readable.
+        hooks: `(inventory) -> Iterable[Hook]`: what it does before and after effects on others;
+            empty for nothing.
         commands: functions with typer's annotations by the name of the command that they add to the CLI.
     """
 
@@ -69,6 +71,7 @@ class Domain:
     unsupported: str = ""
     untested: tuple[Untested, ...] = ()
     sections: tuple[tuple[str, ...], ...] = ()
+    hooks: str = ""
     commands: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -12,6 +12,7 @@ from provision.contracts.remedy import ApiCall, ByHand, Fix, Impossible
 from provision.contracts.resource import Resource
 from provision.contracts.role import NotYet
 from provision.contracts.snapshot import Snapshot
+from provision.engine.consent import hook_targets
 from provision.engine.difference import (
     Difference,
     difference,
@@ -30,10 +31,8 @@ from provision.engine.step_state import StepResult, StepState, failed, inherited
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError
-from provision.values.events import ChangeMade, EffectDone
+from provision.values.events import ChangeMade
 from provision.values.outcomes import ExitCode, Outcome
-
-_ENDED_WELL = frozenset({Outcome.UNCHANGED, Outcome.CHANGED})
 
 
 def execute(run: Run, state: StepState) -> StepResult:
@@ -59,7 +58,7 @@ def _result_of_missing(run: Run, state: StepState, error: NotYet) -> StepResult:
     step = state.step.id
     bringer = bringer_of(run.session, tuple(run.planned.states.values()), step, error.system)
     result = bringer.result if bringer is not None else None
-    if bringer is not None and result is not None and result.outcome not in _ENDED_WELL:
+    if bringer is not None and result is not None and not result.ended_well:
         return inherited_result(bringer.step.id, result)
     return failed(missing_answer(run.environment, run.session, run.planned.options, step, error))
 
@@ -67,7 +66,7 @@ def _result_of_missing(run: Run, state: StepState, error: NotYet) -> StepResult:
 def _carry_out(run: Run, state: StepState) -> StepResult:
     step = state.step
     worth_asking = bool(state.plan.changes or state.plan.late)
-    if step.gate and worth_asking and run.question(step.gate) is not True:
+    if step.gate and worth_asking and not state.prepared and run.question(step.gate) is not True:
         return _waiting(Diagnostic("GATE_CLOSED", f"waits for a person: {step.gate}", step.subject.name))
     if is_stale(run, state):
         silence = refresh(run, state)
@@ -79,6 +78,8 @@ def _carry_out(run: Run, state: StepState) -> StepResult:
         _act(run, state, system, batch)
         while state.by_hand and confirm_by_hand(run, state):
             _act(run, state, system, batch)
+        if state.unprepared:
+            return StepResult(Outcome.WAITING)  # not for long: it is begun again, and this is nobody's result
         if state.problem or state.waits or state.cut:
             break
     return finish(run, state)
@@ -115,8 +116,13 @@ def _act(run: Run, state: StepState, system: str, batch: Sequence[Resource]) -> 
             system, run.id, run.cancel
         ):  # whoever held the lock until now may have changed what was seen
             snapshot = run.session.ask(system, queries, run.cancel, fresh=True)
-        selected = _select(run, state, system, batch, snapshot)
+        selected, stop = _select(run, state, system, batch, snapshot)
         pending = _pending(run, state, system, snapshot)
+        state.unprepared = _unprepared(run, state, system, selected, pending)
+        if state.unprepared:
+            return
+        if stop is not None:
+            _note_stop(run, state, system, *stop)
         effects = _effects(run, state, system, selected, pending)
         actions = [
             Action(item.resource.key, str(item.resource.key), item.remedy, item.effects)
@@ -155,36 +161,56 @@ def _pending(run: Run, state: StepState, system: str, snapshot: Snapshot) -> lis
     return [effect for effect in open_effects if (system, effect) not in run.held_back]
 
 
+_Stop = tuple[Difference, list[Effect]]
+"""What may not be corrected now, and which of its risks lack consent."""
+
+
 def _select(
     run: Run, state: StepState, system: str, batch: Sequence[Resource], snapshot: Snapshot
-) -> list[Difference]:
-    """Return what differs and may be mended now; what may not stops the step there."""
-    selected = []
+) -> tuple[list[Difference], _Stop | None]:
+    """Return what differs and may be corrected now, and where the step stops."""
+    selected: list[Difference] = []
     for resource in batch:
         differing = difference(resource, snapshot)
-        if differing is None:
+        if differing is None or resource.key in state.confirmed:
             continue
-        if resource.key in state.confirmed:
+        if isinstance(differing.remedy, Impossible) and settles_without_action(differing.changes):
+            state.differences[resource.key] = differing  # waited for, and reported if it does not come
             continue
-        if isinstance(differing.remedy, ByHand):
-            state.by_hand[resource.key] = differing
-            state.waits = differing.remedy.lines[0] if differing.remedy.lines else str(resource.key)
-            break
-        if isinstance(differing.remedy, Impossible):
-            if settles_without_action(differing.changes):  # it may come by itself: waited for, and then told
-                state.differences[resource.key] = differing
-                continue
-            state.problem = differing.remedy.diagnostic
-            break
         refused = [effect for effect in differing.risks if not run.consent(system, effect)]
-        if refused:
-            state.withheld.update(
-                (each, run.planned.consents.affected_subject(system, each)) for each in refused
-            )
-            state.waits = f"{resource.key} waits for consent: {', '.join(map(str, refused))}"
-            break
+        if refused or isinstance(differing.remedy, ByHand | Impossible):
+            return selected, (differing, refused)
         selected.append(differing)
-    return selected
+    return selected, None
+
+
+def _note_stop(run: Run, state: StepState, system: str, differing: Difference, refused: list[Effect]) -> None:
+    key, remedy = differing.resource.key, differing.remedy
+    if isinstance(remedy, ByHand):
+        state.by_hand[key] = differing
+        state.waits = remedy.lines[0] if remedy.lines else str(key)
+    elif isinstance(remedy, Impossible):
+        state.problem = remedy.diagnostic
+    else:
+        affected = run.planned.consents.affected_subject
+        state.withheld.update((effect, affected(system, effect)) for effect in refused)
+        state.waits = f"{key} waits for consent: {', '.join(map(str, refused))}"
+
+
+def _unprepared(
+    run: Run, state: StepState, system: str, selected: Sequence[Difference], pending: Sequence[Effect]
+) -> tuple[tuple[str, Effect], ...]:
+    """Return the effects that take something away from other systems, which are not prepared for it yet."""
+    effects = dict.fromkeys((*(risk for item in selected for risk in item.risks), *pending))
+    effects.update(dict.fromkeys(effect for item in selected for effect in item.effects))
+    return tuple(
+        (system, effect)
+        for effect in effects
+        if (system, effect) not in state.prepared
+        and not effect.cls.reboots  # the scheduler prepares for these, once for all that are owed
+        and hook_targets(run.environment, run.planned.consents, [(system, effect)])
+        and run.consent(system, effect)
+    )
 
 
 def _effects(
@@ -237,19 +263,8 @@ def _send(
     for differing, result in zip(selected, results, strict=False):
         _record(run, state, differing, result)
     for effect, result in zip(effects, results[len(actions) :], strict=False):
-        run.journal.effect(run.id, system, str(effect), str(result.verdict), result.seconds, result.whole)
-        if result.verdict is Verdict.NOT_BEGUN:
-            continue
-        run.emit(
-            EffectDone(
-                run=run.id,
-                system=system,
-                effect=str(effect),
-                verdict=str(result.verdict),
-                seconds=result.seconds,
-            )
-        )
-        if result.verdict is not Verdict.DONE:
+        run.effect_ended(system, effect, result)
+        if result.verdict not in {Verdict.DONE, Verdict.NOT_BEGUN}:
             state.problem = state.problem or _trouble(result, f"{system}: {effect}", step.subject)
     verdicts = {each.verdict for each in results}
     if Verdict.NOT_BEGUN in verdicts and Verdict.FAILED not in verdicts:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from provision.contracts.effect import Effect, EffectClass
+from provision.contracts.hook import Hook
+from provision.engine.environment import Environment
 from provision.engine.model import ConsentNeed
+from provision.inventory import Subject
 from provision.values.consent import Consent
 
 
@@ -51,6 +54,25 @@ class Consents:
         """Return the effects that are not allowed."""
         needs = (ConsentNeed(system, effect, self.of(system, effect)) for effect in dict.fromkeys(effects))
         return tuple(need for need in needs if need.consent is not Consent.ALLOW)
+
+
+def hook_targets(
+    environment: Environment, consents: Consents, effects: Iterable[tuple[str, Effect]]
+) -> dict[Hook, dict[str, Subject]]:
+    """Return whom some effects take away from other systems, by name; a removal concerns none of them.
+
+    Args:
+        environment: the site.
+        consents: whom an effect affects.
+        effects: by system.
+    """
+    targets: dict[Hook, dict[str, Subject]] = {}
+    for system, effect in () if consents.everything else effects:
+        subject = consents.affected_subject(system, effect)
+        for hook in environment.hooks:
+            for target in hook.affected(environment.inventory, subject, effect.cls):
+                targets.setdefault(hook, {})[target.name] = target
+    return targets
 
 
 def ranked(needs: Iterable[ConsentNeed]) -> tuple[ConsentNeed, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver
 from provision.contracts.effect import EffectClass
+from provision.contracts.hook import Hook
 from provision.contracts.resource import Resource
 from provision.contracts.role import Parent, Role
 from provision.contracts.snapshot import Snapshot
@@ -147,6 +148,7 @@ class Environment:
         rules: preflight.
         home: subjects that this process itself runs on, with what a person is told who has to reboot one.
         evidence: questions of preflight beyond those of roles, by system.
+        hooks: what is done on other systems before and after effects.
     """
 
     inventory: Inventory
@@ -162,6 +164,7 @@ class Environment:
     rules: Rules = no_rules
     home: Callable[[Inventory, Mapping[str, Snapshot]], Mapping[str, Diagnostic]] = no_home
     evidence: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    hooks: tuple[Hook, ...] = ()
 
 
 Verify = Callable[[Cancel], Verification]

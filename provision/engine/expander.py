@@ -51,20 +51,25 @@ class Expander:
         role = state.role
         call = None if role is None else role.retired if self.destroying else role.resources
         name = "retired" if self.destroying else "resources"
-        return self._call(state, call, name, without)
+        return self.call(state, call, name, without)
 
     def orphans(self, state: StepState) -> tuple[Resource, ...]:
         """Return what an orphan owner still holds for a role and the inventory no longer declares."""
         call = None if state.role is None else state.role.orphans
-        return self._call(state, call, "orphans")
+        return self.call(state, call, "orphans")
 
-    def _call(
+    def call(
         self,
         state: StepState,
         call: Callable[[Context], Sequence[Resource]] | None,
         name: str,
         without: frozenset[str] = frozenset(),
     ) -> tuple[Resource, ...]:
+        """Return the resources that a function wants for a step.
+
+        Raises:
+            ProvisionError: it lacks an answer, or is defective.
+        """
         if call is None:
             return ()
         try:

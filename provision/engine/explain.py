@@ -5,33 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from provision.contracts.change import Key
 from provision.contracts.query import Unknown, is_secret
-from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
-from provision.engine.model import PlannedChange, StepId, StepPlan
+from provision.engine.model import PlannedChange, StepId
+from provision.engine.step_state import StepState
 from provision.values.diagnostics import Source
 
 LONGEST = 3
 """Fields of the longest record whose empty ones are shown, too."""
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _DIGEST = re.compile(r"[0-9a-f]{40,}")
-
-
-class Expanded(Protocol):
-    """A step with its desired states, as planning leaves it."""
-
-    @property
-    def resources(self) -> tuple[Resource, ...]:
-        """Desired states."""
-        ...
-
-    @property
-    def plan(self) -> StepPlan:
-        """What it would do."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +42,7 @@ class Explained:
 
 
 def explained(
-    steps: Mapping[StepId, Expanded], snapshots: Mapping[str, Snapshot], text: str
+    steps: Mapping[StepId, StepState], snapshots: Mapping[str, Snapshot], text: str
 ) -> Iterator[Explained]:
     """Yield what is known of the resources whose key is a text, else of those whose key contains it.
 

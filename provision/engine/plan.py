@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from provision.contracts.change import Key
+from provision.contracts.effect import Effect
 from provision.contracts.remedy import Impossible
 from provision.contracts.resource import Creatable, Resource
-from provision.contracts.role import NotYet
-from provision.engine.consent import Consents, ranked
+from provision.contracts.role import Context, NotYet
+from provision.engine.consent import Consents, hook_targets, ranked
 from provision.engine.difference import (
     difference,
     pending_change,
@@ -188,6 +189,8 @@ class Planner:
         questions.add(asked_of([*states, *self.orphans.states]))
         if not self.destroying:
             questions.add(self.generated.questions())
+            for hook in self.environment.hooks:
+                questions.add(hook.questions(self.environment.inventory))
         questions.add({name: () for name in self.remembered if self.session.subject_of(name) in subjects})
         questions.close_over(self.session)
         for name in questions.by_system:
@@ -206,7 +209,10 @@ class Planner:
     def _ask_missing(self, resources: Iterable[Resource]) -> None:
         missing: dict[str, set[Any]] = {}
         for resource in resources:
-            missing.setdefault(resource.key.system, set()).update(resource.queries())
+            system_name = resource.key.system
+            if system_name not in missing:
+                missing[system_name] = set()
+            missing[system_name].update(resource.queries())
         for name, queries in missing.items():
             self.session.claim(name, queries)
         open_systems = {}
@@ -321,10 +327,13 @@ class Planner:
         changes: list[PlannedChange] = []
         problem: Diagnostic | None = None
         unchanged = 0
+        step = state.step
+        snapshots = {name: self.session.snapshot(name) for name in state.systems}
         for resource in state.resources:
             key = resource.key
-            seen = self.session.snapshot(key.system)
-            if seen is None or not (state.step.separate or self.desired.owner(key) == state.step.id):
+            seen = snapshots[key.system]
+            is_shared = not step.separate and self.desired.is_shared(key)
+            if seen is None or (is_shared and self.desired.owner(key) != step.id):
                 unchanged += 1
                 continue
             found = difference(resource, seen)
@@ -389,12 +398,33 @@ class Planner:
         )
 
     def _risks(self, states: Sequence[StepState]) -> tuple[ConsentNeed, ...]:
-        return ranked(
-            ConsentNeed(planned.key.system, effect, self.consents.of(planned.key.system, effect))
+        effects = {
+            (planned.key.system, effect): None
             for state in states
             for planned in state.plan.changes
             for effect in (*planned.effects, *planned.risks)
+        }
+        hooks = (risk for system, effect in effects for risk in self._hook_risks(system, effect))
+        return ranked(
+            ConsentNeed(system, effect, self.consents.of(system, effect))
+            for system, effect in (*effects, *hooks)
         )
+
+    def _hook_risks(self, system: str, effect: Effect) -> Iterator[tuple[str, Effect]]:
+        """Yield what an effect costs on other systems, as far as these have answered."""
+        inventory, subject = self.environment.inventory, self.consents.affected_subject(system, effect)
+        for hook, targets in hook_targets(self.environment, self.consents, [(system, effect)]).items():
+            questions = hook.questions(inventory)
+            snapshots = self.session.basis(questions)
+            if len(snapshots) < len(questions):
+                continue
+            context = Context(inventory, next(iter(targets.values())), snapshots, self.generated)
+            away = hook.taken_away(targets, hook.readiness(context))
+            if hook.is_excessive(inventory, away):
+                yield system, Effect(hook.excess, subject)
+            for other in questions:
+                if not self.session.is_cut_off(other, {subject, *targets}):
+                    yield from ((other, Effect(cls, name)) for name in away for cls in hook.risks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from provision.contracts.change import Change, Key, Settles
@@ -266,15 +267,17 @@ def _unsettled(state: StepState, wrong: dict[Key, tuple[Change, ...]]) -> Diagno
         remedy = state.differences[key].remedy
         if isinstance(remedy, Impossible):
             return remedy.diagnostic
-    lines = []
-    for key, changes in wrong.items():
-        for op, path, old, new in map(shown, changes):
-            lines.append(f"{op} {key} {path}: is {old or 'absent'}, should be {new or 'absent'}")
     key = next(iter(wrong))
-    return Diagnostic(
-        "NOT_AS_DESIRED",
-        f"{key} was changed and is still not as desired",
-        subject=state.step.subject.name,
-        evidence=tuple(lines[:20]),
-        source=state.differences[key].resource.source,
-    )
+    summary = f"{key} was changed and is still not as desired"
+    diagnostic = not_as_desired(summary, state.step.subject.name, wrong)
+    return replace(diagnostic, source=state.differences[key].resource.source)
+
+
+def not_as_desired(summary: str, subject: str, left: Mapping[Key, Sequence[Change]]) -> Diagnostic:
+    """Return the problem of what still differs, by key."""
+    lines = [
+        f"{op} {key} {path}: is {old or 'absent'}, should be {new or 'absent'}"
+        for key, changes in left.items()
+        for op, path, old, new in map(shown, changes)
+    ]
+    return Diagnostic("NOT_AS_DESIRED", summary, subject, evidence=tuple(lines[:20]))

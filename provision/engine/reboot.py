@@ -6,16 +6,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from provision.contracts.driver import Result, Verdict
 from provision.contracts.effect import Effect
 from provision.contracts.resource import changes_of
-from provision.engine.journal import shown
 from provision.engine.model import StepId
-from provision.engine.readback import read_back, unreached
+from provision.engine.readback import not_as_desired, read_back, unreached
 from provision.engine.run import Run
 from provision.engine.step_state import StepResult, StepState, failed
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError
-from provision.values.events import EffectDone
 from provision.values.outcomes import Outcome
 
 REBOOT = "reboot"
@@ -48,9 +47,7 @@ def reboot(run: Run, subject: str) -> Diagnostic | None:
     finally:
         run.session.void(subject, run.cancel, keep=system)
     seconds = time.monotonic() - began
-    verdict = "failed" if problem else "done"
-    run.journal.effect(run.id, system, str(effect), verdict, seconds)
-    run.emit(EffectDone(run=run.id, system=system, effect=str(effect), verdict=verdict, seconds=seconds))
+    run.effect_ended(system, effect, Result(Verdict.FAILED if problem else Verdict.DONE, seconds))
     outcome = Outcome.FAILED if problem else Outcome.CHANGED
     run.step_ended(step, outcome, seconds, problem.summary if problem else "")
     return problem
@@ -86,13 +83,7 @@ def _final_result(run: Run, state: StepState) -> StepResult:
         snapshot = run.session.ask_known(resource.key.system, resource.queries(), run.cancel)
         changes = changes_of(resource, snapshot) if snapshot is not None else ()
         if changes:
-            lines = (f"{op} {path}: is {old}, should be {new}" for op, path, old, new in map(shown, changes))
-            diagnostic = Diagnostic(
-                "NOT_AS_DESIRED",
-                f"{resource.key} is not as desired after the reboot",
-                subject=state.step.subject.name,
-                evidence=tuple(lines)[:20],
-                source=resource.source,
-            )
-            return failed(diagnostic, former.changed)
+            summary = f"{resource.key} is not as desired after the reboot"
+            diagnostic = not_as_desired(summary, state.step.subject.name, {resource.key: changes})
+            return failed(replace(diagnostic, source=resource.source), former.changed)
     return replace(former, deferred=frozenset())

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from provision.contracts.driver import Result, Verdict
 from provision.contracts.effect import Effect
 from provision.engine.environment import Environment, Verify
 from provision.engine.expander import Expander
@@ -17,7 +18,7 @@ from provision.engine.step_state import StepState
 from provision.values.cancel import Cancel
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
-from provision.values.events import Emitter, Problem, StepEnded, StepProgress, StepStarted
+from provision.values.events import EffectDone, Emitter, Problem, StepEnded, StepProgress, StepStarted
 from provision.values.outcomes import Outcome
 
 Ask = Callable[[str], bool | None]
@@ -40,7 +41,7 @@ class Run:
         remembered: questions of former runs by system: a system that is reached late is asked all at once.
         typical_seconds: median seconds of steps in former runs.
         owed: reboots that are allowed and not yet done, by subject.
-        withheld: reboots that lack consent, by subject.
+        withheld: why there is no reboot that a step may need, by subject.
         held_back: effects by system whose marker on the target is this run's own doing.
         missing: all effects that lack consent.
         verification: report of the checks.
@@ -58,7 +59,7 @@ class Run:
     remembered: Mapping[str, frozenset[object]] = field(default_factory=dict)
     typical_seconds: Mapping[StepId, float] = field(default_factory=dict)
     owed: dict[str, dict[tuple[str, Effect], None]] = field(default_factory=dict)
-    withheld: dict[str, ConsentNeed] = field(default_factory=dict)
+    withheld: dict[str, str] = field(default_factory=dict)
     held_back: set[tuple[str, Effect]] = field(default_factory=set)
     missing: dict[ConsentNeed, None] = field(default_factory=dict)
     verification: object = None
@@ -118,17 +119,16 @@ class Run:
         subject = consents.affected_subject(system, effect)
         if effect.cls.reboots and subject in self.planned.home:
             with self.lock:  # this process would die with it: a person does it, and runs again
-                self.withheld[subject] = ConsentNeed(system, effect, Consent.ALLOW)
+                self.withheld[subject] = f"waits for {effect} of {system}"
             return False
         if consent is Consent.ALLOW or (
             consent is Consent.ASK and self._ask_consent(subject or system, effect)
         ):
             return True
         with self.lock:
-            need = ConsentNeed(system, effect, consent)
-            self.missing[need] = None
+            self.missing[ConsentNeed(system, effect, consent)] = None
             if effect.cls.reboots:
-                self.withheld[subject] = need
+                self.withheld[subject] = f"waits for consent: {effect} of {system}"
         return False
 
     def _ask_consent(self, subject: str, effect: Effect) -> bool:
@@ -160,6 +160,16 @@ class Run:
             )
         )
 
+    def effect_ended(self, system: str, effect: Effect, result: Result) -> None:
+        """Tell and write down how an effect ended."""
+        name, verdict = str(effect), str(result.verdict)
+        self.journal.effect(self.id, system, name, verdict, result.seconds, result.whole)
+        if result.verdict is not Verdict.NOT_BEGUN:
+            done = EffectDone(
+                run=self.id, system=system, effect=name, verdict=verdict, seconds=result.seconds
+            )
+            self.emit(done)
+
     def progress(self, step: StepId, line: str) -> None:
         """Tell what a step does now."""
         self.emit(StepProgress(run=self.id, subject=step.subject, role=step.role, line=line))
@@ -175,5 +185,5 @@ class Run:
 
     def later(self, state: StepState) -> list[StepState]:
         """Return the steps of the same subject that have not ended, this one left out."""
-        siblings = self._by_subject[state.step.subject.name]
+        siblings = self.of_subject(state.step.subject.name)
         return [sibling for sibling in siblings if sibling.result is None and sibling is not state]

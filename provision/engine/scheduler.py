@@ -6,24 +6,29 @@ import heapq
 import queue
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from provision.contracts.effect import Effect
 from provision.engine import workers
 from provision.engine.act import execute
+from provision.engine.blocking import Blocking
 from provision.engine.defect import defect
 from provision.engine.expand import VERIFY
 from provision.engine.graph import Countdown
-from provision.engine.model import Barrier, ConsentNeed, StepId, StepReport
+from provision.engine.hooks import Hooks
+from provision.engine.model import StepId, StepReport
 from provision.engine.reboot import REBOOT, after_reboot, reboot
 from provision.engine.refresh import is_outdated, is_stale
 from provision.engine.run import Run
-from provision.engine.step_state import StepResult, StepState, failed, inherited_result
+from provision.engine.step_state import StepResult, StepState, failed
 from provision.values.cancel import Interrupted
-from provision.values.consent import Consent
+from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode, Outcome
 
+T = TypeVar("T")
 GRACE = 3.0
 """Seconds that running steps have after the second Ctrl-C."""
 WORKERS = 256
@@ -37,31 +42,21 @@ _NOT_VERIFIED = {
 """Outcomes of steps after which the site is not verified; the first one that occurs is reported."""
 
 
-_HOPE = {Outcome.WAITING: 0, Outcome.UNREACHED: 1}
-"""How likely a step that did not end well does so in a later run; all others are last."""
-
-
 @dataclass(slots=True)
 class _Done:
-    """A message of a worker: what it did, and the results of steps or what it raised.
+    """A message of a worker.
 
     Args:
-        name: the step, or the reboot.
+        name: the step, the reboot, or the hook.
         systems: what was busy with it.
-        began: when it began.
-        results: how steps ended: the step itself, or those that waited for the reboot.
+        proceed: takes in what it did, on the scheduler's thread.
         error: what ends the run.
-        rebooted: the subject, empty for a step.
-        repaid: the pending reboots that this one has satisfied.
     """
 
     name: StepId
     systems: frozenset[str]
-    began: float = field(default_factory=time.monotonic)
-    results: dict[StepId, StepResult] = field(default_factory=dict)
+    proceed: Callable[[], None] = lambda: None
     error: BaseException | None = None
-    rebooted: str = ""
-    repaid: list[tuple[str, Effect]] = field(default_factory=list)
 
 
 class Scheduler:
@@ -82,15 +77,15 @@ class Scheduler:
             state.position = position
         self.countdown = Countdown(state.step for state in self.order)
         self.ready = [self.states[step].position for step in self.countdown.ready()]  # a heap
-        self.unmet: dict[Barrier, StepResult | None] = {}  # the verdict on barriers whose results are final
-        self.stopped: dict[str, StepState] = {}  # by group: the step that stopped it
         self.open = Counter(step.subject for step in self.states)  # steps of a subject that have not ended
         self.busy: Counter[str] = Counter()  # how many running steps act on a system
         self.running: set[StepId] = set()
         self.provisional: dict[StepId, StepState] = {}  # ended, and their final result awaits a reboot
+        self.blocking = Blocking(self.states, self.provisional)
         self.rebooting: set[str] = set()
         self.parked: dict[str, list[StepState]] = {}  # what begins when a system is free
         self.awaiting: dict[str, list[StepState]] = {}  # what begins when a subject has rebooted
+        self.hooks = Hooks(run, self._start_worker, self._report_hook)
         self.inbox: queue.SimpleQueue[_Done] = queue.SimpleQueue()
 
     def go(self) -> bool:
@@ -115,7 +110,7 @@ class Scheduler:
         return cut or any(result.exit_code is ExitCode.INTERRUPTED for _, result in self._ended())
 
     def _ended(self) -> list[tuple[StepState, StepResult]]:
-        return [(state, state.result) for state in self.order if state.result is not None]
+        return [(state, state.result) for state in self.states.values() if state.result is not None]
 
     def _wait_for_last_messages(self) -> None:
         """Give what runs a moment to kill its process groups on the targets; what blocks is left behind."""
@@ -157,6 +152,9 @@ class Scheduler:
 
     def _begin(self, state: StepState) -> None:
         """Begin a step, end it at once when there is nothing to do, or park it until a system is free."""
+        if state.step.id.role == VERIFY and self.busy[VERIFY]:
+            self.parked.setdefault(VERIFY, []).append(state)
+            return
         result = self._result_without_work(state)
         if result is not None:
             self._announce(state)
@@ -200,14 +198,14 @@ class Scheduler:
         """Return the result of a step that needs no worker: nothing to do, blocked, or unreached."""
         if state.step.id.role == VERIFY:
             return self._not_verified()
-        blocked = self._blocked(state)
+        blocked = self.blocking.result_of(state)
         if blocked is not None:
             return blocked
         plan = state.plan
-        need = self._withheld_reboot(state) if state.needs_new_boot else None
-        if need is not None:
-            what = "waits for" if need.consent is Consent.ALLOW else "waits for consent:"
-            return StepResult(Outcome.WAITING, f"{what} {need.effect} of {need.system}", stops=True)
+        subjects = self._subjects(state) if state.needs_new_boot else ()
+        withheld = [self.run.withheld[name] for name in subjects if name in self.run.withheld]
+        if withheld:
+            return StepResult(Outcome.WAITING, withheld[0], stops=True)
         if plan.unreached and not plan.late:
             diagnostics = () if plan.problem is None else (plan.problem,)
             return StepResult(
@@ -217,43 +215,6 @@ class Scheduler:
             return failed(plan.problem) if not state.resources else None
         fresh = not is_stale(self.run, state) and not is_outdated(self.run, state)
         return StepResult(Outcome.UNCHANGED) if fresh and not plan.changes else None
-
-    def _withheld_reboot(self, state: StepState) -> ConsentNeed | None:
-        """Return the reboot without consent that a step would need."""
-        return next(
-            (self.run.withheld[name] for name in self._subjects(state) if name in self.run.withheld), None
-        )
-
-    def _blocked(self, state: StepState) -> StepResult | None:
-        for step in sorted(state.step.needs):
-            needed = self.states.get(step)
-            if needed is not None and needed.result is not None and needed.result.stops:
-                return inherited_result(step, needed.result)
-        stopping = self.stopped.get(state.step.group)
-        if stopping is not None and stopping.result is not None:
-            return inherited_result(stopping.step.id, stopping.result)
-        results = (self._unmet(barrier) for barrier in state.step.barriers)
-        return next((result for result in results if result is not None), None)
-
-    def _unmet(self, barrier: Barrier) -> StepResult | None:
-        """Return the result of a step behind a barrier of which too few steps ended well, or None."""
-        if not barrier.needed:
-            return None
-        if barrier in self.unmet:
-            return self.unmet[barrier]
-        members = (self.states[step] for step in barrier.steps if step in self.states)
-        results = {state.step.id: state.result for state in members if state.result is not None}
-        stopped = {step: result for step, result in results.items() if result.stops}
-        missing = min(barrier.needed, len(results)) - (len(results) - len(stopped))
-        unmet: StepResult | None = None
-        if missing > 0:
-            # As many as are missing may still end well later: the least hopeful one of these decides.
-            hopeful = sorted(stopped, key=lambda step: (_HOPE.get(stopped[step].outcome, 2), step))
-            cause = hopeful[missing - 1]
-            unmet = inherited_result(cause, stopped[cause])
-        if self.provisional.keys().isdisjoint(results):
-            self.unmet[barrier] = unmet
-        return unmet
 
     def _not_verified(self) -> StepResult | None:
         """Return why the site is not verified: failed checks would only repeat what steps said before."""
@@ -278,41 +239,71 @@ class Scheduler:
         return frozenset(acted) or state.systems
 
     def _start(self, state: StepState, systems: frozenset[str], call: Callable[[], StepResult]) -> None:
-        step = state.step.id
+        began = time.monotonic()
+
+        def proceed(result: StepResult) -> None:
+            if state.unprepared:
+                self._prepare(state)
+            else:
+                self._end(state, result, time.monotonic() - began)
+
         self._announce(state)
-        self._start_worker(_Done(step, systems), (step,), lambda: {step: call()})
+        self._start_worker(state.step.id, systems, call, proceed, failed)
+
+    def _prepare(self, state: StepState) -> None:
+        """Prepare other systems for what a step is about to do; then it is begun again."""
+        effects, state.unprepared = state.unprepared, ()
+
+        def resume(withheld: StepResult | None) -> None:
+            if withheld is not None:
+                self._end(state, replace(withheld, changed=state.changed), 0.0)
+                return
+            state.prepared.update(effects)
+            self._queue(state)
+
+        if self.hooks.prepare(state.step.id, state.position, effects, resume):
+            resume(None)
 
     def _announce(self, state: StepState) -> None:
         step = state.step.id
-        self.run.step_started(step, self.run.typical_seconds.get(step, 0.0))
+        if not state.is_announced:
+            self.run.step_started(step, self.run.typical_seconds.get(step, 0.0))
+        state.is_announced = True
 
     def _start_worker(
-        self, done: _Done, steps: Sequence[StepId], call: Callable[[], dict[StepId, StepResult]]
+        self,
+        name: StepId,
+        systems: frozenset[str],
+        call: Callable[[], T],
+        proceed: Callable[[T], None],
+        defective: Callable[[Diagnostic], T],
     ) -> None:
-        """Call something on a thread of its own, which sends how it ended.
+        """Call something on a thread of its own.
 
         Args:
-            done: the message: whose it is, and the systems that are busy until it comes.
-            steps: what fails with a defect.
-            call: returns the results.
+            name: whose it is.
+            systems: what is busy meanwhile.
+            call: what to call.
+            proceed: takes what it returned, on the scheduler's thread.
+            defective: what it would have returned, for a defect.
         """
-        self.running.add(done.name)
-        self.busy.update(done.systems)
+        self.running.add(name)
+        self.busy.update(systems)
+        done = _Done(name, systems)
 
         def work() -> None:
             try:
-                done.results = call()
+                done.proceed = partial(proceed, call())
             except Interrupted as error:
                 done.error = error
             except Exception as error:  # noqa: BLE001 - a defect ends the step, not the run
-                summary = f"{done.name}: provision itself failed"
-                diagnostic = defect("INTERNAL", summary, done.name.subject, error)
-                done.results = {step: failed(diagnostic) for step in steps}
+                diagnostic = defect("INTERNAL", f"{name}: provision itself failed", name.subject, error)
+                done.proceed = partial(proceed, defective(diagnostic))
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
                 done.error = error
             self.inbox.put(done)
 
-        workers.start(str(done.name), work)
+        workers.start(str(name), work)
 
     def _verify(self, state: StepState) -> StepResult:
         if self.run.verify is None:
@@ -331,9 +322,14 @@ class Scheduler:
         """Begin the reboot that a subject owes, once its systems are free; return whether it began."""
         if subject in self.rebooting or self.run.cancel.draining:
             return False
-        session = self.run.session
-        if any(self.busy[name] for name in session.behind(subject)):
+        session, name = self.run.session, StepId(REBOOT, subject)
+        if any(self.busy[system] for system in session.behind(subject)):
             return False
+        first = next(iter(self.run.of_subject(subject)), None)
+        position = first.position if first is not None else 0
+        resume = partial(self._resume_reboot, subject)
+        if not self.hooks.prepare(name, position, tuple(self.run.owed[subject]), resume):
+            return bool(self.running)
         systems = session.behind(subject, movable=False)  # the others are reached by another way meanwhile
         self.rebooting.add(subject)
         waiting = [state for state in self.provisional.values() if state.awaited_reboots == {subject}]
@@ -344,24 +340,38 @@ class Scheduler:
                 return {state.step.id: failed(problem, state.changed) for state in waiting}
             return after_reboot(self.run, waiting)
 
-        done = _Done(StepId(REBOOT, subject), systems, rebooted=subject, repaid=list(self.run.owed[subject]))
-        self._start_worker(done, [state.step.id for state in waiting], reboot_and_read_back)
+        repaid = tuple(self.run.owed[subject])
+        self._start_worker(
+            name,
+            systems,
+            reboot_and_read_back,
+            lambda results: self._end_reboot(subject, repaid, results),
+            lambda problem: {state.step.id: failed(problem) for state in waiting},
+        )
         return True
+
+    def _resume_reboot(self, subject: str, withheld: StepResult | None) -> None:
+        """Begin a reboot that other systems are prepared for, or leave it owed."""
+        if withheld is not None:
+            self._give_up_reboot(subject, withheld)
+        elif self._may_reboot(subject):
+            self._reboot(subject)
 
     def _resume_waiting(self) -> bool:
         """When nothing runs: begin owed reboots, take up all that waits; return whether anything happens."""
         if self.run.cancel.draining:
             return False
-        for subject in sorted(self.run.owed):
-            if self._may_reboot(subject) and self._reboot(subject):
-                return True
-            self._give_up_reboot(subject)
         before = len(self._ended())
+        for subject in sorted(self.run.owed):
+            if not self._may_reboot(subject):
+                self._give_up_reboot(subject)
+            elif self._reboot(subject):
+                return True
         for name in list(self.parked):
             for state in self.parked.pop(name):
                 self._queue(state)
         self._dispatch()
-        return bool(self.running) or len(self._ended()) > before
+        return bool(self.running) or len(self._ended()) > before or self.hooks.resume_waiting()
 
     def _may_reboot(self, subject: str) -> bool:
         """Whether nothing of a subject failed: a half-changed host is not rebooted."""
@@ -370,16 +380,20 @@ class Scheduler:
             for state in self.run.of_subject(subject)
         )
 
-    def _give_up_reboot(self, subject: str) -> None:
-        """Leave a reboot owed because something of the subject failed."""
+    def _give_up_reboot(self, subject: str, withheld: StepResult | None = None) -> None:
+        """Leave a reboot owed because something of the subject failed, or another system withholds it."""
         self.run.owed.pop(subject, None)
+        reason = f"the reboot of {subject} is owed: another step of it failed"
+        cause = withheld or StepResult(Outcome.BLOCKED, reason, stops=True)
+        if withheld is not None:
+            self.run.withheld[subject] = withheld.reason
         for state in self.awaiting.pop(subject, []):
             self._queue(state)
-        reason = f"the reboot of {subject} is owed: another step of it failed"
         for state in list(self.provisional.values()):
             if subject in state.awaited_reboots and (former := state.result) is not None:
-                blocked = StepResult(Outcome.BLOCKED, reason, former.diagnostics, former.changed, stops=True)
-                self._make_final(state, blocked)
+                diagnostics = (*former.diagnostics, *cause.diagnostics)
+                self._make_final(state, replace(cause, diagnostics=diagnostics, changed=former.changed))
+        self.hooks.release(StepId(REBOOT, subject))
 
     # ------------------------------------------------------------ what ended
 
@@ -391,17 +405,15 @@ class Scheduler:
             if isinstance(done.error, Interrupted):  # it had begun, so it is no step that never did
                 self._note_interrupted(done.name)
             raise done.error
-        if done.rebooted:
-            self._take_reboot(done)
-            return
-        for step, result in done.results.items():
-            self._end(self.states[step], result, time.monotonic() - done.began)
+        done.proceed()
+        self._try_reboots()
 
-    def _take_reboot(self, done: _Done) -> None:
-        subject = done.rebooted
+    def _end_reboot(
+        self, subject: str, repaid: Iterable[tuple[str, Effect]], results: Mapping[StepId, StepResult]
+    ) -> None:
         self.rebooting.discard(subject)
         left = self.run.owed.get(subject, {})
-        for reboot_owed in done.repaid:
+        for reboot_owed in repaid:
             left.pop(reboot_owed, None)
         if not left:
             self.run.owed.pop(subject, None)
@@ -410,9 +422,8 @@ class Scheduler:
         for state in list(self.provisional.values()):
             state.awaited_reboots.discard(subject)
             if not state.awaited_reboots and (former := state.result) is not None:
-                final = done.results.get(state.step.id, replace(former, deferred=frozenset()))
-                self._make_final(state, final)
-        self._try_reboots()
+                self._make_final(state, results.get(state.step.id, replace(former, deferred=frozenset())))
+        self.hooks.release(StepId(REBOOT, subject))
 
     def _end(self, state: StepState, result: StepResult, seconds: float) -> None:
         state.result = result
@@ -426,11 +437,16 @@ class Scheduler:
         else:
             self._make_final(state, replace(result, deferred=frozenset()) if result.deferred else result)
         self._try_reboots()
+        self.hooks.release(state.step.id)
+
+    def _report_hook(self, state: StepState, result: StepResult) -> None:
+        self.states[state.step.id] = state
+        self._make_final(state, result)
 
     def _try_reboots(self) -> None:
         """Begin the reboots that steps wait for, and those of subjects whose steps have all ended."""
         for subject in list(self.run.owed):
-            if subject in self.rebooting:
+            if subject in self.rebooting or self.hooks.is_waiting(StepId(REBOOT, subject)):
                 continue
             if not self.open[subject] and not self._may_reboot(subject):
                 self._give_up_reboot(subject)
@@ -446,7 +462,7 @@ class Scheduler:
             self.run.problem(state.step.id, diagnostic)
         self.run.step_ended(state.step.id, result.outcome, state.seconds, result.reason)
         if state.step.group and result.outcome in state.step.stopping:
-            self.stopped.setdefault(state.step.group, state)
+            self.blocking.stopped.setdefault(state.step.group, state)
         self._queue_steps(self.countdown.settle(state.step.id))
 
     def _leave(self) -> None:

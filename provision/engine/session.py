@@ -326,12 +326,10 @@ class Session:
         with system.lock.held(cancel):
             if system.snapshot is None:
                 return
-            gone = set(queries)
-            kept = {
-                query: answer
-                for query, answer in system.snapshot.answers.items()
-                if query not in gone and (not unclaimed or query in system.claimed)
-            }
+            kept = dict(system.snapshot.answers)
+            unwanted = kept.keys() - system.claimed.copy() if unclaimed else set()
+            for query in unwanted.union(queries):
+                kept.pop(query, None)
             system.snapshot = replace(system.snapshot, answers=kept)
 
     def follow(self, answers: Iterable[AnswerId], cancel: Cancel) -> None:
@@ -385,6 +383,11 @@ class Session:
         if len(ways) == 1:
             return True
         return movable and system.driver is not None and name in ways[system.way].questions
+
+    def is_cut_off(self, name: str, subjects: Collection[str]) -> bool:
+        """Whether every way to a system leads through one of some subjects."""
+        ways = self._system(name).spec.ways
+        return all(any(self.subject_of(other) in subjects for other in way.questions) for way in ways)
 
     def move_away(self, subject: str, cancel: Cancel) -> None:
         """Close connections through a subject that is about to reboot, where there is another way."""

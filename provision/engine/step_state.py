@@ -44,6 +44,11 @@ class StepResult:
     excused: bool = False
     exit_code: ExitCode | None = None
 
+    @property
+    def ended_well(self) -> bool:
+        """Whether all is as desired."""
+        return self.outcome in {Outcome.UNCHANGED, Outcome.CHANGED}
+
 
 def failed(
     diagnostic: Diagnostic, changed: tuple[PlannedChange, ...] = (), exit_code: ExitCode | None = None
@@ -88,11 +93,14 @@ class StepState:
         waits: why it stopped before its end, or empty.
         problem: why it failed, if it did.
         cut: a part of it was not begun: the run was told to end, or the connection was cut.
+        unprepared: effects, by system, that were left undone: other systems must be prepared for them.
+        prepared: effects, by system, for which other systems are prepared.
         result: how it ended; not final while `awaited_reboots` is not empty.
         seconds: how long it ran.
         awaited_reboots: subjects whose reboot its final result waits for.
         interrupted: it was running when the run had to leave.
         position: its place in the order of the plan.
+        is_announced: its beginning was reported.
     """
 
     step: Step
@@ -114,12 +122,15 @@ class StepState:
     waits: str = ""
     problem: Diagnostic | None = None
     cut: bool = False
+    unprepared: tuple[tuple[str, Effect], ...] = ()
+    prepared: set[tuple[str, Effect]] = field(default_factory=set)
 
     result: StepResult | None = None
     seconds: float = 0.0
     awaited_reboots: set[str] = field(default_factory=set)
     interrupted: bool = False
     position: int = 0
+    is_announced: bool = False
     _systems: tuple[tuple[Resource, ...], frozenset[str]] | None = None
 
     def __post_init__(self) -> None:

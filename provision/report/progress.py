@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import singledispatch
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
+from provision.engine.hooks import is_hook
 from provision.engine.reboot import REBOOT
 from provision.report.problems import grouped, subject_names
 from provision.report.style import count, duration, glyphs, printable, roughly, say, shorten, ticking
@@ -218,7 +219,7 @@ class _Ticking:
             row.line, row.line_since = printable(event.line.strip()), now
         elif isinstance(event, StepEnded):
             self._rows.pop((event.subject, event.role), None)
-            self._totals.ended += event.role != REBOOT  # which is no step of the plan
+            self._totals.ended += event.role != REBOOT and not is_hook(event.role)  # no steps of the plan
         elif isinstance(event, CheckDone):
             self._totals.checks_ended += 1
             self._totals.checks = event.total

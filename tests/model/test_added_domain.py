@@ -82,10 +82,12 @@ class Machines:
     inventory: Inventory
     folder: Path
     shown: list[str] = field(default_factory=list)
+    on_show: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         def show(_state: HostState) -> None:
             self.shown.append("banner")
+            self.on_show()
 
         self.host = ModelHost("n1/ssh", on_script=write_banner, performs={SHOW_BANNER: show})
         self.host.answers[Shell] = answer_shell
@@ -170,6 +172,16 @@ def test_its_resource_role_system_and_check_take_part_in_a_run(machines: Machine
     assert isinstance(report.verification, VerifyReport)
     results = {check.name: check.outcome for check in report.verification.checks}
     assert results["The banner has its declared text"] is CheckOutcome.PROVEN
+
+
+def test_its_hook_is_run_before_and_after_an_effect(machines: Machines) -> None:
+    STORED["n1"] = "n1"
+    machines.on_show = lambda: STORED.update(during=",".join(sorted(STORED)))
+    report = machines.apply(frozenset({"show-banner"}))
+    steps = [str(step.id) for step in report.steps]
+    assert {"n1: hush:before", "n1: hush:after"} < set(steps)
+    assert STORED["during"] == "hushed-n1,n1"
+    assert set(STORED) == {"n1", "hushed-n1", "during", "thanked-n1"}
 
 
 @pytest.mark.usefixtures("_installed")

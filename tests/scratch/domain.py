@@ -1,8 +1,8 @@
-"""One of each: effect class, host resource with its question, role, system, DHCP back end, command."""
+"""One of each: effect class, host resource with its question, role, system, hook, DHCP back end, command."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from provision.contracts.change import Change, Key, Op
 from provision.contracts.domain import Domain, Opening
 from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect, EffectClass
+from provision.contracts.hook import Hook, Readiness
 from provision.contracts.query import Frame, Unknown
 from provision.contracts.remedy import ApiCall, Fix, Remedy, Request
 from provision.contracts.resource import KeyedResource, Resource
@@ -187,6 +188,36 @@ ROLE = Role(
 )
 
 
+# ---------------------------------------------------------------- a hook
+
+
+def _wish(name: str) -> Callable[[Context], tuple[Resource, ...]]:
+    return lambda context: (NodeObject("cluster/objects", f"{name}-{context.subject.name}"),)
+
+
+def hooks(inventory: Inventory) -> tuple[Hook, ...]:
+    """Return what the cluster does about a node whose users are shown a banner."""
+    known = {Object(name): name for name in inventory.nodes}
+    return (
+        Hook(
+            name="hush",
+            affected=lambda _, name, cls: [Subject("node", name)] if cls is SHOW_BANNER else [],
+            questions=lambda _: {"cluster/objects": tuple(known)},
+            readiness=lambda context: {
+                name: Readiness.READY
+                for query, name in known.items()
+                if context.answer("cluster/objects", query) is not None
+            },
+            before=_wish("hushed"),
+            undo=_wish("sorry"),
+            after=_wish("thanked"),
+            limit=lambda inventory: inventory.cluster.max_unavailable,
+            works_without=lambda *_: True,
+            excess=SHOW_BANNER,
+        ),
+    )
+
+
 # ---------------------------------------------------------------- a command
 
 
@@ -205,6 +236,7 @@ DOMAIN = Domain(
     roles={"node_object": f"{__name__}:ROLE"},
     checks=("tests.scratch.checks",),
     backends={"scratch_dhcp": DhcpBackend("ssh", ("address",), ("reserve_first",))},
+    hooks=f"{__name__}:hooks",
     resource_kinds={"banner": ResourceKind(f"{__name__}:BannerResource", f"{__name__}:banners")},
     commands={"banner": f"{__name__}:banner"},
 )

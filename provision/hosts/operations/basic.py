@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -45,6 +46,9 @@ def temporary_prefix(path: str) -> str:
     return f".provision-{hashlib.sha256(path.encode()).hexdigest()[:8]}."
 
 
+_PRINTABLE = re.compile(rb"[\t\n -~]*").fullmatch
+
+
 def _refuse(condition: str, path: str, reason: str) -> str:
     message = quote(f"refused: {path} {reason}")
     return f"if {condition}; then printf '%s\\n' {message} >&2; exit 1; fi"
@@ -54,7 +58,7 @@ def _literal(content: bytes) -> str:
     """Return a command that prints the content; no process sees it in its arguments (printf is built in)."""
     if not content:
         return ":"
-    if all(byte in (9, 10) or 32 <= byte < 127 for byte in content):  # noqa: PLR2004 - printable ASCII
+    if _PRINTABLE(content):
         return f"printf %s {quote(content.decode('ascii'))}"
     return f"printf %s {quote(base64.b64encode(content).decode('ascii'))} | base64 -d"
 

@@ -34,6 +34,13 @@ K3sVersion = Annotated[
 ]
 
 
+class Cluster(Model):
+    """How the cluster is changed while it works."""
+
+    max_unavailable: Count = 1
+    """How many nodes may be unavailable at once; those that are not ready anyway count, too."""
+
+
 class K3s(Model):
     """The Kubernetes distribution."""
 

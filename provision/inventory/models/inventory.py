@@ -10,6 +10,7 @@ from provision.inventory.lock import Lock, Pin
 from provision.inventory.login import Login
 from provision.inventory.models.base import Model
 from provision.inventory.models.cluster import (
+    Cluster,
     Dynamo,
     Expect,
     Gpu,
@@ -62,6 +63,8 @@ class Inventory(Model):
     """Settings that nodes share, by name."""
     nodes: dict[Label, Node] = Field(default_factory=dict)
     """Machines by name."""
+    cluster: Cluster = Field(default_factory=Cluster.model_construct)
+    """How the cluster is changed while it works."""
     k3s: K3s | None = None
     """The Kubernetes distribution."""
     storage: dict[Label, SharedStorage] = Field(default_factory=dict)

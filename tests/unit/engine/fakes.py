@@ -12,6 +12,7 @@ from provision.connections.contracts import Endpoint, LocalEndpoint
 from provision.contracts.change import Change, Key, Op, Settles
 from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect, EffectClass
+from provision.contracts.hook import Hook
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import ByHand, Fix, Impossible, Remedy
 from provision.contracts.resource import Resource
@@ -297,7 +298,11 @@ class FakeDriver:
         self.site.inside(self.system)
         self.round_trips += 1
         self.site.boundary()
+        if self.site.on_boot is not None:
+            self.site.on_boot(self.system, False)
         self.host.start()
+        if self.site.on_boot is not None:
+            self.site.on_boot(self.system, True)
         self.site.boundary()
         return self.host.boot_id
 
@@ -393,6 +398,8 @@ class FakeSite:
     verify: Verify | None = None
     on_set: Callable[[str, str, str], None] | None = None
     on_effect: Callable[[str, str], None] | None = None
+    on_boot: Callable[[str, bool], None] | None = None
+    hooks: tuple[Hook, ...] = ()
     kill_at: int = 0
     boundaries: int = 0
     events: list[Event] = field(default_factory=list)
@@ -433,6 +440,7 @@ class FakeSite:
             parents=lambda subject: self.parents.get(subject.name, ()),
             rules=self.rules,
             home=lambda *_: self.home,
+            hooks=self.hooks,
         )
 
     def plan(self, options: Options | None = None, *, destroying: bool = False) -> Planned:
@@ -463,28 +471,31 @@ class FakeSite:
         destroying: bool = False,
     ) -> RunReport:
         """Plan in a new session and apply."""
-        planned = planned or self.plan(options, destroying=destroying)
+        run = self.run(planned or self.plan(options, destroying=destroying), cancel or Cancel(), ask)
+        try:
+            return run_plan(run, "apply")
+        finally:
+            run.journal.close()
+            self.remember()
+
+    def run(self, planned: Planned, cancel: Cancel, ask: Callable[[str], bool | None]) -> Run:
+        """Return a run of the last plan."""
         assert self.session is not None
         self.runs += 1
         journal = self.journal
         if journal is None:
             journal = Journal(self.state / "journal.sqlite") if self.state else NoJournal(Path("journal"))
-        run = Run(
+        return Run(
             id=f"run-{self.runs}",
             environment=self.environment(),
             session=self.session,
             planned=planned,
             emit=self._emit,
-            cancel=cancel or Cancel(),
+            cancel=cancel,
             journal=journal,
             ask=ask,
             verify=self.verify,
         )
-        try:
-            return run_plan(run, "apply")
-        finally:
-            journal.close()
-            self.remember()
 
     def _emit(self, event: Event) -> None:
         self.events.append(event)

@@ -10,7 +10,7 @@ from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Snapshot
 from provision.engine.explain import explained
-from provision.engine.model import StepPlan
+from provision.engine.step_state import StepState
 from provision.report.explain import print_explained
 from provision.values.diagnostics import Source
 from tests.unit.report.samples import GUEST_STEP, shown
@@ -31,12 +31,6 @@ class Wanted:
 
     def fix(self, _seen: Snapshot) -> Fix:
         return Fix("")
-
-
-@dataclass(frozen=True)
-class Work:
-    resources: tuple[Any, ...]
-    plan: StepPlan
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,10 @@ class FileStatus:
 MOTD = Key("vm-1/ssh", "file", "/etc/motd")
 LONGER = Key("vm-1/ssh", "file", "/etc/motd.d/x")
 SOURCE = Source("lab.yaml", 3, 5, "    chrony: yes", 6)
-WORK = Work((Wanted(CHRONY.key, SOURCE), Secret(TOKEN.key), Wanted(MOTD), Wanted(LONGER)), GUEST_STEP)
+STATE = StepState(
+    GUEST_STEP.step, None, {}, (Wanted(CHRONY.key, SOURCE), Secret(TOKEN.key), Wanted(MOTD), Wanted(LONGER))
+)
+STATE.plan = GUEST_STEP
 SEEN = Snapshot(
     "vm-1/ssh",
     answers={
@@ -82,7 +79,7 @@ SEEN = Snapshot(
 
 
 def text_of(text: str) -> str:
-    found = explained({GUEST_STEP.step.id: WORK}, {"vm-1/ssh": SEEN}, text)
+    found = explained({GUEST_STEP.step.id: STATE}, {"vm-1/ssh": SEEN}, text)
     parts = [shown(lambda console, each=each: print_explained(console, each)) for each in found]  # type: ignore[misc]  # the default binds the loop
     return "".join(parts)
 

@@ -62,7 +62,8 @@ class KeyedResource:
     @property
     def key(self) -> Key:
         """Identity."""
-        return Key(self.system, self.kind, self._key_name())
+        # As `Key(...)`, without its Python function: a plan makes several keys for each resource.
+        return tuple.__new__(Key, (self.system, self.kind, self._key_name()))
 
     def _key_name(self) -> str:
         """Return what tells it from others of its kind on its system; the kind where there is only one."""

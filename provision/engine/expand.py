@@ -308,6 +308,10 @@ class Desired:
         """Return the desired states of some keys."""
         return tuple(self.state(key) for key in keys)
 
+    def is_shared(self, key: Key) -> bool:
+        """Whether several steps want a key."""
+        return key in self._others
+
     def owner(self, key: Key) -> StepId:
         """Return the step that named a key first: it reports the change."""
         return self._first[key][0]

@@ -209,7 +209,10 @@ class Planner:
     def _ask_missing(self, resources: Iterable[Resource]) -> None:
         missing: dict[str, set[Any]] = {}
         for resource in resources:
-            missing.setdefault(resource.key.system, set()).update(resource.queries())
+            system_name = resource.key.system
+            if system_name not in missing:
+                missing[system_name] = set()
+            missing[system_name].update(resource.queries())
         for name, queries in missing.items():
             self.session.claim(name, queries)
         open_systems = {}
@@ -324,10 +327,13 @@ class Planner:
         changes: list[PlannedChange] = []
         problem: Diagnostic | None = None
         unchanged = 0
+        step = state.step
+        snapshots = {name: self.session.snapshot(name) for name in state.systems}
         for resource in state.resources:
             key = resource.key
-            seen = self.session.snapshot(key.system)
-            if seen is None or not (state.step.separate or self.desired.owner(key) == state.step.id):
+            seen = snapshots[key.system]
+            is_shared = not step.separate and self.desired.is_shared(key)
+            if seen is None or (is_shared and self.desired.owner(key) != step.id):
                 unchanged += 1
                 continue
             found = difference(resource, seen)

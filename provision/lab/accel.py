@@ -1,7 +1,7 @@
-"""Which accelerator QEMU gets. KVM may open and still hang or abort, so a short boot has to prove it.
+"""Chooses the accelerator of QEMU. /dev/kvm may open and KVM still hang or abort, so a short boot tests it.
 
-The proof boots the image's own kernel with an initramfs of one program, which prints a line and powers off.
-The verdict is kept for as long as the machine is up.
+The test boots the image's own kernel with an initramfs of one program, which prints a line and powers off.
+The verdict is cached until the machine reboots.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def choose(kernel: Path) -> tuple[str, ...]:
 
 
 def prove(kernel: Path, accelerator: tuple[str, ...]) -> bool:
-    """Boot once with an accelerator and tell whether userland ran and the machine went off by itself."""
+    """Boot once with an accelerator; return whether userland ran and the machine powered off by itself."""
     with tempfile.TemporaryDirectory() as folder:
         initrd = Path(folder) / "initrd"
         initrd.write_bytes(proof_initramfs())
@@ -52,10 +52,10 @@ def prove(kernel: Path, accelerator: tuple[str, ...]) -> bool:
             "-append", "console=ttyS0 panic=-1",
         ]  # fmt: skip
         with contextlib.suppress(subprocess.TimeoutExpired, OSError):
-            done = subprocess.run(
+            completed = subprocess.run(
                 argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_DEADLINE, check=False
             )
-            return done.returncode == 0 and PROOF.strip() in done.stdout
+            return completed.returncode == 0 and PROOF.strip() in completed.stdout
     return False
 
 

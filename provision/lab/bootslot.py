@@ -1,7 +1,7 @@
-"""Lets at most two virtual machines of a lab boot at the same time.
+"""Limits a lab to two virtual machines that boot at the same time.
 
-`python -m provision.lab.bootslot LAB KEY NAME` runs beside a paused QEMU: it waits for a slot, lets the
-processors run, and holds the slot until the login prompt stands on the serial console, or a deadline.
+`python -m provision.lab.bootslot LAB KEY NAME` runs beside a paused QEMU: it waits for a slot, resumes
+the processors, and holds the slot until the login prompt is on the serial console or a deadline passes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def slot_files(lab: Path) -> tuple[Path, ...]:
 def hold(
     machine: Machine, begin: Callable[[], None], booted: Callable[[], bool], deadline: float = _BOOT
 ) -> bool:
-    """Wait for a slot, begin, and keep it until the machine has booted; False when it did not in time."""
+    """Wait for a slot, call `begin`, and hold the slot until the boot ends; False if it took too long."""
     slot = take(slot_files(machine.lab), _WAIT)
     try:
         begin()
@@ -61,9 +61,9 @@ def _main() -> None:
     try:
         hold(machine, begin, prompt)
     except GuestError as error:
-        if machine.pid() is not None:  # nobody else would say why its console stays empty
+        if machine.pid() is not None:  # nothing else explains the empty console
             with machine.console.open("a") as log:
-                log.write(f"--- {name} did not begin to run: {error}\n")
+                log.write(f"--- {name} did not start: {error}\n")
 
 
 if __name__ == "__main__":

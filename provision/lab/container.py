@@ -1,4 +1,4 @@
-"""Guests as systemd-nspawn containers: true boots of userland; no kernel, firmware, disks or cards."""
+"""Guests as systemd-nspawn containers: userland really boots; no kernel, firmware, disks or cards."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class ContainerGuests:
         self._rootfs = rootfs
 
     def import_disk(self, source: Path, target: Path, size: int) -> None:
-        """Make an empty stand-in of a disk; `source` must exist as for a real import."""
+        """Create an empty stand-in of a disk; `source` must exist, as for a real import."""
         if not source.is_file():
             raise GuestError(f"image {source.name} does not exist")
         self.create_disk(target, size)
 
     def create_disk(self, target: Path, size: int) -> None:
-        """Make an empty, sparse file of `size` GiB."""
+        """Create an empty, sparse file of `size` GiB."""
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as out:
             out.truncate(size * _GIB)
@@ -49,7 +49,7 @@ class ContainerGuests:
             out.truncate(size * _GIB)
 
     def create_efivars(self, target: Path) -> None:
-        """Make a stand-in of the size of OVMF's variables."""
+        """Create a stand-in with the size of OVMF's variables."""
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as out:
             out.truncate(540672)
@@ -62,14 +62,14 @@ class ContainerGuests:
         machine.folder.mkdir(parents=True, exist_ok=True)
         record.note_name(self._lab, spec.vmid, spec.name)
         applied = machine.folder / "instance-id"
-        wanted = spec.cloud_init.instance_id if spec.cloud_init else "none"
-        if not applied.exists() or applied.read_text() != wanted:
+        instance_id = spec.cloud_init.instance_id if spec.cloud_init else "none"
+        if not applied.exists() or applied.read_text() != instance_id:
             apply_seed(machine, spec.name, spec.cloud_init, spec.nics)
-            applied.write_text(wanted)
+            applied.write_text(instance_id)
         machine.start()
 
     def pid(self, vmid: int) -> int | None:
-        """Return the process that holds a guest."""
+        """Return the process that supervises a guest."""
         return self._known(vmid).pid()
 
     def stop(self, vmid: int) -> None:
@@ -77,11 +77,11 @@ class ContainerGuests:
         self._known(vmid).stop()
 
     def shutdown(self, vmid: int, timeout: float) -> bool:
-        """Ask the guest's init for an orderly end."""
+        """Ask the guest's init to shut down."""
         return self._known(vmid).shutdown(timeout)
 
     def forget(self, vmid: int) -> None:
-        """Remove a guest's overlay; with it goes what would be on its disk."""
+        """Remove a guest's overlay, which holds everything that would be on its disk."""
         machine = self._known(vmid)
         machine.stop()
         machine.forget()
@@ -94,10 +94,10 @@ class ContainerGuests:
 
 
 def apply_seed(machine: Container, name: str, cloud_init: CloudInit | None, nics: tuple[Nic, ...]) -> None:
-    """Do what cloud-init does at the first boot of an instance, on the container that is off.
+    """Do what cloud-init does at the first boot of an instance; the container must be off.
 
     Raises:
-        GuestError: the seed is not usable.
+        GuestError: the seed is invalid.
     """
     hostname = cloud_init.hostname if cloud_init else name
     machine.write("etc/hostname", hostname + "\n")
@@ -105,7 +105,7 @@ def apply_seed(machine: Container, name: str, cloud_init: CloudInit | None, nics
     machine.write("etc/machine-id", uuid.uuid4().hex + "\n")
     machine.lay_clock()
     machine.write("usr/bin/cloud-init", (ASSETS / "cloud-init").read_text(), 0o755)
-    # cloud-init's own mark at the end of an instance's first boot.
+    # cloud-init writes this file at the end of an instance's first boot.
     machine.write("var/lib/cloud/instance/boot-finished", "lab stand-in\n")
     for index, nic in enumerate(nics):
         address = seed.subnet(cloud_init, index) if cloud_init else None
@@ -150,17 +150,17 @@ def _lay_file(machine: Container, item: dict[str, Any]) -> None:
     if encoding in {"b64", "base64"}:
         content = base64.b64decode(content).decode()
     elif encoding != "text/plain":
-        raise GuestError(f"write_files: encoding {encoding} is not known to the container driver")
+        raise GuestError(f"write_files: the container driver does not support the encoding {encoding}")
     path = str(item["path"]).lstrip("/")
     if ".." in Path(path).parts:
-        raise GuestError(f"write_files: path {item['path']}")
+        raise GuestError(f"write_files: invalid path {item['path']}")
     machine.write(path, content, int(str(item.get("permissions", "0644")), 8))
 
 
 def _lay_user(machine: Container, cloud_init: CloudInit) -> None:
     user = cloud_init.user
     if not _USER.fullmatch(user):
-        raise GuestError(f"user name {user!r}")
+        raise GuestError(f"invalid user name {user!r}")
     if user == "root":
         home, uid = "root", 0
     else:

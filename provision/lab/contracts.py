@@ -1,4 +1,4 @@
-"""What the lab's API needs of guests and of the hypervisor VM."""
+"""Protocols of the guests and the hypervisor VM, as the lab's API uses them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class CloudInit:
-    """What the cloud-init drive carries (NoCloud). `vendor` is the text of a vendor snippet or None.
+    """Content of the cloud-init drive (NoCloud). `vendor` is the text of a vendor snippet or None.
 
-    `ipconfig` has one PVE property string a NIC, in order (`ip=dhcp`).
+    `ipconfig` has one PVE property string for every NIC, in order (`ip=dhcp`).
     """
 
     hostname: str
@@ -69,14 +69,14 @@ class GuestError(Exception):
 
 
 class Guests(Protocol):
-    """Runs guests: `qemu` or `container`. Guests outlive the process that started them."""
+    """Runs guests with `qemu` or as containers. Guests outlive the process that started them."""
 
     def import_disk(self, source: Path, target: Path, size: int) -> None:
-        """Make `target` (size in GiB, at least the source's) from the image `source`."""
+        """Create `target` (size in GiB, at least the source's) from the image `source`."""
         ...
 
     def create_disk(self, target: Path, size: int) -> None:
-        """Make an empty disk of `size` GiB."""
+        """Create an empty disk of `size` GiB."""
         ...
 
     def grow_disk(self, disk: Path, size: int) -> None:
@@ -84,11 +84,11 @@ class Guests(Protocol):
         ...
 
     def create_efivars(self, target: Path) -> None:
-        """Make the file of OVMF variables without enrolled keys."""
+        """Create the file of OVMF variables without enrolled keys."""
         ...
 
     def start(self, spec: GuestSpec) -> None:
-        """Start a guest; return when its process runs. Raises GuestError."""
+        """Start a guest; return as soon as its process runs. Raises GuestError."""
         ...
 
     def pid(self, vmid: int) -> int | None:
@@ -96,21 +96,21 @@ class Guests(Protocol):
         ...
 
     def stop(self, vmid: int) -> None:
-        """Pull the plug; no error when it is off."""
+        """Kill a guest; no error if it is off."""
         ...
 
     def shutdown(self, vmid: int, timeout: float) -> bool:
-        """Ask for a clean end; False when it still runs after `timeout` seconds."""
+        """Ask for a clean shutdown; False if the guest still runs after `timeout` seconds."""
         ...
 
     def forget(self, vmid: int) -> None:
-        """Remove seed, logs and sockets of a guest that is off; disks are the caller's."""
+        """Remove seed, logs and sockets of a guest that is off; the caller removes the disks."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """One function as the hypervisor's sysfs shows it (ids are four hex digits, class six)."""
+    """One PCI function from the hypervisor's sysfs (ids are four hex digits, the class has six)."""
 
     address: str
     cls: str
@@ -124,7 +124,7 @@ class PciDevice:
 
 
 class Hypervisor(Protocol):
-    """The hypervisor VM (or its container stand-in), reached over SSH by the lab itself."""
+    """The hypervisor VM (or its container), reached over SSH by the lab itself."""
 
     def pci_devices(self) -> tuple[PciDevice, ...]:
         """Read the PCI functions from sysfs."""
@@ -145,6 +145,6 @@ class Hypervisor(Protocol):
     def facts(self) -> dict[str, object]:
         """Return `cpus` (int), `memory` (bytes), `kernel`, `cmdline`, `boot_mode` (efi, legacy-bios).
 
-        And `boot_id`, by which a reboot is seen to be over.
+        Also `boot_id`, which shows that a reboot is complete.
         """
         ...

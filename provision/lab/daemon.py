@@ -82,7 +82,7 @@ def serve_images(lab: Record) -> http.server.ThreadingHTTPServer:
 
 
 def ensure_token(folder: Path, access: Any) -> None:
-    """Make the privilege-separated API token of the lab's inventory, with its secret in `keys/token`."""
+    """Create the privilege-separated API token of the lab's inventory; its secret goes to `keys/token`."""
     file = folder / "keys" / "token"
     if file.exists() and TOKEN_NAME in access.tokens(TOKEN_USER):
         return
@@ -111,7 +111,7 @@ def main(folder: Path) -> None:
         server_module = importlib.import_module("provision.lab.api.server")
     except ModuleNotFoundError as error:
         raise LabError(
-            f"the lab's API needs the extra `lab` of this package: {error.name} is missing"
+            f"the lab's API needs the extra `lab` of this package: the module {error.name} is missing"
         ) from error
     hypervisor = SshHypervisor(folder, address, stand_in=settings.driver == "container")
     app = app_module.create_app(

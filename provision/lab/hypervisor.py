@@ -1,4 +1,4 @@
-"""The lab's own look at its hypervisor, over ssh with the lab's key and a pinned host key."""
+"""The lab's own connection to its hypervisor: ssh with the lab's key and a pinned host key."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from provision.lab.contracts import GuestError, PciDevice
 
 _ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 _SNIPPET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_TIMEOUT = 180.0  # an emulated machine beside two that boot takes its time
+_TIMEOUT = 180.0  # an emulated machine is slow while two others boot
 _MEMINFO_KIB = 1024
 _SOCKET_PATH = 80  # ssh adds a random part to it
 
-# No process of its own for a device: a fork takes 0.1 s on an emulated processor.
+# Shell builtins only: a fork takes 0.1 s on an emulated processor.
 _PCI = r"""
 for d in /sys/bus/pci/devices/*; do
   [ -e "$d/vendor" ] || continue
@@ -66,8 +66,8 @@ class SshHypervisor:
     Args:
         lab: the lab's folder, with the key and known_hosts.
         address: the hypervisor's address.
-        space: network namespace to connect from, or None when this process is in it.
-        stand_in: it is a container: its PCI functions would be the machine's own, so it has none.
+        space: network namespace to connect from, or None if this process is already in it.
+        stand_in: the hypervisor is a container: no PCI functions, because sysfs has the machine's own.
     """
 
     def __init__(self, lab: Path, address: str, space: str | None = None, *, stand_in: bool = False) -> None:
@@ -84,19 +84,19 @@ class SshHypervisor:
         """Bind functions to vfio-pci. Raises GuestError."""
         wrong = [address for address in addresses if not _ADDRESS.fullmatch(address)]
         if wrong:
-            raise GuestError(f"no PCI address: {wrong[0]}")
+            raise GuestError(f"invalid PCI address: {wrong[0]}")
         if addresses:
             self._run(_BIND % " ".join(addresses))
 
     def read_snippet(self, name: str) -> str | None:
         """Return a snippet's text, or None."""
         if not _SNIPPET.fullmatch(name):
-            raise GuestError(f"no snippet name: {name}")
+            raise GuestError(f"invalid snippet name: {name}")
         text = self._run(f"f=/var/lib/vz/snippets/{name}; [ -f $f ] || exit 0; echo found; cat $f")
         return text.removeprefix("found\n") if text.startswith("found\n") else None
 
     def reboot(self) -> None:
-        """Ask for a clean reboot; returns before it happens."""
+        """Ask for a clean reboot; return before it happens."""
         self._run("(sleep 1; systemctl reboot) >/dev/null 2>&1 &")
 
     def facts(self) -> dict[str, object]:
@@ -115,24 +115,26 @@ class SshHypervisor:
         shared = self._shared_connection()
         argv = self._inside([*shared, *ssh_command(self._lab, self._address)[1:]])
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 argv, input=script, capture_output=True, text=True, timeout=_TIMEOUT, check=False
             )
         except subprocess.TimeoutExpired as error:
             raise GuestError(f"hypervisor {self._address} did not answer in {_TIMEOUT:.0f} s") from error
-        if done.returncode != 0:
-            raise GuestError(f"hypervisor {self._address}: {done.stderr.strip()[-300:] or done.returncode}")
-        return done.stdout
+        if completed.returncode != 0:
+            raise GuestError(
+                f"hypervisor {self._address}: {completed.stderr.strip()[-300:] or completed.returncode}"
+            )
+        return completed.stdout
 
     def _inside(self, argv: list[str]) -> list[str]:
         return argv if self._space is None else netns.inside(self._space, argv)
 
     def _quiet(self, argv: list[str]) -> bool:
-        """Run a command without our descriptors, for it may outlive the call; tell whether it ended well."""
+        """Run a command without our descriptors, as it may outlive the call; return whether it succeeded."""
         nothing = subprocess.DEVNULL
         env = processes.environment(self._lab)
         with suppress(subprocess.TimeoutExpired):
-            done = subprocess.run(
+            completed = subprocess.run(
                 self._inside(argv),
                 stdin=nothing,
                 stdout=nothing,
@@ -141,11 +143,11 @@ class SshHypervisor:
                 timeout=_TIMEOUT,
                 check=False,
             )
-            return done.returncode == 0
+            return completed.returncode == 0
         return False
 
     def _shared_connection(self) -> list[str]:
-        """Return ssh with a connection that is kept open: a handshake takes seconds when emulated."""
+        """Return ssh over a shared connection: a handshake takes seconds on an emulated processor."""
         control = self._lab / "mux"
         if len(str(control)) > _SOCKET_PATH:
             return ["ssh"]
@@ -177,11 +179,11 @@ def ssh_command(lab: Path, address: str, user: str = "root") -> list[str]:
 
 
 def parse_pci(text: str) -> tuple[PciDevice, ...]:
-    """Read the listing of functions."""
-    found = []
+    """Parse the output of the script that lists PCI functions."""
+    devices = []
     for line in text.splitlines():
         address, cls, vendor, device, sub_vendor, sub_device, group, driver, boot = line.split()
-        found.append(
+        devices.append(
             PciDevice(
                 address=address,
                 cls=cls.removeprefix("0x"),
@@ -194,4 +196,4 @@ def parse_pci(text: str) -> tuple[PciDevice, ...]:
                 boot_vga=boot == "1",
             )
         )
-    return tuple(found)
+    return tuple(devices)

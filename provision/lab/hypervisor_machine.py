@@ -1,4 +1,4 @@
-"""Makes the hypervisor: a VM with an emulated IOMMU and display cards, or a container in its stead."""
+"""Creates the hypervisor: a VM with an emulated IOMMU and display cards, or a container instead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEY = "hypervisor"
 
 
 def files(settings: LabSettings) -> dict[str, str]:
-    """Return the files of both kinds: the API's proxy, and what a Proxmox host has for roles to look at."""
+    """Return the files of VM and container: the API's proxy, and files of a Proxmox host that roles read."""
     name, address = settings.hypervisor
     proxy = f"/lib/systemd/systemd-socket-proxyd {settings.host_address}:{API_PORT}"
     return {
@@ -43,11 +43,13 @@ def files(settings: LabSettings) -> dict[str, str]:
 
 
 def storage_cfg() -> str:
-    """Return the storages that the API serves, as a Proxmox host keeps them for root to read."""
-    where = {"dir": "path /var/lib/vz", "lvmthin": "thinpool data\n\tvgname pve"}
+    """Return storage.cfg with the storages that the API serves."""
+    locations = {"dir": "path /var/lib/vz", "lvmthin": "thinpool data\n\tvgname pve"}
     return "\n".join(
-        f"{each.kind}: {each.name}\n\t{where[each.kind]}\n\tcontent {','.join(each.content)}\n"
-        for each in (LOCAL, LOCAL_DISKS)
+        f"{storage.kind}: {storage.name}\n"
+        f"\t{locations[storage.kind]}\n"
+        f"\tcontent {','.join(storage.content)}\n"
+        for storage in (LOCAL, LOCAL_DISKS)
     )
 
 
@@ -58,7 +60,7 @@ def container(settings: LabSettings, rootfs: Path) -> Container:
 
 
 def prepare_container(settings: LabSettings, machine: Container) -> None:
-    """Lay the stand-in's files once."""
+    """Write the container's files once."""
     if machine.read("etc/lab-stand-in") is not None:
         return
     lay_ssh(settings, machine)
@@ -85,7 +87,7 @@ def vm(settings: LabSettings) -> Machine:
 
 
 def prepare_vm(settings: LabSettings, machine: Machine, images: Path) -> None:
-    """Make the VM's disk once: the guests' image, grown, with the hypervisor's files."""
+    """Create the VM's disk once: the guests' image with the hypervisor's files."""
     machine.folder.mkdir(parents=True, exist_ok=True)
     disk = machine.folder / "disk.raw"
     if disk.exists():
@@ -98,7 +100,7 @@ def prepare_vm(settings: LabSettings, machine: Machine, images: Path) -> None:
         _lay_vm(settings, root)
         for folder in (root, *(path for path in root.rglob("*") if path.is_dir())):
             folder.chmod(0o755)
-        # In a mount namespace of its own: cut off anywhere, mount and loop device go with the process.
+        # In a mount namespace of its own, so that mount and loop device end with the process after a kill.
         script = (
             'set -e; mount -o "loop,offset=$1" "$2" /mnt; cp -rT --preserve=mode,links "$3" /mnt; '
             "mkdir -p /mnt/etc/systemd/system/sockets.target.wants; "
@@ -144,8 +146,8 @@ def _lay_vm(settings: LabSettings, root: Path) -> None:
 def vm_command(settings: LabSettings, accelerator: tuple[str, ...], tap: str) -> list[str]:
     """Return the hypervisor VM's part of QEMU's command line.
 
-    A card behind a root port of its own is alone in its IOMMU group; behind one PCIe-to-PCI bridge with a USB
-    controller both are one group, because the bridge cannot tell its functions' requests apart.
+    A card behind its own root port is alone in its IOMMU group. A card and a USB controller behind one
+    PCIe-to-PCI bridge share a group, because the bridge does not distinguish their requests.
     """
     argv = [
         "-machine", "q35,kernel-irqchip=split,smm=off", *accelerator, "-smp", "2",
@@ -153,7 +155,7 @@ def vm_command(settings: LabSettings, accelerator: tuple[str, ...], tap: str) ->
         "-drive", f"if=pflash,unit=0,format=raw,readonly=on,file={FIRMWARE}",
         "-drive", "if=pflash,unit=1,format=raw,file=efivars.fd",
     ]  # fmt: skip
-    # First the cards, so that a first card without company is always 0000:01:00.0.
+    # Cards come first, so that a first card alone in its group is always 0000:01:00.0.
     for index, card in enumerate(settings.cards, 1):
         argv += _card(index, card)
     disk, nic = len(settings.cards) + 1, len(settings.cards) + 2

@@ -1,7 +1,7 @@
-"""The cache of images, named by the digest of their recipe, made once and shared by all labs.
+"""The cache of images, named by the digest of their recipe, built once and shared by all labs.
 
-A folder with a whole name holds whole images; its time of change says when a lab was last brought up with it.
-It is made, taken into use and removed under its lock.
+A folder without a suffix holds complete images; its mtime is the last time that a lab was started with them.
+Every folder has a lock, held while it is built, marked as used or removed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """What a lab runs from: the containers' root filesystem, the VM image's folder, what is served."""
+    """The images of a lab: the containers' root filesystem, the VM image's folder, the served images."""
 
     rootfs: Path
     vm: Path | None
@@ -43,39 +43,39 @@ class Images:
 
     @property
     def folders(self) -> frozenset[Path]:
-        """The folders of the cache that they lie in."""
+        """The folders of the cache that contain them."""
         return frozenset({self.rootfs.parent, *(image.path.parent for image in self.served)})
 
 
 def prepare(settings: LabSettings, progress: Progress, in_use: Callable[[], frozenset[Path]]) -> Images:
-    """Return the images of a lab; make those that are not there. Where one was made, old ones go.
+    """Return the images of a lab; build the missing ones. After a build, old images are removed.
 
     Args:
         settings: the lab.
-        progress: told, in a line, what takes time and what went.
-        in_use: tells the folders of images that labs of this machine run from.
+        progress: called with one line before a slow operation and after a removal.
+        in_use: returns the image folders that labs of this machine use.
     """
     cache_root().mkdir(parents=True, exist_ok=True)
-    before = _whole()
-    made = _made(settings, progress)
-    if _whole() - before:
-        _remove_old(in_use() | made.folders, progress)
-    return made
+    existing = _complete_folders()
+    images = _build_missing(settings, progress)
+    if _complete_folders() - existing:
+        _remove_old(in_use() | images.folders, progress)
+    return images
 
 
-def use(made: Images) -> bool:
-    """Note that a lab is brought up with images; False when some of them are gone."""
-    return all(_touch(folder) for folder in made.folders)
+def use(images: Images) -> bool:
+    """Mark images as used now; False if one of them was removed."""
+    return all(_touch(folder) for folder in images.folders)
 
 
-def _made(settings: LabSettings, progress: Progress) -> Images:
+def _build_missing(settings: LabSettings, progress: Progress) -> Images:
     base = _cached("base", _digest("base"), lambda folder: recipe.build_base(folder, progress))
     if settings.driver == "container":
         digest = _digest("stand-in", *settings.images)
         folder = _cached("stand-in", digest, lambda folder: disk.build_stand_in(folder, settings.images))
         return Images(base / "rootfs", None, _images(folder, settings.images))
 
-    names = tuple(dict.fromkeys((IMAGE, *settings.images)))  # the hypervisor's own is the plain one
+    names = tuple(dict.fromkeys((IMAGE, *settings.images)))  # the hypervisor always uses the plain image
 
     def build(folder: Path) -> None:
         recipe.build_vm_root(base / "rootfs", folder / "root", progress)
@@ -104,17 +104,17 @@ def _digest(*words: str) -> str:
 
 
 def _cached(kind: str, digest: str, build: Callable[[Path], None]) -> Path:
-    """Return the folder of a finished build; a build that was cut off is thrown away."""
-    done = cache_root() / f"{kind}-{digest[:20]}"
-    with exclusive(_lock(done)):
-        if not done.is_dir():
-            half = _half(done)
-            shutil.rmtree(half, ignore_errors=True)
-            half.mkdir()
-            build(half)
-            half.rename(done)
-        os.utime(done)
-    return done
+    """Return the folder of a finished build; an interrupted build is discarded."""
+    folder = cache_root() / f"{kind}-{digest[:20]}"
+    with exclusive(_lock(folder)):
+        if not folder.is_dir():
+            unfinished = _unfinished(folder)
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            build(unfinished)
+            unfinished.rename(folder)
+        os.utime(folder)
+    return folder
 
 
 def _touch(folder: Path) -> bool:
@@ -129,30 +129,30 @@ def _touch(folder: Path) -> bool:
 
 
 def _entries() -> set[Path]:
-    """Return the folders that the cache has, or has a half or a lock of."""
-    found = (_ENTRY.fullmatch(path.name) for path in cache_root().iterdir())
-    return {cache_root() / match[1] for match in found if match}
+    """Return the folders of the cache, including those with only an unfinished build or a lock."""
+    matches = (_ENTRY.fullmatch(path.name) for path in cache_root().iterdir())
+    return {cache_root() / match[1] for match in matches if match}
 
 
-def _whole() -> set[Path]:
+def _complete_folders() -> set[Path]:
     return {folder for folder in _entries() if folder.is_dir()}
 
 
 def _remove_old(keep: frozenset[Path], progress: Progress) -> None:
-    """Remove what was not used for some days, and what builds that were cut off left."""
+    """Remove images that no lab used for `KEEP_DAYS` days, and the remains of interrupted builds."""
     removed, freed = [], 0
     for folder in sorted(_entries() - keep):
         lock = take((_lock(folder),), 0)
-        if lock is None:  # somebody makes it, or begins to use it
+        if lock is None:  # another process builds it or marks it as used
             continue
         with os.fdopen(lock):
-            half = _half(folder)
+            unfinished = _unfinished(folder)
             if folder.is_dir() and time.time() - folder.stat().st_mtime > KEEP_DAYS * 86400:
-                shutil.rmtree(half, ignore_errors=True)
-                folder.rename(half)  # a removal that is cut off leaves no whole name
-            if half.is_dir():
-                freed += int(recipe.run(["du", "-s", "-B1", str(half)]).split()[0])
-                shutil.rmtree(half, ignore_errors=True)
+                shutil.rmtree(unfinished, ignore_errors=True)
+                folder.rename(unfinished)  # an interrupted removal leaves no complete folder
+            if unfinished.is_dir():
+                freed += int(recipe.run(["du", "-s", "-B1", str(unfinished)]).split()[0])
+                shutil.rmtree(unfinished, ignore_errors=True)
                 removed.append(folder.name)
             if not folder.is_dir():
                 _lock(folder).unlink(missing_ok=True)
@@ -165,5 +165,5 @@ def _lock(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.lock")
 
 
-def _half(folder: Path) -> Path:
+def _unfinished(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.new")

@@ -1,4 +1,4 @@
-"""Keys and certificates of a lab, made with ssh-keygen and cryptography, secret from their first byte."""
+"""Keys and certificates of a lab; private files have mode 0600 from their first byte."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from provision.values.whole_file import write_whole
 
 
 def ensure_ssh_key(file: Path, comment: str) -> str:
-    """Make an Ed25519 key pair if it is not there; return the public key's line."""
+    """Create an Ed25519 key pair if it is missing; return the public key's line."""
     public = file.with_name(file.name + ".pub")
     if not public.exists():
         file.unlink(missing_ok=True)
@@ -29,7 +29,7 @@ def fingerprint(public_key: str) -> str:
 
 
 def ensure_certificate(folder: Path, settings: LabSettings) -> str:
-    """Make the API's self-signed certificate if it is not there; return its SHA-256 fingerprint."""
+    """Create the API's self-signed certificate if it is missing; return its SHA-256 fingerprint."""
     from cryptography import x509  # noqa: PLC0415 - slow to import
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - slow to import
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - slow to import

@@ -1,4 +1,4 @@
-"""File locks: they end with the process that holds them, however it ends."""
+"""File locks. The kernel releases them when the process that holds them ends, even after SIGKILL."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def exclusive(
     """Hold a lock file.
 
     Args:
-        file: made if it is not there.
+        file: created if it is missing.
         timeout: seconds to wait for another process.
-        waiting: called before a wait.
+        waiting: called before it waits.
 
     Raises:
         LabError: another process held it for `timeout` seconds.
@@ -31,8 +31,8 @@ def exclusive(
         waiting()
         fd = take((file,), timeout)
     if fd is None:
-        summary = f"{file} is held by another process since {timeout:.0f} s"
-        raise LabError(summary, f"see which process holds it: `fuser {file}`")
+        summary = f"another process has held {file} for more than {timeout:.0f} s"
+        raise LabError(summary, f"find the process with `fuser {file}`")
     try:
         yield
     finally:
@@ -40,7 +40,7 @@ def exclusive(
 
 
 def take(files: tuple[Path, ...], timeout: float) -> int | None:
-    """Lock the first free one of some files; return its descriptor, or None after `timeout` seconds."""
+    """Lock the first free file; return its descriptor, or None after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:
         for file in files:
@@ -52,7 +52,7 @@ def take(files: tuple[Path, ...], timeout: float) -> int | None:
             else:
                 if _same(fd, file):
                     return fd
-                os.close(fd)  # it was removed while this process waited
+                os.close(fd)  # the file was removed while this process waited
         if time.monotonic() >= deadline:
             return None
         time.sleep(0.2)

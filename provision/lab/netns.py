@@ -1,4 +1,4 @@
-"""Network namespaces of a lab. Nothing is made in the machine's own network but the namespaces' names."""
+"""Network namespaces of a lab. The machine's own network stays unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def path(name: str) -> Path:
 
 
 def exists(name: str) -> bool:
-    """Tell whether a namespace of that name is really mounted (a kill can leave an empty file)."""
+    """Return whether a namespace of that name is mounted (a kill can leave an empty file)."""
     return path(name).exists() and path(name).stat().st_dev != _RUN.stat().st_dev
 
 
@@ -42,16 +42,16 @@ def ip(*words: str, check: bool = True) -> str:
     """Run `ip` and return its output.
 
     Raises:
-        LabError: with the command and its words.
+        LabError: the command failed; the text has its arguments and stderr.
     """
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
-    if check and done.returncode != 0:
-        raise LabError(f"ip {' '.join(words)}: {done.stderr.strip()}")
-    return done.stdout
+    completed = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    if check and completed.returncode != 0:
+        raise LabError(f"ip {' '.join(words)}: {completed.stderr.strip()}")
+    return completed.stdout
 
 
 def ensure(settings: LabSettings) -> None:
-    """Make the lab's namespace with its bridge and the lab's own address."""
+    """Create the lab's namespace with its bridge and the lab's own address."""
     name = namespace(settings.folder)
     _ensure_namespace(name)
     if f" {BRIDGE}:" not in ip("-n", name, "-o", "link"):
@@ -63,7 +63,7 @@ def ensure(settings: LabSettings) -> None:
 
 
 def add_veth(lab: Path, guest: str, index: int, mac: str) -> None:
-    """Give a container `eth<index>` with a hardware address, and its other end to the bridge."""
+    """Create `eth<index>` of a container with a hardware address; its peer joins the bridge."""
     home, inner, dev = namespace(lab), namespace(lab, guest), _port("v", guest, index)
     _ensure_namespace(inner)
     if f" eth{index}@" in ip("-n", inner, "-o", "link"):
@@ -75,7 +75,7 @@ def add_veth(lab: Path, guest: str, index: int, mac: str) -> None:
 
 
 def add_tap(lab: Path, guest: str, index: int) -> str:
-    """Make a tap device on the bridge and return its name."""
+    """Create a tap device on the bridge and return its name."""
     home, dev = namespace(lab), _port("t", guest, index)
     ip("-n", home, "link", "del", dev, check=False)
     ip("-n", home, "tuntap", "add", "dev", dev, "mode", "tap")
@@ -95,14 +95,14 @@ def remove_ports(lab: Path, guest: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Remove a namespace's name; what is left of it goes with its last process."""
+    """Remove a namespace's name; the kernel removes the namespace with its last process."""
     if path(name).exists():
         ip("netns", "del", name, check=False)
         path(name).unlink(missing_ok=True)
 
 
 def join(name: str) -> None:
-    """Move the calling thread into a namespace; mounts stay as they are.
+    """Move the calling thread into a network namespace; its mount namespace does not change.
 
     Raises:
         LabError: there is no such namespace, or this is not root.
@@ -121,17 +121,17 @@ def join(name: str) -> None:
 
 
 def connect(name: str, address: str, port: int, timeout: float) -> socket.socket:
-    """Open a TCP connection inside a namespace (a socket stays in the namespace that made it).
+    """Open a TCP connection inside a namespace (a socket stays in the namespace that created it).
 
     Raises:
-        OSError: as a connection does.
+        OSError: the connection failed.
         LabError: there is no such namespace.
     """
     return _within(name, lambda: socket.create_connection((address, port), timeout=timeout))
 
 
 def listens(name: str, address: str, port: int, timeout: float = 10.0) -> bool:
-    """Tell whether a server takes TCP connections."""
+    """Return whether a server accepts TCP connections."""
     try:
         connect(name, address, port, timeout).close()
     except OSError:
@@ -140,7 +140,7 @@ def listens(name: str, address: str, port: int, timeout: float = 10.0) -> bool:
 
 
 def ssh_banner(name: str, address: str, timeout: float = 15.0) -> bool:
-    """Tell whether an SSH server answers with its banner; a busy emulated processor needs seconds for it."""
+    """Return whether an SSH server sends its banner; a busy emulated processor needs seconds for it."""
     try:
         with connect(name, address, 22, timeout) as sock:
             return sock.recv(4) == b"SSH-"
@@ -149,7 +149,7 @@ def ssh_banner(name: str, address: str, timeout: float = 15.0) -> bool:
 
 
 def serves_time(name: str, address: str, timeout: float = 2.0) -> bool:
-    """Tell whether an NTP server answers with a time that it vouches for (RFC 5905, stratum 1 to 15)."""
+    """Return whether an NTP server answers with a synchronised time (RFC 5905, stratum 1 to 15)."""
 
     def ask() -> bytes:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -164,24 +164,24 @@ def serves_time(name: str, address: str, timeout: float = 2.0) -> bool:
         return False
 
 
-def _within(name: str, work: Callable[[], _Answer]) -> _Answer:
-    """Do something inside a namespace; that is a thread's own, so all that it takes is another thread."""
-    made: list[_Answer] = []
-    failed: list[Exception] = []
+def _within(name: str, action: Callable[[], _Answer]) -> _Answer:
+    """Run an action in a thread inside a namespace; setns(2) changes the calling thread only."""
+    results: list[_Answer] = []
+    errors: list[Exception] = []
 
     def enter() -> None:
         try:
             join(name)
-            made.append(work())
+            results.append(action())
         except (OSError, LabError) as error:
-            failed.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=enter, name=f"in {name}", daemon=True)
     thread.start()
     thread.join()
-    if failed:
-        raise failed[0]
-    return made[0]
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def inside(name: str, argv: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A systemd-nspawn container: overlay on the shared root filesystem, own network, true second boots."""
+"""A systemd-nspawn container: overlay on the shared root filesystem, own network, state kept over reboots."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Container:
 
     @property
     def upper(self) -> Path:
-        """What differs from the shared root filesystem; files may be laid here before the first start."""
+        """The overlay's upper folder: files that differ from the shared root filesystem."""
         return self.folder / "upper"
 
     @property
@@ -55,11 +55,11 @@ class Container:
         return self.lab / "console" / f"{self.hostname}.log"
 
     def pid(self) -> int | None:
-        """Return the process that holds the container, or None."""
+        """Return the process that supervises the container, or None."""
         return processes.read_pid(self.folder / "pid")
 
     def write(self, name: str, text: str, mode: int = 0o644, owner: int = 0) -> None:
-        """Lay a file into the container that is off (folders as the shared root filesystem has them)."""
+        """Write a file of a container that is off; new folders are as in the shared root filesystem."""
         path = self.upper / name
         _make_folders(self.rootfs, self.upper, path.parent)
         fresh = path.with_name(f".{path.name}.new")
@@ -71,14 +71,14 @@ class Container:
         fresh.replace(path)
 
     def enable(self, unit: str, target: str = "multi-user.target") -> None:
-        """Enable a unit of the container that is off."""
+        """Enable a unit of a container that is off."""
         source = "/etc/systemd/system" if (self.upper / "etc/systemd/system" / unit).exists() else None
         name = f"etc/systemd/system/{target}.wants/{unit}"
         _make_folders(self.rootfs, self.upper, (self.upper / name).parent)
         link(self.upper, name, f"{source or '/lib/systemd/system'}/{unit}")
 
     def lay_clock(self) -> None:
-        """Let chronyd run without touching the clock: a container has the machine's."""
+        """Configure chronyd not to set the clock: a container shares the machine's clock."""
         self.write("etc/default/chrony", 'DAEMON_OPTS="-F 1 -x"\n')
         self.write("etc/systemd/system/chrony.service.d/lab.conf", "[Unit]\nConditionCapability=\n")
 
@@ -90,10 +90,10 @@ class Container:
         return None
 
     def start(self) -> None:
-        """Start the container; return when its process runs.
+        """Start the container; return as soon as its process runs.
 
         Raises:
-            GuestError: it is running already, or it did not come up (with what its supervisor said).
+            GuestError: it runs already, or it did not start; the text has the supervisor's output.
         """
         if self.pid() is not None:
             raise GuestError(f"container {self.key} already running")
@@ -111,7 +111,7 @@ class Container:
         ]  # fmt: skip
         env = {
             **processes.environment(self.lab),
-            # Only the network's settings are the container's own; the rest are the machine's.
+            # Only /proc/sys/net belongs to the container; the other settings are the machine's.
             "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network",
         }
         errors = self.folder / "supervisor.log"
@@ -123,13 +123,13 @@ class Container:
         while self.pid() is None:
             ended = supervisor.poll()
             if ended is not None or time.monotonic() > deadline:
-                how = (
-                    f"not in {_START_DEADLINE:.0f} s"
+                failure = (
+                    f"timeout of {_START_DEADLINE:.0f} s"
                     if ended is None
-                    else f"its supervisor ended with {ended}"
+                    else f"its supervisor exited with {ended}"
                 )
-                said = errors.read_text().strip()[-500:] or "it said nothing"
-                raise GuestError(f"container {self.key} did not start ({how}): {said}")
+                output = errors.read_text().strip()[-500:] or "no output"
+                raise GuestError(f"container {self.key} did not start ({failure}): {output}")
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -143,14 +143,14 @@ class Container:
         netns.remove_ports(self.lab, self.key)
 
     def shutdown(self, timeout: float) -> bool:
-        """Ask the container's init for an orderly end; False when it still runs after `timeout` seconds."""
+        """Ask the container's init to shut down; False if it still runs after `timeout` seconds."""
         pid = self.pid()
         if pid is None:
             return True
         deadline = time.monotonic() + timeout
         pressed = 0.0
         while self.pid() == pid:
-            # An init that has only begun does not hear it, so it is told again.
+            # An init that has just started ignores the signal, so it is sent again.
             if time.monotonic() - pressed > _PRESS_AGAIN:
                 pressed = time.monotonic()
                 for init in (child for nspawn in _children(pid) for child in _children(nspawn)):
@@ -163,20 +163,20 @@ class Container:
         return True
 
     def forget(self) -> None:
-        """Remove everything of a container that is off, but its console log."""
+        """Remove everything of a container that is off, except its console log."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _inside(self) -> set[int]:
         """Return systemd-nspawn and the processes in the container's network namespace."""
-        found: set[int] = set()
+        pids: set[int] = set()
         inner = namespace(self.lab, self.key)
         if netns.exists(inner):
             inode = netns.path(inner).stat().st_ino
             for entry in Path("/proc").iterdir():
                 with contextlib.suppress(OSError):
                     if entry.name.isdigit() and (entry / "ns/net").stat().st_ino == inode:
-                        found.add(int(entry.name))
-        return found
+                        pids.add(int(entry.name))
+        return pids
 
 
 def _children(pid: int) -> set[int]:
@@ -187,18 +187,18 @@ def _children(pid: int) -> set[int]:
 
 
 def _make_folders(lower: Path, upper: Path, folder: Path) -> None:
-    """Make folders in an overlay's upper side with mode and owner of the lower side's."""
+    """Create folders in an overlay's upper folder with mode and owner of those in the lower one."""
     parts = folder.relative_to(upper).parts
     upper.mkdir(parents=True, exist_ok=True)
     upper.chmod(0o755)
     for index in range(1, len(parts) + 1):
         below = Path(*parts[:index])
-        made = upper / below
-        if made.is_dir():
+        directory = upper / below
+        if directory.is_dir():
             continue
-        made.mkdir()
-        made.chmod(0o755)
+        directory.mkdir()
+        directory.chmod(0o755)
         if (lower / below).is_dir():
-            shutil.copymode(lower / below, made)
+            shutil.copymode(lower / below, directory)
             owner = (lower / below).stat()
-            os.chown(made, owner.st_uid, owner.st_gid)
+            os.chown(directory, owner.st_uid, owner.st_gid)

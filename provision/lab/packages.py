@@ -10,7 +10,7 @@ from pathlib import Path
 
 from provision.lab.settings import LabError
 
-# package -> a file or command that proves it
+# package -> a file or command that it installs
 CONTAINER = {
     "mmdebstrap": "mmdebstrap",
     "systemd-container": "systemd-nspawn",
@@ -34,12 +34,12 @@ QEMU = {
 
 
 def needed(driver: str) -> dict[str, str]:
-    """Return package -> proof for a driver."""
+    """Return package -> file or command for a driver."""
     return QEMU if driver == "qemu" else CONTAINER
 
 
 def missing(driver: str) -> tuple[str, ...]:
-    """Return the packages whose proof is not there."""
+    """Return the packages whose file or command is missing."""
     return tuple(name for name, proof in needed(driver).items() if not _present(proof))
 
 
@@ -47,21 +47,21 @@ def install(packages: tuple[str, ...], progress: Callable[[str], None]) -> None:
     """Install packages through apt.
 
     Raises:
-        LabError: not a Debian machine, or apt failed (with its last lines).
+        LabError: this is not a Debian machine, or apt failed; the text has its last lines.
     """
     if not packages:
         return
     words = " ".join(packages)
     by_hand = f"install these packages yourself: {words}"
     if shutil.which("apt-get") is None:
-        raise LabError("the lab needs Debian packages, and this machine has no apt", by_hand)
+        raise LabError("the lab needs Debian packages, but this machine has no apt", by_hand)
     progress(f"installing Debian packages: {words}")
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_MODE": "l"}
     apt = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]
     for argv in ([*apt, "update"], [*apt, "install", "-y", "--no-install-recommends", *packages]):
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            tail = "\n".join((done.stdout + done.stderr).splitlines()[-8:])
+        completed = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        if completed.returncode != 0:
+            tail = "\n".join((completed.stdout + completed.stderr).splitlines()[-8:])
             raise LabError(f"{' '.join(argv[:1] + argv[6:])} failed\n{tail}", by_hand)
 
 

@@ -1,7 +1,7 @@
-"""Find and end what a lab started, and nothing else.
+"""Finds and ends the processes of a lab, and no others.
 
-Every process of a lab carries its folder in the environment (`MARK`), which children inherit; containers' own
-processes die with the process that holds them. Control groups of containers are the lab's own.
+Every process of a lab has the lab's folder in its environment (`MARK`), which children inherit. A container's
+processes end with the process that supervises it. The control groups of containers belong to the lab.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _CGROUP_ROOTS = (Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup/unified"),
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the environment for a process of the lab, which may have another working folder."""
+    """Return the environment of a process of the lab."""
     return {**os.environ, "PROVISION_LAB_DIR": str(folder.parent), MARK: str(folder)}
 
 
 def start_time(pid: int) -> str | None:
-    """Return the start time of a living process in clock ticks, or None (a zombie is not living)."""
+    """Return the start time of a live process in clock ticks, or None; a zombie is not live."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -35,9 +35,9 @@ def start_time(pid: int) -> str | None:
 
 
 def read_pid(file: Path) -> int | None:
-    """Return the process that a pid file names, if it lives and belongs to the file's lab.
+    """Return the process that a pid file names, if it is live and belongs to the file's lab.
 
-    The file lies somewhere below the lab's folder; a number that was given to another process is not ours.
+    The file is below the lab's folder. A reused pid belongs to another process, so the owner is checked.
     """
     try:
         pid = int(file.read_text().split()[0])
@@ -50,18 +50,18 @@ def read_pid(file: Path) -> int | None:
 
 
 def of_lab(folder: Path, spaces: Iterable[str] = ()) -> set[int]:
-    """Return the processes of a lab: by mark, and those inside its network namespaces."""
+    """Return the processes with the mark of a lab, and those inside its network namespaces."""
     inodes = {netns.path(name).stat().st_ino for name in spaces if netns.exists(name)}
     spared = _ancestors()
-    found: set[int] = set()
+    pids: set[int] = set()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) in spared:
             continue
         pid = int(entry.name)
         with contextlib.suppress(OSError):
             if _owner(pid) == str(folder) or (entry / "ns/net").stat().st_ino in inodes:
-                found.add(pid)
-    return found
+                pids.add(pid)
+    return pids
 
 
 def labs() -> set[Path]:
@@ -71,7 +71,7 @@ def labs() -> set[Path]:
 
 
 def end(pids: Iterable[int], *, grace: float) -> None:
-    """Ask processes to end, and kill after `grace` seconds; return when they are gone."""
+    """Send SIGTERM, and SIGKILL after `grace` seconds; return when the processes are gone, or after 20 s."""
     known = {pid: start_time(pid) for pid in pids}
     alive = {pid for pid, started in known.items() if started is not None}
     for pid in alive:
@@ -91,7 +91,7 @@ def end(pids: Iterable[int], *, grace: float) -> None:
 
 
 def remove_cgroups(lab: Path, guest: str | None = None) -> None:
-    """Remove the control groups of a lab, or of one container of it."""
+    """Remove the control groups of a lab, or of one of its containers."""
     for root in _CGROUP_ROOTS:
         top = root / machine_wide(lab) / (guest or "")
         if not top.is_dir():
@@ -103,13 +103,13 @@ def remove_cgroups(lab: Path, guest: str | None = None) -> None:
 
 def in_cgroups(lab: Path) -> set[int]:
     """Return the processes in the control groups of a lab."""
-    found: set[int] = set()
+    pids: set[int] = set()
     for root in _CGROUP_ROOTS:
-        # os.walk passes over groups that go meanwhile; Path.glob raises.
+        # os.walk ignores groups that are removed meanwhile; Path.glob raises.
         for folder, _, _ in os.walk(root / machine_wide(lab)):
             with contextlib.suppress(OSError):
-                found |= {int(word) for word in Path(folder, "cgroup.procs").read_text().split()}
-    return found
+                pids |= {int(word) for word in Path(folder, "cgroup.procs").read_text().split()}
+    return pids
 
 
 def _owner(pid: int) -> str | None:
@@ -122,12 +122,12 @@ def _owner(pid: int) -> str | None:
 
 
 def _ancestors() -> set[int]:
-    """Return this process and those above it: they are never ended."""
-    found, pid = set(), os.getpid()
+    """Return this process and its ancestors, which are never ended."""
+    ancestors, pid = set(), os.getpid()
     while pid > 0:
-        found.add(pid)
+        ancestors.add(pid)
         try:
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             break
-    return found
+    return ancestors

@@ -1,4 +1,4 @@
-"""Guests as QEMU virtual machines, and the machine that they and the hypervisor VM have in common."""
+"""Guests as QEMU virtual machines, and `Machine`, which they share with the hypervisor VM."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _PRESS_AGAIN = 15.0
 
 
 def guest_cores(cores: int) -> int:
-    """Return how many processors a guest really gets: no more than the machine has, at most two."""
+    """Return how many processors a guest gets: at most two, and at most as many as the machine has."""
     return max(1, min(cores, os.cpu_count() or 1, _CORES))
 
 
 def guest_memory(memory: int) -> int:
-    """Return how much memory in MiB a guest really gets (`PROVISION_LAB_GUEST_MEMORY`, else at most 2048)."""
+    """Return a guest's memory in MiB, capped by `PROVISION_LAB_GUEST_MEMORY` (default 2048)."""
     cap = os.environ.get("PROVISION_LAB_GUEST_MEMORY", "")
     return min(memory, int(cap) if cap.isdigit() else _MEMORY)
 
 
 def guest_command(spec: GuestSpec, accelerator: tuple[str, ...], taps: tuple[str, ...]) -> list[str]:
-    """Return the part of QEMU's command line that a guest's configuration decides.
+    """Return the part of QEMU's command line that depends on a guest's configuration.
 
     Args:
         spec: the guest.
         accelerator: arguments from `accel.choose`.
-        taps: tap devices, one a NIC.
+        taps: tap devices, one for every NIC.
     """
     machine = "q35,smm=off" if spec.machine == "q35" else "pc,smm=off"
     argv = [
@@ -50,7 +50,7 @@ def guest_command(spec: GuestSpec, accelerator: tuple[str, ...], taps: tuple[str
     ]  # fmt: skip
     if spec.firmware == "ovmf":
         if spec.efivars is None:
-            raise GuestError("OVMF without a disk of variables")
+            raise GuestError("OVMF needs a disk for its variables")
         argv += [
             "-drive", f"if=pflash,unit=0,format=raw,readonly=on,file={FIRMWARE}",
             "-drive", f"if=pflash,unit=1,format=raw,file={_quoted(spec.efivars)}",
@@ -86,7 +86,7 @@ def guest_command(spec: GuestSpec, accelerator: tuple[str, ...], taps: tuple[str
 
 
 def disk_format(disk: Path) -> str:
-    """Return `qcow2` or `raw`, by the file's first bytes."""
+    """Return `qcow2` or `raw`, from the file's first bytes."""
     try:
         with disk.open("rb") as file:
             return "qcow2" if file.read(4) == b"QFI\xfb" else "raw"
@@ -96,12 +96,12 @@ def disk_format(disk: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One QEMU process of a lab, by the same rules for guests and the hypervisor VM.
+    """One QEMU process of a lab: a guest or the hypervisor VM.
 
     Args:
         lab: the lab's folder.
         key: its short name inside the lab (`hypervisor`, a VMID).
-        name: names the console log.
+        name: name of the console log.
     """
 
     lab: Path
@@ -123,10 +123,10 @@ class Machine:
         return processes.read_pid(self.folder / "pid")
 
     def start(self, argv: list[str], *, paused: bool) -> None:
-        """Start QEMU in the lab's namespace; return when it runs.
+        """Start QEMU in the lab's namespace; return as soon as it runs.
 
         Raises:
-            GuestError: QEMU's own words.
+            GuestError: QEMU failed; the text has its output.
         """
         self.console.parent.mkdir(exist_ok=True)
         for stale in ("pid", "qmp"):
@@ -140,7 +140,7 @@ class Machine:
             "-pidfile", "pid", "-daemonize", *(("-S",) if paused else ()), *argv,
         ]  # fmt: skip
         space = namespace(self.lab)
-        done = subprocess.run(
+        completed = subprocess.run(
             netns.inside(space, command),
             cwd=self.folder,
             env=processes.environment(self.lab),
@@ -149,22 +149,22 @@ class Machine:
             text=True,
             check=False,
         )
-        if done.returncode != 0:
-            raise GuestError(f"QEMU: {(done.stderr or done.stdout).strip()[-500:]}")
+        if completed.returncode != 0:
+            raise GuestError(f"QEMU: {(completed.stderr or completed.stdout).strip()[-500:]}")
 
     def stop(self) -> None:
-        """Pull the plug."""
+        """Kill the machine."""
         pid = self.pid()
         if pid is not None:
             processes.end({pid}, grace=0)
         netns.remove_ports(self.lab, self.key)
 
     def shutdown(self, timeout: float) -> bool:
-        """Press the power button; False when it still runs after `timeout` seconds."""
+        """Press the power button; False if the machine still runs after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         pressed = 0.0
         while self.pid() is not None:
-            # A guest that is still booting does not see the button, so it is pressed again.
+            # A guest that is still booting ignores the button, so it is pressed again.
             if time.monotonic() - pressed > _PRESS_AGAIN:
                 pressed = time.monotonic()
                 with contextlib.suppress(GuestError):
@@ -189,15 +189,15 @@ class QemuGuests:
         self._accelerator = accelerator
 
     def import_disk(self, source: Path, target: Path, size: int) -> None:
-        """Make a disk of `size` GiB over an image.
+        """Create a disk of `size` GiB with an image as its backing file.
 
-        A real import copies; here the disk lies over a second name of the image file, so that it outlives the
-        image's removal and costs nothing.
+        A real import copies the image. Here the backing file is a hard link to it, which costs nothing and
+        stays when the image is removed.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            seen = source.stat()
-            base = self._lab / "base" / f"{seen.st_ino}-{seen.st_mtime_ns}.img"
+            source_stat = source.stat()
+            base = self._lab / "base" / f"{source_stat.st_ino}-{source_stat.st_mtime_ns}.img"
             base.parent.mkdir(exist_ok=True)
             if not base.exists():
                 base.hardlink_to(source)
@@ -207,7 +207,7 @@ class QemuGuests:
         self._image(["qemu-img", "create", "-q", "-f", "qcow2", *over, str(target), f"{size}G"])
 
     def create_disk(self, target: Path, size: int) -> None:
-        """Make an empty qcow2 file of `size` GiB."""
+        """Create an empty qcow2 file of `size` GiB."""
         target.parent.mkdir(parents=True, exist_ok=True)
         self._image(["qemu-img", "create", "-q", "-f", "qcow2", str(target), f"{size}G"])
 
@@ -221,7 +221,7 @@ class QemuGuests:
         shutil.copyfile(VARIABLES, target)
 
     def start(self, spec: GuestSpec) -> None:
-        """Start a guest; its processors begin once one of the two boot slots is free. Raises GuestError."""
+        """Start a guest, paused until one of the two boot slots is free. Raises GuestError."""
         machine = self._machine(spec.vmid, spec.name)
         if machine.pid() is not None:
             raise GuestError(f"VM {spec.vmid} already running")
@@ -245,7 +245,7 @@ class QemuGuests:
         return self._known(vmid).pid()
 
     def stop(self, vmid: int) -> None:
-        """Pull a guest's plug."""
+        """Kill a guest."""
         self._known(vmid).stop()
 
     def shutdown(self, vmid: int, timeout: float) -> bool:
@@ -253,7 +253,7 @@ class QemuGuests:
         return self._known(vmid).shutdown(timeout)
 
     def forget(self, vmid: int) -> None:
-        """Remove what belongs to a guest that is off, but its disks and its console log."""
+        """Remove everything of a guest that is off, except its disks and its console log."""
         machine = self._known(vmid)
         machine.stop()
         shutil.rmtree(machine.folder, ignore_errors=True)
@@ -265,7 +265,7 @@ class QemuGuests:
         return self._machine(vmid, record.name_of(self._lab, vmid))
 
     def _write_seed(self, machine: Machine, spec: GuestSpec) -> None:
-        assert spec.cloud_init is not None  # noqa: S101 - the caller has just looked
+        assert spec.cloud_init is not None  # noqa: S101 - the caller has checked it
         folder = machine.folder / "seed"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""As much of QEMU's machine protocol as the lab needs: greeting, capabilities, one command."""
+"""A minimal client of QEMU's machine protocol: greeting, capabilities, one command."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def command(folder: Path, name: str, timeout: float = 60.0) -> Any:
     """Send one command to the monitor socket `qmp` in a folder and return its answer.
 
     Raises:
-        GuestError: no answer, or QEMU's own error.
+        GuestError: QEMU did not answer, or it answered with an error.
     """
-    # The path of a socket may have 107 bytes at most: go through a descriptor of its folder.
+    # A socket path is limited to 107 bytes (unix(7)), so the path goes through a descriptor of its folder.
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX) as sock:

@@ -1,4 +1,4 @@
-"""What a running lab writes down for its daemon and for the loader."""
+"""The record of a running lab: settings and images for its daemon, and the inventory overlay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Record:
 
 
 def save(record: Record) -> None:
-    """Write the record, at once or not at all."""
+    """Write the record atomically."""
     data = {
         "settings": {**asdict(record.settings), "hypervisors": dict(record.settings.hypervisors)},
         "rootfs": str(record.images.rootfs),
@@ -39,19 +39,19 @@ def load(folder: Path) -> Record:
     """Read the record.
 
     Raises:
-        LabError: there is none, or it is not whole.
+        LabError: it is missing or invalid.
     """
     try:
         data: dict[str, Any] = json.loads((folder / FILE).read_text())
         given = data["settings"]
         given["cards"] = tuple(Card(**card) for card in given["cards"])
         given["images"] = tuple(given["images"])
-        served = tuple(Image(each["name"], Path(each["path"]), each["sha256"]) for each in data["served"])
+        served = tuple(Image(image["name"], Path(image["path"]), image["sha256"]) for image in data["served"])
         images = Images(Path(data["rootfs"]), Path(data["vm"]) if data["vm"] else None, served)
         return Record(LabSettings(**given), images, tuple(data["accelerator"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        summary = f"{folder}: no lab ({type(error).__name__})"
-        raise LabError(summary, "remove the rest of it: `provision lab down INVENTORY`") from error
+        summary = f"{folder} has no valid record of a lab ({type(error).__name__})"
+        raise LabError(summary, "remove its remains: `provision lab down INVENTORY`") from error
 
 
 def overlay(record: Record, *, api_fingerprint: str, token_id: str, host_keys: dict[str, str]) -> str:
@@ -98,12 +98,12 @@ def overlay(record: Record, *, api_fingerprint: str, token_id: str, host_keys: d
 
 
 def note_name(lab: Path, vmid: int, name: str) -> None:
-    """Keep the name of a guest that is started, which also names its console."""
+    """Write the name of a guest that is started; its console has the same name."""
     write_whole(lab / "guests" / str(vmid) / "name", name, 0o644)
 
 
 def name_of(lab: Path, vmid: int) -> str:
-    """Return a guest's name, or its number when it was never started."""
+    """Return a guest's name, or its number if it was never started."""
     try:
         return (lab / "guests" / str(vmid) / "name").read_text()
     except OSError:

@@ -18,7 +18,7 @@ def container(settings: LabSettings, rootfs: Path) -> Container:
 
 
 def prepare(settings: LabSettings, router: Container) -> None:
-    """Lay the router's files; those that a role may have changed since are left alone."""
+    """Write the router's files once, because roles may change them later."""
     if router.read("etc/dnsmasq.conf.d-lab") is not None:
         return
     lay_ssh(settings, router)
@@ -32,7 +32,7 @@ def prepare(settings: LabSettings, router: Container) -> None:
     )
     router.lay_clock()
     router.enable("dnsmasq.service")
-    # Last: a preparation that was cut off is done again.
+    # Written last, so that an interrupted preparation is repeated.
     router.write("etc/dnsmasq.conf.d-lab", "prepared\n")
 
 
@@ -44,7 +44,7 @@ def dnsmasq_conf(settings: LabSettings) -> str:
             "# Router of the lab. Reservations: files in /etc/dnsmasq.d, or MAC,address,name lines in",
             "# /etc/dnsmasq.d/hosts (read at once). Clients are known by their hardware address alone.",
             "interface=eth0",
-            # Not bind-interfaces: that ends at once where the network is not set up yet, and stays ended.
+            # Not bind-interfaces: with it dnsmasq exits for good if the network is not set up yet.
             "bind-dynamic",
             "no-resolv",
             "no-hosts",
@@ -65,7 +65,7 @@ def dnsmasq_conf(settings: LabSettings) -> str:
 
 
 def lay_ssh(settings: LabSettings, machine: Container) -> None:
-    """Give a container of the site the lab's key for root and a host key that is known before."""
+    """Write root's authorized key and a pinned host key into a container."""
     folder = settings.folder / "keys"
     host = folder / f"{machine.key}-host"
     public = keys.ensure_ssh_key(host, machine.hostname)

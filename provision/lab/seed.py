@@ -12,7 +12,7 @@ from provision.lab.contracts import CloudInit, GuestError, Nic
 
 @dataclass(frozen=True, slots=True)
 class HostKey:
-    """A host key that a vendor snippet brings (`kind` is rsa, ecdsa or ed25519)."""
+    """A host key from a vendor snippet (`kind` is rsa, ecdsa or ed25519)."""
 
     kind: str
     private: str
@@ -20,15 +20,15 @@ class HostKey:
 
 
 def files(cloud_init: CloudInit, nics: tuple[Nic, ...]) -> dict[str, str]:
-    """Return the files of the seed: user-data, meta-data, network-config and vendor-data if there is one."""
-    made = {
+    """Return the files of the seed: user-data, meta-data, network-config and, with a snippet, vendor-data."""
+    seed_files = {
         "user-data": user_data(cloud_init),
         "meta-data": f"instance-id: {cloud_init.instance_id}\n",
         "network-config": network_config(cloud_init, nics),
     }
     if cloud_init.vendor is not None:
-        made["vendor-data"] = cloud_init.vendor
-    return made
+        seed_files["vendor-data"] = cloud_init.vendor
+    return seed_files
 
 
 def authorized_keys(cloud_init: CloudInit) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def vendor(cloud_init: CloudInit) -> dict[str, Any]:
     """Return the vendor snippet's settings.
 
     Raises:
-        GuestError: it is no cloud-config.
+        GuestError: it is not a cloud-config.
     """
     if cloud_init.vendor is None:
         return {}
@@ -94,9 +94,9 @@ def vendor(cloud_init: CloudInit) -> dict[str, Any]:
     try:
         parsed = yaml.safe_load(cloud_init.vendor)
     except yaml.YAMLError as error:
-        raise GuestError(f"vendor snippet is no YAML: {error}") from error
+        raise GuestError(f"the vendor snippet is invalid YAML: {error}") from error
     if not isinstance(parsed, dict) or not cloud_init.vendor.startswith("#cloud-config"):
-        raise GuestError("vendor snippet is no cloud-config")
+        raise GuestError("the vendor snippet is not a cloud-config")
     return parsed
 
 

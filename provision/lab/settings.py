@@ -1,4 +1,4 @@
-"""What a lab is made of and where its files are."""
+"""The settings of a lab and the paths of its files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 
 
 class LabError(Exception):
-    """The lab cannot do what was asked.
+    """An operation of the lab failed.
 
     Args:
-        text: why, with what was seen in further lines.
-        remedy: what to do next, in words that call the lab's inventory `INVENTORY`; may be empty.
+        text: the reason; further lines have evidence.
+        remedy: what to do next, with `INVENTORY` in place of the lab's inventory; may be empty.
     """
 
     def __init__(self, text: str, remedy: str = "") -> None:
@@ -51,14 +51,14 @@ class LabSettings:
     """One lab, as the inventory describes it.
 
     Args:
-        name: the inventory's name; also names the namespace and the folder.
-        driver: `qemu` (virtual machines) or `container` (systemd-nspawn, stands in for machines).
+        name: the inventory's name; namespace and folder have it too.
+        driver: `qemu` (virtual machines) or `container` (systemd-nspawn).
         cidr: the site's network.
         gateway: the router's address.
         hypervisors: name -> address; exactly one.
         hypervisor_memory_mib: memory of the hypervisor VM in MiB.
         cards: the display cards of the hypervisor.
-        images: which images to make and serve: `debian-12`, `debian-12-lvm`.
+        images: the images to build and serve: `debian-12`, `debian-12-lvm`.
     """
 
     name: str
@@ -71,18 +71,20 @@ class LabSettings:
     images: tuple[str, ...] = field(default=(IMAGE,))
 
     def __post_init__(self) -> None:
-        """Refuse what no lab can be.
+        """Validate the settings.
 
         Raises:
-            LabError: with the first problem found.
+            LabError: a setting is invalid; the text names the first one.
         """
         if not _NAME.fullmatch(self.name):
-            raise LabError(f"lab name {self.name!r}: lower-case letters, digits and dashes, at most 24")
+            raise LabError(
+                f"invalid lab name {self.name!r}: use lower-case letters, digits and dashes, at most 24"
+            )
         network = ipaddress.ip_network(self.cidr)
         if not (isinstance(network, ipaddress.IPv4Network) and network.subnet_of(_range())):
-            raise LabError(f"lab network {self.cidr} must lie inside {RANGE}, the range set aside for tests")
+            raise LabError(f"lab network {self.cidr} must be inside {RANGE}, the range reserved for tests")
         if network.prefixlen > MAX_PREFIX:
-            raise LabError(f"lab network {self.cidr} is too small: /{MAX_PREFIX} or larger")
+            raise LabError(f"lab network {self.cidr} is too small: use /{MAX_PREFIX} or larger")
         if len(self.hypervisors) != 1:
             raise LabError("a lab has exactly one hypervisor")
         for address in (self.gateway, *self.hypervisors.values()):
@@ -92,7 +94,9 @@ class LabSettings:
             raise LabError(f"{self.host_address} is the lab's own address")
         for name in (*self.hypervisors, *(card.name for card in self.cards)):
             if not _NAME.fullmatch(name):
-                raise LabError(f"name {name!r}: lower-case letters, digits and dashes, at most 24")
+                raise LabError(
+                    f"invalid name {name!r}: use lower-case letters, digits and dashes, at most 24"
+                )
 
     @property
     def network(self) -> ipaddress.IPv4Network:
@@ -101,7 +105,7 @@ class LabSettings:
 
     @property
     def host_address(self) -> str:
-        """The address of the namespace itself: controller, API daemon and image server (last usable)."""
+        """The last usable address: controller, API daemon and image server in the lab's namespace."""
         return str(self.network.broadcast_address - 1)
 
     @property
@@ -111,7 +115,7 @@ class LabSettings:
 
     @property
     def dhcp_range(self) -> tuple[str, str]:
-        """First and last address that DHCP gives out (.100 to .199 of a /24)."""
+        """First and last address of the DHCP range (.100 to .199 of a /24)."""
         size = self.network.num_addresses
         return str(self.network[size * 100 // 256]), str(self.network[size * 199 // 256])
 
@@ -122,7 +126,7 @@ class LabSettings:
 
     @property
     def overlay(self) -> Path:
-        """The file that lies over the inventory; the last thing that a lab which comes up writes."""
+        """The inventory overlay; `up` writes it last."""
         return self.folder / OVERLAY
 
 
@@ -138,7 +142,7 @@ LABS = Path("/var/lib/provision-lab")
 
 
 def labs_root() -> Path:
-    """Return the folder of all labs (`PROVISION_LAB_DIR`), without links: it tells whose a process is."""
+    """Return the folder of all labs (`PROVISION_LAB_DIR`), resolved because processes are marked with it."""
     return Path(os.environ.get("PROVISION_LAB_DIR") or LABS).resolve()
 
 
@@ -151,17 +155,17 @@ def lab_folder(name: str) -> Path:
     """Return the folder of one lab.
 
     Raises:
-        LabError: the name could leave the folder of labs.
+        LabError: the name is invalid, so it could leave the folder of labs.
     """
     if not _NAME.fullmatch(name):
-        raise LabError(f"lab name {name!r}: lower-case letters, digits and dashes, at most 24")
+        raise LabError(f"invalid lab name {name!r}: use lower-case letters, digits and dashes, at most 24")
     return labs_root() / name
 
 
 def machine_wide(folder: Path) -> str:
-    """Return what a lab is called where all labs of this machine meet: namespaces and control groups.
+    """Return a name of the lab that is unique on this machine, for namespaces and control groups.
 
-    Labs of one name in different folders are told apart; in the usual folder the name is enough.
+    Outside the default folder, a hash of the folder distinguishes labs of the same name.
     """
     if folder.parent == LABS.resolve():
         return f"provision-{folder.name}"

@@ -1,4 +1,4 @@
-"""Brings a lab up, tells how it is, and removes it without a trace. Idempotent; safe after any kill."""
+"""Starts a lab, reports its state, and removes it completely. Idempotent; safe after a kill at any point."""
 
 from __future__ import annotations
 
@@ -50,29 +50,29 @@ Progress = Callable[[str], None]
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 _INOTIFY_INSTANCES = 4096
 _DNS_PORT = 53
-# Far more than it takes: a machine of two cores may have three emulated ones to run besides.
+# Much longer than a boot takes: a machine of two cores may run three emulated machines at once.
 _BOOT_DEADLINE = 900.0
 _CONTAINER_DEADLINE = 300.0
 _DAEMON_DEADLINE = 300.0
-_TELL = 15.0
+_ANNOUNCE_AFTER = 15.0
 _TAIL = 25
 _TRY_AGAIN = (
-    "start what ended, and wait again: `provision lab up INVENTORY`; "
-    "to begin from nothing, first run `provision lab down INVENTORY`"
+    "start the stopped parts and wait again: `provision lab up INVENTORY`; "
+    "to start from scratch, first run `provision lab down INVENTORY`"
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One piece of a lab.
+    """One part of a lab.
 
     Args:
         kind: daemon, router, hypervisor or guest.
         name: as `console` takes it.
-        state: up, starting (it runs and does not answer) or down; a guest is up or off.
+        state: up, starting (it runs and does not answer yet) or down; a guest is up or off.
         pid: its process.
-        detail: what else there is to know, in words.
+        detail: further information as text, or empty.
     """
 
     kind: str
@@ -84,13 +84,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A lab as it is now.
+    """The current state of a lab.
 
     Args:
         name: the lab's name.
         driver: `qemu` or `container`; empty when there is no lab.
-        up: everything but guests runs and answers.
-        parts: its pieces.
+        up: everything except the guests runs and answers.
+        parts: its parts.
     """
 
     name: str
@@ -100,33 +100,33 @@ class Status:
 
 
 def up(settings: LabSettings, progress: Progress) -> Path:
-    """Bring a lab up and return its inventory overlay; what runs is left as it is.
+    """Start a lab and return its inventory overlay; parts that already run are not restarted.
 
     Args:
-        settings: the lab. One that exists with other settings is refused.
-        progress: told, in a line, what takes time.
+        settings: the lab. A lab that exists with other settings is refused.
+        progress: called with one line before every slow operation.
 
     Raises:
-        LabError: what is missing, or what did not come up, with the end of its console.
+        LabError: something is missing or did not start; the text has the end of its console.
     """
     if os.geteuid() != 0:
-        raise LabError("the lab needs root: it creates network namespaces, containers and virtual machines")
+        raise LabError("the lab needs root to create network namespaces, containers and virtual machines")
     folder = settings.folder
     labs_root().mkdir(parents=True, exist_ok=True)
-    with _alone(settings.name, progress):
+    with _hold_lock(settings.name, progress):
         packages.install(packages.missing(settings.driver), progress)
         make_room(progress)
         folder.mkdir(exist_ok=True)
         folder.chmod(0o700)
         for name in ("keys", "console", "guests"):
             (folder / name).mkdir(exist_ok=True, mode=0o700)
-        lab = _known(settings) or _new(settings, progress)
+        lab = _load_record(settings) or _create_record(settings, progress)
         netns.ensure(settings)
         return _start(lab, progress)
 
 
-def _known(settings: LabSettings) -> Record | None:
-    """Return the lab's record, with the images that it began with, as long as they are there."""
+def _load_record(settings: LabSettings) -> Record | None:
+    """Return the lab's record, or None if there is none or its images were removed from the cache."""
     if not (settings.folder / record.FILE).exists():
         return None
     refuse_other(settings)
@@ -136,10 +136,10 @@ def _known(settings: LabSettings) -> Record | None:
     return replace(known, accelerator=_accelerator(known.images))
 
 
-def _new(settings: LabSettings, progress: Progress) -> Record:
+def _create_record(settings: LabSettings, progress: Progress) -> Record:
     for name in settings.images:
         if name.removesuffix("-lvm") != IMAGE:
-            progress(f"the lab's own Debian stands in for the image {name}")
+            progress(f"the image {name} is replaced by the lab's own Debian")
     made = images.prepare(settings, progress, images_in_use)
     lab = Record(settings, made, _accelerator(made))
     record.save(lab)
@@ -147,18 +147,18 @@ def _new(settings: LabSettings, progress: Progress) -> Record:
 
 
 def refuse_other(settings: LabSettings) -> None:
-    """Refuse a lab that is there with other settings than these.
+    """Check that no lab of this name exists with other settings.
 
     Raises:
-        LabError: it says in which they differ.
+        LabError: one exists; the text names the settings that differ.
     """
     if others := differences(settings):
         summary = f"the lab {settings.name} runs with other settings ({others})"
-        raise LabError(summary, "remove it: `provision lab down INVENTORY`, then run the command again")
+        raise LabError(summary, "remove it with `provision lab down INVENTORY`, then run the command again")
 
 
 def differences(settings: LabSettings) -> str:
-    """Return, in words, which settings a lab that is there has otherwise; nothing where there is none."""
+    """Return the names of the settings in which an existing lab differs; empty if there is no lab."""
     try:
         known = record.load(settings.folder).settings
     except LabError:
@@ -169,12 +169,12 @@ def differences(settings: LabSettings) -> str:
 
 
 def images_in_use() -> frozenset[Path]:
-    """Return the folders of images of the labs that are known: those here, and those that run elsewhere."""
-    found: set[Path] = set()
-    for folder in {*labs_root().iterdir(), *processes.labs()}:
+    """Return the image folders of all known labs: those in the lab folder and those with a process."""
+    folders: set[Path] = set()
+    for lab_dir in {*labs_root().iterdir(), *processes.labs()}:
         with contextlib.suppress(LabError):
-            found |= record.load(folder).images.folders
-    return frozenset(found)
+            folders |= record.load(lab_dir).images.folders
+    return frozenset(folders)
 
 
 def _accelerator(made: images.Images) -> tuple[str, ...]:
@@ -182,17 +182,19 @@ def _accelerator(made: images.Images) -> tuple[str, ...]:
 
 
 def make_room(progress: Progress, file: Path = _INOTIFY) -> None:
-    """Let the kernel watch for more than a dozen containers: each one's systemd takes nine of 128 instances.
+    """Raise the limit of inotify instances, which a dozen containers exhaust.
 
-    Source of the setting: inotify(7).
+    The default limit is 128 and the systemd of one container takes nine (inotify(7)).
     """
     try:
-        have = int(file.read_text())
+        limit = int(file.read_text())
     except (OSError, ValueError):
         return
-    if have < _INOTIFY_INSTANCES:
-        progress(f"raising fs.inotify.max_user_instances of this machine from {have} to {_INOTIFY_INSTANCES}")
-        # Where it cannot be raised, a small lab still comes up.
+    if limit < _INOTIFY_INSTANCES:
+        progress(
+            f"raising fs.inotify.max_user_instances of this machine from {limit} to {_INOTIFY_INSTANCES}"
+        )
+        # If the limit cannot be raised, a small lab still starts.
         with contextlib.suppress(OSError):
             file.write_text(f"{_INOTIFY_INSTANCES}\n")
 
@@ -205,7 +207,7 @@ def _start(lab: Record, progress: Progress) -> Path:
     gate = router.container(settings, lab.images.rootfs)
     head = _hypervisor(lab)
     if None in (gate.pid(), head.pid(), processes.read_pid(folder / "daemon.pid")):
-        # It tells that all of the lab serves: nobody goes in by that of a former boot.
+        # The overlay says that the whole lab is ready, so one of an earlier boot must not be used.
         settings.overlay.unlink(missing_ok=True)
     try:
         if gate.pid() is None:
@@ -216,7 +218,7 @@ def _start(lab: Record, progress: Progress) -> Path:
             _start_hypervisor(lab, head, progress)
         pins = _pin_hosts(settings)
         _start_daemon(settings, progress)
-        # A guest that asks before the router serves gets neither address nor time, and says so minutes later.
+        # A guest that boots before the router serves gets neither address nor time, and fails minutes later.
         gateway, (name, address) = settings.gateway, settings.hypervisor
         for machine, what, answers in (
             (gate, "SSH of the router", lambda: netns.ssh_banner(space, gateway)),
@@ -242,7 +244,7 @@ def _hypervisor(lab: Record) -> Container | Machine:
 
 def _start_hypervisor(lab: Record, head: Container | Machine, progress: Progress) -> None:
     if isinstance(head, Container):
-        progress("starting the hypervisor (a container stands in for it)")
+        progress("starting the hypervisor (as a container)")
         hypervisor_machine.prepare_container(lab.settings, head)
         head.start()
         return
@@ -280,48 +282,48 @@ def _start_daemon(settings: LabSettings, progress: Progress) -> None:
                 cwd="/",
             )
         write_whole(folder / "daemon.pid", f"{started.pid}\n", 0o644)
-        # Until it has become another program, the child has no mark yet.
+        # The child carries the mark only after exec.
         while processes.read_pid(folder / "daemon.pid") is None and started.poll() is None:
             time.sleep(0.01)
     deadline = time.monotonic() + _DAEMON_DEADLINE
     while not all(netns.listens(space, settings.host_address, port) for port in (IMAGE_PORT, API_PORT)):
         ended = processes.read_pid(folder / "daemon.pid") is None
         if ended or time.monotonic() > deadline:
-            said = "".join(
-                f"\n{file}:\n{_end(file)}" for file in (folder / "daemon.out", folder / "daemon.log")
+            logs = "".join(
+                f"\n{file}:\n{_last_lines(file)}" for file in (folder / "daemon.out", folder / "daemon.log")
             )
-            how = "ended" if ended else f"did not listen in {_DAEMON_DEADLINE:.0f} s"
-            raise LabError(f"the lab's API {how}{said}", _TRY_AGAIN)
+            failure = "ended" if ended else f"did not listen in {_DAEMON_DEADLINE:.0f} s"
+            raise LabError(f"the lab's API {failure}{logs}", _TRY_AGAIN)
         time.sleep(0.1)
 
 
 def _await(machine: Container | Machine, what: str, answers: Callable[[], bool], progress: Progress) -> None:
-    """Wait until something of a machine answers; say so where it takes long.
+    """Wait until a service of a machine answers; report a long wait.
 
     Raises:
-        LabError: what did not, with the end of the machine's console.
+        LabError: it did not answer in time; the text has the end of the machine's console.
     """
     timeout = _BOOT_DEADLINE if isinstance(machine, Machine) else _CONTAINER_DEADLINE
-    began, told, said = time.monotonic(), False, ""
+    start, announced, last_error = time.monotonic(), False, ""
     while True:
         try:
             if answers():
                 return
         except GuestError as error:
-            said = f" ({error})"
-        ended, waited = machine.pid() is None, time.monotonic() - began
-        if waited > _TELL and not told:
-            told = True
+            last_error = f" ({error})"
+        ended, waited = machine.pid() is None, time.monotonic() - start
+        if waited > _ANNOUNCE_AFTER and not announced:
+            announced = True
             progress(f"waiting for {what}")
         if ended or waited > timeout:
-            how = "its machine ended" if ended else f"no answer in {timeout:.0f} s{said}"
-            summary = f"{what}: {how}; {machine.console} ends with\n{_end(machine.console)}"
+            failure = "the machine stopped" if ended else f"no answer in {timeout:.0f} s{last_error}"
+            summary = f"{what}: {failure}; {machine.console} ends with\n{_last_lines(machine.console)}"
             raise LabError(summary, _TRY_AGAIN)
         time.sleep(0.1)
 
 
-def _end(log: Path) -> str:
-    """Return the last lines of a log that are not empty."""
+def _last_lines(log: Path) -> str:
+    """Return the last non-empty lines of a log, without colours."""
     try:
         lines = _COLOUR.sub("", log.read_text(errors="replace")).splitlines()
     except OSError as error:
@@ -333,21 +335,21 @@ def down(name: str, progress: Progress = lambda _: None) -> bool:
     """Remove every process, namespace, mount, loop device and file of a lab; images stay in the cache.
 
     Returns:
-        Whether there was anything of it.
+        Whether anything of the lab existed.
 
     Raises:
-        LabError: something of the lab is still there, named.
+        LabError: something could not be removed; the text names it.
     """
     folder = lab_folder(name)
     labs_root().mkdir(parents=True, exist_ok=True)
-    with _alone(name, progress):
-        was = bool(leftovers(name))
+    with _hold_lock(name, progress):
+        existed = bool(leftovers(name))
         for _ in range(5):
             spaces = netns.names(folder)
-            found = processes.of_lab(folder, spaces) | processes.in_cgroups(folder)
-            if not found:
+            pids = processes.of_lab(folder, spaces) | processes.in_cgroups(folder)
+            if not pids:
                 break
-            processes.end(found, grace=0)
+            processes.end(pids, grace=0)
         for mount in sorted(_mounts(folder), reverse=True):
             subprocess.run(["umount", "-l", mount], capture_output=True, check=False)
         for device in _loops(folder):
@@ -356,30 +358,31 @@ def down(name: str, progress: Progress = lambda _: None) -> bool:
             netns.remove(space)
         processes.remove_cgroups(folder)
         shutil.rmtree(folder, ignore_errors=True)
-        left = leftovers(name)
+        remaining = leftovers(name)
         _lock(name).unlink(missing_ok=True)
-    if left:
-        remedy = "end your own processes that use it, then run `provision lab down INVENTORY`"
-        raise LabError(f"the lab {name} could not be removed whole, left are: {', '.join(left)}", remedy)
-    return was
+    if remaining:
+        remedy = "stop your own processes that use it, then run `provision lab down INVENTORY`"
+        summary = f"the lab {name} could not be removed completely; remaining: {', '.join(remaining)}"
+        raise LabError(summary, remedy)
+    return existed
 
 
 def leftovers(name: str) -> tuple[str, ...]:
-    """Return what is there of a lab, each thing in words; nothing for one that is down."""
+    """Return a description of everything that exists of a lab; empty for a lab that is down."""
     folder = lab_folder(name)
     spaces = netns.names(folder)
-    found = processes.of_lab(folder, spaces) | processes.in_cgroups(folder)
-    left = [f"process {pid}" for pid in sorted(found)]
-    left += [f"namespace {space}" for space in spaces]
-    left += [f"mount {mount}" for mount in _mounts(folder)]
-    left += [f"loop device {device}" for device in _loops(folder)]
+    pids = processes.of_lab(folder, spaces) | processes.in_cgroups(folder)
+    remaining = [f"process {pid}" for pid in sorted(pids)]
+    remaining += [f"namespace {space}" for space in spaces]
+    remaining += [f"mount {mount}" for mount in _mounts(folder)]
+    remaining += [f"loop device {device}" for device in _loops(folder)]
     if folder.exists():
-        left.append(f"folder {folder}")
-    return tuple(left)
+        remaining.append(f"folder {folder}")
+    return tuple(remaining)
 
 
 def status(name: str) -> Status:
-    """Tell how a lab is; one that does not exist is down."""
+    """Return the state of a lab; one that does not exist is down."""
     folder = lab_folder(name)
     try:
         lab = record.load(folder)
@@ -397,7 +400,7 @@ def status(name: str) -> Status:
         pid = machine.pid()
         ready = pid is not None and netns.ssh_banner(space, address)
         parts.append(_part(kind, known_as, pid, ready=ready, missing="SSH does not answer"))
-    # The overlay is written last: who finds it may go in.
+    # The overlay is written last, so its presence means that the lab is ready.
     running = all(part.state == "up" for part in parts) and (folder / OVERLAY).exists()
     for guest in sorted((folder / "guests").glob("[0-9]*")):
         pid, vmid = processes.read_pid(guest / "pid"), int(guest.name)
@@ -416,7 +419,7 @@ def console(name: str, node: str) -> Path:
     """Return the console log of a machine: `router`, the hypervisor's name, or a VM's name.
 
     Raises:
-        LabError: there is none; the text names those that there are.
+        LabError: there is none; the remedy names the existing ones.
     """
     folder = lab_folder(name) / "console"
     known = sorted(file.stem for file in folder.glob("*.log"))
@@ -454,10 +457,10 @@ def _connection(lab: Record) -> SshHypervisor:
 
 
 @contextlib.contextmanager
-def _alone(name: str, progress: Progress) -> Iterator[None]:
+def _hold_lock(name: str, progress: Progress) -> Iterator[None]:
     """Hold the lock of a lab."""
-    words = f"another 'lab up' or 'lab down' of {name} is at work; waiting for its end"
-    with exclusive(_lock(name), waiting=lambda: progress(words)):
+    message = f"waiting for another 'lab up' or 'lab down' of {name} to finish"
+    with exclusive(_lock(name), waiting=lambda: progress(message)):
         yield
 
 
@@ -467,22 +470,22 @@ def _lock(name: str) -> Path:
 
 def _mounts(folder: Path) -> list[str]:
     """Return the mounts below a lab's folder that this mount namespace sees."""
-    found = []
+    mount_points = []
     for line in Path("/proc/self/mounts").read_text().splitlines():
         target = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), line.split()[1])
         if folder in (Path(target), *Path(target).parents):
-            found.append(target)
-    return found
+            mount_points.append(target)
+    return mount_points
 
 
 def _loops(folder: Path) -> list[str]:
-    """Return the loop devices whose file lies below a lab's folder."""
-    found = []
+    """Return the loop devices whose backing file is below a lab's folder."""
+    devices = []
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         try:
             file = backing.read_text().strip().removesuffix(" (deleted)")
         except OSError:
             continue
         if folder in Path(file).parents:
-            found.append(f"/dev/{backing.parts[3]}")
-    return found
+            devices.append(f"/dev/{backing.parts[3]}")
+    return devices

@@ -65,9 +65,7 @@ def test_a_controller_that_is_killed_holds_nothing(host: Server, tmp_path: Path)
     hold.release()
 
 
-def test_the_host_acts_beside_its_lock_and_the_lock_goes_with_the_connection(
-    host: Server, tmp_path: Path
-) -> None:
+def test_host_acts_while_its_lock_is_held_and_the_lock_ends_on_close(host: Server, tmp_path: Path) -> None:
     first = driver(host, tmp_path / "state")
     hold = first.hold("run-1", "pve/api", Cancel())
     assert first.act("run-1", [], [], lambda _: None, Cancel()) == []

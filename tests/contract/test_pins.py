@@ -156,9 +156,7 @@ def test_a_digest_of_the_inventory_is_not_overruled(inventory: Path, web: Web) -
     assert "ab" * 32 in lock_of(inventory)
 
 
-def test_other_parts_of_the_lock_stay_and_digests_that_look_like_numbers_are_text(
-    inventory: Path, web: Web
-) -> None:
+def test_pin_keeps_other_entries_and_quotes_digests_that_look_like_numbers(inventory: Path, web: Web) -> None:
     number = "1e" + "5" * 62
     charts = f'version: 1\ncharts:\n  "gpu-operator": {{ url: "https://x/y.tgz", sha256: "{number}" }}\n'
     inventory.with_name("provision.lock.yaml").write_text(charts)

@@ -119,7 +119,7 @@ def killed_at(site: Site, point: int, delay: float) -> int | None:
 
 
 @pytest.mark.parametrize("turn", range(ROUNDS))
-def test_after_kills_at_sampled_points_the_site_is_as_if_nothing_had_happened(
+def test_site_converges_to_the_same_state_after_kills_at_sampled_points(
     site: Site,
     uninterrupted: Uninterrupted,
     seed: str,

@@ -227,7 +227,7 @@ def test_nobody_to_ask_and_no_confirmation_is_wrong_usage(site: Site, words: tup
     assert everything(site) == before
 
 
-def test_delete_by_destroy_takes_more_than_yes_where_the_policy_does_not_allow_it(site: Site) -> None:
+def test_destroy_needs_allow_delete_where_the_policy_does_not_allow_it(site: Site) -> None:
     declared = copy.deepcopy(site.declared)
     declared["policy"] = {}
     file = site.write(site.folder / "careful.yaml", declared)

@@ -223,7 +223,7 @@ def test_no_file_of_the_controller_has_a_secret(story: Story) -> None:
     assert [hit for path in places for hit in hits(story, str(path), path.read_bytes())] == []
 
 
-def test_no_file_of_a_target_or_of_the_lab_has_a_secret_but_where_it_belongs(story: Story) -> None:
+def test_secrets_are_only_in_the_target_and_lab_files_that_need_them(story: Story) -> None:
     lab = story.site.lab
     homes = {
         "keys/token",

@@ -73,7 +73,7 @@ def test_a_second_apply_changes_nothing_and_asks_each_host_once(site: Site) -> N
     assert differences(before, site.dump(ROUTER, HYPERVISOR, *GUESTS)) == []
 
 
-def test_every_guest_has_the_key_that_its_marker_names_and_the_first_one_is_dead(site: Site) -> None:
+def test_every_guest_has_the_key_of_its_marker_and_the_first_key_is_gone(site: Site) -> None:
     for number, address in enumerate(GUESTS, 1):
         marker = site.marker(200 + number)
         assert site.fingerprints(address) == {marker["host-key"]}
@@ -95,7 +95,7 @@ def other_key(site: Site) -> Path:
     return key
 
 
-def test_another_controller_with_another_key_and_no_state_has_nothing_to_do(
+def test_another_controller_with_another_key_and_no_state_changes_nothing(
     site: Site, other_key: Path
 ) -> None:
     shutil.rmtree(site.state)

@@ -189,7 +189,7 @@ def test_what_does_not_come_up_is_named_with_the_end_of_its_console(
     lab: LabSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(site, "_CONTAINER_DEADLINE", 1.0)
-    monkeypatch.setattr(site, "_TELL", 0.1)
+    monkeypatch.setattr(site, "_ANNOUNCE_AFTER", 0.1)
     told: list[str] = []
     say(lab, lab.gateway, "systemctl stop chrony")
     with pytest.raises(LabError, match=r"chrony of the router: no answer in 1 s(?s:.*)router login:"):

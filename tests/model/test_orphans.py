@@ -293,9 +293,7 @@ def test_an_unchanged_plan_asks_four_things_and_each_vm_once(world: World, text:
 
 
 @pytest.mark.parametrize("loader", ["grub", "systemd-boot"])
-def test_what_a_hypervisor_no_longer_declares_of_its_kernel_is_shown_and_pruned(
-    tmp_path: Path, loader: str
-) -> None:
+def test_removed_kernel_settings_of_a_hypervisor_are_shown_and_pruned(tmp_path: Path, loader: str) -> None:
     inventory = lab(tmp_path)
     site = ModelSite(inventory, tmp_path / "state")
     state = site.hosts["pve/ssh"].state
@@ -315,7 +313,7 @@ def test_what_a_hypervisor_no_longer_declares_of_its_kernel_is_shown_and_pruned(
 
 
 @pytest.mark.parametrize("loader", ["grub", "systemd-boot"])
-def test_what_was_made_for_a_card_goes_with_its_host_though_the_card_was_pulled(
+def test_card_settings_are_removed_with_the_host_after_the_card_was_pulled(
     tmp_path: Path, loader: str
 ) -> None:
     site = ModelSite(lab(tmp_path), tmp_path / "state")

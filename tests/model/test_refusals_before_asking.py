@@ -198,7 +198,7 @@ def test_destroy_needs_its_connections_and_nothing_that_it_removes(makes: Makes)
     assert trips(site) == 0
 
 
-def test_destroy_of_a_hosts_own_things_needs_no_template_and_no_secret_of_theirs(makes: Makes) -> None:
+def test_destroy_of_host_resources_needs_no_templates_or_secrets(makes: Makes) -> None:
     text = TEXT.replace("    host_resources:\n      - { kind: file, path: /etc/one,", MORE, 1)
     site = makes(text=text)
     assert site.apply().exit_code == 0
@@ -231,7 +231,7 @@ def test_verify_needs_its_connections_only_and_says_all_that_it_lacks(makes: Mak
     assert trips(site) == before
 
 
-def test_verify_refuses_what_no_check_looks_at_and_nothing_else_that_waits_for_a_role(makes: Makes) -> None:
+def test_verify_refuses_only_features_that_no_check_covers(makes: Makes) -> None:
     text = TEXT + "proxy: { url: http://10.0.0.9 }\nexpect: { nccl: { nvls: required } }\n"
     site = makes(text=text)
     assert problems_of(lambda: verify(site, Options())) == [("FEATURE_UNSUPPORTED", "nccl")]

@@ -170,7 +170,7 @@ def test_no_kind_is_damaged_and_exempt() -> None:
     assert set(UNREPAIRED) <= set(VANDALS)
 
 
-def test_every_resource_is_repaired_once_and_what_is_costly_at_last_together() -> None:
+def test_every_resource_is_repaired_once_and_costly_ones_last_together() -> None:
     files = [
         Target(File(host, path, b"x"), Mutation(name, Shell(":")))
         for host in ("pve/ssh", "vm-1/ssh", "vm-2/ssh")

@@ -129,8 +129,8 @@ class Access:
 
     def tokens(self, user: str) -> dict[str, dict[str, Any]]:
         """Return a user's tokens: id -> info."""
-        found: dict[str, dict[str, Any]] = self._state["tokens"].get(user, {})
-        return {name: {"privsep": int(each["privsep"]), "expire": 0} for name, each in found.items()}
+        tokens: dict[str, dict[str, Any]] = self._state["tokens"].get(user, {})
+        return {name: {"privsep": int(token["privsep"]), "expire": 0} for name, token in tokens.items()}
 
     def add_token(self, user: str, token: str, *, privsep: bool) -> str:
         """Make a token and return its secret, which is shown once."""
@@ -157,7 +157,7 @@ class Access:
 
     def roles(self) -> dict[str, frozenset[str]]:
         """Return built-in and own roles with their privileges."""
-        return privileges.ROLES | {name: frozenset(each) for name, each in self._state["roles"].items()}
+        return privileges.ROLES | {name: frozenset(privs) for name, privs in self._state["roles"].items()}
 
     def set_role(self, role: str, privs: frozenset[str], *, new: bool) -> None:
         """Make or change an own role."""
@@ -175,12 +175,12 @@ class Access:
             if role not in self._state["roles"]:
                 raise failed(f"role '{role}' does not exist")
             del self._state["roles"][role]
-            self._state["acl"] = [each for each in self._state["acl"] if each["roleid"] != role]
+            self._state["acl"] = [entry for entry in self._state["acl"] if entry["roleid"] != role]
             self._save()
 
     def acl(self) -> list[dict[str, Any]]:
         """Return the access entries as the API lists them."""
-        return [dict(each) for each in self._state["acl"]]
+        return [dict(entry) for entry in self._state["acl"]]
 
     def set_acl(self, path: str, kind: str, who: str, role: str, *, propagate: bool, delete: bool) -> None:
         """Add or remove one access entry; `kind` is user or token."""
@@ -195,13 +195,17 @@ class Access:
                 raise failed(f"no such token '{token}' for user '{user}'")
             entry = {"path": path, "type": kind, "ugid": who, "roleid": role, "propagate": int(propagate)}
             same = ("path", "type", "ugid", "roleid")
-            kept = [each for each in self._state["acl"] if any(each[key] != entry[key] for key in same)]
+            kept = [
+                existing
+                for existing in self._state["acl"]
+                if any(existing[key] != entry[key] for key in same)
+            ]
             self._state["acl"] = kept if delete else [*kept, entry]
             self._save()
 
     def _drop_entries(self, kind: str, who: str) -> None:
         self._state["acl"] = [
-            each for each in self._state["acl"] if (each["type"], each["ugid"]) != (kind, who)
+            entry for entry in self._state["acl"] if (entry["type"], entry["ugid"]) != (kind, who)
         ]
 
     # What somebody may do
@@ -212,18 +216,18 @@ class Access:
             levels.append(levels[-1].rstrip("/") + "/" + part)
         result: dict[str, int] = {}
         for level in levels:
-            here = [
-                each
-                for each in self._state["acl"]
-                if (each["type"], each["ugid"], each["path"]) == (kind, who, level)
-                and (each["propagate"] or level == levels[-1])
+            entries = [
+                entry
+                for entry in self._state["acl"]
+                if (entry["type"], entry["ugid"], entry["path"]) == (kind, who, level)
+                and (entry["propagate"] or level == levels[-1])
             ]
-            if here:  # a deeper entry replaces what was inherited
+            if entries:  # a deeper entry replaces what was inherited
                 result = {}
-                if all(each["roleid"] != "NoAccess" for each in here):
-                    for each in here:
-                        for priv in self.roles().get(each["roleid"], ()):
-                            result[priv] = max(result.get(priv, 0), each["propagate"])
+                if all(entry["roleid"] != "NoAccess" for entry in entries):
+                    for entry in entries:
+                        for priv in self.roles().get(entry["roleid"], ()):
+                            result[priv] = max(result.get(priv, 0), entry["propagate"])
         return result
 
     def permissions(self, auth: Auth, path: str) -> dict[str, int]:
@@ -238,9 +242,9 @@ class Access:
 
     def all_permissions(self, auth: Auth) -> dict[str, dict[str, int]]:
         """Return the permissions of every path that is named anywhere."""
-        paths = {*STANDARD_PATHS, *(each["path"] for each in self._state["acl"])}
-        found = {path: self.permissions(auth, path) for path in sorted(paths)}
-        return {path: each for path, each in found.items() if each}
+        paths = {*STANDARD_PATHS, *(entry["path"] for entry in self._state["acl"])}
+        permissions = {path: self.permissions(auth, path) for path in sorted(paths)}
+        return {path: privs for path, privs in permissions.items() if privs}
 
     def may(self, auth: Auth, path: str, *privs: str, some: bool = False) -> bool:
         """Say whether all (or some) of the privileges are held on a path."""

@@ -106,10 +106,10 @@ def _list_tokens(call: Call) -> Any:
 
 def _get_token(call: Call) -> Any:
     _token_rights(call)
-    found = call.lab.access.tokens(call.text("userid"))
-    if call.text("tokenid") not in found:
+    tokens = call.lab.access.tokens(call.text("userid"))
+    if call.text("tokenid") not in tokens:
         raise failed(f"no such token '{call.text('tokenid')}' for user '{call.text('userid')}'")
-    return found[call.text("tokenid")]
+    return tokens[call.text("tokenid")]
 
 
 def _add_token(call: Call) -> Any:
@@ -162,10 +162,10 @@ def _list_roles(call: Call) -> Any:
 
 
 def _get_role(call: Call) -> Any:
-    found = call.lab.access.roles().get(call.text("roleid"))
-    if found is None:
+    privs = call.lab.access.roles().get(call.text("roleid"))
+    if privs is None:
         raise failed(f"role '{call.text('roleid')}' does not exist")
-    return dict.fromkeys(sorted(found), 1)
+    return dict.fromkeys(sorted(privs), 1)
 
 
 def _add_role(call: Call) -> None:

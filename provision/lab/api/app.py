@@ -120,13 +120,13 @@ def _parameters(request: Request, body: bytes) -> dict[str, list[str]]:
     given: dict[str, list[str]] = {}
     if request.headers.get("content-type", "").startswith("application/json") and body:
         try:
-            found = json.loads(body)
+            fields = json.loads(body)
         except ValueError as error:
             raise ApiError(400, "bad JSON in request body") from error
-        if not isinstance(found, Mapping):
+        if not isinstance(fields, Mapping):
             raise ApiError(400, "bad JSON in request body")
-        for name, value in found.items():
-            given[name] = [_plain(each) for each in (value if isinstance(value, list) else [value])]
+        for name, value in fields.items():
+            given[name] = [_plain(item) for item in (value if isinstance(value, list) else [value])]
     else:
         pairs += parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
     for name, value in pairs:
@@ -154,20 +154,20 @@ def _dispatch(lab: Lab, request: Request, body: bytes) -> Any:
     path = unquote(request.scope["raw_path"].decode("ascii").partition("?")[0])
     relative = path.removeprefix(_PREFIX).rstrip("/") or "/"
     method = request.method
-    route, found = _find(method, relative)
+    route, path_params = _find(method, relative)
     auth = _authenticate(lab, request) if route is None or not route.public else Auth("")
     if route is None or not path.startswith(_PREFIX):
         raise ApiError(501, f"Method '{method} {relative}' not implemented")
     given = _parameters(request, body)
-    for name, value in found.items():
+    for name, value in path_params.items():
         if name in given and given[name] != [value]:
             text = "duplicate parameter (already defined in URI) with conflicting values"
             raise ApiError(400, text, {name: text})
         given[name] = [value]
     if route.need is not None:
         need = route.need
-        lab.access.check(auth, need.path.format_map(found), *need.privs, some=need.some)
-    node = found.get("node", lab.node)
+        lab.access.check(auth, need.path.format_map(path_params), *need.privs, some=need.some)
+    node = path_params.get("node", lab.node)
     if node != lab.node:
         why = f"failed to get address info for: {node}: Temporary failure in name resolution"
         raise failed(f"hostname lookup '{node}' failed - {why}")
@@ -176,7 +176,7 @@ def _dispatch(lab: Lab, request: Request, body: bytes) -> Any:
 
 def _find(method: str, path: str) -> tuple[Route | None, dict[str, str]]:
     for route in ROUTES:
-        found = route.match(method, path)
-        if found is not None:
-            return route, found
+        path_params = route.match(method, path)
+        if path_params is not None:
+            return route, path_params
     return None, {}

@@ -73,8 +73,8 @@ def check_key_rights(call: Call, key: str, value: str | None, old: str | None) -
 
 
 def _check_card_rights(call: Call, key: str, value: str | None, old: str | None) -> None:
-    for each in filter(None, (value, old)):
-        mapping = parse_parts(HOSTPCI, each).get("mapping")
+    for text in filter(None, (value, old)):
+        mapping = parse_parts(HOSTPCI, text).get("mapping")
         if mapping is None:
             raise failed(f"only root can set '{key}' config for non-mapped devices")
         call.check(f"/mapping/pci/{mapping}", "Mapping.Use")

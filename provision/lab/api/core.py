@@ -87,8 +87,8 @@ class Lab:
 
     def mappings(self) -> dict[str, dict[str, Any]]:
         """Return PCI mappings by id."""
-        found: dict[str, dict[str, Any]] = read_json(self.folder / "mapping" / "pci.json", {})
-        return found
+        mappings: dict[str, dict[str, Any]] = read_json(self.folder / "mapping" / "pci.json", {})
+        return mappings
 
     def save_mappings(self, mappings: Mapping[str, Mapping[str, Any]]) -> None:
         """Write the PCI mappings."""
@@ -205,5 +205,5 @@ class Route:
         """Return the path's parameters, or None for another path."""
         if method != self.method:
             return None
-        found = _form(self.pattern).fullmatch(path)
-        return found.groupdict() if found else None
+        match = _form(self.pattern).fullmatch(path)
+        return match.groupdict() if match else None

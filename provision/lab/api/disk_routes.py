@@ -28,22 +28,22 @@ def _resize(call: Call) -> str:
 
     def work(_log: TaskLog) -> None:
         with lab.configs.locked(call.vmid):
-            found = lab.configs.load(call.vmid)
+            locked_config = lab.configs.load(call.vmid)
             if not (call.flag("skiplock") and call.auth.is_root):
-                check_lock(found)
-            if disk not in found.values:
+                check_lock(locked_config)
+            if disk not in locked_config.values:
                 raise TaskError(f"disk '{disk}' does not exist")
-            if is_cdrom(disk, found.values[disk]):
+            if is_cdrom(disk, locked_config.values[disk]):
                 raise TaskError("you can't resize a cdrom")
-            parts = drive_parts(disk, found.values[disk])
+            parts = drive_parts(disk, locked_config.values[disk])
             volume = lab.storages.find(parts["file"])
             if volume is None:
                 raise TaskError(f"volume '{parts['file']}' does not exist")
             _grow(call, volume, text)
             grown = lab.storages.find(parts["file"]) or volume
             parts["size"] = format_size(grown.size)
-            found.values[disk] = print_parts(parts, "file")
-            lab.configs.save(found)
+            locked_config.values[disk] = print_parts(parts, "file")
+            lab.configs.save(locked_config)
 
     return call.start("resize", str(call.vmid), work)
 

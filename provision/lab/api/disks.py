@@ -152,13 +152,13 @@ class Allocation:
             path = self.lab.storages.image_path(storage, name, ".raw")
             self.lab.guests.create_efivars(path)
         elif source is not None:
-            found = self.lab.storages.find(source)
-            if found is None:
+            volume = self.lab.storages.find(source)
+            if volume is None:
                 raise TaskError(f"could not get size of {source}")
             self.log.line(f"create full clone of drive ({source})")
             self.log.line(f"allocated target volume '{self.made[-1]}'")
-            gib = -(-virtual_size(found.path) // _GIB)  # guest drivers know whole GiB only
-            self.lab.guests.import_disk(found.path, self.lab.storages.image_path(storage, name), gib)
+            gib = -(-virtual_size(volume.path) // _GIB)  # guest drivers know whole GiB only
+            self.lab.guests.import_disk(volume.path, self.lab.storages.image_path(storage, name), gib)
         else:
             gib = max(1, -(-int(size * _GIB) // _GIB))
             self.lab.guests.create_disk(self.lab.storages.image_path(storage, name), gib)
@@ -220,7 +220,7 @@ def default_boot(values: dict[str, str]) -> str:
     disks = [key for key in drives if not is_cdrom(key, values[key])]
     cdroms = [key for key in drives if is_cdrom(key, values[key])]
     nets = sorted(key for key in values if re.fullmatch(r"net\d+", key))
-    order = [each[0] for each in (disks, cdroms, nets) if each]
+    order = [keys[0] for keys in (disks, cdroms, nets) if keys]
     return f"order={';'.join(order)}" if order else " "
 
 

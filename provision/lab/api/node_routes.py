@@ -136,7 +136,7 @@ def _pci(call: Call) -> Any:
             "iommugroup": device.iommu_group,
         }
         for address, device in sorted(call.lab.pci().items())
-        if not any(device.cls.startswith(each) for each in blacklist)
+        if not any(device.cls.startswith(prefix) for prefix in blacklist)
     ]
 
 

@@ -38,15 +38,15 @@ class Card:
 
 def functions_of(devices: Devices, path: str) -> tuple[PciDevice, ...]:
     """Return the functions at an address; an address without a function means all of them."""
-    found: list[PciDevice] = []
+    functions: list[PciDevice] = []
     for part in path.split(";"):
         full = part if re.match(r"[0-9a-fA-F]{4,}:", part) else f"0000:{part}"
-        found += [
+        functions += [
             device
             for address, device in sorted(devices.items())
             if address == full.lower() or ("." not in full and address.startswith(full.lower() + "."))
         ]
-    return tuple(found)
+    return tuple(functions)
 
 
 def properties(device: PciDevice) -> dict[str, str]:
@@ -94,15 +94,15 @@ def _candidates(lab: Lab, parts: Mapping[str, str], devices: Devices) -> list[tu
     mapping = lab.mappings().get(parts["mapping"])
     entries = [
         entry
-        for entry in (parse_entry(each) for each in (mapping or {}).get("map", []))
+        for entry in (parse_entry(text) for text in (mapping or {}).get("map", []))
         if entry["node"] == lab.node
     ]
     if not entries:
         raise TaskError(f"PCI device mapping not found for '{parts['mapping']}'")
     for entry in entries:
-        found = mapping_problem(entry, devices)
-        if found is not None:
-            raise TaskError(f"PCI device mapping invalid (hardware probably changed): {found}")
+        mismatch = mapping_problem(entry, devices)
+        if mismatch is not None:
+            raise TaskError(f"PCI device mapping invalid (hardware probably changed): {mismatch}")
     return [functions_of(devices, entry["path"]) for entry in entries]
 
 
@@ -119,9 +119,11 @@ def _choose(
             return functions
     if len(candidates) > 1:
         raise TaskError(f"could not find a free device for '{key}'")
-    for each in candidates[0]:
-        if each.address in taken:
-            raise TaskError(f"PCI device '{each.address}' already in use by VMID '{taken[each.address]}'")
+    for function in candidates[0]:
+        if function.address in taken:
+            raise TaskError(
+                f"PCI device '{function.address}' already in use by VMID '{taken[function.address]}'"
+            )
     raise TaskError(f"device '{candidates[0][0].address}' assigned more than once")
 
 

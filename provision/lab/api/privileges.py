@@ -60,7 +60,7 @@ ROLES: dict[str, frozenset[str]] = {
     "Administrator": ALL,
     "NoAccess": frozenset(),
     "PVEAdmin": ALL - _ONLY_ADMINISTRATOR,
-    "PVEAuditor": frozenset(each for each in ALL if each.endswith(".Audit")),
+    "PVEAuditor": frozenset(priv for priv in ALL if priv.endswith(".Audit")),
     "PVEDatastoreAdmin": _DATASTORE,
     "PVEDatastoreUser": frozenset({"Datastore.AllocateSpace", "Datastore.Audit"}),
     "PVEMappingAdmin": _MAPPING,

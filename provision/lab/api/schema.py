@@ -92,9 +92,9 @@ def print_parts(values: Mapping[str, str], first: str, *, keyless: bool = True) 
 def _part_problems(spec: Field, name: str, text: str) -> Iterator[str]:
     values = parse_parts(spec, text)
     for key, value in values.items():
-        found = problem(spec.parts[key], key, value)
-        if found is not None:
-            yield f"{name}.{key}: {found}\n"
+        part_problem = problem(spec.parts[key], key, value)
+        if part_problem is not None:
+            yield f"{name}.{key}: {part_problem}\n"
     for key, part in spec.parts.items():
         if part.required and key not in values:
             yield f"{name}.{key}: {MISSING}\n"
@@ -116,8 +116,8 @@ def _format_problem(spec: Field, name: str, text: str) -> str | None:
         if spec.check is not None:
             spec.check(text)
         if spec.parts:
-            found = "".join(_part_problems(spec, name, text))
-            return f"invalid format - format error\n{found}" if found else None
+            part_problems = "".join(_part_problems(spec, name, text))
+            return f"invalid format - format error\n{part_problems}" if part_problems else None
     except FormatError as error:
         return f"invalid format - {error}\n"
     return None
@@ -182,9 +182,9 @@ def validate(params: Params, given: Mapping[str, list[str]]) -> dict[str, Value]
         if spec is None:
             errors[name] = UNKNOWN
             continue
-        found = next(filter(None, (problem(spec, name, text) for text in values)), None)
-        if found is not None:
-            errors[name] = found
+        value_problem = next(filter(None, (problem(spec, name, text) for text in values)), None)
+        if value_problem is not None:
+            errors[name] = value_problem
             continue
         if spec.requires is not None and spec.requires not in given:
             errors[spec.requires] = f"missing property required by '{name}'"

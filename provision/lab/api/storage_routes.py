@@ -41,10 +41,10 @@ def _usage(call: Call, storage: Storage) -> dict[str, Any]:
 
 
 def _list(call: Call) -> Any:
-    wanted = [word for word in call.text("content").split(",") if word]
+    content_types = [word for word in call.text("content").split(",") if word]
     result = []
     for name, storage in call.lab.storages.all.items():
-        fits = not wanted or any(each in storage.content for each in wanted)
+        fits = not content_types or any(content_type in storage.content for content_type in content_types)
         chosen = call.text("storage", name) == name
         if fits and chosen and call.may(f"/storage/{name}", *_READ, some=True):
             usage = _usage(call, storage)

@@ -122,8 +122,8 @@ class Storages:
 
     def usage(self, storage: Storage) -> tuple[int, int, int]:
         """Return total, used and available bytes."""
-        found = shutil.disk_usage(self._root(storage))
-        return found.total, found.total - found.free, found.free
+        disk_usage = shutil.disk_usage(self._root(storage))
+        return disk_usage.total, disk_usage.total - disk_usage.free, disk_usage.free
 
     def volumes(self, storage: Storage) -> Iterator[Volume]:
         """Walk the volumes of a storage; one that vanishes meanwhile is left out."""

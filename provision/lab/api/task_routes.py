@@ -41,7 +41,7 @@ def _entry(call: Call, task: Task) -> dict[str, Any]:
     return entry
 
 
-def _wanted(call: Call, task: Task) -> bool:
+def _matches_filters(call: Call, task: Task) -> bool:
     fields, lab = task.fields(), call.lab
     alive = lab.tasks.is_running(task)
     source = call.text("source", "archive")
@@ -58,9 +58,9 @@ def _wanted(call: Call, task: Task) -> bool:
 
 
 def _list(call: Call) -> Total:
-    found = [_entry(call, task) for task in call.lab.tasks.newest_first() if _wanted(call, task)]
+    entries = [_entry(call, task) for task in call.lab.tasks.newest_first() if _matches_filters(call, task)]
     start = call.number("start")
-    return Total(found[start : start + call.number("limit", 50)], len(found))
+    return Total(entries[start : start + call.number("limit", 50)], len(entries))
 
 
 def _cluster(call: Call) -> Any:

@@ -92,7 +92,7 @@ class Tasks:
         folder.mkdir(parents=True, exist_ok=True)
         self._tasks: dict[str, Task] = {}
         loaded = [Task(**read_json(path, None)) for path in folder.glob("UPID*.json")]
-        for task in sorted(loaded, key=lambda each: each.start)[-KEEP:]:
+        for task in sorted(loaded, key=lambda task: task.start)[-KEEP:]:
             self._tasks[task.upid] = task
         self._next = max((task.fields()["pid"] for task in self._tasks.values()), default=1000) + 1
 

@@ -163,12 +163,12 @@ def _delete(call: Call) -> str:
 
     def work(log: TaskLog) -> None:
         with lab.configs.locked(vmid):
-            found = lab.configs.load(vmid)
+            locked_config = lab.configs.load(vmid)
             if not call.flag("skiplock"):
-                check_lock(found)
+                check_lock(locked_config)
             if running(lab, vmid):
                 raise TaskError(f"VM {vmid} is running - destroy failed")
-            _destroy(lab, found, unreferenced=call.flag("destroy-unreferenced-disks"))
+            _destroy(lab, locked_config, unreferenced=call.flag("destroy-unreferenced-disks"))
             if call.flag("purge"):
                 log.line(f"purging VM {vmid} from related configurations..")
 
@@ -184,8 +184,8 @@ def _destroy(lab: Lab, config: VmConfig, *, unreferenced: bool) -> None:
                 if volume is not None:
                     remove_volume(lab, volume)
     if unreferenced:
-        for each in lab.storages.owned(vmid):
-            each.path.unlink(missing_ok=True)
+        for image in lab.storages.owned(vmid):
+            image.path.unlink(missing_ok=True)
     lab.guests.forget(vmid)
     for path in (lab.run_file(vmid), temporary_efivars(lab, vmid)):
         path.unlink(missing_ok=True)

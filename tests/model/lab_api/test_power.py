@@ -49,7 +49,7 @@ def test_ovmf_without_its_disk_starts_with_a_warning(site: Site) -> None:
     assert site.guests.started[0].efivars is not None
 
 
-def test_a_start_binds_all_of_the_group_but_bridges_and_then_starts_the_guest(site: Site) -> None:
+def test_start_binds_the_iommu_group_without_bridges_then_starts_the_guest(site: Site) -> None:
     text = "node=pve,path=0000:02:00.0,id=1234:1111,iommugroup=8,subsystem-id=1af4:1100"
     site.token("POST", "/cluster/mapping/pci", id="gpu1", map=text)
     create(site, machine="q35", hostpci0="mapping=gpu1,pcie=1")

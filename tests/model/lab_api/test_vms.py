@@ -240,7 +240,7 @@ def test_a_missing_vm_is_500_with_its_file_name(site: Site) -> None:
         assert (answer.status, answer.reason) == (500, text)
 
 
-def test_delete_removes_disks_of_its_own_and_with_the_option_forgotten_ones(site: Site) -> None:
+def test_delete_removes_own_disks_and_unreferenced_ones_with_the_option(site: Site) -> None:
     create(site, scsi0="local-disks:1")
     create(site, 101, scsi0="local-disks:1")
     disks = site.folder / "storage" / "local-disks"

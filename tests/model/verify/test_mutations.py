@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from provision.api import Options
 from provision.api.domains import check_folders
 from provision.values.outcomes import ExitCode
 from provision.verify.claims import check_names
@@ -68,3 +69,15 @@ def test_what_is_damaged_turns_its_check_red_and_no_other(
 def test_every_check_that_ships_is_among_the_damages() -> None:
     assert len(DAMAGES) >= 50
     assert check_names(check_folders()) == {damage.check for damage in DAMAGES}
+
+
+def test_what_was_asked_before_a_reboot_is_asked_again_after_it(site: ModelSite) -> None:
+    host = site.hosts["pve/ssh"]
+    assert site.apply().exit_code == 0  # from here on the plan asks along what the checks ask
+    host.state.cmdline = "ro"  # the next apply reboots, and nobody starts the VM that has the card
+    boot = host.state.boot_id
+    report = site.apply(Options(allow=frozenset({"reboot-hypervisor"})))
+    assert host.state.boot_id != boot
+    assert isinstance(report.verification, VerifyReport)
+    assert set(red(report.verification)) == {("test_cards_of_running_vms_are_with_vfio", "pve")}
+    assert report.exit_code == ExitCode.VERIFY_FAILED

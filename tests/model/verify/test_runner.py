@@ -99,7 +99,7 @@ def test_what_is_seen_decides_and_silence_is_not_success(inventory: Inventory) -
     assert report.exit_code(strict=False) is ExitCode.VERIFY_FAILED
 
 
-def test_a_first_verification_costs_a_few_round_trips_and_not_one_a_command(inventory: Inventory) -> None:
+def test_first_verification_batches_its_commands_in_few_round_trips(inventory: Inventory) -> None:
     known = {"uname -n": "a", "uname": "Linux", "os-release": "ID=debian\n", "hostname": "a\n", "": ""}
     host = Host(known)
     run_checks(inventory, host, check_folders())

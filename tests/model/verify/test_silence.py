@@ -80,7 +80,7 @@ def test_its_silence_is_not_told_either_where_something_else_asked_it(tmp_path: 
     site.close()
 
 
-def test_a_machine_of_ours_on_a_hypervisor_that_is_not_managed_is_still_proven(tmp_path: Path) -> None:
+def test_our_vm_on_an_unmanaged_hypervisor_is_still_verified(tmp_path: Path) -> None:
     world = World(tmp_path)
     assert world.apply().exit_code == 0
     address = "    address: 10.0.0.5\n"

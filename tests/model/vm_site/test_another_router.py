@@ -96,7 +96,7 @@ def test_addresses_are_reserved_proved_and_given_back(world: OtherWorld) -> None
     assert world.reserved() == {}
 
 
-def test_an_address_that_it_holds_for_another_is_refused_before_anything_is_touched(
+def test_address_reserved_for_another_client_is_refused_before_any_change(
     world: OtherWorld,
 ) -> None:
     world.router.files[OTHERS.path] = ModelFile(b"52:54:00:00:00:01 10.0.0.11 printer\n")

@@ -37,7 +37,7 @@ def test_a_change_is_made_and_the_next_plan_is_empty(tmp_path: Path) -> None:
     assert made == ["n1/ssh:item:a", "n1/ssh:item:b"]
 
 
-def test_an_unchanged_host_costs_two_executions_at_first_sight_and_one_afterwards(tmp_path: Path) -> None:
+def test_unchanged_host_costs_two_executions_first_and_one_afterwards(tmp_path: Path) -> None:
     roles = [FakeRole(name, own(**{name: "1"}), on_own(f"fact {name}")) for name in ("r1", "r2", "r3")]
     site = FakeSite(roles, hosts={"n1/ssh": Host({"r1": "1", "r2": "1", "r3": "1"})}, state=tmp_path)
     assert site.apply().trips == {"n1/ssh": 2}
@@ -197,7 +197,7 @@ def test_never_is_not_lifted_by_allow(tmp_path: Path) -> None:
     assert site.apply(Options(allow=frozenset({REBOOT.name})), ask=lambda _: True).exit_code == 5
 
 
-def test_what_lacks_consent_before_its_fix_is_not_begun_and_its_dependents_wait(tmp_path: Path) -> None:
+def test_step_without_consent_is_not_started_and_its_dependents_wait(tmp_path: Path) -> None:
     loss = Effect(vm_effects.CONSOLE_LOSS, "n1")
     start = FakeRole("start", lambda _: [Item("n1/ssh", "power", "on", risks=(loss,))], on_own())
     site = FakeSite([start, FakeRole("after", own(b="1"), on_own())], state=tmp_path)
@@ -321,7 +321,7 @@ def guests(tmp_path: Path) -> FakeSite:
     )
 
 
-def test_steps_of_a_guest_that_is_not_there_yet_are_late_and_run_once_it_is(tmp_path: Path) -> None:
+def test_steps_of_a_missing_guest_are_late_and_run_after_its_creation(tmp_path: Path) -> None:
     site = guests(tmp_path)
     planned = site.plan()
     late = {str(each.step.id): each.late for each in planned.plan.steps if each.late}
@@ -342,7 +342,7 @@ def test_a_guest_that_was_there_is_not_rebooted_without_consent(tmp_path: Path) 
     assert site.hosts["vm/ssh"].reboots == 1
 
 
-def test_a_guest_that_is_off_by_hand_is_unreached_without_raising_the_exit_code(tmp_path: Path) -> None:
+def test_guest_that_the_user_turned_off_is_unreached_with_exit_code_0(tmp_path: Path) -> None:
     site = guests(tmp_path)
     site.apply()
     site.specs["vm/ssh"] = SystemSpec(

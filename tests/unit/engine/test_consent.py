@@ -251,9 +251,7 @@ def test_the_time_of_a_run_counts_its_planning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("subject", "outcome"), [("n2", "changed"), ("n1", "failed")])
-def test_a_late_step_is_refused_by_what_is_found_about_it_and_not_about_others(
-    subject: str, outcome: str, tmp_path: Path
-) -> None:
+def test_late_step_is_refused_by_its_own_diagnostics_only(subject: str, outcome: str, tmp_path: Path) -> None:
     first = FakeRole(
         "first", lambda _: [Item("n1/ssh", "a", "1", boots=host_effects.REBOOT_NODE)], on_own(),
         subjects=frozenset({"n1"}),

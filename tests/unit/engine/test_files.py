@@ -80,7 +80,7 @@ def test_a_failed_effect_is_written_down_with_all_of_its_output(tmp_path: Path) 
     assert found["effects"][0]["output"] == "cannot restart x.service: " + "why " * 200
 
 
-def test_a_journal_of_a_version_that_kept_no_output_of_effects_is_read_and_goes_on(tmp_path: Path) -> None:
+def test_old_journal_without_effect_output_is_read_and_extended(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     database = sqlite3.connect(path)
     database.executescript(journal.SCHEMA.replace(", output TEXT NOT NULL DEFAULT ''", ""))

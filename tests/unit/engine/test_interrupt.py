@@ -138,7 +138,7 @@ def test_a_step_that_is_interrupted_while_it_reads_back_had_begun(tmp_path: Path
     assert report.steps[0].reason == "interrupted: what it began is looked up by the next run"
 
 
-def test_what_follows_an_action_whose_connection_was_cut_is_not_called_done() -> None:
+def test_actions_after_a_cut_connection_are_not_reported_as_done() -> None:
     site = FakeSite(
         [FakeRole("r", own(a="1", b="2"), on_own())], hosts={"n1/ssh": Host(cuts=frozenset({"a"}))}
     )

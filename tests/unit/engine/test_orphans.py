@@ -75,7 +75,7 @@ def test_a_role_looks_again_at_what_it_made_known(tmp_path: Path) -> None:
     assert site.plan().plan.orphans == (OLD, "n1/ssh:item:its part")
 
 
-def test_a_keeper_that_does_not_answer_is_a_warning_to_a_plan_and_a_fault_of_a_removal(
+def test_unreachable_orphan_owner_warns_in_a_plan_and_fails_a_removal(
     tmp_path: Path,
 ) -> None:
     site = site_of(tmp_path, leaving())
@@ -102,7 +102,7 @@ def test_a_role_that_fails_to_look_says_so(tmp_path: Path) -> None:
     assert site.outcomes(site.apply(destroying=True))["n1: orphans_unknown"] == "failed"
 
 
-def test_a_destroy_removes_what_it_sees_and_does_not_end_well_where_one_role_cannot_look(
+def test_destroy_removes_known_orphans_and_fails_if_a_role_cannot_look(
     tmp_path: Path,
 ) -> None:
     blind, other, sees = leaving(), leaving(), leaving()

@@ -168,7 +168,7 @@ def test_the_operators_driver_goes_before_the_hosts_driver_comes(tmp_path: Path)
     assert order == ["cluster/ssh driver", "n1/ssh driver", "cluster/ssh operator"]
 
 
-def test_what_is_behind_a_machine_that_starts_in_this_run_is_retired_after_its_start(tmp_path: Path) -> None:
+def test_objects_inside_a_machine_are_retired_after_the_run_starts_it(tmp_path: Path) -> None:
     start = FakeRole("start", lambda _: [Item("pve/ssh", "vm", "on")], lambda _: {"pve/ssh": (Value("vm"),)})
     inside = FakeRole(
         "inside",

@@ -301,7 +301,7 @@ def test_a_system_is_asked_no_more_once_the_run_leaves_while_it_reboots() -> Non
     rebooted.set()
 
 
-def test_where_a_guest_is_follows_from_answers_at_hand_while_its_host_is_busy() -> None:
+def test_cached_answers_locate_a_guest_while_its_host_is_busy() -> None:
     """Opening a system waits for no lock of another whose answers are known."""
     cluster = Cluster(servers=1)
     cluster.session.ask("s1/ssh", [Value("k3s")], Cancel())

@@ -191,7 +191,7 @@ def test_a_pool_may_hold_what_it_excludes(loads: Loads) -> None:
     assert loads(text).rdma is not None
 
 
-def test_reserved_addresses_may_lie_in_the_range_where_the_router_accepts_it(loads: Loads) -> None:
+def test_reserved_addresses_may_be_in_the_range_if_the_router_accepts_it(loads: Loads) -> None:
     text = SITE.replace("backend: manual,", "backend: manual, in_range: true,").replace(
         "10.0.0.11", "10.0.0.150"
     )

@@ -29,9 +29,7 @@ def test_an_environment_secret_is_read_when_opened(loads: Loads, monkeypatch: py
     assert "planted-value" not in repr(secret) + str(secret) + repr(secret.open(Redactor()))
 
 
-def test_a_file_secret_starts_at_the_inventorys_folder_and_loses_its_newline(
-    loads: Loads, tmp_path: Path
-) -> None:
+def test_file_secret_is_relative_to_the_inventory_and_loses_its_newline(loads: Loads, tmp_path: Path) -> None:
     secret = with_secret(loads, "file: ./token")
     (tmp_path / "token").write_text("planted-value\n")
     assert secret.open(Redactor()).get_secret_value() == "planted-value"

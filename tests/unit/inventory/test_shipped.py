@@ -36,7 +36,7 @@ def test_the_designs_examples_are_valid(name: str) -> None:
     )
 
 
-def test_the_lab_has_work_for_every_role_of_the_main_job_and_declares_nothing_in_vain() -> None:
+def test_lab_inventory_uses_every_role_of_site_and_nothing_unsupported() -> None:
     inventory = load(ROOT / "inventories" / "lab.yaml", environ={})
     subjects = [*select(inventory, "hypervisors"), *select(inventory, "nodes")]
     for name, role in roles_of(read_playbook("site")).items():

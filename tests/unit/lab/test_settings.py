@@ -81,7 +81,7 @@ def test_the_record_survives_writing_and_reading(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"settings": {"cards": 1}}'])
 def test_a_broken_record_is_no_lab(tmp_path: Path, text: str) -> None:
     (tmp_path / record.FILE).write_text(text)
-    with pytest.raises(LabError, match="no lab"):
+    with pytest.raises(LabError, match="no valid record of a lab"):
         record.load(tmp_path)
 
 

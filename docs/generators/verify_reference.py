@@ -37,7 +37,8 @@ same checks.
 - Nothing is installed on the machines, and nothing is changed.
 
 To see that a check can fail, break something in a [lab](lab.md). This damages one thing that the check looks
-at, verifies again, and ends with 0 if the check failed; `provision apply` repairs it:
+at, verifies again, and ends with 0 if the check failed. `provision apply` repairs it, a removed package only
+where the lab can reach a package source:
 
 ```console
 $ provision verify lab.yaml --break test_files

@@ -238,7 +238,7 @@ def _break_check(context: typer.Context, declared: Inventory, check: str, *, jso
     if not json:
         print_checks(out(), broken.report.checks, seconds=broken.report.seconds, full=full)
         verb = "fails now, as it must" if broken.is_red else "did not notice it"
-        say(f"{broken.subject} was damaged: {broken.what}\n{check} {verb}. Repair it with provision apply.")
+        say(f"{broken.subject} was damaged: {broken.what}\n{check} {verb}. Apply repairs it.")
     return int(ExitCode.DONE if broken.is_red else ExitCode.ERROR)
 
 

@@ -17,9 +17,9 @@ def _reserved(inventory: Inventory, name: str) -> Damage | None:
     dhcp = inventory.dhcp
     if dhcp is None:
         return None
-    file = quote(f"{(dhcp.file or HOSTS_FOLDER).rstrip('/')}/broken")
-    row = f"{STRANGER},{inventory.nodes[name].address},broken"
-    return Damage(ROUTER, script=f"printf '%s\\n' {quote(row)} > {file}")
+    folder = quote((dhcp.file or HOSTS_FOLDER).rstrip("/"))
+    address = inventory.nodes[name].address
+    return Damage(ROUTER, script=f"sed -i 's/^[^,]*,{address},/{STRANGER},{address},/' {folder}/*")
 
 
 DAMAGES: Mapping[str, Callable[[Inventory, str], Damage | None]] = {"test_address_is_reserved": _reserved}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from shlex import quote
 
 from provision.contracts.check import Damage
 from provision.hosts.names import ssh
@@ -37,18 +36,6 @@ def _blacklist(_inventory: Inventory, name: str) -> Damage:
     return Damage(ssh(name), script=f": > /etc/modprobe.d/provision-{names.BLACKLIST}.conf")
 
 
-def _snippet(inventory: Inventory, name: str) -> Damage | None:
-    """Return a snippet in every storage that is a folder (storage.cfg names it by `path`)."""
-    nodes = [node for node in names.nodes_of(inventory, name) if node.manage]
-    if not nodes:
-        return None
-    file = quote(names.snippet_file(inventory, nodes[0].name))
-    folders = "sed -n 's/^[ \t]*path[ \t]*//p' /etc/pve/storage.cfg"
-    return Damage(
-        ssh(name), script=f'for d in $({folders}); do mkdir -p "$d/snippets"; : > "$d/snippets"/{file}; done'
-    )
-
-
 DAMAGES: Mapping[str, _Make] = {
     "test_name": _config(lambda _inventory, _name: {"name": "broken"}),
     "test_it_is_marked": _config(lambda _inventory, _name: {"delete": "tags"}),
@@ -62,5 +49,4 @@ DAMAGES: Mapping[str, _Make] = {
     ),
     "test_mappings": _mappings,
     "test_blacklist_at_next_boot": _blacklist,
-    "test_no_snippet_lies_there": _snippet,
 }

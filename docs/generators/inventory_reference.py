@@ -22,7 +22,7 @@ from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Node, Profile
 from provision.inventory.schema import members
 from provision.values.consent import Consent
-from provision.values.units import format_size
+from provision.values.sizes import format_size
 
 _WORDS = {
     "Text": "text",

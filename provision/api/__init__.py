@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from provision.api.answers import Answers
+from provision.api.check_session import Answers
 from provision.api.defaults import OpenDriver, Verifier, nobody
 from provision.api.events import plan_code
 from provision.api.loading import load

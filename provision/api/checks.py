@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from provision.api.answers import Answers
+from provision.api.check_session import Answers
 from provision.api.domains import check_folders
 from provision.engine.environment import Environment, Options, Verification
 from provision.engine.session import AwayError, Session

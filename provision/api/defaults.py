@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from provision.api.answers import Answers
+from provision.api.check_session import Answers
 from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver
 from provision.contracts.system import SystemSpec

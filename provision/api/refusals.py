@@ -12,8 +12,8 @@ from provision.api.support import unsupported
 from provision.contracts.support import CLUSTER
 from provision.contracts.system import InventoryValue
 from provision.engine.environment import Environment, Options
-from provision.engine.expand import VERIFY
 from provision.engine.model import Step
+from provision.engine.steps import VERIFY
 from provision.inventory import Inventory, unopenable
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from provision.api.answers import Answers
+from provision.api.check_session import Answers
 from provision.api.checks import excused, shipped_checks, verification
 from provision.api.collections import fewer_collections
 from provision.api.defaults import OpenDriver, Verifier, accept, ignore, nobody
@@ -38,9 +38,8 @@ from provision.contracts.driver import Driver
 from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.resource import Resource
 from provision.contracts.system import NotThere, SystemSpec
-from provision.engine import savedplan
+from provision.engine import saved_plan
 from provision.engine.environment import Environment, Options, Verification
-from provision.engine.expand import VERIFY, expand
 from provision.engine.explain import Explained, explained
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal, usually
@@ -52,6 +51,7 @@ from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
+from provision.engine.steps import VERIFY, expand
 from provision.inventory import Inventory, open_at_hand, select
 from provision.inventory.host_keys import key_place
 from provision.values.cancel import Cancel, Interrupted
@@ -293,16 +293,16 @@ class Site:
         """
         if self._planned is None or self._shown is not plan:
             raise UsageError(Diagnostic("PLAN_NOT_LAST", "only the last plan of a site can be saved"))
-        savedplan.save(path, self._content(self._planned), self.inventory.file, self.playbook)
+        saved_plan.save(path, self._content(self._planned), self.inventory.file, self.playbook)
 
     def _content(self, planned: Planned) -> dict[str, Any]:
         """Return what a saved plan holds."""
-        digests = savedplan.Digests(
+        digests = saved_plan.Digests(
             lambda: plan_key(self.journal_path.parent),
             self.redactor.text,
             planned.generated.redactor_of_made().text,
         )
-        return savedplan.content(planned, self.inventory.digest, self.session.snapshots(), digests)
+        return saved_plan.content(planned, self.inventory.digest, self.session.snapshots(), digests)
 
     def apply(
         self,
@@ -335,9 +335,9 @@ class Site:
         """
         run, started = new_run_id(), time.time()
         options, cancel = options or Options(), cancel or Cancel()
-        promise = savedplan.read(saved) if saved is not None else None
+        promise = saved_plan.read(saved) if saved is not None else None
         if promise is not None:
-            given = savedplan.options_of(promise)
+            given = saved_plan.options_of(promise)
             options = replace(given, allow=given.allow | options.allow)
         with run_lock(self.folder / "lock", run, who()):
             planned = self._planned
@@ -347,7 +347,7 @@ class Site:
             if planned.plan.refusals:
                 raise Refused(self._leaving().refusals)
             if promise is not None:
-                savedplan.check(promise, self._content(planned))
+                saved_plan.check(promise, self._content(planned))
             if is_worth_asking(planned.plan) and not confirm(self._leaving()):
                 return RunReport(run, self.inventory.name, (), exit_code=int(ExitCode.WAITING))
             self._ask_consents(planned, ask)

@@ -7,16 +7,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from provision.api.answers import Answers
+from provision.api.check_session import Answers
 from provision.api.checks import silent, verified
 from provision.api.events import check_event, guarded
 from provision.api.refusals import check_verify
 from provision.engine.environment import Options
-from provision.engine.expand import VERIFY
 from provision.engine.journal import Journal
 from provision.engine.model import StepId
 from provision.engine.observe import Questions, observe
 from provision.engine.run_identity import new_run_id, who
+from provision.engine.steps import VERIFY
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.errors import ProvisionError
 from provision.values.events import Emitter, Problem, RunEnded, RunStarted

@@ -8,7 +8,7 @@ from pathlib import Path
 from provision.api.domains import planned_role_names, role_references
 from provision.contracts.role import Role
 from provision.engine.environment import Options, Playbook
-from provision.engine.expand import VERIFY, parse_playbook
+from provision.engine.steps import VERIFY, parse_playbook
 from provision.inventory.scalars import near
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import UsageError

@@ -348,7 +348,7 @@ def _print_plan(result: Plan, *, full: bool) -> None:
 
 def _print_summary(report: RunReport, command: str, *, debug: bool) -> None:
     from provision.report.checks import print_checks  # noqa: PLC0415 - keep --help fast
-    from provision.report.summary import print_summary  # noqa: PLC0415 - keep --help fast
+    from provision.report.run_summary import print_summary  # noqa: PLC0415 - keep --help fast
     from provision.verify.model import VerifyReport  # noqa: PLC0415 - keep --help fast
 
     console = out()

@@ -16,12 +16,12 @@ from provision.contracts.resource import Resource, ask
 from provision.contracts.role import Context
 from provision.engine.act import execute
 from provision.engine.consent import hook_targets
-from provision.engine.expand import VERIFY
 from provision.engine.model import Step, StepId
 from provision.engine.refresh import by_system
 from provision.engine.run import Run
 from provision.engine.session import AwayError
 from provision.engine.step_state import StepResult, StepState, failed, inherited_result
+from provision.engine.steps import VERIFY
 from provision.inventory import Subject
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError

@@ -9,11 +9,11 @@ from provision.contracts.resource import AnswerId, Resource
 from provision.contracts.role import NotYet
 from provision.engine.consent import Consents
 from provision.engine.environment import Environment, Options
-from provision.engine.expand import expand
 from provision.engine.graph import Ancestry
 from provision.engine.model import StepId
 from provision.engine.session import Session
 from provision.engine.step_state import StepState
+from provision.engine.steps import expand
 from provision.values.diagnostics import Diagnostic
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from provision.contracts.resource import Resource, changes_of
 from provision.engine.difference import difference, pending_change, pending_effects
 from provision.engine.environment import Environment, Options
-from provision.engine.expand import Desired
 from provision.engine.expander import Expander
 from provision.engine.model import PlannedChange, Step, StepId, StepPlan
 from provision.engine.session import AwayError, Session
 from provision.engine.step_state import StepState
+from provision.engine.steps import Desired
 from provision.inventory import Subject
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError

@@ -20,7 +20,6 @@ from provision.engine.difference import (
     settles_without_action,
 )
 from provision.engine.environment import Environment, Options
-from provision.engine.expand import VERIFY, Desired, expand
 from provision.engine.expander import Expander
 from provision.engine.graph import Ancestry, narrowed, ordered, reversed_steps
 from provision.engine.late import Alterations, missing_answer
@@ -32,6 +31,7 @@ from provision.engine.retire import insert, retire_states
 from provision.engine.rotation import declared_values, rotation_steps
 from provision.engine.session import AwayError, Session
 from provision.engine.step_state import StepState
+from provision.engine.steps import VERIFY, Desired, expand
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError, Refused, UsageError

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from provision.contracts.snapshot import Snapshot
 from provision.engine.consent import Consents
 from provision.engine.environment import Options
-from provision.engine.expand import Desired
 from provision.engine.generated import GeneratedValues
 from provision.engine.model import Plan, StepId
 from provision.engine.step_state import StepState
+from provision.engine.steps import Desired
 from provision.values.diagnostics import Diagnostic
 
 Checked = tuple[str, str, frozenset[object]]

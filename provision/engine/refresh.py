@@ -7,11 +7,11 @@ from typing import Any
 
 from provision.contracts.resource import Resource, changes_of
 from provision.contracts.role import NotYet
-from provision.engine.expand import ConflictError
 from provision.engine.journal import shown
 from provision.engine.readback import queries_of
 from provision.engine.run import Run
 from provision.engine.step_state import StepState
+from provision.engine.steps import ConflictError
 from provision.values.diagnostics import Severity
 from provision.values.errors import ProvisionError
 

@@ -16,7 +16,6 @@ from provision.engine import workers
 from provision.engine.act import execute
 from provision.engine.blocking import Blocking
 from provision.engine.defect import defect
-from provision.engine.expand import VERIFY
 from provision.engine.graph import Countdown
 from provision.engine.hooks import Hooks
 from provision.engine.model import StepId, StepReport
@@ -24,6 +23,7 @@ from provision.engine.reboot import REBOOT, after_reboot, reboot
 from provision.engine.refresh import is_outdated, is_stale
 from provision.engine.run import Run
 from provision.engine.step_state import StepResult, StepState, failed
+from provision.engine.steps import VERIFY
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode, Outcome

@@ -16,10 +16,10 @@ from provision.contracts.query import Frame, QueryKind, Unknown
 from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Snapshot
 from provision.hosts import host_effects
-from provision.hosts.protocol.answers import Hello, last_lines, no_hello, whole
 from provision.hosts.protocol.deadlines import Limit
 from provision.hosts.protocol.execution import Execution
 from provision.hosts.protocol.frames import KEEP
+from provision.hosts.protocol.greeting import Hello, last_lines, no_hello, whole
 from provision.hosts.protocol.hold import Hold
 from provision.hosts.protocol.live_output import Live
 from provision.hosts.protocol.script import (

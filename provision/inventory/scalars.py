@@ -13,7 +13,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
 
 from provision.values.fingerprints import HOST_KEY
-from provision.values.units import Rate, parse_percent, parse_rate, parse_size
+from provision.values.sizes import Rate, parse_percent, parse_rate, parse_size
 
 T = TypeVar("T")
 _LONGEST = 1024

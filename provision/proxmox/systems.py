@@ -16,7 +16,7 @@ from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.placeholders import bootstrap_remedy
 from provision.proxmox import names
-from provision.proxmox.guests import guest
+from provision.proxmox.guest_access import guest
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 

@@ -15,7 +15,7 @@ from typing import Any
 from provision.contracts.effect import Effect
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Lease, Reservation, fold_mac
-from provision.dhcp.names import CONFIGURATION, HOSTS_FOLDER, LEASE_FILE
+from provision.dhcp.dnsmasq_paths import CONFIGURATION, HOSTS_FOLDER, LEASE_FILE
 from provision.hosts import host_effects
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.shell import Shell

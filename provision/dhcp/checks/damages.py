@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from shlex import quote
 
 from provision.contracts.check import Damage
-from provision.dhcp.names import HOSTS_FOLDER
+from provision.dhcp.dnsmasq_paths import HOSTS_FOLDER
 from provision.hosts.names import ROUTER
 from provision.inventory import Inventory
 

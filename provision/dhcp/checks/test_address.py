@@ -9,7 +9,7 @@ import pytest
 from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared, Site
-from provision.dhcp.names import CONFIGURATION, HOSTS_FOLDER, LEASE_FILE
+from provision.dhcp.dnsmasq_paths import CONFIGURATION, HOSTS_FOLDER, LEASE_FILE
 from provision.hosts.names import ROUTER
 
 

@@ -11,7 +11,7 @@ from provision.contracts.check import NotDeclared, Site, Trivial
 from provision.hosts.managed import Managed
 from provision.hosts.names import DAEMONS
 from provision.hosts.public_keys import login_keys
-from provision.hosts.units import failed_units, unit
+from provision.hosts.systemd_units import failed_units, unit
 from provision.inventory import Subject
 from provision.inventory.models.node import Node
 

@@ -11,7 +11,7 @@ from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared, Site, Trivial
 from provision.hosts.managed import DeclaredFile, Managed
-from provision.hosts.units import unit
+from provision.hosts.systemd_units import unit
 from provision.inventory import Subject
 
 HOSTS = "/etc/hosts"

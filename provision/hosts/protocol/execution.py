@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from provision.connections.contracts import ShellConnection
 from provision.contracts.effect import EffectClass
 from provision.contracts.query import Frame
-from provision.hosts.protocol.answers import Hello, read_hello
 from provision.hosts.protocol.deadlines import Deadlines, Limit
 from provision.hosts.protocol.frames import FrameParser
+from provision.hosts.protocol.greeting import Hello, read_hello
 from provision.hosts.protocol.live_output import Live
 from provision.hosts.protocol.script import HELLO
 from provision.values.cancel import Cancel

@@ -12,7 +12,7 @@ from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
 from provision.contracts.system import InventoryValue
 from provision.hosts import names
-from provision.hosts.effects import effects_of_path, reboot_of, restart
+from provision.hosts.change_effects import effects_of_path, reboot_of, restart
 from provision.hosts.managed import item_of, values_of
 from provision.hosts.names import checked_unit
 from provision.hosts.queries.file import FileText
@@ -81,9 +81,9 @@ class HostSite:
         """Return a text with its `{{ names }}` filled in, of the subject or of `more`."""
         return render(text, {**self.values, **more} if more else self.values, what, source)
 
-    def filled(self, declared_one: HostResource, source: Source | None, text: str | None) -> str:
+    def filled(self, declaration: HostResource, source: Source | None, text: str | None) -> str:
         """Return a text of a declared resource with its `{{ names }}` filled in."""
-        return self.text(text or "", f"{declared_one.kind} resource", source, {})
+        return self.text(text or "", f"{declaration.kind} resource", source, {})
 
 
 def resources(context: Context) -> tuple[Resource, ...]:
@@ -107,10 +107,10 @@ def _each(
     section = "hypervisors" if subject.kind == "hypervisor" else "nodes"
     path = (section, subject.name, "host_resources")
     sources = inventory.element_sources(path)
-    for index, declared_one in enumerate(item.host_resources):
+    for index, declaration in enumerate(item.host_resources):
         source = sources[index] if index < len(sources) else inventory.source((*path, index))
         try:
-            yield from make(site, declared_one, source)
+            yield from make(site, declaration, source)
         except ValueError as error:
             raise UsageError(
                 Diagnostic("HOST_RESOURCE_INVALID", str(error), subject=subject.name, source=source)
@@ -140,92 +140,92 @@ def retired(context: Context) -> tuple[Resource, ...]:
     return tuple(reversed(tuple(_lasting(_each(context, _gone), context))))
 
 
-def _made(site: HostSite, declared_one: HostResource, source: Source | None) -> Iterator[Resource]:
-    if isinstance(declared_one, FileResource):
-        yield from _file(site, declared_one, source)
+def _made(site: HostSite, declaration: HostResource, source: Source | None) -> Iterator[Resource]:
+    if isinstance(declaration, FileResource):
+        yield from _file(site, declaration, source)
         return
-    filled = partial(site.filled, declared_one, source)
-    if isinstance(declared_one, PackageResource):
-        name, hold = filled(declared_one.name), declared_one.hold
-        yield Package(site.system, (name,), absent=declared_one.absent, hold=hold, source=source)
-    elif isinstance(declared_one, ServiceResource):
-        name = filled(declared_one.name)
-        yield Service(site.system, name, declared_one.running, declared_one.enabled, source=source)
-    elif isinstance(declared_one, SysctlResource):
-        yield Sysctl(site.system, filled(declared_one.key), filled(declared_one.value), source=source)
-    elif isinstance(declared_one, KernelModuleResource):
-        yield _module(site, declared_one, filled(declared_one.name), filled(declared_one.options), source)
-    elif isinstance(declared_one, CommandResource):
-        yield _command(site, declared_one, filled, source)
-    elif (kind := site.inventory.resource_kind(declared_one.kind)) is not None:
-        yield from load_object(kind.resources)(site, declared_one, source)
+    filled = partial(site.filled, declaration, source)
+    if isinstance(declaration, PackageResource):
+        name, hold = filled(declaration.name), declaration.hold
+        yield Package(site.system, (name,), absent=declaration.absent, hold=hold, source=source)
+    elif isinstance(declaration, ServiceResource):
+        name = filled(declaration.name)
+        yield Service(site.system, name, declaration.running, declaration.enabled, source=source)
+    elif isinstance(declaration, SysctlResource):
+        yield Sysctl(site.system, filled(declaration.key), filled(declaration.value), source=source)
+    elif isinstance(declaration, KernelModuleResource):
+        yield _module(site, declaration, filled(declaration.name), filled(declaration.options), source)
+    elif isinstance(declaration, CommandResource):
+        yield _command(site, declaration, filled, source)
+    elif (kind := site.inventory.resource_kind(declaration.kind)) is not None:
+        yield from load_object(kind.resources)(site, declaration, source)
 
 
-def _gone(site: HostSite, declared_one: HostResource, source: Source | None) -> Iterator[Resource]:
+def _gone(site: HostSite, declaration: HostResource, source: Source | None) -> Iterator[Resource]:
     """Yield one as absent by its path or name alone: its secret or template may be gone already."""
-    filled = partial(site.filled, declared_one, source)
-    if isinstance(declared_one, FileResource):
-        if declared_one.line is None and not declared_one.absent:
-            path, effects = _place(site, declared_one, source)
+    filled = partial(site.filled, declaration, source)
+    if isinstance(declaration, FileResource):
+        if declaration.line is None and not declaration.absent:
+            path, effects = _place(site, declaration, source)
             yield File(site.system, path, absent=True, effects=effects, source=source)
-    elif isinstance(declared_one, SysctlResource):
-        yield Sysctl(site.system, filled(declared_one.key), None, source=source)
-    elif isinstance(declared_one, KernelModuleResource):
-        name = filled(declared_one.name)
-        if declared_one.blacklisted:
+    elif isinstance(declaration, SysctlResource):
+        yield Sysctl(site.system, filled(declaration.key), None, source=source)
+    elif isinstance(declaration, KernelModuleResource):
+        name = filled(declaration.name)
+        if declaration.blacklisted:
             yield ModprobeBlacklist(site.system, f"no-{name}", (), source=source)
         else:
             yield KernelModule(site.system, name, absent=True, source=source)
-    elif (kind := site.inventory.resource_kind(declared_one.kind)) is not None and kind.removed:
-        yield from load_object(kind.removed)(site, declared_one, source)
+    elif (kind := site.inventory.resource_kind(declaration.kind)) is not None and kind.removed:
+        yield from load_object(kind.removed)(site, declaration, source)
 
 
 def _module(
-    site: HostSite, declared_one: KernelModuleResource, name: str, options: str, source: Source | None
+    site: HostSite, declaration: KernelModuleResource, name: str, options: str, source: Source | None
 ) -> Resource:
-    if declared_one.blacklisted:
+    if declaration.blacklisted:
         return ModprobeBlacklist(site.system, f"no-{name}", (name,), site.reboot, source=source)
     return KernelModule(site.system, name, options, reboot=site.reboot, source=source)
 
 
-def _command(site: HostSite, declared_one: CommandResource, filled: Any, source: Source | None) -> Command:
+def _command(site: HostSite, declaration: CommandResource, filled: Any, source: Source | None) -> Command:
     return Command(
         site.system,
-        filled(declared_one.name),
-        filled(declared_one.run),
-        creates=filled(declared_one.creates),
-        unless=filled(declared_one.unless),
+        filled(declaration.name),
+        filled(declaration.run),
+        creates=filled(declaration.creates),
+        unless=filled(declaration.unless),
         source=source,
     )
 
 
 def _place(
-    site: HostSite, declared_one: FileResource, source: Source | None
+    site: HostSite, declaration: FileResource, source: Source | None
 ) -> tuple[str, tuple[Effect, ...]]:
     """Return a file's path, and what must happen after a change of it."""
-    path = site.text(declared_one.path, "path", source, declared_one.vars)
-    units = tuple(restart(checked_unit(each)) for each in declared_one.restart)
+    path = site.text(declaration.path, "path", source, declaration.vars)
+    units = tuple(restart(checked_unit(each)) for each in declaration.restart)
     return path, (*effects_of_path(path, site.reboot), *units)
 
 
-def _file(site: HostSite, declared_one: FileResource, source: Source | None) -> Iterator[Resource]:
-    path, effects = _place(site, declared_one, source)
-    owner, group = declared_one.owner or "", declared_one.group or ""
-    if declared_one.absent:
+def _file(site: HostSite, declaration: FileResource, source: Source | None) -> Iterator[Resource]:
+    path, effects = _place(site, declaration, source)
+    owner, group = declaration.owner or "", declaration.group or ""
+    if declaration.absent:
         yield File(site.system, path, absent=True, effects=effects, source=source)
         return
-    if declared_one.line is not None:
-        line = site.text(declared_one.line, f"line of {path}", source, declared_one.vars)
+    if declaration.line is not None:
+        line = site.text(declaration.line, f"line of {path}", source, declaration.vars)
         yield FileLine(site.system, path, line, effects=effects, source=source)
-        if declared_one.mode or owner or group:
-            yield File(site.system, path, None, declared_one.mode or "", owner, group, source=source)
+        if declaration.mode or owner or group:
+            yield File(site.system, path, None, declaration.mode or "", owner, group, source=source)
         return
-    secret = declared_one.sensitive or declared_one.secret is not None
+    secret = declaration.sensitive or declaration.secret is not None
     yield File(
         site.system,
         path,
-        _content(site, declared_one, path, source),
-        declared_one.mode or ("0600" if secret else ""),
+        _content(site, declaration, path, source),
+        declaration.mode or ("0600" if secret else ""),
         owner,
         group,
         secret=secret,
@@ -234,14 +234,14 @@ def _file(site: HostSite, declared_one: FileResource, source: Source | None) -> 
     )
 
 
-def _content(site: HostSite, declared_one: FileResource, path: str, source: Source | None) -> bytes:
-    if declared_one.secret is not None:
-        return declared_one.secret.open(site.redactor).get_secret_value().encode()
-    if declared_one.template is not None:
-        text, what = read_template(declared_one.template, source), f"template {declared_one.template}"
+def _content(site: HostSite, declaration: FileResource, path: str, source: Source | None) -> bytes:
+    if declaration.secret is not None:
+        return declaration.secret.open(site.redactor).get_secret_value().encode()
+    if declaration.template is not None:
+        text, what = read_template(declaration.template, source), f"template {declaration.template}"
     else:
-        text, what = declared_one.content or "", f"content of {path}"
-    return site.text(text, what, source, declared_one.vars).encode()
+        text, what = declaration.content or "", f"content of {path}"
+    return site.text(text, what, source, declaration.vars).encode()
 
 
 def local_inputs(inventory: Inventory, subject: Subject) -> tuple[InventoryValue, ...]:

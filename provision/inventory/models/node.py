@@ -26,7 +26,7 @@ from provision.inventory.scalars import (
     whole,
     wrong,
 )
-from provision.values.units import parse_size
+from provision.values.sizes import parse_size
 
 
 def _balloon(value: Any) -> int:

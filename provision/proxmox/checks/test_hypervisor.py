@@ -11,7 +11,7 @@ from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared, Site, Trivial
 from provision.hosts.managed import Managed
-from provision.hosts.units import failed_units
+from provision.hosts.systemd_units import failed_units
 from provision.inventory import Inventory, Subject
 from provision.proxmox import names
 

@@ -13,11 +13,11 @@ from provision.hosts.resources.pci import IommuState, PciFunctions
 from provision.inventory import Inventory
 from provision.proxmox import names
 from provision.proxmox.host_facts import STORAGES, VM_DEVICES
-from provision.proxmox.preflight import access, cards, hosts, vms
+from provision.proxmox.preflight import access, capacity, cards, vms
 from provision.proxmox.queries import Permissions, VmConfig, VmList
 from provision.proxmox.roles.pci_mapping import used
 
-RULES: tuple[Rule, ...] = (*access.RULES, *vms.RULES, *hosts.RULES, *cards.RULES)
+RULES: tuple[Rule, ...] = (*access.RULES, *vms.RULES, *capacity.RULES, *cards.RULES)
 
 
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:

@@ -15,7 +15,7 @@ from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
 from provision.hosts import names
-from provision.hosts.effects import reboot_of
+from provision.hosts.change_effects import reboot_of
 from provision.hosts.facts import HostFacts
 from provision.hosts.queries.kernel import CMDLINE, BootLoader, module_name, united_arguments
 from provision.hosts.resources.kernel import LOADERS, KernelArguments, ModprobeBlacklist

@@ -12,7 +12,7 @@ from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.role import Parent
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
-from provision.engine import savedplan
+from provision.engine import saved_plan
 from provision.engine.consent import Consents
 from provision.engine.environment import Entry, Options, Verification, default_policy
 from provision.hosts import host_effects
@@ -160,10 +160,10 @@ def test_a_promise_is_the_same_with_a_consent_that_comes_later(tmp_path: Path) -
     def content(options: Options) -> dict[str, object]:
         planned = site.plan(options)
         assert site.session is not None
-        digests = savedplan.Digests(lambda: b"key")
-        return savedplan.content(planned, "digest", site.session.snapshots(), digests)
+        digests = saved_plan.Digests(lambda: b"key")
+        return saved_plan.content(planned, "digest", site.session.snapshots(), digests)
 
-    savedplan.check(content(Options()), content(Options(allow=frozenset({common_effects.DELETE.name}))))
+    saved_plan.check(content(Options()), content(Options(allow=frozenset({common_effects.DELETE.name}))))
 
 
 # ---------------------------------------------------------------- what is claimed at the end

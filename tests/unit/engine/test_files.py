@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from provision.contracts.change import Change, Op
-from provision.engine import journal, savedplan
+from provision.engine import journal, saved_plan
 from provision.engine.model import StepId
 from provision.engine.run_lock import run_lock
 from provision.hosts import host_effects
@@ -22,7 +22,7 @@ from provision.values.outcomes import ExitCode
 from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, on_own, own
 
 STEP = StepId("base", "n1")
-DIGESTS = savedplan.Digests(lambda: b"key")
+DIGESTS = saved_plan.Digests(lambda: b"key")
 
 
 def test_a_run_is_written_down_and_read_back(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_full_disk_under_the_run_lock_is_told_with_what_to_do(
 def saved(site: FakeSite, digest: str = "d1") -> dict[str, object]:
     planned = site.plan()
     assert site.session is not None
-    return savedplan.content(planned, digest, site.session.snapshots(), DIGESTS)
+    return saved_plan.content(planned, digest, site.session.snapshots(), DIGESTS)
 
 
 def two_values(tmp_path: Path) -> FakeSite:
@@ -203,9 +203,9 @@ def two_values(tmp_path: Path) -> FakeSite:
 def test_a_saved_plan_holds_while_nothing_moves(tmp_path: Path) -> None:
     site = two_values(tmp_path)
     path = tmp_path / "plan.json"
-    savedplan.save(path, saved(site), "lab.yaml", "site")
+    saved_plan.save(path, saved(site), "lab.yaml", "site")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    savedplan.check(savedplan.read(path), saved(site))
+    saved_plan.check(saved_plan.read(path), saved(site))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_saved_plan_is_refused_when_the_host_moved(
     promise = saved(site)
     site.hosts["n1/ssh"].values[name] = value
     with pytest.raises(Refused) as caught:
-        savedplan.check(promise, saved(site))
+        saved_plan.check(promise, saved(site))
     assert caught.value.exit_code is ExitCode.REFUSED
     assert any(word in each for each in caught.value.diagnostics[0].evidence)
 
@@ -237,7 +237,7 @@ def test_answers_about_what_is_as_desired_are_no_part_of_a_saved_plan(tmp_path: 
 def test_a_saved_plan_is_refused_when_the_inventory_was_edited(tmp_path: Path) -> None:
     site = two_values(tmp_path)
     with pytest.raises(Refused) as caught:
-        savedplan.check(saved(site, "d1"), saved(site, "d2"))
+        saved_plan.check(saved(site, "d1"), saved(site, "d2"))
     assert "inventory" in caught.value.diagnostics[0].evidence[0]
 
 
@@ -251,9 +251,9 @@ def test_what_is_no_saved_plan_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(text)
     with pytest.raises(UsageError):
-        savedplan.read(path)
+        saved_plan.read(path)
 
 
 def test_options_come_back_from_a_saved_plan(tmp_path: Path) -> None:
     data = saved(two_values(tmp_path))
-    assert dataclasses.asdict(savedplan.options_of(data))["targets"] == ()
+    assert dataclasses.asdict(saved_plan.options_of(data))["targets"] == ()

@@ -9,9 +9,9 @@ import pytest
 
 from provision.contracts.role import Context, Count, Need, Parent
 from provision.engine.environment import Entry, Options
-from provision.engine.expand import expand
 from provision.engine.graph import Ancestry, Countdown, narrowed, ordered, predecessors, reversed_steps
 from provision.engine.model import Barrier, RunReport, Step, StepId
+from provision.engine.steps import expand
 from provision.hosts import host_effects
 from provision.inventory import Subject
 from provision.values.consent import Consent

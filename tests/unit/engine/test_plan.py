@@ -10,8 +10,8 @@ from provision.contracts.effect import Effect
 from provision.contracts.role import Parent
 from provision.engine import query_cache
 from provision.engine.environment import Entry, Options
-from provision.engine.expand import expand, parse_playbook
 from provision.engine.model import StepId
+from provision.engine.steps import expand, parse_playbook
 from provision.hosts import host_effects
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Severity

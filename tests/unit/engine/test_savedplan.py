@@ -12,8 +12,8 @@ import pytest
 from pydantic import SecretStr
 
 from provision.api.plan_key import plan_key
-from provision.engine import savedplan
-from provision.engine.savedplan import Digests
+from provision.engine import saved_plan
+from provision.engine.saved_plan import Digests
 from provision.values.errors import UsageError
 from provision.values.redaction import Redactor
 
@@ -99,7 +99,7 @@ def test_what_always_moves_is_no_part_of_a_digest() -> None:
 
 def test_a_plan_of_another_key_is_refused_with_what_to_do() -> None:
     with pytest.raises(UsageError) as caught:
-        savedplan.check({"key": "one"}, {"key": "two"})
+        saved_plan.check({"key": "one"}, {"key": "two"})
     assert caught.value.diagnostics[0].code == "PLAN_KEY_DIFFERS"
     assert "PROVISION_PLAN_KEY" in caught.value.diagnostics[0].remedy
 
@@ -134,6 +134,6 @@ def test_a_damaged_key_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_plan_file_without_a_word_about_its_key_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     options = {"targets": [], "steps": [], "allow": [], "prune": False}
-    path.write_text(json.dumps({"format": savedplan.FORMAT, "options": options, "key": 1}))
+    path.write_text(json.dumps({"format": saved_plan.FORMAT, "options": options, "key": 1}))
     with pytest.raises(UsageError, match="PLAN_UNREADABLE"):
-        savedplan.read(path)
+        saved_plan.read(path)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provision.values.units import format_size, parse_percent, parse_rate, parse_size
+from provision.values.sizes import format_size, parse_percent, parse_rate, parse_size
 
 
 @pytest.mark.parametrize(

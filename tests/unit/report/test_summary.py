@@ -7,7 +7,7 @@ import pytest
 from provision.contracts import common_effects
 from provision.contracts.effect import Effect
 from provision.engine.model import ConsentNeed, RunReport, StepId, StepReport
-from provision.report.summary import next_commands, print_summary
+from provision.report.run_summary import next_commands, print_summary
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import Outcome

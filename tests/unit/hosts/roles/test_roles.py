@@ -12,7 +12,7 @@ from provision.api.domains import load_inventory as load
 from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.resource import Resource
 from provision.hosts import host_effects
-from provision.hosts.effects import effects_of_path
+from provision.hosts.change_effects import effects_of_path
 from provision.hosts.queries.system import ClockStatus
 from provision.hosts.resources.command import Command
 from provision.hosts.resources.file import File, FileLine

@@ -13,7 +13,7 @@ from provision.proxmox.preflight.site import (
     own_vm,
 )
 from provision.values.diagnostics import Diagnostic
-from provision.values.units import format_size
+from provision.values.sizes import format_size
 
 
 def memory(evidence: Evidence) -> list[Finding]:

@@ -69,11 +69,23 @@ def plan(
         if not json:
             _print_plan(result, full=full)
         if output is not None and not result.refusals:
-            with writing(output):
-                site.save(result, output)
-            if not json:
-                say(f"The plan is saved. Apply it: `provision apply {output}`")
+            _save_plan(site, result, output, json=json)
     return int(plan_code(result, detailed=detailed))
+
+
+def _save_plan(site: Site, result: Plan, output: Path, *, json: bool) -> None:
+    """Save a plan; one that does not know what systems hold would be refused as soon as they answer."""
+    from provision.report.style import count  # noqa: PLC0415 - keep --help fast
+
+    unreached = [step for step in result.steps if step.unreached and not step.excused]
+    if unreached:
+        if not json:
+            say(f"The plan is not saved: {count(len(unreached), 'step')} could not be planned.")
+        return
+    with writing(output):
+        site.save(result, output)
+    if not json:
+        say(f"The plan is saved. Apply it: `provision apply {output}`")
 
 
 def apply(

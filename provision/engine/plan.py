@@ -262,7 +262,7 @@ class Planner:
         after = next(filter(None, creators), None) or self.alterations.altering(state, draft.resources)
         if after is not None:
             return self._late_plan(state, after)
-        silence = self._silence(systems)
+        silence = self._silence(sorted(systems))  # the same cause in every plan of the same site
         if silence is not None:
             return self._silent_plan(state, silence)
         if draft.missing is not None:

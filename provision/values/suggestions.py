@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 COMPARED = 500
 """Names that a wrong one is compared with; more would take seconds."""
-LISTED = 12
+LISTED = 20
 """Names that a message lists."""
 
 

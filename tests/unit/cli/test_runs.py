@@ -513,6 +513,15 @@ def test_a_plan_that_cannot_be_saved_after_all_is_no_defect(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    site.plan_result = replace(PLAN, steps=())
     monkeypatch.setattr(site, "save", full)
     assert main.main(["plan", "lab", "--out", str(tmp_path / "plan")]) == 64
     assert "No space left" in " ".join(capsys.readouterr().err.split())  # wrapped by the length of its path
+
+
+def test_a_plan_with_unreached_steps_is_not_saved(
+    site: FakeSite, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["plan", "lab", "--out", str(tmp_path / "plan")]) == 1
+    assert "The plan is not saved: 1 step could not be planned." in capsys.readouterr().out
+    assert site.saved == []

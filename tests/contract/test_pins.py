@@ -116,7 +116,7 @@ def test_pin_writes_the_lock_that_plan_reads(
 ) -> None:
     assert load(inventory).image_pin("debian-12") is None
     assert main.main(["pin", str(inventory)]) == 0
-    assert f"debian-12: pinned {SHA}" in capsys.readouterr().out
+    assert f"debian-12: pinned {SHA}" in " ".join(capsys.readouterr().out.split())
     pin = load(inventory).image_pin("debian-12")
     assert pin is not None
     assert (pin.url, pin.sha256) == (f"{web.url}/debian.img", SHA)
@@ -176,4 +176,4 @@ def test_a_failed_download_leaves_no_lock(inventory: Path, path: str) -> None:
 
 def test_an_unknown_image_is_wrong_usage(inventory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["image", "pin", str(inventory), "nothing"]) == 64
-    assert "there are debian-12" in capsys.readouterr().err
+    assert "Valid names: debian-12" in capsys.readouterr().err

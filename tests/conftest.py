@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# readline, which pytest imports, exports the width of the terminal to processes of pytest-xdist
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
 
 # Few examples in each run of the unit tests; many in `make model` (--hypothesis-profile=deep).
 settings.register_profile("quick", max_examples=8, deadline=None, database=None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,10 +12,6 @@ import pytest
 BEGAN = time.monotonic()
 AIM = 10.0
 """Seconds that all unit tests may take."""
-
-# readline, which pytest imports, exports the width of the terminal to processes of pytest-xdist
-for _name in ("COLUMNS", "LINES"):
-    os.environ.pop(_name, None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -25,7 +25,7 @@ from provision.values.errors import Permanent, UsageError
 def mark_for_rebuild(site: Site, name: str, cancel: Cancel, *, undo: bool = False) -> tuple[str, bool]:
     """Write the replace token into the marker of a node's VM, or take it out again.
 
-    The token is all there is: the next apply that finds it makes the VM anew, and the new one has none.
+    The token is all there is: the next apply that finds it makes the VM again, and the new one has none.
 
     Args:
         site: whose node.

@@ -72,5 +72,5 @@ class Site(Protocol):
         ...
 
     def again(self, system: str, *commands: str) -> Iterator[None]:
-        """Run commands anew for some time, for what is true only some time after a change."""
+        """Run commands again for some time, for what is true only some time after a change."""
         ...

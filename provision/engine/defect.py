@@ -1,4 +1,4 @@
-"""A defect of the tool, told by where it happened: values and messages may hold secrets."""
+"""A defect of the tool, reported by where it happened: values and messages may hold secrets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import PurePath
 from provision.values.diagnostics import Diagnostic
 
 FRAMES = 8
-"""How many calls are told, the innermost ones."""
+"""How many calls are listed, the innermost ones."""
 
 
 def defect(code: str, what: str, subject: str, error: BaseException, untouched: str = "") -> Diagnostic:

@@ -1,4 +1,4 @@
-"""What the engine is told about a site: everything of the domain comes in through these hooks."""
+"""What the engine knows about a site: everything of the domain comes in through these hooks."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Environment:
         policy: consent by effect class.
         parents: which subjects come before one.
         rules: preflight.
-        home: subjects that this process itself runs on, with what a person is told who has to reboot one.
+        home: subjects that this process itself runs on, with what a person who has to reboot one reads.
         evidence: questions of preflight beyond those of roles, by system.
         hooks: what is done on other systems before and after effects.
     """

@@ -59,7 +59,7 @@ class Alterations:
                 self._answers.setdefault(answer, set()).add(step)
 
     def creator(self, state: StepState, system: str) -> StepId | None:
-        """Return the step before this one that creates the subject of a system, or makes it anew."""
+        """Return the step before this one that creates the subject of a system, or makes it again."""
         return self._nearest(state, self._created.get(self._session.subject_of(system)))
 
     def altering(self, state: StepState, resources: Sequence[Resource]) -> StepId | None:

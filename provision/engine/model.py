@@ -79,7 +79,7 @@ class PlannedChange:
         risks: consents that the fix itself needs.
         by_hand: what a person must do, if the engine cannot.
         pending: True when only effects of an earlier run are owed.
-        creates: the subject that the fix makes, or makes anew; empty for nearly all.
+        creates: the subject that the fix makes, or makes again; empty for nearly all.
         affects: answers that it alters for other steps.
     """
 

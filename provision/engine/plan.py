@@ -62,7 +62,7 @@ class Planner:
         self.refusals: list[Diagnostic] = []
         self.usage: list[Diagnostic] = []
         self.orphans = Orphans(environment, options)
-        self.told: list[Diagnostic] = []
+        self.reported: list[Diagnostic] = []
 
     def plan(self, steps: Sequence[Step] | None = None) -> Planned:
         """Ask all systems and return what would be done.
@@ -157,7 +157,7 @@ class Planner:
             state.basis = self.session.basis(state.systems)
 
     def _compare(self, states: Sequence[StepState], drafts: Mapping[StepId, _Draft]) -> None:
-        self.told = []
+        self.reported = []
         self.consents.born.clear()
         self.alterations = Alterations(self.session, self.consents, self.ancestry)
         pending_seen: set[str] = set()
@@ -293,9 +293,9 @@ class Planner:
             return StepPlan(step, unreached=silence.away.reason, excused=silence.away.excused)
         diagnostic = silence.diagnostics[0]
         plan = StepPlan(step, unreached=diagnostic.summary)
-        if diagnostic in self.told:
+        if diagnostic in self.reported:
             return plan
-        self.told.append(diagnostic)  # once, not for each step behind it
+        self.reported.append(diagnostic)  # once, not for each step behind it
         return replace(plan, problem=diagnostic)
 
     def _late_plan(self, state: StepState, after: StepId) -> StepPlan:

@@ -55,10 +55,10 @@ def run_lock(path: Path, run: str, who: str) -> Iterator[None]:
     try:
         if not _taken(handle):
             raise _locked(_told(_read(handle)))
-        told = json.dumps({"run": run, "who": who, "pid": os.getpid(), "since": time.time()}).encode()
+        holder = json.dumps({"run": run, "who": who, "pid": os.getpid(), "since": time.time()}).encode()
         try:
             os.ftruncate(handle, 0)
-            os.pwrite(handle, told, 0)
+            os.pwrite(handle, holder, 0)
         except OSError as error:
             raise unusable(path.parent, error) from None
         try:

@@ -246,7 +246,7 @@ def _what(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> str:
     if old is None or new is None:
         return "there is a new step" if old is None else "the step is gone"
     if old["late"] != new["late"] or old["unreached"] != new["unreached"]:
-        return new["late"] or new["unreached"] or "can be told now"
+        return new["late"] or new["unreached"] or "it can be planned now"
     before = {each["key"]: each for each in old["changes"]}
     after = {each["key"]: each for each in new["changes"]}
     keys = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))

@@ -33,7 +33,7 @@ def controller(evidence: Evidence, own: str | None = None) -> list[Finding]:
 def home(
     inventory: Inventory, snapshots: Mapping[str, Snapshot], own: str | None = None
 ) -> dict[str, Diagnostic]:
-    """Return the subjects on which this process runs, with what a person is told who has to reboot one."""
+    """Return the subjects on which this process runs, with what a person who has to reboot one reads."""
     return {
         subject: Diagnostic(
             CODE,

@@ -161,7 +161,7 @@ def grant(host: ProxmoxHost, choice: StorageChoice, token: str, *, renew: bool =
         host: what the host is.
         choice: the storages that the role is given on.
         token: the token's name.
-        renew: make the token anew: the old secret ends.
+        renew: make the token again: the old secret ends.
     """
     known = host.roles.get("Administrator", ())
     privileges, _ = role(known)

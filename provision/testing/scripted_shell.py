@@ -32,7 +32,7 @@ class Answer:
 
     Args:
         frames: by index from 1 on; frames of the script that are not named end with status 0 and no output.
-        hello: lines of the greeting after the usual ones; None for no greeting.
+        hello: lines of the greeting after the standard ones; None for no greeting.
         boot: boot id.
         epoch: the host's clock.
         pgid: process group.

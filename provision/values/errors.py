@@ -1,4 +1,4 @@
-"""The error vocabulary: what may be tried again, what may not, and what a user is told."""
+"""The error vocabulary: what may be tried again, what may not, and what a user reads."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Site:
         return self.answers.held(system).skew
 
     def again(self, system: str, *commands: str) -> Iterator[None]:
-        """Ask commands anew until SETTLING has passed, for what is true only some time after a change."""
+        """Ask commands again until SETTLING has passed, for what is true only some time after a change."""
         end = time.monotonic() + min(SETTLING, self.timeout or SETTLING)
         while time.monotonic() < end:
             time.sleep(PAUSE)

@@ -152,7 +152,7 @@ def _by_hand(context: Context) -> tuple[Resource, ...]:
 
 
 def _told_with(inventory: Inventory, node: Node) -> Hypervisor | None:
-    """Return the hypervisor whose own row a person is told with a node's: once, with its first VM's.
+    """Return the hypervisor whose own row is shown to a person with a node's: once, with its first VM's.
 
     No lease proves a static address, so the row is no step of its own, which would wait for ever.
     """

@@ -4,7 +4,7 @@ Every fragment runs in a frame of its own as `( set -eu; FRAGMENT ) </dev/null`,
 which switch `set -e` off (POSIX.1-2017, Shell Command Language, 2.14 `set`); without `</dev/null` a child
 would read the rest of the script. Measured basis: dash, bash --posix, busybox sh.
 
-`PATH`: absolute folders that the login brought come first, the usual six follow; relative and empty entries
+`PATH`: absolute folders that the login brought come first, standard ones follow; relative and empty entries
 go, and so do those in the user's own home (a shell's start-up file may put pyenv or conda in front). What is
 left is sshd's (`SetEnv PATH=`, PAM's environment) or sudo's `secure_path`: an administrator's word about
 where tools are, which a fixed list alone would overrule.

@@ -89,7 +89,7 @@ class Operator(Model):
     nfd: Flag | None = None
     """Whether it installs Node Feature Discovery."""
     namespace: Label | None = None
-    """Namespace, if it is not the usual one."""
+    """Namespace; the own one of the operator by default."""
     values: Values = Field(default_factory=dict)
     """More chart values, checked against the chart's own."""
 

@@ -125,7 +125,7 @@ def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: 
         raise Permanent(
             Diagnostic(
                 "CARD_UNREADABLE",
-                f"the drivers of card {alias} ({card.address}) cannot be told: {candidates.reason}",
+                f"the drivers of card {alias} ({card.address}) are unknown: {candidates.reason}",
                 subject=context.subject.name,
                 source=context.inventory.source(
                     ("hypervisors", context.subject.name, "cards", alias, "address")

@@ -8,6 +8,7 @@ from provision.gpu.gpu_effects import EFFECTS
 DOMAIN = Domain(
     "gpu",
     effects=EFFECTS,
+    query_kinds={"host": "provision.gpu.queries:HOST_KINDS"},
     planned_roles=("gpu_driver", "gpu_operator"),
     unsupported="provision.gpu.unsupported:unsupported",
     sections=(("gpu",),),

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from provision.contracts.query import Unknown
+from provision.gpu.queries import GpuState
 from provision.hosts.operations.basic import INLINE_LIMIT, sysctl_file
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name, split_list
@@ -20,6 +21,7 @@ from provision.hosts.resources.package import PackageState, PackageStatus
 from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunctions
 from provision.hosts.resources.service import UnitState, UnitStatus
 from provision.hosts.resources.sysctl import SysctlValue
+from provision.testing.model_gpu import gpu_state
 from provision.testing.model_shell import run_command
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
 
@@ -147,6 +149,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     ClockState: lambda state, _: state.clock,
     Bridges: lambda state, _: state.bridges,
     HostKeys: _host_keys,
+    GpuState: gpu_state,
     Shell: lambda state, query: run_command(state, query.command),
 }
 """How each query is answered from the state."""

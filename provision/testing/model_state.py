@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Any
 
 from provision.contracts.effect import Effect
 from provision.contracts.snapshot import Pending
@@ -88,6 +89,13 @@ class HostState:
         skew: the clock minus the controller's, in seconds.
         base_sysctls: kernel parameters after a boot, without /etc/sysctl.d.
         commands: what a command of the inventory does, where it does more than its guard requires.
+        loaded_driver: version of the loaded GPU driver; empty for none.
+        foreign_driver: version of a GPU driver that no package brought.
+        secure_boot: whether the firmware enforces signatures.
+        nvlink_off: the loaded GPU driver keeps NVLink off.
+        peer_memory: the kernel has the symbol that nvidia_peermem needs.
+        power_limits: watts by PCI address, where they are not the default.
+        card_faults: fields of CardStatus by PCI address, where a card shows something else.
     """
 
     files: dict[str, ModelFile] = field(default_factory=dict)
@@ -124,6 +132,13 @@ class HostState:
     cpus: int = 4
     probes: dict[str, int] = field(default_factory=dict)
     commands: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
+    loaded_driver: str = ""
+    foreign_driver: str = ""
+    secure_boot: bool = False
+    nvlink_off: bool = False
+    peer_memory: bool = False
+    power_limits: dict[str, float] = field(default_factory=dict)
+    card_faults: dict[str, dict[str, Any]] = field(default_factory=dict)
     pending: dict[Effect, Pending] = field(default_factory=dict)
     boots: int = 1
 

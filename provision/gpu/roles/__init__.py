@@ -1,0 +1,1 @@
+"""What GPU roles want."""

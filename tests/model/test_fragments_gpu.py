@@ -1,0 +1,52 @@
+"""The question about GPUs, run by real shells against a stand-in of nvidia-smi."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provision.gpu.queries import GPU_STATE_KIND, GpuState, GpuStatus
+from tests.model.shells import SHELLS, run
+
+ROW = "0, NVIDIA H200, GPU-1, 00000000:00:06.0, 143771, 580.159.04, 9.0, Enabled, Disabled, Enabled, 700.00"
+TOOL = f"""#!/bin/sh
+case "$*" in
+  *fabric.state*) echo '00000000:00:06.0, Completed, Success' ;;
+  *) echo '{ROW}' ;;
+esac
+"""
+BROKEN = """#!/bin/sh
+echo 'Failed to initialize NVML: Driver/library version mismatch'
+exit 18
+"""
+
+
+def state(shell: str, folder: Path, tool: str) -> GpuStatus:
+    if tool:
+        (folder / "nvidia-smi").write_text(tool)
+        (folder / "nvidia-smi").chmod(0o755)
+    frame = run(shell, GPU_STATE_KIND.script([GpuState()]), path=folder)
+    answer = GPU_STATE_KIND.parse(frame, [GpuState()])[GpuState()]
+    assert isinstance(answer, GpuStatus), answer
+    return answer
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_shell_reads_the_cards(shell: str, tmp_path: Path) -> None:
+    (card,) = state(shell, tmp_path, TOOL).cards
+    assert (card.address, card.memory, card.fabric) == ("0000:00:06.0", 143771, ("Completed", "Success"))
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_driver_that_does_not_work_is_an_answer(shell: str, tmp_path: Path) -> None:
+    status = state(shell, tmp_path, BROKEN)
+    assert (status.tool, status.cards) == (True, ())
+    assert "version mismatch" in status.failure
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_machine_without_a_driver_is_an_answer(shell: str, tmp_path: Path) -> None:
+    status = state(shell, tmp_path, "")
+    assert status.next_kernel
+    assert status.cards == ()

@@ -198,15 +198,14 @@ def _fingerprints(
     host = endpoint.address
     shown = (shown_fingerprint(resolve(endpoint), host), certificate_of(address, API_PORT))
     given = (host_key, certificate.upper() if certificate else None)
-    for what, actual, expected in zip(("host key", "certificate"), shown, given, strict=True):
+    codes = {"host key": "HOST_KEY_CHANGED", "certificate": "CERTIFICATE_UNKNOWN"}
+    for (what, code), actual, expected in zip(codes.items(), shown, given, strict=True):
         if expected is not None and expected != actual:
             summary = f"{host} shows another {what} than the one that you gave"
             evidence = (f"given: {expected}", f"shown: {actual}")
             untouched, remedy = "Nothing was sent to the host.", "find out why before you connect to the host"
             raise Refused(
-                Diagnostic(
-                    "HOST_KEY_CHANGED", summary, host, evidence=evidence, untouched=untouched, remedy=remedy
-                )
+                Diagnostic(code, summary, host, evidence=evidence, untouched=untouched, remedy=remedy)
             )
     say(f"{host} shows the host key     {shown[0]}")
     say(f"{host} shows the certificate  {shown[1]}")

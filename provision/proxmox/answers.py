@@ -26,15 +26,24 @@ def rights(body: object) -> Rights | Unknown:
     )
 
 
-def vm_list(body: object) -> tuple[VmEntry, ...] | Unknown:
-    """Read `/cluster/resources?type=vm`."""
+def vm_list(body: object, node: str) -> tuple[VmEntry, ...] | Unknown:
+    """Read `/nodes/{node}/qemu`: the VMs of one node as they are now."""
+    return _entries(body, node, "qemu")
+
+
+def cluster_list(body: object) -> tuple[VmEntry, ...] | Unknown:
+    """Read `/cluster/resources?type=vm`: VMs and containers of all nodes, some seconds old."""
+    return _entries(body)
+
+
+def _entries(body: object, node: str = "", kind: str = "") -> tuple[VmEntry, ...] | Unknown:
     if not isinstance(body, list):
         return Unknown("the VM list has an unknown shape")
     return tuple(
         VmEntry(
             vmid=int(text(mapping["vmid"])),
-            node=text(mapping.get("node")),
-            kind=text(mapping.get("type")),
+            node=node or text(mapping.get("node")),
+            kind=kind or text(mapping.get("type")),
             name=text(mapping.get("name")),
             status=text(mapping.get("status")),
             tags=tags(text(mapping.get("tags"))),
@@ -85,11 +94,6 @@ def without_passwords(body: object) -> object:
 def _value(key: str, value: object) -> str:
     """Return a value of a VM's configuration as text; the password, which nothing compares, is not kept."""
     return MASK if key == "cipassword" else text(value)
-
-
-def status(body: object) -> str:
-    """Read `/nodes/{node}/qemu/{vmid}/status/current`; empty if it has no status."""
-    return text(body.get("status")) if isinstance(body, Mapping) else ""
 
 
 def elsewhere(entry: VmEntry) -> Elsewhere:

@@ -28,7 +28,7 @@ class ApiFacts(View):
 
     @property
     def vms(self) -> tuple[VmEntry, ...] | Unknown:
-        """All VMs and containers of the Proxmox cluster: VmList."""
+        """The VMs of the hypervisor's node: VmList."""
         return self.answer_as(VmList(), tuple)
 
     @property

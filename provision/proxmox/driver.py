@@ -37,13 +37,11 @@ FIRST_POLL = 0.2
 LAST_POLL = 2.0
 LOCK_PATIENCE = 120.0
 """Seconds to retry while another task holds a lock."""
-FRESH = 30.0
-"""Seconds for which the VM list may lag behind our own start or stop: pvestatd runs every 10 s."""
-KNOWN = frozenset({"running", "stopped", "paused", "suspended", "prelaunch"})
-"""Statuses in the VM list that are not a guess."""
 SHUTDOWN = 120
 """Seconds that a guest has to shut down before its plug is pulled."""
 LOG_LINES = 8
+CHANGED = "CONFIG_CHANGED_MEANWHILE"
+_VM_CONFIG = re.compile(r"/nodes/[^/]+/qemu/(\d+)/config")
 OK = 200
 
 
@@ -76,8 +74,8 @@ class ProxmoxDriver:
         self._connection = connection
         self._node = node
         self._clock = clock
-        self._statuses: dict[int, tuple[str, float]] = {}
         self._owing: set[int] = set()
+        self._states: dict[int, VmState] = {}
         self._replies: dict[ApiGet, ApiReply] = {}
 
     @property
@@ -114,10 +112,9 @@ class ProxmoxDriver:
         for storage in sorted(query.storage for query in queries if isinstance(query, StorageContent)):
             path = f"/nodes/{self._node}/storage/{storage}/content"
             answered[StorageContent(storage)] = self._ask_plain(path, answers.volumes)
-        for vmid in vmids:
-            if cancel.leaving:
-                raise Interrupted
-            answered[VmConfig(vmid)] = self._vm(vmid, answered[VmList()], answered[Permissions()])
+        if vmids:
+            states = self._vms(vmids, answered[VmList()], answered[Permissions()], cancel)
+            answered |= {VmConfig(vmid): state for vmid, state in states.items()}
         for query in queries:
             if isinstance(query, ApiGet) and query not in self._replies:
                 path, _, parameters = query.path.partition("?")
@@ -152,40 +149,71 @@ class ProxmoxDriver:
         return read(body)
 
     def _vm_list(self) -> object:
-        entries = self._ask_plain("/cluster/resources", answers.vm_list, {"type": "vm"})
-        if isinstance(entries, Unknown):
-            return entries
-        now = self._clock()
-        listed: list[VmEntry] = []
-        for entry in entries if isinstance(entries, tuple) else ():
-            status, since = self._statuses.get(entry.vmid, ("", 0.0))
-            recent = bool(status) and now - since < FRESH
-            listed.append(replace(entry, status=status, uptime=0) if recent else entry)
-        return tuple(listed)
+        """Ask the node itself: `/cluster/resources` is a cache that pvestatd fills every 10 s."""
+        path = f"/nodes/{self._node}/qemu"
+        return self._ask_plain(path, lambda body: answers.vm_list(body, self._node))
 
-    def _vm(self, vmid: int, entries: object, rights: object) -> object:
+    def _elsewhere(self) -> object:
+        """Ask for what has a number in the rest of the cluster; only a VM that is not here costs this."""
+        return self._ask("/cluster/resources", answers.cluster_list, {"type": "vm"})
+
+    def _vms(
+        self, vmids: Sequence[int], entries: object, rights: object, cancel: Cancel
+    ) -> dict[int, object]:
         if not isinstance(entries, tuple):
-            return entries
-        entry = next((candidate for candidate in entries if candidate.vmid == vmid), None)
-        if entry is None:
-            if isinstance(rights, Rights) and rights.may(f"/vms/{vmid}", "VM.Audit"):
-                return None
-            # a token without the right gets an empty list, and no error
-            return Unknown(f"the token lacks VM.Audit on /vms/{vmid}")
-        if entry.kind != "qemu" or entry.node != self._node:
+            return dict.fromkeys(vmids, entries)
+        here = {entry.vmid: entry for entry in entries}
+        absent = [vmid for vmid in vmids if vmid not in here]
+        others = self._elsewhere() if absent else ()
+        answered: dict[int, object] = {vmid: self._absent(vmid, others, rights) for vmid in absent}
+        for vmid in vmids:
+            if cancel.leaving:
+                raise Interrupted
+            if vmid in here:
+                answered[vmid] = self._vm(here[vmid])
+        return answered
+
+    def _absent(self, vmid: int, others: object, rights: object) -> object:
+        """Return what has a number that no VM of this node has: nothing, or something elsewhere."""
+        if not isinstance(others, tuple):
+            return others
+        entry = next((candidate for candidate in others if candidate.vmid == vmid), None)
+        # The cache still lists a VM of this node that was removed a moment ago.
+        if entry is not None and (entry.kind, entry.node) != ("qemu", self._node):
             return answers.elsewhere(entry)
-        path = f"/nodes/{self._node}/qemu/{vmid}"
-        if entry.status not in KNOWN:  # pvestatd has not looked yet: the node has just booted
-            status = self._ask(f"{path}/status/current", answers.status)
-            entry = replace(entry, status=status) if isinstance(status, str) else entry
+        if isinstance(rights, Rights) and rights.may(f"/vms/{vmid}", "VM.Audit"):
+            return None
+        # a token without the right gets an empty list, and no error
+        return Unknown(f"the token lacks VM.Audit on /vms/{vmid}")
+
+    def _vm(self, entry: VmEntry) -> object:
         state = self._state(entry)
         owes = isinstance(state, VmState) and state.marker is not None and state.marker.owes == START
-        (self._owing.add if owes else self._owing.discard)(vmid)
+        (self._owing.add if owes else self._owing.discard)(entry.vmid)
         return state
 
     def _state(self, entry: VmEntry) -> object:
         path = f"/nodes/{self._node}/qemu/{entry.vmid}/pending"
-        return self._ask_plain(path, lambda body: answers.vm_state(entry, body))
+        state = self._ask_plain(path, lambda body: answers.vm_state(entry, body))
+        if isinstance(state, VmState):
+            self._states[entry.vmid] = state
+        return state
+
+    def _dated_again(self, request: Request) -> Request | None:
+        """Return a refused write with the present digest, if what it writes is as it was when it was planned.
+
+        Backups, locks and other people's keys change the digest of a VM's configuration, too.
+        """
+        match = _VM_CONFIG.fullmatch(request.path)
+        before = self._states.get(int(match[1])) if match is not None else None
+        if before is None or request.data.get("digest") != before.digest:
+            return None
+        after = self._state(VmEntry(before.vmid, self._node, "qemu", before.name, before.status))
+        if not isinstance(after, VmState):
+            return None
+        keys = {*request.data, *str(request.data.get("delete", "")).split(",")} - {"digest", "delete", ""}
+        same = all(_value_of(before, key) == _value_of(after, key) for key in keys)
+        return replace(request, data={**request.data, "digest": after.digest}) if same else None
 
     # ------------------------------------------------------------ actions
 
@@ -257,7 +285,7 @@ class ProxmoxDriver:
         own = [
             entry
             for entry in (entries if isinstance(entries, tuple) else ())
-            if entry.kind == "qemu" and entry.node == self._node and TAG in entry.tags
+            if TAG in entry.tags
             if (entry.name == name if number is None else entry.vmid == number)
         ]
         if len(own) != 1:
@@ -294,7 +322,6 @@ class ProxmoxDriver:
         while True:
             text = self._once(request, label, emit, cancel)
             if text is None:
-                self._remember(request.path)
                 return
             if not tasks.is_locked(text) or self._clock() >= until:
                 raise _Failure(self._failed(text, "VM_LOCKED" if tasks.is_locked(text) else "API_REFUSED"))
@@ -311,6 +338,8 @@ class ProxmoxDriver:
                 return None
             if tasks.is_locked(str(error)):
                 return str(error)
+            if _code(error) == CHANGED and (again := self._dated_again(request)) is not None:
+                return self._once(again, label, emit, cancel)
             raise _Failure(self._failed(str(error), _code(error), evidence=_details(error))) from None
         upid = tasks.upid_of(answer)
         if upid is None or not request.task:
@@ -377,15 +406,6 @@ class ProxmoxDriver:
         except Interrupted:
             raise _Failure(Result(Verdict.NOT_BEGUN)) from None
 
-    def _remember(self, path: str) -> None:
-        """Keep what we just did to a VM's power: the VM list lags behind by up to 10 s."""
-        parts = path.strip("/").split("/")
-        if "qemu" not in parts or parts[-2:-1] != ["status"]:
-            return
-        after = {"start": "running", "stop": "stopped", "shutdown": "stopped"}.get(parts[-1])
-        if after is not None:
-            self._statuses[int(parts[parts.index("qemu") + 1])] = (after, self._clock())
-
     def _failed(self, text: str, code: str, evidence: tuple[str, ...] = (), handle: str = "") -> Result:
         diagnostic = Diagnostic(code, text, self._node, evidence=evidence)
         return Result(Verdict.FAILED, diagnostic=diagnostic, output=evidence, handle=handle)
@@ -401,6 +421,11 @@ def _is_small(query: ApiGet) -> bool:
     return query.path.endswith("/pending") or query.path.startswith("/cluster/mapping/")
 
 
+def _value_of(state: VmState, key: str) -> tuple[str | None, bool, str | None]:
+    """Return a key's active value, and what waits for it."""
+    return state.config.get(key), key in state.pending, state.pending.get(key)
+
+
 def _started(path: str) -> int:
     """Return the number of the VM that a request starts, or 0."""
     match = re.fullmatch(r"/nodes/[^/]+/qemu/(\d+)/status/start", path)
@@ -410,7 +435,7 @@ def _started(path: str) -> int:
 def _code(error: ApiError) -> str:
     text = str(error)
     if "checksum mismatch (file change" in text:
-        return "CONFIG_CHANGED_MEANWHILE"
+        return CHANGED
     return {400: "API_PARAMETER", 403: "PVE_PRIV_MISSING"}.get(error.status, "API_REFUSED")
 
 

@@ -27,7 +27,7 @@ class Permissions:
 
 @dataclass(frozen=True, slots=True)
 class VmList:
-    """All VMs and containers of the Proxmox cluster; answer: tuple of VmEntry."""
+    """The VMs of the hypervisor's node, as they are now; answer: tuple of VmEntry."""
 
     kind: ClassVar[str] = "pve-vms"
 

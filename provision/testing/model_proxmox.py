@@ -116,14 +116,19 @@ class ModelProxmox:
     def _permissions(self, _data: dict[str, object]) -> object:
         return self.rights
 
-    def _resources(self, _data: dict[str, object]) -> object:
+    def _resources(self, data: dict[str, object]) -> object:
         if not any("VM.Audit" in right for right in self.rights.values()):
             return []
-        own = [
+        rows = self._qemu(data)
+        own = [{**row, "node": self.node, "type": "qemu"} for row in rows if isinstance(row, dict)]
+        return [*own, *self.others]
+
+    def _qemu(self, _data: dict[str, object]) -> list[object]:
+        if not any("VM.Audit" in right for right in self.rights.values()):
+            return []
+        return [
             {
                 "vmid": vm.vmid,
-                "node": self.node,
-                "type": "qemu",
                 "name": vm.config.get("name", f"VM {vm.vmid}"),
                 "status": "running" if vm.running else "stopped",
                 "tags": vm.config.get("tags", ""),
@@ -131,7 +136,6 @@ class ModelProxmox:
             }
             for vm in self.vms.values()
         ]
-        return [*own, *self.others]
 
     def _mapping_list(self, _data: dict[str, object]) -> object:
         return [
@@ -359,6 +363,7 @@ _ROUTES: tuple[tuple[str, str, Callable[..., object]], ...] = (
     (_VM + "/status/start", "POST", ModelProxmox._start),  # noqa: SLF001 - the same
     (_VM + "/status/(?:stop|shutdown)", "POST", ModelProxmox._stop),  # noqa: SLF001 - the same
     (_VM, "DELETE", ModelProxmox._delete),  # noqa: SLF001 - the same
+    (r"/nodes/[^/]+/qemu", "GET", ModelProxmox._qemu),  # noqa: SLF001 - the same
     (r"/nodes/[^/]+/qemu", "POST", ModelProxmox._create),  # noqa: SLF001 - the same
     (r"/nodes/[^/]+/tasks/([^/]+)/status", "GET", ModelProxmox._task),  # noqa: SLF001 - the same
     (r"/nodes/[^/]+/tasks/([^/]+)/log", "GET", ModelProxmox._task_log),  # noqa: SLF001 - the same

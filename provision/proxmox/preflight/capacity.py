@@ -30,9 +30,7 @@ def memory(evidence: Evidence) -> list[Finding]:
             continue
         own = {node.vmid for node in nodes}
         others = [
-            (each.name, each.memory)
-            for each in entries
-            if each.node == hypervisor.node_name and each.status == "running" and each.vmid not in own
+            (each.name, each.memory) for each in entries if each.status == "running" and each.vmid not in own
         ]
         kept = hypervisor.reserve_memory or 0
         need = sum(wanted.values()) + sum(size for _, size in others) + kept

@@ -6,7 +6,7 @@ What is unset is unmanaged. Create-only: cloud-init user, keys and name. A power
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -184,6 +184,23 @@ class Vm(VmResource):
     # ------------------------------------------------------------ differences
 
     def _differences(self, state: VmState) -> list[_Difference]:
+        """Return what differs; a foreign pending value is dropped if that leaves less to change."""
+        differences = self._compare(state)
+        reverts: list[_Difference] = []
+        for key in sorted(state.pending):
+            kept = replace(
+                state, pending={name: value for name, value in state.pending.items() if name != key}
+            )
+            remaining = self._compare(kept)
+            if _unwritten(remaining) < _unwritten(differences):
+                waiting = state.pending[key]
+                old = "removal (pending)" if waiting is None else f"{waiting} (pending)"
+                active = state.config.get(key)
+                reverts.append(_Difference(key, key, old, active, write=active, revert=True))
+                state, differences = kept, remaining
+        return reverts + differences
+
+    def _compare(self, state: VmState) -> list[_Difference]:
         differences = _setting("name", self.name, state)
         for key, value in self.settings:
             differences += _setting(key, value, state)
@@ -302,6 +319,8 @@ class _Difference:
         owed: the value is written and waits for a power cycle.
         grow: the disk that is grown.
         never: why it cannot be changed, or empty.
+        revert: the active value is right: PVE drops what waits once that is written again
+            (pve-guest-common, `PVE/AbstractConfig.pm`, cleanup_pending).
     """
 
     key: str
@@ -312,16 +331,22 @@ class _Difference:
     owed: bool = False
     grow: Drive | None = None
     never: str = ""
+    revert: bool = False
 
     def change(self, state: VmState) -> Change:
         """Return it as the plan shows it."""
         if self.never:
             return Change(Op.ATTENTION, self.path, self.old, self.new)
         live = self.key in _LIVE or self.key.startswith(_LIVE_PREFIXES)
-        cold = state.running and (self.owed or not live)
+        cold = state.running and not self.revert and (self.owed or not live)
         settles = Settles.AFTER_EFFECT if cold else Settles.NOW
         op = Op.CREATE if self.old is None else Op.DELETE if self.new is None else Op.UPDATE
         return Change(op, self.path, self.old, self.new, settles)
+
+
+def _unwritten(differences: list[_Difference]) -> int:
+    """Return how many differences no written value stands for yet."""
+    return sum(not difference.owed for difference in differences)
 
 
 def _pending_only(key: str, state: VmState) -> list[_Difference]:

@@ -105,8 +105,7 @@ def orphans(context: Context) -> tuple[Resource, ...]:
     kept = {each.vmid for each in inventory.nodes.values() if not each.manage}
     found: list[tuple[VmEntry, Marker]] = []
     for each in _list_vms(context, hypervisor):
-        here = each.kind == "qemu" and each.node == hypervisor.node_name
-        if not here or TAG not in each.tags or each.vmid in kept:
+        if TAG not in each.tags or each.vmid in kept:
             continue
         if VmConfig(each.vmid) not in seen:
             found.append((each, Marker(inventory.name, each.name)))

@@ -51,7 +51,9 @@ def test_a_new_digest_is_another_file_whatever_it_is_called(tmp_path: Path, file
     mark(world, "vm-1")
     world.pve.log.clear()
     assert world.apply().exit_code == 0
-    (disk,) = [data["scsi0"] for method, path, data in world.pve.log if path == "/nodes/pve/qemu"]
+    (disk,) = [
+        data["scsi0"] for method, path, data in world.pve.log if (method, path) == ("POST", "/nodes/pve/qemu")
+    ]
     assert f"import-from={second}" in str(disk)
 
 

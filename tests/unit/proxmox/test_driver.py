@@ -64,7 +64,7 @@ def test_knowing_a_hypervisor_costs_four_requests_and_one_a_vm() -> None:
         *map(VmConfig, (101, 102, 103)),
     }
     snapshot = driver.answer(frozenset(queries), Cancel())
-    assert driver.round_trips == 4 + 2
+    assert driver.round_trips == 4 + 3
     assert snapshot[VmConfig(103)] is None
     assert snapshot[VmConfig(101)].config["cores"] == "2"
     assert snapshot.missing(queries) == frozenset()
@@ -114,12 +114,16 @@ def test_a_number_on_another_node_is_elsewhere() -> None:
     )
 
 
-def test_a_status_that_the_list_does_not_know_is_asked_for() -> None:
-    rights = {"/": {"VM.Audit": 1}}
-    row = {"vmid": 101, "node": "pve", "type": "qemu", "name": "vm-1", "status": "unknown"}
-    api = Scripted(rights, [row], {"status": "stopped"}, [{"key": "cores", "value": 2}])
-    snapshot = ProxmoxDriver("pve/api", api, "pve").answer(frozenset({VmConfig(101)}), Cancel())
-    assert snapshot[VmConfig(101)].running is False
+def test_power_and_existence_come_from_a_live_answer() -> None:
+    pve = model(101)
+    row = {"vmid": 102, "node": "pve", "type": "qemu", "name": "vm-2", "status": "running"}
+    pve.others = [row]  # the cache still lists a VM that is gone
+    snapshot = pve.driver().answer(frozenset({VmConfig(101), VmConfig(102)}), Cancel())
+    assert (snapshot[VmConfig(101)].running, snapshot[VmConfig(102)]) == (False, None)
+    pve.vms[101].running = True
+    pve.log.clear()
+    assert pve.driver().answer(frozenset({VmConfig(101)}), Cancel())[VmConfig(101)].running
+    assert "/cluster/resources" not in [path for _, path, _ in pve.log]
 
 
 def test_a_missing_storage_is_unknown_and_the_rest_is_answered() -> None:
@@ -130,7 +134,7 @@ def test_a_missing_storage_is_unknown_and_the_rest_is_answered() -> None:
 
 def test_an_unreachable_api_is_an_error_and_not_an_answer() -> None:
     pve = model()
-    pve.faults["GET", "/cluster/resources"] = Transient(Diagnostic("API_UNREACHABLE", "x"))
+    pve.faults["GET", "/nodes/pve/qemu"] = Transient(Diagnostic("API_UNREACHABLE", "x"))
     with pytest.raises(Transient):
         pve.driver().answer(frozenset({VmList()}), Cancel())
 
@@ -181,6 +185,27 @@ def test_a_changed_configuration_is_not_overwritten() -> None:
     (result,) = act(pve, Request("PUT", path, {"cores": 4, "digest": "old"}))
     assert result.diagnostic is not None
     assert result.diagnostic.code == "CONFIG_CHANGED_MEANWHILE"
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "verdict"),
+    [
+        ({"lock": "backup"}, Verdict.DONE),
+        ({"parent": "snapshot-1"}, Verdict.DONE),
+        ({"memory": "2048"}, Verdict.DONE),
+        ({"cores": "8"}, Verdict.FAILED),
+        ({"tags": "theirs"}, Verdict.FAILED),
+    ],
+)
+def test_only_a_change_of_what_is_written_stops_a_write(meanwhile: dict[str, str], verdict: Verdict) -> None:
+    pve = model(101)
+    driver = pve.driver()
+    state = driver.answer(frozenset({VmConfig(101)}), Cancel())[VmConfig(101)]
+    pve.vms[101].config.update(meanwhile)
+    data = {"cores": 4, "delete": "tags", "digest": state.digest}
+    (result,) = act(driver, Request("PUT", "/nodes/pve/qemu/101/config", data))
+    assert result.verdict is verdict
+    assert pve.vms[101].config["cores"] == ("4" if verdict is Verdict.DONE else {**VM, **meanwhile}["cores"])
 
 
 def test_two_writes_to_one_configuration_follow_each_other() -> None:

@@ -170,9 +170,32 @@ def test_a_pending_value_needs_a_power_cycle_and_is_not_sent_again() -> None:
     assert call.effects == (Effect(vm_effects.POWER_CYCLE, "vm-gpu"),)
 
 
-def test_a_foreign_pending_value_is_replaced() -> None:
-    call = calls(VM, vm_snapshot("running", {"cores": "2"}))
+@pytest.mark.parametrize(
+    ("key", "waiting"),
+    [
+        ("cores", "2"),
+        ("memory", "current=1024"),
+        ("machine", None),
+        ("cpu", "x86-64-v2"),
+        ("hostpci0", None),
+        ("hostpci0", "mapping=theirs,pcie=1"),
+        ("net0", "virtio=02:00:00:00:00:01,bridge=vmbr0"),
+        ("efidisk0", None),
+    ],
+)
+def test_a_foreign_pending_value_goes_without_a_power_cycle(key: str, waiting: str | None) -> None:
+    snapshot = vm_snapshot("running", {key: waiting})
+    (change,) = VM.changes(snapshot)
+    assert (change.path, change.new, change.settles) == (key, CONFIG[key], Settles.NOW)
+    call = calls(VM, snapshot)
+    assert [dict(request.data) for request in call.requests] == [{key: CONFIG[key], "digest": "d1"}]
+    assert call.effects == ()
+
+
+def test_a_foreign_pending_value_over_a_wrong_one_is_replaced() -> None:
+    call = calls(VM, vm_snapshot("running", {"cores": "2"}, cores="4"))
     assert call.requests[0].data["cores"] == "8"
+    assert call.effects == (Effect(vm_effects.POWER_CYCLE, "vm-gpu"),)
 
 
 def test_disks_only_grow() -> None:

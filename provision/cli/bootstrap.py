@@ -68,7 +68,7 @@ def bootstrap(
         bool,
         typer.Option("--enable-content", help="Enable missing content types without asking."),
     ] = False,
-    renew: Annotated[bool, typer.Option("--renew", help="Make a new secret for the token.")] = False,
+    rotate: Annotated[bool, typer.Option("--rotate", help="Make a new secret for the token.")] = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
     """Set up access to a Proxmox VE host.
@@ -102,9 +102,9 @@ def bootstrap(
     host_state = look(connection, host, cancel)
     choice = choose(host_state)
     kept = secret_file.expanduser()
-    _check_secret_file(kept, f"{USER}!{name}", host, there=name in host_state.tokens, renew=renew)
+    _check_secret_file(kept, f"{USER}!{name}", host, there=name in host_state.tokens, rotate=rotate)
     _enable(host_state, choice, connection, host, without_asking=enable_content)
-    script = grant(host_state, choice, name, renew=renew)
+    script = grant(host_state, choice, name, rotate=rotate)
     run_grant(connection, script, host, cancel, kept, redactor)
     trusted = Trusted(address, port, *shown, key, name, secret_file)
     write_file(file, first_inventory(name, host_state, choice, trusted))
@@ -122,7 +122,7 @@ def connect(endpoint: SshEndpoint) -> ShellConnection:
     return SshConnection(endpoint)
 
 
-def _check_secret_file(kept: Path, token: str, host: str, *, there: bool, renew: bool) -> None:
+def _check_secret_file(kept: Path, token: str, host: str, *, there: bool, rotate: bool) -> None:
     """Refuse to lose a secret: of the token on the host, or of another token in the file.
 
     Args:
@@ -130,16 +130,16 @@ def _check_secret_file(kept: Path, token: str, host: str, *, there: bool, renew:
         token: full name of the token.
         host: for messages.
         there: whether the host has the token already.
-        renew: whether the token gets a new secret.
+        rotate: whether the token gets a new secret.
 
     Raises:
         UsageError: the file holds the secret of another host's token, or lacks that of this host's token.
     """
-    if there and not renew and not kept.exists():
+    if there and not rotate and not kept.exists():
         raise usage(
             "TOKEN_EXISTS",
             f"{host} has the token {token} already, but its secret is not in {kept}",
-            "give --renew (the old secret becomes invalid), or another --name",
+            "give --rotate (the old secret becomes invalid), or another --name",
         )
     if not there and kept.exists():
         raise usage(

@@ -157,7 +157,7 @@ class PveConnection:
                     summary=f"{self._endpoint.url} does not accept token {self._endpoint.token_id}: {reason}",
                     subject=self._subject,
                     remedy="Check `api.token_id` and the secret that `api.token` names. Or make a new"
-                    f" secret, which ends the old one: `provision bootstrap root@{host} --name {name} --renew"
+                    f" secret, which ends the old one: `provision bootstrap root@{host} --name {name} --rotate"
                     f" --out {name}.new.yaml`, then copy `api` from that file.",
                 )
             )

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from provision.contracts.change import Change, Key
 from provision.contracts.query import Unknown
-from provision.contracts.remedy import Impossible
+from provision.contracts.remedy import Impossible, Remedy
 from provision.contracts.resource import Resource, changes_of, remedy_of
 from provision.contracts.snapshot import Snapshot
 from provision.inventory import Inventory
@@ -81,11 +81,15 @@ class Evidence:
             return ()
         return changes_of(resource, snapshot)
 
-    def impossible(self, resource: Resource) -> Diagnostic | None:
-        """Return why a resource cannot be brought about, if that is known."""
+    def remedy(self, resource: Resource) -> Remedy | None:
+        """Return how a difference would be corrected; None where nothing is known to differ."""
         if not self.changes(resource):
             return None
-        remedy = remedy_of(resource, self.snapshots[resource.key.system])
+        return remedy_of(resource, self.snapshots[resource.key.system])
+
+    def impossible(self, resource: Resource) -> Diagnostic | None:
+        """Return why a resource cannot be brought about, if that is known."""
+        remedy = self.remedy(resource)
         return remedy.diagnostic if isinstance(remedy, Impossible) else None
 
 

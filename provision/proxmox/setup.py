@@ -17,11 +17,13 @@ from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.queries.system import Bridges
 from provision.hosts.resources.pci import PciFunction, PciFunctions
 from provision.proxmox.host_facts import HypervisorFacts
-from provision.proxmox.privileges import DOWNLOAD, USER, paths, role
+from provision.proxmox.privileges import USER, paths, role
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 
 ROLE = "Provision"
+HOST_ROLE = "ProvisionHost"
+"""The role on `/` alone: what a VM's `startup` takes there, and before Proxmox VE 9 a download."""
 FILE_BASED = frozenset({"dir", "nfs", "cifs", "btrfs", "cephfs"})
 """Types of storages that can hold images and snippets."""
 _VERSION, _ROLES, _USERS = (
@@ -151,7 +153,7 @@ def choose(host: ProxmoxHost) -> StorageChoice:
     return StorageChoice(first("import", FILE_BASED), disks, first("snippets", FILE_BASED))
 
 
-def grant(host: ProxmoxHost, choice: StorageChoice, token: str, *, renew: bool = False) -> str:
+def grant(host: ProxmoxHost, choice: StorageChoice, token: str, *, rotate: bool = False) -> str:
     """Return the script that makes role, user and a privilege-separated token, and prints that as JSON.
 
     It can be repeated: what is there is brought to the same state. A token that is there stays, and nothing
@@ -161,31 +163,32 @@ def grant(host: ProxmoxHost, choice: StorageChoice, token: str, *, renew: bool =
         host: what the host is.
         choice: the storages that the role is given on.
         token: the token's name.
-        renew: make the token again: the old secret ends.
+        rotate: make the token again: the old secret ends.
     """
     known = host.roles.get("Administrator", ())
-    privileges, _ = role(known)
-    at = paths(
-        host.node,
-        [each for each in (choice.images, choice.disks, choice.snippets) if each],
-        broad=DOWNLOAD not in known,
-    )
+    roles = {ROLE: role(known)[0], HOST_ROLE: role(known, root=True)[0]}
+    used = [each for each in (choice.images, choice.disks, choice.snippets) if each]
+    given = [[path, "--roles", ROLE] for path in paths(host.node, used)]
+    given.append(["/", "--roles", HOST_ROLE, "--propagate", "0"])
     full = f"{USER}!{token}"
-    verb = "modify" if ROLE in host.roles else "add"
-    commands: list[list[str]] = [["pveum", "role", verb, ROLE, "--privs", ",".join(privileges)]]
+    commands: list[list[str]] = [
+        ["pveum", "role", "modify" if name in host.roles else "add", name, "--privs", ",".join(privileges)]
+        for name, privileges in roles.items()
+    ]
     if USER not in host.users:
         commands.append(["pveum", "user", "add", USER, "--comment", "provision: by its tokens only"])
-    commands += [["pveum", "acl", "modify", path, "--roles", ROLE, "--users", USER] for path in at]
+    commands += [["pveum", "acl", "modify", *where, "--users", USER] for where in given]
     lines = ["set -eu", *(f"{shlex.join(each)} >/dev/null" for each in commands)]
     there = token in host.tokens
-    if there and renew:
+    if there and rotate:
         lines.append(f"{shlex.join(['pveum', 'user', 'token', 'remove', USER, token])} >/dev/null")
-    if not there or renew:
+    if not there or rotate:
         add = ["pveum", "user", "token", "add", USER, token, "--privsep", "1", "--output-format", "json"]
         lines.append(shlex.join(add))
     # The rights of such a token are those that both it and its user have.
-    given = [["pveum", "acl", "modify", path, "--roles", ROLE, "--tokens", full] for path in at]
-    lines += [f"{shlex.join(each)} >/dev/null" for each in given]
+    lines += [
+        f"{shlex.join(['pveum', 'acl', 'modify', *where, '--tokens', full])} >/dev/null" for where in given
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -169,7 +169,7 @@ def test_a_rejected_token_names_the_command_that_renews_it(server: Server) -> No
     with pytest.raises(Permanent) as caught:
         connection.request("GET", "/version")
     name = connection._endpoint.token_id.partition("!")[2]
-    command = f"provision bootstrap root@127.0.0.1 --name {name} --renew --out {name}.new.yaml"
+    command = f"provision bootstrap root@127.0.0.1 --name {name} --rotate --out {name}.new.yaml"
     assert command in caught.value.diagnostics[0].remedy
 
 

@@ -22,25 +22,19 @@ from provision.proxmox import privileges
 from provision.proxmox.first_inventory import Trusted, first_inventory
 from provision.proxmox.preflight import access
 from provision.proxmox.setup import ProxmoxHost, ProxmoxStorage, StorageChoice, choose, enable, grant
+from provision.testing.model_proxmox import ALL_RIGHTS
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, UsageError
 from provision.values.redaction import Redactor
 from tests.model.model_site import ModelSite
-from tests.unit.proxmox.roles.world import World
+from tests.unit.proxmox.roles.world import INVENTORY, World
 
 SECRET = "11111111-2222-3333-4444-555555555555"
 KEY = "SHA256:" + "k" * 43
 CERTIFICATE = ":".join(["AB"] * 32)
-ALL = [
-    *privileges.VM,
-    *privileges.STORAGE,
-    "SDN.Use",
-    *privileges.MAPPING,
-    "Sys.AccessNetwork",
-    "Sys.Console",
-]
-OLD = [*(each for each in ALL if each != "Sys.AccessNetwork"), "Sys.Audit", "Sys.Modify", "VM.Monitor"]
+ALL = [*privileges.role(ALL_RIGHTS)[0], "Sys.Audit", "Sys.Modify", "Sys.Console"]
+OLD = [*(each for each in ALL if each != "Sys.AccessNetwork"), "VM.Monitor"]
 GPU = PciFunction("0000:02:00.0", "10de", "2204", "030000", "vfio-pci", "14", boot_vga=True)
 FOUND = ProxmoxHost(
     node="pve",
@@ -64,33 +58,34 @@ CHOICE = StorageChoice("local", "local-zfs", "local")
 # ---------------------------------------------------------------- privileges
 
 
-def test_the_role_of_bootstrap_is_enough_for_a_whole_life(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    have, missing = privileges.role(ALL)
-    assert missing == ()
-    world.pve.rights = {
-        path: dict.fromkeys(have, 1) for path in privileges.paths("pve", ["local", "local-zfs"])
+def rights_of_bootstrap(known: list[str]) -> dict[str, dict[str, int]]:
+    """Return what a token may do after the script of `grant`."""
+    used = {
+        path: dict.fromkeys(privileges.role(known)[0], 1)
+        for path in privileges.paths("pve", ["local", "local-zfs"])
     }
+    return {**used, "/": dict.fromkeys(privileges.role(known, root=True)[0], 0)}
+
+
+@pytest.mark.parametrize("known", [ALL, OLD], ids=["9", "8"])
+def test_the_roles_of_bootstrap_are_enough_for_a_whole_life(tmp_path: Path, known: list[str]) -> None:
+    world = World(tmp_path)
+    world.write(INVENTORY.replace("cores: 2,", "cores: 2, startup: { order: 1 },"))
+    world.pve.rights = rights_of_bootstrap(known)
     assert world.apply().exit_code == 0
+    world.write(INVENTORY.replace("debian.img", "other.img").replace("abab", "cdcd"))
+    assert world.apply(prune=True).exit_code == 0
     assert world.destroy().exit_code == 0
     del world.pve.rights["/vms"]
     assert [each.code for each in world.plan().refusals] == ["PVE_PRIV_MISSING"]
 
 
-def test_preflight_names_no_privilege_that_the_role_lacks() -> None:
-    text = Path(str(access.__file__)).read_text()
-    named = re.findall(r'"((?:VM|Datastore|SDN|Mapping|Sys)\.[A-Za-z.]+)"', text)
-    assert named
-    assert set(named) <= {*privileges.role(ALL)[0], *privileges.DOWNLOAD_BROAD}
-
-
 def test_versions_differ_in_what_a_download_needs() -> None:
-    have, missing = privileges.role(OLD)
-    assert missing == ()
-    assert {"Sys.Audit", "Sys.Modify"} <= set(have)
-    assert "Sys.AccessNetwork" not in have
-    assert "VM.Monitor" not in have
-    assert "/" in privileges.paths("pve", [], broad=True)
+    assert privileges.role(ALL)[1] == privileges.role(OLD)[1] == ()
+    assert "Sys.AccessNetwork" not in privileges.role(OLD)[0]
+    assert set(privileges.role(OLD, root=True)[0]) == {"Sys.Audit", "Sys.Modify"}
+    assert privileges.role(ALL, root=True)[0] == ("Sys.Modify",)
+    assert "VM.Monitor" not in privileges.role(OLD)[0]
     assert "/" not in privileges.paths("pve", ["local"])
 
 
@@ -121,6 +116,8 @@ def test_the_token_is_separated_and_given_on_what_is_used_only() -> None:
         "/mapping/pci",
         "/nodes/pve",
     }
+    assert "acl modify / --roles ProvisionHost --propagate 0 --tokens" in script
+    assert "pveum role add ProvisionHost --privs Sys.Modify" in script
 
 
 def test_repeating_keeps_the_token_unless_it_is_renewed() -> None:
@@ -129,7 +126,7 @@ def test_repeating_keeps_the_token_unless_it_is_renewed() -> None:
     assert "role modify Provision" in again
     assert "user add" not in again
     assert "token add" not in again
-    renewed = grant(there, CHOICE, "site", renew=True)
+    renewed = grant(there, CHOICE, "site", rotate=True)
     assert renewed.index("token remove provision@pve site") < renewed.index("token add provision@pve site")
 
 
@@ -272,7 +269,7 @@ def test_bootstrap_makes_role_user_token_secret_and_inventory(
     captured = capsys.readouterr()
     assert SECRET not in captured.out + captured.err
     assert SECRET not in "".join(fake.log) + (tmp_path / "site.yaml").read_text()
-    assert any(each.startswith("pveum role add Provision --privs VM.Allocate,") for each in fake.log)
+    assert any(each.startswith("pveum role add Provision --privs VM.A") for each in fake.log)
     assert "pvesm set local --content iso,vztmpl,backup,import,snippets" in fake.log
 
 
@@ -289,8 +286,8 @@ def test_one_question_confirms_both_fingerprints(fake: Fake, capsys: pytest.Capt
     ("argv", "target", "code", "said"),
     [
         ((), "root@127.0.0.1", 64, "give --host-key and --certificate"),
-        (("--host-key", "SHA256:" + "x" * 43), "root@127.0.0.1", 4, "another host key"),
-        (("--certificate", ":".join(["CD"] * 32)), "root@127.0.0.1", 4, "another certificate"),
+        (("--host-key", "SHA256:" + "x" * 43), "root@127.0.0.1", 4, "HOST_KEY_CHANGED"),
+        (("--certificate", ":".join(["CD"] * 32)), "root@127.0.0.1", 4, "CERTIFICATE_UNKNOWN"),
         (GIVEN, "admin@h", 64, "only root"),
         ((*GIVEN, "--name", "A B"), "root@127.0.0.1", 64, "lower-case"),
         ((*GIVEN, "--key", "/nonexistent/id"), "root@127.0.0.1", 64, "ssh-keygen"),
@@ -320,9 +317,9 @@ def test_a_token_whose_secret_is_lost_is_renewed_only_when_asked(
 ) -> None:
     (fake.folder / "tokens").write_text('[{"tokenid": "site"}]')
     assert fake.run(*GIVEN) == 64
-    assert "--renew" in capsys.readouterr().err
+    assert "--rotate" in capsys.readouterr().err
     assert not (tmp_path / "site.yaml").exists()
-    assert fake.run(*GIVEN, "--renew") == 0
+    assert fake.run(*GIVEN, "--rotate") == 0
     assert "pveum user token remove provision@pve site" in fake.log
 
 
@@ -378,7 +375,7 @@ def test_rights_of_a_token_of_another_user_are_given_by_hand(tmp_path: Path) -> 
     assert "pveum acl modify PATH --roles ROLE --tokens 'terraform@pve!t'" in access._remedy(other)
 
 
-@pytest.mark.parametrize("argv", [(), ("--renew",), ("--enable-content",)])
+@pytest.mark.parametrize("argv", [(), ("--rotate",), ("--enable-content",)])
 def test_the_secret_of_another_host_is_never_replaced(
     argv: tuple[str, ...], fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -403,7 +400,7 @@ def test_a_token_that_is_there_keeps_its_secret_and_a_renewed_one_gets_it(fake: 
     secret.write_text("old\n")
     assert fake.run(*GIVEN, "--out", str(tmp_path / "again.yaml")) == 0
     assert secret.read_text() == "old\n"
-    assert fake.run(*GIVEN, "--renew") == 0
+    assert fake.run(*GIVEN, "--rotate") == 0
     assert secret.read_text().strip() == SECRET
 
 
@@ -420,7 +417,7 @@ def test_what_fails_on_the_host_is_shown_and_can_be_repeated(
     assert "FILE_EXISTS" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [(), ("--renew",)])
+@pytest.mark.parametrize("argv", [(), ("--rotate",)])
 def test_a_token_that_was_made_keeps_its_secret_when_its_rights_fail(
     argv: tuple[str, ...], fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

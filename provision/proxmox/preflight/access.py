@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from provision.contracts.change import Change, Op
 from provision.contracts.query import Unknown
+from provision.contracts.remedy import ApiCall, Request
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.inventory.placeholders import bootstrap_command
 from provision.proxmox import names
 from provision.proxmox.preflight.site import api_facts, managed_vms_or_changed
-from provision.proxmox.privileges import CONFIG, USER
+from provision.proxmox.privileges import USER, Grant, Need, needs_of
 from provision.proxmox.queries import Rights
 from provision.proxmox.resources.image import ImageFile
-from provision.proxmox.resources.mapping import PciMapping
-from provision.proxmox.resources.vm import Vm
-from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmMarker, VmPower
+from provision.proxmox.resources.vm_lifecycle import VmResource
 from provision.proxmox.roles.pci_mapping import used
 from provision.values.diagnostics import Diagnostic
-
-KEYS = {
-    "cores": "CPU",
-    "sockets": "CPU",
-    "cpu": "CPU",
-    "numa": "CPU",
-    "memory": "Memory",
-    "balloon": "Memory",
-    "machine": "HWType",
-    "hostpci": "HWType",
-    "net": "Network",
-    "scsi": "Disk",
-    "efidisk": "Disk",
-    "tpmstate": "Disk",
-}
-"""Privilege `VM.Config.*` by key; all others are options (qemu-server, check_vm_modify_config_perm)."""
-Need = tuple[str, ...]
-"""A path and privileges of which one is enough."""
 
 
 def missing(evidence: Evidence) -> list[Finding]:
@@ -50,71 +30,45 @@ def missing(evidence: Evidence) -> list[Finding]:
                 found.append(UnknownYet(f"rights on {hypervisor.name}: {rights.reason}", hypervisor.name))
             continue
         needs = dict.fromkeys((*_to_see(evidence, hypervisor, nodes), *_to_change(evidence, hypervisor)))
-        lacking = [(path, any_of[0]) for path, *any_of in needs if not _may_any(rights, path, any_of)]
-        if downloads(evidence, hypervisor) and not _may_download(rights, hypervisor):
-            lacking.append((f"/nodes/{hypervisor.node_name}", "Sys.AccessNetwork"))
+        lacking = [grant for alternatives in needs for grant in _lacking(rights, alternatives)]
         if lacking:
             found.append(_diagnostic(evidence, hypervisor, lacking))
     return found
 
 
-def _may_any(rights: Rights, path: str, privileges: Sequence[str]) -> bool:
-    return any(rights.may(path, each) for each in privileges)
+def _lacking(rights: Rights, alternatives: Need) -> Sequence[Grant]:
+    """Return the grants that a token lacks of the first alternative, or none if it has all of one."""
+    lacking = [[grant for grant in grants if not rights.may(*grant)] for grants in alternatives]
+    return () if [] in lacking else lacking[0]
 
 
 def _to_see(evidence: Evidence, hypervisor: Hypervisor, nodes: tuple[Node, ...]) -> Iterator[Need]:
     """Yield what it takes to see what is there: without it, lists are empty."""
+    base = f"/nodes/{hypervisor.node_name}"
     for node in nodes:
         if node.vmid is not None:
-            yield f"/vms/{node.vmid}", "VM.Audit"
+            yield from needs_of(Request("GET", f"{base}/qemu/{node.vmid}/pending"))
     if any(node.image for node in nodes):
-        storage = f"/storage/{hypervisor.storage.images}"
-        yield storage, "Datastore.Audit", "Datastore.AllocateTemplate", "Datastore.AllocateSpace"
+        yield from needs_of(Request("GET", f"{base}/storage/{hypervisor.storage.images}/content"))
     if used(evidence.inventory, hypervisor.name):
-        yield "/mapping/pci", "Mapping.Audit", "Mapping.Use", "Mapping.Modify"
+        yield from needs_of(Request("GET", "/cluster/mapping/pci"))
 
 
 def _to_change(evidence: Evidence, hypervisor: Hypervisor) -> Iterator[Need]:
-    """Yield what the plan's changes take."""
-    for each in evidence.of_system(names.api(hypervisor.name)):
-        if not evidence.changes(each):
+    """Yield what the plan's requests take."""
+    base = f"/nodes/{hypervisor.node_name}/qemu"
+    for resource in evidence.of_system(names.api(hypervisor.name)):
+        remedy = evidence.remedy(resource)
+        if not isinstance(remedy, ApiCall):
             continue
-        if isinstance(each, Vm):
-            yield from _vm_needs(each, evidence.changes(each))
-        elif isinstance(each, VmPower):
-            yield f"/vms/{each.vmid}", "VM.PowerMgmt"
-        elif isinstance(each, VmAbsent):
-            yield f"/vms/{each.vmid}", "VM.Allocate"
-            yield f"/vms/{each.vmid}", "VM.PowerMgmt"
-        elif isinstance(each, VmMarker):
-            yield f"/vms/{each.vmid}", "VM.Config.Options"
-            yield f"/vms/{each.vmid}", "VM.Config.Cloudinit", "VM.Config.Network"
-        elif isinstance(each, PciMapping):
-            yield "/mapping/pci", "Mapping.Modify"
-        elif isinstance(each, ImageFile) and not each.absent:
-            yield f"/storage/{each.storage}", "Datastore.AllocateTemplate"
-
-
-def _vm_needs(vm: Vm, changes: Sequence[Change]) -> Iterator[Need]:
-    """Yield what a creation takes, or what the changed keys take."""
-    path = f"/vms/{vm.vmid}"
-    created = any(each.path == "vm" for each in changes)
-    keys = {each.path.partition(".")[0].rstrip("0123456789") for each in changes}
-    if created:
-        yield path, "VM.Allocate"
-    if any(each.op is Op.REPLACE for each in changes):
-        yield path, "VM.PowerMgmt"
-    for privilege in CONFIG if created else sorted({KEYS.get(key, "Options") for key in keys}):
-        yield path, f"VM.Config.{privilege}"
-    if created or keys & {"scsi", "efidisk", "tpmstate"}:
-        for storage in dict.fromkeys(each.storage for each in vm.drives):
-            yield f"/storage/{storage}", "Datastore.AllocateSpace"
-    if created or "net" in keys:
-        for nic in vm.nics:
-            yield f"/sdn/zones/localnetwork/{nic.bridge}", "SDN.Use"
-    if created or "hostpci" in keys:
-        for card in vm.passed:
-            yield f"/mapping/pci/{card.mapping}", "Mapping.Use"
+        config: Mapping[str, str] = {}
+        if isinstance(resource, VmResource):
+            state = api_facts(evidence, hypervisor).vm(resource.vmid)
+            config = state.config if state is not None else {}
+            if remedy.effects:  # the power cycle
+                yield from needs_of(Request("POST", f"{base}/{resource.vmid}/status/start"))
+        for request in remedy.requests:
+            yield from needs_of(request, config)
 
 
 def downloads(evidence: Evidence, hypervisor: Hypervisor) -> bool:
@@ -123,11 +77,6 @@ def downloads(evidence: Evidence, hypervisor: Hypervisor) -> bool:
         isinstance(resource, ImageFile) and not resource.absent and bool(evidence.changes(resource))
         for resource in evidence.of_system(names.api(hypervisor.name))
     )
-
-
-def _may_download(rights: Rights, hypervisor: Hypervisor) -> bool:
-    both = rights.may("/", "Sys.Audit") and rights.may("/", "Sys.Modify")
-    return both or rights.may(f"/nodes/{hypervisor.node_name}", "Sys.AccessNetwork")
 
 
 def _diagnostic(evidence: Evidence, hypervisor: Hypervisor, lacking: list[tuple[str, str]]) -> Diagnostic:

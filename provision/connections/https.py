@@ -157,8 +157,8 @@ class PveConnection:
                     summary=f"{self._endpoint.url} does not accept token {self._endpoint.token_id}: {reason}",
                     subject=self._subject,
                     remedy="Check `api.token_id` and the secret that `api.token` names. Or make a new"
-                    f" secret, which ends the old one: `provision bootstrap root@{host} --name {name} --rotate"
-                    f" --out {name}.new.yaml`, then copy `api` from that file.",
+                    f" secret, which ends the old one: `provision bootstrap root@{host} --name {name}"
+                    f" --rotate --out {name}.new.yaml`, then copy `api` from that file.",
                 )
             )
         write = method not in READS

@@ -94,8 +94,19 @@ class ShellConnection(Protocol):
         """
         ...
 
-    def upload(self, path: str, data: bytes, cancel: Cancel) -> None:
-        """Write `data` to a file (0600) over a channel of its own."""
+    def upload(self, path: str, data: bytes, cancel: Cancel, *, lock: str = "") -> None:
+        """Write `data` to a file (0600) over a channel of its own.
+
+        Args:
+            path: absolute path; its folders must not be changeable by another user.
+            data: the whole content.
+            cancel: `leaving` ends it at once.
+            lock: file in a folder above the path, whose lock is held meanwhile.
+
+        Raises:
+            UploadLockedError: somebody else holds that lock, and nothing was sent.
+            Transient, Permanent: it was not written.
+        """
         ...
 
     def kill_group(self, pgid: int) -> None:

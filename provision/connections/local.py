@@ -5,24 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import shlex
 import subprocess
 import time
 from collections.abc import Callable
 from typing import IO
 
+from provision.connections.upload import COMMAND, RC_LOCKED, UploadLockedError, opening
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 
 _CHUNK = 64 * 1024
+_KEPT = 4096
 _POLL_SECONDS = 0.5
 _TERMINATION_SECONDS = 10.0
-
-_UPLOAD = (
-    'umask 077; mkdir -p -- "${1%/*}" && cat >"$1.part" && '
-    '[ "$(wc -c <"$1.part")" -eq "$2" ] && mv -f -- "$1.part" "$1"'
-)
-"""Takes a path and a size as arguments and the content on stdin; incomplete content leaves no file."""
 
 
 class LocalConnection:
@@ -109,20 +106,23 @@ class LocalConnection:
         _close(stdin)
         return True
 
-    def upload(self, path: str, data: bytes, cancel: Cancel) -> None:
-        """Write a file, 0600, whole or not at all; see `ShellConnection.upload`.
+    def upload(self, path: str, data: bytes, cancel: Cancel, *, lock: str = "") -> None:
+        """Write a file, 0600, whole or not at all; see `ShellConnection.upload`."""
+        if cancel.leaving:
+            raise Interrupted
+        output, errors = bytearray(), bytearray()
 
-        Raises:
-            Permanent: it could not be written.
-        """
-        if cancel.leaving:
-            raise Interrupted
-        errors = bytearray()
+        def on_output(chunk: bytes, stderr: bool) -> None:
+            stream = errors if stderr else output
+            stream.extend(chunk[: _KEPT - len(stream)])
+
         # the shell as what may write there: a user's own process may not
-        argv = (*self._shell[:-1], "-c", _UPLOAD, "sh", path, str(len(data)))
-        rc = self._run(argv, data, lambda chunk, _: errors.extend(chunk), cancel)
+        argv = (*self._shell[:-1], "-c", *shlex.split(COMMAND)[3:])
+        rc = self._run(argv, opening(path, len(data), lock, fresh=True) + data, on_output, cancel)
         if cancel.leaving:
             raise Interrupted
+        if rc == RC_LOCKED and output.startswith(b"locked\n"):
+            raise UploadLockedError(bytes(output).partition(b"\n")[2])
         if rc != 0:
             raise _failed("UPLOAD_FAILED", f"{path} could not be written", bytes(errors))
 

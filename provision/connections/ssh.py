@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from provision.connections import upload
 from provision.connections.contracts import SshEndpoint
 from provision.connections.ssh_open import open_transport
 from provision.connections.ssh_pool import SshPool, close_all
@@ -23,20 +24,8 @@ if TYPE_CHECKING:
 SHELL = "exec /bin/sh -s"
 """The only remote command. The script comes on stdin, so no argument list shows any part of it."""
 
-UPLOAD = (
-    "exec /bin/sh -c '"
-    'IFS= read -r path && IFS= read -r size && umask 077 && mkdir -p "${path%/*}" || exit 1; '
-    'if [ -f "$path" ] && [ "$(wc -c <"$path")" -eq "$size" ]; then echo "$size"; exit 0; fi; '
-    '[ -f "$path.part" ] || : >"$path.part" || exit 1; '
-    'have=$(wc -c <"$path.part"); '
-    'if [ "$have" -gt "$size" ]; then : >"$path.part"; have=0; fi; '
-    'echo "$have"; cat >>"$path.part" && '
-    '[ "$(wc -c <"$path.part")" -eq "$size" ] && sync "$path.part" && mv -f "$path.part" "$path"'
-    "'"
-)
-"""Reads path and size as the first two lines of stdin, prints how many bytes it has, and reads the rest."""
-
 _CHUNK = 256 * 1024
+_KEPT = 4096
 _POLL_SECONDS = 0.5
 _BATCH_SECONDS = 0.02
 _TERMINATION_SECONDS = 10
@@ -110,33 +99,35 @@ class SshConnection:
             return command
         return command.replace("exec ", "exec sudo -n ", 1)
 
-    def upload(self, path: str, data: bytes, cancel: Cancel) -> None:
+    def upload(self, path: str, data: bytes, cancel: Cancel, *, lock: str = "") -> None:
         """Write a file (0600) completely or not at all, and resume what an earlier attempt has sent.
 
         Raises:
             Transient: the connection broke; the next attempt resumes.
             Permanent: the host cannot write it.
+            UploadLockedError: somebody else holds the lock.
         """
         with self._pool.use(self, self._system):
-            self._upload(path, data, cancel)
+            self._upload(path, data, cancel, lock)
 
-    def _upload(self, path: str, data: bytes, cancel: Cancel) -> None:
+    def _upload(self, path: str, data: bytes, cancel: Cancel, lock: str) -> None:
         channel = self._channel(cancel)
+        end = time.monotonic() + upload.deadline(len(data))
         try:
-            channel.settimeout(60.0)
-            if not _exec(channel, self._command(UPLOAD)):
+            channel.settimeout(_POLL_SECONDS)
+            if not _exec(channel, self._command(upload.COMMAND)):
                 raise self._connection_broke(f"sending {path}")
-            channel.sendall(f"{path}\n{len(data)}\n".encode())
-            answer = b""
-            while not answer.endswith(b"\n") and (chunk := channel.recv(64)):
-                answer += chunk
+            _send_all(channel, memoryview(upload.opening(path, len(data), lock)), cancel, end)
+            answer = _received(channel.recv, upload.LINE, cancel, end, until=b"\n")
             if answer.strip().isdigit():
-                _send_all(channel, memoryview(data)[int(answer) :], cancel)
+                _send_all(channel, memoryview(data)[int(answer) :], cancel, end)
             channel.shutdown_write()
-            errors = b""
-            while chunk := channel.recv_stderr(4096):
-                errors = (errors + chunk)[-4096:]
-            channel.status_event.wait(60.0)
+            if answer.startswith(b"locked\n"):
+                raise upload.UploadLockedError(
+                    answer.partition(b"\n")[2] + _received(channel.recv, _KEPT, cancel, end)
+                )
+            errors = _received(channel.recv_stderr, _KEPT, cancel, end)
+            channel.status_event.wait(_TERMINATION_SECONDS)
         except _connection_errors() as error:
             raise self._connection_broke(f"sending {path}") from error
         finally:
@@ -324,14 +315,35 @@ def _send_some(channel: paramiko.Channel, pending: memoryview) -> memoryview:
     return pending if not channel.closed else pending[:0]
 
 
-def _send_all(channel: paramiko.Channel, data: memoryview, cancel: Cancel) -> None:
+def _send_all(channel: paramiko.Channel, data: memoryview, cancel: Cancel, end: float) -> None:
     while data:
-        if cancel.leaving:
-            raise Interrupted
-        sent = channel.send(bytes(data[:_CHUNK]))
-        if sent == 0:
-            raise EOFError
-        data = data[sent:]
+        _check_time(cancel, end)
+        with contextlib.suppress(TimeoutError):
+            sent = channel.send(bytes(data[:_CHUNK]))
+            if sent == 0:
+                raise EOFError
+            data = data[sent:]
+
+
+def _received(
+    receive: Callable[[int], bytes], limit: int, cancel: Cancel, end: float, *, until: bytes = b""
+) -> bytes:
+    """Return the first `limit` bytes of what arrives until the stream ends, or a line does."""
+    data = b""
+    while True:
+        _check_time(cancel, end)
+        with contextlib.suppress(TimeoutError):
+            chunk = receive(4096)
+            data += chunk[: limit - len(data)]
+            if not chunk or (until and (until in data or len(data) >= limit)):
+                return data
+
+
+def _check_time(cancel: Cancel, end: float) -> None:
+    if cancel.leaving:
+        raise Interrupted
+    if time.monotonic() > end:
+        raise TimeoutError("the host took too long")
 
 
 def _close(channel: paramiko.Channel) -> None:

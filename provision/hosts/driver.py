@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from provision.connections.contracts import ShellConnection
+from provision.connections.upload import UploadLockedError
 from provision.contracts.driver import Action, Emit, Result, Verdict
 from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.query import Frame, QueryKind, Unknown
@@ -24,6 +25,7 @@ from provision.hosts.protocol.hold import Hold
 from provision.hosts.protocol.live_output import Live
 from provision.hosts.protocol.script import (
     FIRST_STEP,
+    HOST_LOCK,
     LOCK,
     RC_LOCKED,
     RC_NO_FLOCK,
@@ -272,14 +274,18 @@ class HostDriver:
             for blob in action.remedy.blobs
         }
         for sha256, data in blobs.items():
-            self._connection.upload(f"{self._state}/blobs/{sha256}", data, cancel)
+            path, lock = f"{self._state}/blobs/{sha256}", f"{self._state}/{HOST_LOCK}"
+            try:
+                self._connection.upload(path, data, cancel, lock=lock)
+            except UploadLockedError as locked:
+                raise ProvisionError(self._holder(locked.holder, self.system), ExitCode.LOCKED) from None
 
     def _locked(self, execution: Execution, what: str = "") -> None:
         frame = execution.frame(LOCK)
         if frame is None or frame.rc in (0, None):
             return
         if frame.rc == RC_LOCKED:
-            raise ProvisionError(self._holder(frame, what or self.system), ExitCode.LOCKED)
+            raise ProvisionError(self._holder(frame.stdout, what or self.system), ExitCode.LOCKED)
         code, summary, remedy = "NO_FLOCK", "the host has no flock(1) to lock it with", "install util-linux"
         if frame.rc != RC_NO_FLOCK:
             code, summary = "HOST_STATE_UNWRITABLE", f"{self._state} cannot be written"
@@ -288,8 +294,8 @@ class HostDriver:
         diagnostic = self._diagnostic(code, summary, evidence=evidence, untouched=UNCHANGED, remedy=remedy)
         raise Permanent(diagnostic)
 
-    def _holder(self, frame: Frame, what: str) -> Diagnostic:
-        parts = frame.stdout.decode("utf-8", "replace").strip("\n").split("\t")
+    def _holder(self, words: bytes, what: str) -> Diagnostic:
+        parts = words.decode("utf-8", "replace").strip("\n").split("\t")
         run, who, since, pgid = (*parts, "", "", "", "")[:4]
         when = "an unknown time"
         if since.isascii() and since.isdigit() and len(since) < 12:  # noqa: PLR2004 - a date that exists

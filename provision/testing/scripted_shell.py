@@ -102,8 +102,9 @@ class ScriptedShell(ShellConnection):
             return None
         return answer.rc
 
-    def upload(self, path: str, data: bytes, cancel: Cancel) -> None:
+    def upload(self, path: str, data: bytes, cancel: Cancel, *, lock: str = "") -> None:
         """Record what was sent."""
+        del lock
         if cancel.leaving:
             raise Interrupted
         self.uploads[path] = data

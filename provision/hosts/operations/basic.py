@@ -17,6 +17,7 @@ from pydantic import SecretStr
 
 from provision.contracts.effect import Effect
 from provision.contracts.remedy import Blob, Fix
+from provision.hosts.operations.placement import ANY, KEEP, deduplicated, placed
 
 INLINE_LIMIT = 64 * 1024
 """Content up to this many bytes goes inline; larger content is a blob."""
@@ -49,16 +50,12 @@ def temporary_prefix(path: str) -> str:
 _PRINTABLE = re.compile(rb"[\t\n -~]*").fullmatch
 
 
-def _refuse(condition: str, path: str, reason: str) -> str:
-    message = quote(f"refused: {path} {reason}")
-    return f"if {condition}; then printf '%s\\n' {message} >&2; exit 1; fi"
-
-
 def _literal(content: bytes) -> str:
     """Return a command that prints the content; no process sees it in its arguments (printf is built in)."""
     if not content:
         return ":"
-    if _PRINTABLE(content):
+    # quotes grow in text that is quoted twice
+    if _PRINTABLE(content) and content.count(b"'") * 64 <= len(content):
         return f"printf %s {quote(content.decode('ascii'))}"
     return f"printf %s {quote(base64.b64encode(content).decode('ascii'))} | base64 -d"
 
@@ -91,8 +88,10 @@ class WriteFile:
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
         blob = self.blob
-        make = _literal(self.content) if blob is None else f'cat -- "$PROVISION_BLOBS"/{blob.sha256}'
-        return _replacing(self.path, f'{make} >"$t"', self.mode, self.owner, self.group)
+        make, content = _literal(self.content), "/dev/null"
+        if blob is not None:
+            make, content = "cat <&3", f'"$PROVISION_BLOBS"/{blob.sha256}'
+        return _replacing(self.path, f'{make} >"$n"', self.mode, self.owner, self.group, content=content)
 
 
 def _ownership(owner: str, group: str) -> str:
@@ -106,36 +105,36 @@ def rewritten(path: str, command: str) -> str:
         path: absolute path; a missing file is taken for an empty one and made 0644.
         command: takes the file as its last argument, and writes to its stdout.
     """
-    return _replacing(path, f'if [ -e "$p" ]; then s=$p; else s=/dev/null; fi\n{command} "$s" >"$t"')
+    return _replacing(path, f'if [ -e "$b" ]; then s=$b; else s=/dev/null; fi\n{command} "$s" >"$n"')
 
 
-def _replacing(path: str, fill: str, mode: str = "", owner: str = "", group: str = "") -> str:
-    """Return a fragment that replaces a file atomically: rename(2) of a synced file in the same folder.
+def _replacing(
+    path: str, fill: str, mode: str = "", owner: str = "", group: str = "", *, content: str = "/dev/null"
+) -> str:
+    """Return a fragment that replaces a file atomically: rename(2) of a synced file in the same file system.
 
     Args:
         path: absolute path.
-        fill: writes the new content to "$t"; the present file is "$p".
+        fill: writes the new content to "$n"; the present file is "$b".
         mode: octal; empty keeps the present one, 0644 for a new file.
         owner: user; empty keeps the present one.
         group: likewise.
+        content: shell word of a file that `fill` reads from descriptor 3.
     """
-    prefix = temporary_prefix(path)
     lines = [
-        f"p={quote(path)}; d={quote(path.rpartition('/')[0] or '/')}",
-        _refuse('[ -L "$p" ]', path, "is a symbolic link"),
-        _refuse('[ -d "$p" ]', path, "is a directory"),
-        '[ -d "$d" ] || ( umask 022; mkdir -p -- "$d" )',
-        f'rm -f -- "$d"/{prefix}??????',
-        f't=$(mktemp "$d"/{prefix}XXXXXX)',
+        '[ ! -L "$b" ] || provision_no "$p is a symbolic link"',
+        '[ ! -d "$b" ] || provision_no "$p is a directory"',
+        f"provision_stage {temporary_prefix(path)}",
         fill,
     ]
     if not owner or not group:
-        lines.append('if [ -e "$p" ]; then chown "$(stat -c %u:%g -- "$p")" "$t"; fi')
+        lines.append('if [ -e "$b" ]; then chown -h -- "$(stat -c %u:%g -- "$b")" "$n"; fi')
     if owner or group:
-        lines.append(f'chown {quote(_ownership(owner, group))} "$t"')
-    kept_mode = 'if [ -e "$p" ]; then m=$(stat -c %a -- "$p"); else m=644; fi; chmod "$m" "$t"'
-    lines.append(f'chmod {quote(mode)} "$t"' if mode else kept_mode)
-    return "\n".join((*lines, 'sync -- "$t" 2>/dev/null || sync', 'mv -fT -- "$t" "$p"'))
+        lines.append(f'chown -h -- {quote(_ownership(owner, group))} "$n"')
+    kept_mode = 'if [ -e "$b" ]; then m=$(stat -c %a -- "$b"); else m=644; fi; chmod -- "$m" "$n"'
+    lines.append(f'chmod -- {quote(mode)} "$n"' if mode else kept_mode)
+    task = "\n".join((*lines, 'sync -- "$n" 2>/dev/null || sync', "provision_place"))
+    return placed(path, task, owner=owner or KEEP, content=content)
 
 
 _AWK = """BEGIN { line = ENVIRON["PROVISION_LINE"]; word = ENVIRON["PROVISION_WORD"] }
@@ -192,19 +191,28 @@ class RemoveFile:
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        return f"rm -f -- {quote(self.path)}"
+        return placed(self.path, 'rm -f -- "$b"', owner=ANY, make=False)
 
 
 @dataclass(frozen=True, slots=True)
 class MakeDirectory:
-    """Make a directory and its parents (0755)."""
+    """Make a directory and its parents (0755).
+
+    Args:
+        path: absolute path.
+        owner: whose it will be; decides with whose rights it is made in a folder that is not root's.
+    """
 
     path: str
+    owner: str = ""
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        path = quote(self.path)
-        return f"( umask 022; mkdir -p -- {path} )"
+        task = '[ ! -L "$b" ] || provision_no "$p is a symbolic link"\n( umask 022; mkdir -p -- "$b" )'
+        return placed(self.path, task, owner=self.owner or KEEP)
+
+
+_NOT_THROUGH_LINK = '[ ! -L "$b" ] || provision_no "$p is a symbolic link"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +224,24 @@ class SetMode:
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        return f"chmod {quote(self.mode)} -- {quote(self.path)}"
+        task = f'{_NOT_THROUGH_LINK}\nchmod -- {quote(self.mode)} "$b"'
+        return placed(self.path, task, make=False)
+
+
+# In their own folder a user gets a file that is not theirs by a copy, and an empty directory by a new one.
+_TAKE_OVER = """if [ "$provision_u" = 0 ] || [ -O "$b" ]; then chown -h -- @OWNER@ "$b"
+elif [ -f "$b" ]; then
+provision_stage @PREFIX@
+cat -- "$b" >"$n"
+chmod -- "$(stat -c %a -- "$b")" "$n"
+chown -h -- @OWNER@ "$n"
+provision_place
+else
+m=$(stat -c %a -- "$b")
+rmdir -- "$b"
+mkdir -m "$m" -- "$b"
+chown -h -- @OWNER@ "$b"
+fi"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +254,9 @@ class SetOwner:
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        return f"chown -h {quote(_ownership(self.owner, self.group))} -- {quote(self.path)}"
+        ownership = quote(_ownership(self.owner, self.group))
+        task = _TAKE_OVER.replace("@OWNER@", ownership).replace("@PREFIX@", temporary_prefix(self.path))
+        return placed(self.path, f"{_NOT_THROUGH_LINK}\n{task}", owner=self.owner or KEEP, make=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +268,14 @@ class LinkTo:
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        temporary = quote(f"{self.path}.provision-new")
-        missing = f"printf '%s\\n' {quote(self.target + ' does not exist')} >&2; exit 1"
-        return (
-            f"if [ ! -e {quote(self.target)} ]; then {missing}; fi\n"
-            f"ln -sfn -- {quote(self.target)} {temporary}\n"
-            f"mv -fT -- {temporary} {quote(self.path)}"
+        target, missing = quote(self.target), quote(f"{self.target} does not exist")
+        task = (
+            f"if [ ! -e {target} ]; then printf '%s\\n' {missing} >&2; exit 1; fi\n"
+            f"provision_stage {temporary_prefix(self.path)}\n"
+            f'ln -s -- {target} "$n"\n'
+            "provision_place"
         )
+        return placed(self.path, task)
 
 
 _APT = (
@@ -434,7 +462,7 @@ def fix(
     operations = tuple(ops)
     blobs = [operation.blob for operation in operations if isinstance(operation, WriteFile)]
     return Fix(
-        script="\n".join(operation.shell() for operation in operations) or ":",
+        script=deduplicated("\n".join(operation.shell() for operation in operations)) or ":",
         effects=tuple(dict.fromkeys(effects)),
         blobs=tuple(blob for blob in blobs if blob is not None),
         secrets=tuple(secrets),

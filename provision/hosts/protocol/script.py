@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from provision.contracts.effect import Effect, EffectClass
 from provision.hosts import host_effects
+from provision.hosts.operations.placement import FUNCTIONS
 
 PROTOCOL = 1
 STATE = "/var/lib/provision"
@@ -107,7 +108,7 @@ printf '\n%s b 0\n\n%s e 0 0\n' @NONCE@ @NONCE@ >&2
 """
 
 _ACTING = r"""provision_prepare() {
-mkdir -p @STATE@/pending @STATE@/blobs && : >>@STATE@/@LOCK@
+mkdir -p @STATE@/pending @STATE@/blobs && [ -O @STATE@ ] && [ ! -L @STATE@/@LOCK@ ] && : >>@STATE@/@LOCK@
 }
 provision_lock() {
 command -v flock >/dev/null || return 76
@@ -118,6 +119,9 @@ then printf '%s\t%s\t%s\t%s\n' @RUN@ @WHO@ "$provision_epoch" "$provision_pgid" 
 else cat @STATE@/@LOCK@
 return 75
 fi
+for provision_f in @STATE@/blobs/*; do
+[ ! -f "$provision_f" ] || { find @STATE@/blobs -type f -mmin +60 -exec rm -f -- {} +; break; }
+done
 provision_rebuild=
 for provision_f in @STATE@/pending/*; do
 case ${provision_f##*/} in @REBUILDS@) [ ! -f "$provision_f" ] || provision_rebuild=1 ;; esac
@@ -313,13 +317,13 @@ def act_script(
         "SATISFIED": "|".join(sorted(str(cls) for cls in effects if cls.done_by_boot and not cls.reboots)),
         "REBUILDS": "|".join(sorted(str(cls) for cls in effects if cls.needs_boot)),
     }
-    text, calls = (
-        _filled(_COMMON + _ACTING, values),
-        f"provision_linked\nprovision_b {LOCK}\nprovision_lock\nrc=$?\n",
-    )
-    calls += f'provision_e {LOCK} "$rc"\n'
+    text = _filled(_COMMON + _ACTING, values)
+    calls = f'provision_linked\nprovision_b {LOCK}\nprovision_lock\nrc=$?\nprovision_e {LOCK} "$rc"\n'
+    if any(FUNCTIONS in step.fragment for step in steps):
+        calls = FUNCTIONS + calls
     for index, step in enumerate(steps, FIRST_STEP):
-        text += fragment_frame(index, step.fragment, _before(step), _filled(_after(step), values))
+        fragment = step.fragment.replace(FUNCTIONS, "")
+        text += fragment_frame(index, fragment, _before(step), _filled(_after(step), values))
         # inside of `then`, set -e stays in force
         calls += f'if [ "$rc" -eq 0 ] && ! provision_cut; then provision_{index}; fi\n'
     work = f"provision_work() {{\n{_body(calls, len(steps) + FIRST_STEP)}}}\n"

@@ -251,7 +251,10 @@ class Directory(_Entry):
             return self._type_refused(status.type)
         if status.exists:
             return _permission_operations(self, {change.path for change in _permission_changes(self, status)})
-        return [ops.MakeDirectory(self.path), *_permission_operations(self, {"mode", "owner", "group"})]
+        return [
+            ops.MakeDirectory(self.path, self.owner),
+            *_permission_operations(self, {"mode", "owner", "group"}),
+        ]
 
 
 def _permission_changes(entry: File | Directory, status: FileStatus) -> tuple[Change, ...]:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from provision.connections.contracts import SshEndpoint
-from provision.connections.ssh import SHELL, UPLOAD, SshConnection
+from provision.connections.ssh import SHELL, SshConnection
 from provision.connections.ssh_target import resolve
+from provision.connections.upload import COMMAND
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +24,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("root", SHELL, "exec /bin/sh -s"),
         ("ann", SHELL, "exec sudo -n /bin/sh -s"),
-        ("root", UPLOAD, UPLOAD),
-        ("ann", UPLOAD, UPLOAD.replace("exec /bin/sh", "exec sudo -n /bin/sh", 1)),
+        ("root", COMMAND, COMMAND),
+        ("ann", COMMAND, COMMAND.replace("exec /bin/sh", "exec sudo -n /bin/sh", 1)),
     ],
 )
 def test_the_remote_command_is_constant_and_users_other_than_root_get_sudo(
@@ -38,7 +39,7 @@ def test_without_sudo_the_user_s_own_rights_are_used() -> None:
 
 
 def test_the_upload_command_means_the_same_to_every_login_shell() -> None:
-    words = shlex.split(UPLOAD)
+    words = shlex.split(COMMAND)
     assert words[:3] == ["exec", "/bin/sh", "-c"]
     assert len(words) == 4
     # within single quotes, csh minds `!` and fish minds backslashes

@@ -1,0 +1,107 @@
+"""Shell text that changes what is at a path without following a name that another user could swap.
+
+Before anything is written, every folder from the root down to the file's is looked at. Where only root can
+change them, the work is done there by root. Where a folder belongs to another user, the work is done with
+that user's rights, and only if the file is to be that user's; a swapped name then reaches nothing that they
+could not change themselves. Any other way is refused.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from provision.connections.folders import ENTER
+
+_FUNCTIONS = (
+    ENTER
+    + r"""provision_become() {
+[ "$provision_u" = 0 ] || provision_no "$p: $provision_q can be changed by $provision_w"
+case $provision_owner in
+any) provision_o=$provision_w ;;
+keep) provision_o=$(stat -c %u -- "$p" 2>/dev/null) || provision_o=0 ;;
+*[!0-9]*) provision_o=$(id -u -- "$provision_owner") ;;
+*) provision_o=$provision_owner ;;
+esac
+case $provision_w in
+*[!0-9]*) provision_no "$p: $provision_q can be changed by $provision_w" ;;
+"$provision_o") ;;
+*) provision_no "$p: $provision_q can be changed by user $(id -un "$provision_w" 2>/dev/null ||
+printf %s "$provision_w"), to whom the file would not belong" ;;
+esac
+if provision_g=$(id -g "$provision_w" 2>/dev/null)
+then set -- --init-groups
+else set -- --clear-groups
+provision_g=$provision_w
+fi
+printf '%s\n' 'set -eu' "$provision_functions" provision_child=1 "$provision_task" | setpriv \
+--reuid "$provision_w" --regid "$provision_g" "$@" \
+--inh-caps=-all --no-new-privs -- /bin/sh -s 3<"$provision_content" 9>&-
+}
+provision_at() {
+provision_u=$(id -u)
+provision_d=${p%/*}
+b=./${p##*/}
+cd /
+provision_way
+if [ -n "$provision_w" ]; then provision_become; return; fi
+[ -z "$provision_gone" ] || return 0
+if [ -n "$provision_k" ] && { [ -e "$b" ] || [ -L "$b" ]; }; then
+case $(stat -c %u -- "$b") in
+0|"$provision_u") ;;
+*) provision_no "$p belongs to another user, who may change $provision_d" ;;
+esac
+fi
+if [ -n "${provision_child:-}" ]
+then provision_do
+else provision_do 3<"$provision_content"
+fi
+cd /
+}
+provision_stage() {
+[ -n "$provision_k" ] || rm -rf -- "./$1"??????
+provision_t=$(mktemp -d "./$1XXXXXX")
+trap 'rm -rf -- "$provision_t"' EXIT
+n=$provision_t/new
+}
+provision_place() {
+mv -fT -- "$n" "$b"
+rmdir -- "$provision_t"
+trap - EXIT
+}
+"""
+)
+
+FUNCTIONS = f'provision_functions={shlex.quote(_FUNCTIONS)}\neval "$provision_functions"\n'
+"""What every text of `placed` begins with; once is enough for several in a row."""
+
+KEEP = "keep"
+"""The file stays its present owner's, a new one is root's."""
+
+ANY = "any"
+"""Nothing is written that could be read: whoever owns the folder may own the file."""
+
+
+def placed(path: str, task: str, *, owner: str = KEEP, make: bool = True, content: str = "/dev/null") -> str:
+    """Return a fragment that does a task in the folder of a path.
+
+    Args:
+        path: absolute path, "$p" in the task.
+        task: shell text; its working directory is the folder, and the path's last part is "$b" (`./NAME`).
+        owner: to whom the file belongs afterwards, a name or number, `KEEP` or `ANY`.
+        make: whether a missing folder is made (0755); otherwise nothing is done where it is missing.
+        content: shell word of a file that the task reads from descriptor 3; it is opened by root.
+    """
+    lines = (
+        f"p={shlex.quote(path)} provision_owner={shlex.quote(owner)} provision_make={int(make)}",
+        f"provision_do() {{\n{task}\n}}",
+        "provision_at </dev/null",
+    )
+    text = shlex.quote("\n".join(lines))
+    return f'{FUNCTIONS}provision_content={content}\nprovision_task={text}\neval "$provision_task"'
+
+
+def deduplicated(script: str) -> str:
+    """Return a script of several `placed` fragments in which the functions are defined once, first."""
+    if FUNCTIONS not in script:
+        return script
+    return FUNCTIONS + script.replace(FUNCTIONS, "")

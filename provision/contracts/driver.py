@@ -118,6 +118,10 @@ class Hold(Protocol):
         """Whether it is still held."""
         ...
 
+    def idle(self, run: str) -> float:
+        """Return the seconds for which no other run than `run` had held it; 0.0 if that is unknown."""
+        ...
+
     def release(self) -> None:
         """Free it; safe to call twice."""
         ...

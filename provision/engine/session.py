@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError, Transient
 
 T = TypeVar("T")
+CLOCK_TICK = 1.0
+"""Hosts note the end of a lock in whole seconds."""
 PATIENCE = 2.0
 """Seconds that all connections together have to close."""
 
@@ -51,6 +54,7 @@ class System:
         claimed: questions of roles and resources; others (those of verification) are dropped after changes.
         trips: round trips of drivers that were closed.
         hold: the lock that protects it, while this run acts on it.
+        since: monotonic seconds of its oldest answer.
     """
 
     spec: SystemSpec
@@ -63,6 +67,7 @@ class System:
     claimed: set[Any] = field(default_factory=set)
     trips: int = 0
     hold: Hold | None = None
+    since: float = 0.0
 
 
 class Session:
@@ -150,6 +155,7 @@ class Session:
             if held is not None and not missing:
                 return held
             self.awaited.add(name)
+            began = time.monotonic()
             try:
                 newer = self.call(name, lambda driver: driver.answer(missing, cancel), cancel, attempts)
             finally:
@@ -157,6 +163,8 @@ class Session:
             for answer in newer.answers.values():
                 if isinstance(answer, SecretStr):
                     self._learn(answer)
+            if held is None:
+                system.since = began
             return self._taken(system, newer)
 
     def ask_known(self, name: str, queries: Iterable[Any], cancel: Cancel) -> Snapshot | None:
@@ -304,6 +312,9 @@ class Session:
             if not isinstance(driver, Keeper):
                 return False
             system.hold = retrying(lambda: driver.hold(run, name, cancel), cancel)
+        if system.hold.idle(run) <= time.monotonic() - system.since + CLOCK_TICK:
+            # Another run acted since: what any step was planned from may be different by now.
+            system.snapshot = None
         return True
 
     def release(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -70,3 +71,21 @@ def test_a_controller_that_is_killed_holds_nothing(tmp_path: Path) -> None:
     hold = driver(tmp_path).hold("run-1", "pve/api", Cancel())
     assert hold.alive
     hold.release()
+
+
+def test_the_next_holder_learns_how_long_nobody_else_held_the_lock(tmp_path: Path) -> None:
+    first = driver(tmp_path).hold("run-1", "pve/api", Cancel())
+    assert first.idle("run-1") == math.inf
+    first.release()
+    second = driver(tmp_path).hold("run-2", "pve/api", Cancel())
+    assert 0 <= second.idle("run-2") < 60
+    second.release()
+    lock = tmp_path / "lock-api"
+    holder, who, since, pgid, end = lock.read_text().rstrip("\n").split("\t")
+    assert (holder, int(end) >= int(since)) == ("run-2", True)
+    lock.write_text("\t".join((holder, who, since, pgid, str(int(end) - 900))) + "\n")
+    third = driver(tmp_path).hold("run-3", "pve/api", Cancel())
+    assert 900 <= third.idle("run-3") < 960
+    third.release()
+    lock.write_text(f"{holder}\t{who}\t{since}\t{pgid}\n")  # it was killed together with its host
+    assert driver(tmp_path).hold("run-4", "pve/api", Cancel()).idle("run-4") == 0.0

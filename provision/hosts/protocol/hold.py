@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -52,6 +53,18 @@ class Hold:
     def alive(self) -> bool:
         """Whether the lock is still held."""
         return self._thread.is_alive() and not self._end.leaving
+
+    def idle(self, run: str) -> float:
+        """Return the seconds for which no other run has held the lock; 0.0 if nobody noted its end."""
+        frame = self.execution.frame(LOCK)
+        lines = frame.stdout.decode("utf-8", "replace").splitlines() if frame is not None else []
+        previous, now = (*lines, "", "")[:2]
+        holder, _, _, _, *end = (*previous.split("\t"), "", "", "")[:5]
+        if holder in {"", run}:
+            return math.inf
+        if not (now.isdecimal() and end and end[0].isdecimal()):
+            return 0.0
+        return max(0.0, float(now) - float(end[0]))
 
     def release(self) -> None:
         """Free the lock; safe to call twice."""

@@ -115,7 +115,7 @@ command -v flock >/dev/null || return 76
 ( provision_prepare ) || return 74
 exec 9<>@STATE@/@LOCK@
 if flock -n 9@AGAIN@
-then printf '%s\t%s\t%s\t%s\n' @RUN@ @WHO@ "$provision_epoch" "$provision_pgid" >@STATE@/@LOCK@
+then @TAKEN@printf '%s\t%s\t%s\t%s\n' @RUN@ @WHO@ "$provision_epoch" "$provision_pgid" >@STATE@/@LOCK@
 else cat @STATE@/@LOCK@
 return 75
 fi
@@ -268,9 +268,20 @@ def hold_script(nonce: str, run: str, who: str, *, state: str = STATE) -> bytes:
     Raises:
         ValueError: a name holds a tab or newline.
     """
-    step = Step(f"while ! provision_cut; do sleep {HELD_TICK}; done")
+    file = f"{shlex.quote(state)}/{API_LOCK}"
+    # The next holder reads who had it before, and until when.
+    step = Step(
+        f"provision_free() {{\nIFS= read -r provision_s <{file} || :\n"
+        f'printf \'%s\\t%s\\n\' "$provision_s" "$(date +%s)" >{file}\n}}\n'
+        "trap provision_free EXIT\ntrap 'exit 0' HUP INT TERM\n"
+        f"while ! provision_cut; do sleep {HELD_TICK}; done"
+    )
     again = f" || {{ sleep {HELD_TICK + 2}; flock -n 9; }}"
-    return act_script(nonce, run, who, [step], state=state, lock=API_LOCK, again=again)
+    taken = (
+        f"provision_s=\nIFS= read -r provision_s <{file} || :\n"
+        'printf \'%s\\n%s\\n\' "$provision_s" "$(date +%s)"\n'
+    )
+    return act_script(nonce, run, who, [step], state=state, lock=API_LOCK, again=again, taken=taken)
 
 
 def act_script(
@@ -282,6 +293,7 @@ def act_script(
     state: str = STATE,
     lock: str = HOST_LOCK,
     again: str = "",
+    taken: str = "",
     effects: Collection[EffectClass] = host_effects.EFFECTS,
 ) -> bytes:
     """Return a script that takes the host's lock and does the steps in order until one fails.
@@ -299,6 +311,7 @@ def act_script(
         state: folder of lock, markers and blobs on the host.
         lock: name of the lock file there.
         again: shell text after the first try to take it.
+        taken: shell text once it is taken, while the file still names the holder before.
         effects: all classes whose markers may be on the host.
 
     Raises:
@@ -314,6 +327,7 @@ def act_script(
         "WHO": shlex.quote(who),
         "LOCK": lock,
         "AGAIN": again,
+        "TAKEN": taken,
         "SATISFIED": "|".join(sorted(str(cls) for cls in effects if cls.done_by_boot and not cls.reboots)),
         "REBUILDS": "|".join(sorted(str(cls) for cls in effects if cls.needs_boot)),
     }

@@ -161,6 +161,7 @@ class Host:
     handle: str = "pgid 42"
     locks: dict[str, str] = field(default_factory=dict)
     by_itself: dict[str, tuple[int, str]] = field(default_factory=dict)
+    idle: float = 3600.0
 
     @property
     def boot_id(self) -> str:
@@ -187,6 +188,10 @@ class FakeHold:
     @property
     def alive(self) -> bool:
         return self.what in self.host.locks
+
+    def idle(self, run: str) -> float:
+        del run
+        return self.host.idle
 
     def release(self) -> None:
         self.host.locks.pop(self.what, None)

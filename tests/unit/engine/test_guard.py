@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from provision.contracts.system import SystemSpec
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, KilledError, Value, here
+from provision.engine.session import Session
+from provision.values.cancel import Cancel
+from tests.unit.engine.fakes import FakeDriver, FakeRole, FakeSite, Host, Item, KilledError, Value, here
 
 
 def guarded(tmp_path: Path, **values: str) -> FakeSite:
@@ -61,6 +63,21 @@ def test_what_another_run_did_before_the_lock_was_ours_is_seen(tmp_path: Path) -
     site.hosts["pve/api"].values["a"] = "1"
     report = site.apply(planned=planned)
     assert (report.exit_code, site.hosts["pve/api"].acts) == (0, 0)
+
+
+@pytest.mark.parametrize(("idle", "is_void"), [(0.0, True), (3600.0, False)])
+def test_a_lock_that_others_held_voids_every_answer_of_its_system(
+    tmp_path: Path, idle: float, is_void: bool
+) -> None:
+    site = guarded(tmp_path, a="1")
+    site.hosts["pve/ssh"].idle = idle
+    session = Session(site.specs, lambda spec, _: FakeDriver(spec.name, site.hosts[spec.name], site))
+    for system in ("pve/ssh", "pve/api"):
+        session.ask(system, [Value("a"), Value("b")], Cancel())
+    assert session.guard("pve/api", "run-2", Cancel())
+    assert (session.snapshot("pve/api") is None) is is_void
+    assert session.snapshot("pve/ssh") is not None
+    assert not session.guard("pve/api", "run-2", Cancel())  # it is held already
 
 
 def test_a_run_that_dies_frees_the_lock(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from provision.connections import upload
@@ -48,8 +49,30 @@ class _DataEvent(threading.Event):
         super().clear()
 
 
+@dataclass(eq=False)
+class _Line:
+    """One connection to the server.
+
+    Args:
+        chain: its transports, those of jump hosts first.
+        sessions: how many sessions run on it.
+        limit: how many the server allows, once it refused one.
+        is_new: no session was opened on it before.
+    """
+
+    chain: list[paramiko.Transport]
+    sessions: int = 0
+    limit: int | None = None
+    is_new: bool = True
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the server may allow another session."""
+        return self.limit is None or self.sessions < self.limit
+
+
 class SshConnection:
-    """Implements `ShellConnection`.
+    """Implements `ShellConnection`; opens a further connection where a server allows too few sessions.
 
     Args:
         endpoint: the host and the login.
@@ -62,7 +85,8 @@ class SshConnection:
         self._pool = pool or SshPool()
         self._system = system or endpoint.address
         self._lock = threading.Lock()
-        self._chain: list[paramiko.Transport] = []
+        self._opening = threading.Lock()
+        self._lines: list[_Line] = []
         self._target: Target | None = None
         self._deadline: float | None = None
         self.executions = 0
@@ -77,7 +101,7 @@ class SshConnection:
             return self._execute(script, on_output, cancel)
 
     def _execute(self, script: bytes, on_output: Callable[[bytes, bool], None], cancel: Cancel) -> int | None:
-        channel = self._channel(cancel)
+        line, channel = self._channel(cancel)
         self.executions += 1
         data_event = _DataEvent()
         channel.in_buffer.set_event(data_event)
@@ -93,6 +117,7 @@ class SshConnection:
         finally:
             if not leaving:
                 _close(channel)
+            self._release(line)
 
     def _command(self, command: str) -> str:
         if self._endpoint.user == "root" or not self._endpoint.sudo:
@@ -111,7 +136,7 @@ class SshConnection:
             self._upload(path, data, cancel, lock)
 
     def _upload(self, path: str, data: bytes, cancel: Cancel, lock: str) -> None:
-        channel = self._channel(cancel)
+        line, channel = self._channel(cancel)
         end = time.monotonic() + upload.deadline(len(data))
         try:
             channel.settimeout(_POLL_SECONDS)
@@ -132,6 +157,7 @@ class SshConnection:
             raise self._connection_broke(f"sending {path}") from error
         finally:
             _close(channel)
+            self._release(line)
         if channel.exit_status == 0:
             return
         if channel.exit_status < 0:
@@ -155,7 +181,7 @@ class SshConnection:
             "kill -KILL -$g\n"
         )
         with self._pool.use(self, self._system):
-            channel = self._channel(Cancel())
+            line, channel = self._channel(Cancel())
             try:
                 if _exec(channel, self._command(SHELL)):
                     channel.sendall(f"{{ {script}}} 2>/dev/null\nexit 0\n".encode())
@@ -165,6 +191,7 @@ class SshConnection:
                 raise self._connection_broke("terminating a process group") from error
             finally:
                 _close(channel)
+                self._release(line)
 
     # ------------------------------------------------------------ the connection
 
@@ -178,33 +205,89 @@ class SshConnection:
     @property
     def is_open(self) -> bool:
         """Whether it holds a descriptor; see `PooledConnection`."""
-        return bool(self._chain)
+        return bool(self._lines)
 
     def detach(self) -> list[paramiko.Transport]:
         """Return the transports, which the caller closes; see `PooledConnection`."""
-        chain, self._chain = self._chain, []
-        return chain
+        lines, self._lines = self._lines, []
+        return [transport for line in lines for transport in line.chain]
 
-    def _channel(self, cancel: Cancel) -> paramiko.Channel:
-        try:
-            return self._transport(cancel).open_session(timeout=60.0)
-        except _connection_errors():
-            # the connection broke while it was idle: nothing was sent, so a second try is safe
-            self.close()
-        try:
-            return self._transport(cancel).open_session(timeout=60.0)
-        except _connection_errors() as error:
-            self.close()
-            raise self._connection_broke("opening a channel") from error
+    def _channel(self, cancel: Cancel) -> tuple[_Line, paramiko.Channel]:
+        """Open a session where the server has room for one, on a further connection if need be."""
+        import paramiko  # noqa: PLC0415 - slow
 
-    def _transport(self, cancel: Cancel) -> paramiko.Transport:
+        has_broken = False
+        while True:
+            line = self._line(cancel)
+            try:
+                return line, line.chain[-1].open_session(timeout=60.0)
+            except paramiko.ChannelException as error:
+                # `MaxSessions` (sshd_config(5)): what runs on this connection goes on
+                self._limit(line)
+                if line.is_new:
+                    raise self._no_session(error) from error
+            except _connection_errors() as error:
+                self._drop(line)
+                if has_broken:
+                    raise self._connection_broke("opening a channel") from error
+                # it broke while it was idle: nothing was sent, so a second try is safe
+                has_broken = True
+
+    def _line(self, cancel: Cancel) -> _Line:
+        """Return a connection with room for another session, and count the session."""
+        line = self._line_with_room()
+        if line is not None:
+            return line
+        with self._opening:
+            line = self._line_with_room()
+            if line is None:
+                line = _Line(self._open_with_retries(cancel), sessions=1)
+                with self._lock:
+                    self._lines.append(line)
+            return line
+
+    def _line_with_room(self) -> _Line | None:
         with self._lock:
-            if self._chain and self._chain[-1].is_active():
-                return self._chain[-1]
-            close_all(self._chain)
-            self._chain = []
-            self._chain = self._open_with_retries(cancel)
-            return self._chain[-1]
+            for broken in [line for line in self._lines if not line.chain[-1].is_active()]:
+                self._lines.remove(broken)
+                close_all(broken.chain)
+            line = next((line for line in self._lines if line.has_room), None)
+            if line is not None:
+                line.sessions += 1
+                line.is_new = False
+            return line
+
+    def _release(self, line: _Line) -> None:
+        with self._lock:
+            line.sessions -= 1
+
+    def _limit(self, line: _Line) -> None:
+        """Note that a connection takes no more sessions than it has now; one that has none is closed."""
+        with self._lock:
+            line.sessions -= 1
+            line.limit = line.sessions
+            if line.sessions == 0 and line in self._lines:
+                # the server may still count a session that has just ended: a new connection decides
+                self._lines.remove(line)
+                close_all(line.chain)
+
+    def _drop(self, line: _Line) -> None:
+        with self._lock:
+            line.sessions -= 1
+            if line in self._lines:
+                self._lines.remove(line)
+            close_all(line.chain)
+
+    def _no_session(self, error: Exception) -> ProvisionError:
+        return Permanent(
+            Diagnostic(
+                "SSH_NO_SESSION",
+                f"{self._system}: the SSH server accepts the login and refuses to run commands",
+                self._system,
+                evidence=(str(error),),
+                remedy="set `MaxSessions` to 1 or more in /etc/ssh/sshd_config on the host",
+            )
+        )
 
     def _open_with_retries(self, cancel: Cancel) -> list[paramiko.Transport]:
         if self._target is None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shlex
 import socket
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from provision.connections.contracts import NO_LOGINS_NOW, join_fingerprints
 from provision.connections.deferred_import import import_at_first_use
 from provision.connections.keys import fingerprint_of
+from provision.connections.ssh_identities import Identities
 from provision.connections.ssh_pool import SshPool, close_all, is_out_of_descriptors, too_few_descriptors
 from provision.connections.ssh_target import PORT, Target
 from provision.connections.trust import KnownKey, known_hosts
@@ -32,8 +32,6 @@ HANDSHAKE_TIMEOUT = 60.0
 
 KEEPALIVE = 15
 _DEAD_AFTER_MS = 60_000
-
-_DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
 # without a handler, the library's threads would print errors that we report ourselves
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -62,14 +60,21 @@ def open_transport(
     chain: list[paramiko.Transport] = []
     if target.jump is not None:
         chain = open_transport(target.jump, (), target.jump.host, pool)
+    identities = Identities(target)
     try:
         with pool.login(target):
-            chain.append(connect_and_check_key(target, fingerprints, system, chain, pool))
-            with pool.handshakes:
-                _log_in(chain[-1], target, system)
+            while True:
+                chain.append(connect_and_check_key(target, fingerprints, system, chain, pool))
+                with pool.handshakes:
+                    hung_up = _log_in(chain[-1], target, system, identities)
+                if not hung_up:
+                    break
+                close_all([chain.pop()])
     except BaseException:
         close_all(chain)
         raise
+    finally:
+        identities.close()
     chain[-1].set_keepalive(KEEPALIVE)
     return chain
 
@@ -113,7 +118,9 @@ def _connect(target: Target, chain: Sequence[paramiko.Transport]) -> socket.sock
             "direct-tcpip", (target.host, target.port), ("127.0.0.1", 0), timeout=CONNECT_TIMEOUT
         )
     if target.command:
-        proxy: socket.socket = paramiko.ProxyCommand(target.command)  # type: ignore[assignment]  # socket-like
+        # ssh(1) hands the command to a shell, too
+        command = shlex.join(("/bin/sh", "-c", f"exec {target.command}"))
+        proxy: socket.socket = paramiko.ProxyCommand(command)  # type: ignore[assignment]  # socket-like
         return proxy
     connection = socket.create_connection((target.host, target.port), CONNECT_TIMEOUT)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -286,37 +293,71 @@ def _key_changed(system: str, shown: str, accepted: Sequence[str], how: str) -> 
 # ---------------------------------------------------------------- login
 
 
-def _log_in(transport: paramiko.Transport, target: Target, system: str) -> None:
+def _log_in(transport: paramiko.Transport, target: Target, system: str, identities: Identities) -> bool:
+    """Offer the keys that were not offered yet; True if the server hung up before the last one.
+
+    Servers hang up after `MaxAuthTries` wrong keys (sshd_config(5)): another connection goes on.
+
+    Raises:
+        Transient: `HOST_UNREACHABLE`, `HOST_BOOTING`.
+        Permanent: `SSH_AUTH_FAILED`, `SSH_KEY_UNREADABLE`.
+    """
     import paramiko  # noqa: PLC0415 - slow
 
-    refusals: list[str] = []
-    for key in _keys(target, system, refusals):
+    for key in identities:
         try:
             missing = transport.auth_publickey(target.user, key)
         except paramiko.AuthenticationException as error:
-            refusals.append(f"{key.get_name()} {key.fingerprint}: {error}")
-            if transport.is_active():
-                continue
-            refusals += _banner(transport)
-            # pam_nologin(8) sends its text after the right key, before sshd closes the connection
-            if any(text in line for line in refusals for text in NO_LOGINS_NOW):
-                raise _host_booting(system, refusals) from error
-            break  # the server closed the connection: no other key can be tried
+            identities.refusals.append(f"{key.get_name()} {key.fingerprint}: {error}")
+            if not transport.is_active():
+                _raise_if_booting(transport, system, identities, error)
+                return identities.has_more() or _refuse(target, system, identities)
         except (OSError, EOFError, paramiko.SSHException) as error:
             # servers close the connection after some wrong keys; without one, it is the network
-            if not refusals:
+            if not identities.refusals:
                 raise _unreachable(target, system, error) from error
-            refusals.append(str(error))
-            break
-        if not missing:
-            return
-        refusals.append(f"{key.get_name()}: accepted, but the server also wants {', '.join(missing)}")
-    raise Permanent(
+            identities.refusals.append(str(error))
+            return identities.has_more() or _refuse(target, system, identities)
+        else:
+            if not missing:
+                return False
+            others = ", ".join(missing)
+            identities.refusals.append(f"{key.get_name()}: accepted, but the server also wants {others}")
+    return _refuse(target, system, identities)
+
+
+def _refuse(target: Target, system: str, identities: Identities) -> bool:
+    raise _no_key_accepted(target, system, identities)
+
+
+def _raise_if_booting(
+    transport: paramiko.Transport, system: str, identities: Identities, error: Exception
+) -> None:
+    """Raise if pam_nologin(8) said why sshd closed the connection after the right key."""
+    lines = (str(error), *_banner(transport))
+    identities.refusals += lines[1:]
+    if any(text in line for line in lines for text in NO_LOGINS_NOW):
+        raise _host_booting(system, identities.refusals) from error
+
+
+def _no_key_accepted(target: Target, system: str, identities: Identities) -> Permanent:
+    if target.only_keys and len(identities.unreadable) == len(identities.refusals) > 0:
+        path, why = identities.unreadable[0]
+        return Permanent(
+            Diagnostic(
+                "SSH_KEY_UNREADABLE",
+                f"{system}: the private key {path} cannot be read",
+                system,
+                evidence=(why,),
+                remedy="name another key in the inventory, make this file readable, or load it: `ssh-add`",
+            )
+        )
+    return Permanent(
         Diagnostic(
             "SSH_AUTH_FAILED",
             f"{system}: {target.host} accepts none of our keys for {target.user}",
             system,
-            evidence=tuple(refusals) or ("no key was found: neither a file nor in ssh-agent",),
+            evidence=tuple(identities.refusals) or ("no key was found: neither a file nor in ssh-agent",),
             remedy=f"make `{_ssh_command(target)}` work, or name the key in the inventory",
         )
     )
@@ -340,55 +381,3 @@ def _host_booting(system: str, refusals: Sequence[str]) -> Transient:
             remedy="wait until it has booted, and run the command again",
         )
     )
-
-
-def _keys(target: Target, system: str, refusals: list[str]) -> Iterator[paramiko.PKey]:
-    """Yield the keys to try; a key is read only when the server refused the ones before it."""
-    import paramiko  # noqa: PLC0415 - slow
-
-    is_encrypted = False
-    files = list(target.keys)
-    if not target.only_keys:
-        yield from _agent_keys()
-        ssh = Path.home() / ".ssh"
-        files += [path for name in _DEFAULT_KEYS if (path := ssh / name).is_file() and path not in files]
-    for path in files:
-        try:
-            yield _private_key(path, path.stat().st_mtime_ns)
-        except paramiko.PasswordRequiredException:
-            is_encrypted = True
-            refusals.append(f"{path}: the key needs a passphrase; load it into ssh-agent")
-        except (OSError, ValueError, paramiko.SSHException, paramiko.pkey.UnknownKeyType) as error:
-            if path in target.keys and target.only_keys:
-                raise Permanent(
-                    Diagnostic(
-                        "SSH_KEY_UNREADABLE",
-                        f"{system}: the private key {path} cannot be read",
-                        system,
-                        evidence=(str(error),),
-                        remedy="name another key in the inventory, or make this file readable",
-                    )
-                ) from error
-            refusals.append(f"{path}: {error}")
-    if is_encrypted and target.only_keys:
-        yield from _agent_keys()
-
-
-def _agent_keys() -> Iterator[paramiko.PKey]:
-    import paramiko  # noqa: PLC0415 - slow
-
-    agent = paramiko.Agent()
-    try:
-        yield from agent.get_keys()
-    except paramiko.SSHException:
-        return
-    finally:
-        agent.close()
-
-
-@lru_cache(maxsize=64)
-def _private_key(path: Path, stamp: int) -> paramiko.PKey:
-    import paramiko  # noqa: PLC0415 - slow
-
-    del stamp  # part of the cache's key: a changed file is read again
-    return paramiko.PKey.from_path(path)

@@ -342,7 +342,7 @@ def test_a_closed_connection_needs_no_garbage_collection(host: Server) -> None:
 def open_and_close(host: Server) -> weakref.ref[paramiko.Transport]:
     connection = SshConnection(host.endpoint())
     assert answers(connection)
-    reader = weakref.ref(connection._chain[-1])
+    reader = weakref.ref(connection._lines[0].chain[-1])
     connection.close()
     return reader
 

@@ -1,9 +1,12 @@
-"""The SHA-256 of a download, over HTTP, or over HTTPS with certificate checks."""
+"""Downloads and their SHA-256, over HTTP, or over HTTPS with certificate checks."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 from provision.values.cancel import Cancel, Interrupted
@@ -20,7 +23,10 @@ SERVER_ERROR = 500
 
 
 def digest_of(
-    url: str, cancel: Cancel, progress: Callable[[int, int], None] = lambda _read, _all: None
+    url: str,
+    cancel: Cancel,
+    progress: Callable[[int, int], None] = lambda _read, _all: None,
+    keep: Callable[[bytes], object] = lambda _chunk: None,
 ) -> tuple[str, int]:
     """Return SHA-256 (hex) and size (bytes) of the file at a URL; nothing is stored.
 
@@ -28,6 +34,7 @@ def digest_of(
         url: http or https; a redirect from https to http is refused.
         cancel: ends it early.
         progress: called with the bytes read and the size, which is 0 if the server does not send it.
+        keep: called with each piece.
 
     Raises:
         Permanent: `DOWNLOAD_REFUSED`: another scheme, an invalid certificate, a client error.
@@ -54,7 +61,7 @@ def digest_of(
                         continue
                     if answer.status_code != requests.codes.ok:
                         raise _status(url, answer.status_code, answer.reason)
-                    return _read(answer, cancel, progress)
+                    return _read(answer, cancel, progress, keep)
             except requests.exceptions.SSLError as error:
                 summary = f"{url}: invalid certificate: {_cause(error)}"
                 raise Permanent(Diagnostic("DOWNLOAD_REFUSED", summary)) from None
@@ -63,7 +70,51 @@ def digest_of(
     raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: more than {REDIRECTS} redirects"))
 
 
-def _read(answer: object, cancel: Cancel, progress: Callable[[int, int], None]) -> tuple[str, int]:
+def stored(url: str, sha256: str) -> bytes:
+    """Return the file at a URL, from the cache of the controller where it is there already.
+
+    Args:
+        url: http or https.
+        sha256: what it must be, in hex.
+
+    Raises:
+        Permanent, Transient: as `digest_of`; DOWNLOAD_WRONG where the file is another one, which is not kept.
+    """
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "provision" / "downloads"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = folder / sha256
+    with (folder / f"{sha256}.lock").open("w") as lock:  # many nodes want the same file at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if file.is_file():
+            data = file.read_bytes()
+            if hashlib.sha256(data).hexdigest() == sha256:
+                return data
+        part = folder / f"{sha256}.part"
+        try:
+            with part.open("wb") as target:
+                digest, _ = digest_of(url, Cancel(), keep=target.write)
+            if digest != sha256:
+                raise Permanent(
+                    Diagnostic(
+                        "DOWNLOAD_WRONG",
+                        f"{url} is not the file that is pinned",
+                        evidence=(f"pinned: {sha256}", f"is:     {digest}"),
+                        untouched="the file was not kept",
+                        remedy="find out why, then take the new digest: `provision pin INVENTORY --accept`",
+                    )
+                )
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
+        return file.read_bytes()
+
+
+def _read(
+    answer: object,
+    cancel: Cancel,
+    progress: Callable[[int, int], None],
+    keep: Callable[[bytes], object],
+) -> tuple[str, int]:
     import requests  # noqa: PLC0415 - slow: only when something is downloaded
 
     assert isinstance(answer, requests.Response)  # noqa: S101 - narrows the type
@@ -74,6 +125,7 @@ def _read(answer: object, cancel: Cancel, progress: Callable[[int, int], None]) 
         if cancel.draining:
             raise Interrupted
         digest.update(chunk)
+        keep(chunk)
         read += len(chunk)
         progress(read, size)
     if size and read != size:

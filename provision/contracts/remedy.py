@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import SecretStr
@@ -16,10 +16,24 @@ class Blob:
     """Content too large to go inline (over 64 KiB): sent before the fix, named by its SHA-256.
 
     The fragment finds it at `$PROVISION_BLOBS/<sha256>`.
+
+    Args:
+        sha256: digest in hex.
+        data: the content, where it is at hand.
+        read: returns the content where it is too large to be held by each plan; called when it is sent.
     """
 
     sha256: str
-    data: bytes = field(repr=False)
+    data: bytes = field(default=b"", repr=False)
+    read: Callable[[], bytes] | None = field(default=None, repr=False, compare=False)
+
+    def content(self) -> bytes:
+        """Return the content.
+
+        Raises:
+            ProvisionError: it cannot be read, or is not what the digest says.
+        """
+        return self.data if self.read is None else self.read()
 
 
 @dataclass(frozen=True, slots=True)

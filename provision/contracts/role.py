@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -125,6 +125,10 @@ Questions = Mapping[str, tuple[Any, ...]]
 """Queries by system."""
 
 
+def _none_optional(_inventory: Inventory, _subject: Subject) -> Collection[str]:
+    return ()
+
+
 def _no_inputs(_inventory: Inventory, _subject: Subject) -> Sequence[InventoryValue]:
     return ()
 
@@ -138,6 +142,8 @@ class Role:
         declared: whether a subject declares anything for this role; without it there is no step.
         questions: the answers that `resources` and `retired` read.
         resources: desired states in the order in which they are brought about, absent ones among them.
+        optional: systems that the role asks and can do without: where one is silent, `answer` says Unknown
+            and `require` raises NotYet; the step does not wait for it otherwise.
         generates: the generated values that the role reads.
         needs: other roles whose steps must have ended well; a bare name is `Need(name)`.
         needs_new_boot: its answers are true only after the pending reboots of its systems.
@@ -157,6 +163,7 @@ class Role:
     declared: Callable[[Inventory, Subject], bool]
     questions: Callable[[Inventory, Subject], Questions]
     resources: Callable[[Context], Sequence[Resource]]
+    optional: Callable[[Inventory, Subject], Collection[str]] = _none_optional
     generates: Callable[[Inventory], Sequence[GeneratedValue]] | None = None
     needs: tuple[str | Need, ...] = ()
     needs_new_boot: bool = False

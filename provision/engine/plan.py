@@ -122,7 +122,10 @@ class Planner:
 
         def has_nothing_to_do(state: StepState) -> bool:
             draft = drafts[state.step.id]
-            if draft.missing or draft.problem or self._silence(state.questions) is not None:
+            silence = self._silence(state.questions)
+            if isinstance(silence, AwayError) and silence.away.absent:
+                return True  # what does not exist has nothing that could be removed
+            if draft.missing or draft.problem or silence is not None:
                 return False
             snapshots = (
                 (resource, self.session.snapshot(resource.key.system)) for resource in draft.resources
@@ -178,7 +181,9 @@ class Planner:
         if step.id.role == VERIFY:
             return StepState(step, None, {})
         role = self.environment.roles[step.id.role]
-        return StepState(step, role, role.questions(self.environment.inventory, step.subject))
+        inventory, subject = self.environment.inventory, step.subject
+        optional = frozenset(role.optional(inventory, subject))
+        return StepState(step, role, role.questions(inventory, subject), optional=optional)
 
     def _observe(self, states: Sequence[StepState]) -> None:
         needed = Questions()
@@ -227,7 +232,7 @@ class Planner:
     # ------------------------------------------------------------ one step
 
     def _draft(self, state: StepState) -> _Draft:
-        silence = self._silence(state.questions)
+        silence = self._silence(state.required)
         comes = isinstance(silence, AwayError) and silence.away.late and not self.destroying
         if state.role is None or (silence is not None and not comes):
             return _Draft()
@@ -262,6 +267,7 @@ class Planner:
         after = next(filter(None, creators), None) or self.alterations.altering(state, draft.resources)
         if after is not None:
             return self._late_plan(state, after)
+        systems = systems.difference(state.optional)
         silence = self._silence(sorted(systems))  # the same cause in every plan of the same site
         if silence is not None:
             return self._silent_plan(state, silence)

@@ -37,6 +37,8 @@ def has_moved(run: Run, state: StepState, queries: Mapping[str, Iterable[Any]]) 
     """
     for system, asked in queries.items():
         before, now = state.basis.get(system), run.session.snapshot(system)
+        if now is before is None and system in state.optional:
+            continue
         if now is None or before is None:
             return True
         if now is not before and any(
@@ -84,12 +86,18 @@ def _ask_again(run: Run, state: StepState) -> None:
     for system, queries in state.questions.items():
         wanted = set(queries)
         if run.session.snapshot(system) is None:
+            if system in state.optional and run.session.error_of([system]) is not None:
+                continue  # it was tried already: every step behind it would wait for it again
             wanted |= queries_of(run, [state, *run.later(state)], system)
             wanted.update(run.environment.evidence.get(system, ()))
             if is_own(run, state, system):
                 wanted |= run.remembered.get(system, frozenset())
         run.session.claim(system, queries)
-        run.session.ask(system, wanted, run.cancel)
+        try:
+            run.session.ask(system, wanted, run.cancel)
+        except ProvisionError:
+            if system not in state.optional:
+                raise
 
 
 def _expand_again(run: Run, state: StepState) -> None:
@@ -155,7 +163,7 @@ def _queries_ahead(run: Run, state: StepState, system: str) -> set[Any]:
     """Return what later steps of the subject will ask of a system, as far as their roles can say now."""
     queries: set[Any] = set()
     for later in run.later(state):
-        if later.role is None or any(run.session.snapshot(name) is None for name in later.questions):
+        if later.role is None or any(run.session.snapshot(name) is None for name in later.required):
             continue
         try:
             resources = run.expander.resources(later)

@@ -78,6 +78,7 @@ class StepState:
         step: what it is.
         role: its role; None for verify and for the removal of orphans.
         questions: what its role asks, by system.
+        optional: systems among them that its role can do without.
         resources: desired states, once expanded.
         plan: what it would do.
         basis: the answers that it was expanded and compared from, by system.
@@ -107,6 +108,7 @@ class StepState:
     role: Role | None
     questions: Mapping[str, tuple[Any, ...]]
     resources: tuple[Resource, ...] = ()
+    optional: frozenset[str] = frozenset()
     plan: StepPlan = field(init=False)
     basis: Mapping[str, Snapshot] = field(default_factory=dict)
 
@@ -148,6 +150,11 @@ class StepState:
             systems = frozenset(resource.key.system for resource in self.resources)
             self._systems = self.resources, systems.union(self.questions)
         return self._systems[1]
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The systems that its role asks and cannot do without."""
+        return tuple(system for system in self.questions if system not in self.optional)
 
     def queries(self) -> dict[str, set[Any]]:
         """Return all questions of its role and its resources, by system."""

@@ -268,15 +268,15 @@ class HostDriver:
 
     def _send_blobs(self, actions: Sequence[Action], cancel: Cancel) -> None:
         blobs = {
-            blob.sha256: blob.data
+            blob.sha256: blob
             for action in actions
             if isinstance(action.remedy, Fix)
             for blob in action.remedy.blobs
         }
-        for sha256, data in blobs.items():
+        for sha256, blob in blobs.items():
             path, lock = f"{self._state}/blobs/{sha256}", f"{self._state}/{HOST_LOCK}"
             try:
-                self._connection.upload(path, data, cancel, lock=lock)
+                self._connection.upload(path, blob.content(), cancel, lock=lock)
             except UploadLockedError as locked:
                 raise ProvisionError(self._holder(locked.holder, self.system), ExitCode.LOCKED) from None
 

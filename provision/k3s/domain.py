@@ -9,7 +9,11 @@ DOMAIN = Domain(
     "k3s",
     effects=EFFECTS,
     parents="provision.k3s.cluster:parents",
-    planned_roles=("k3s_server", "k3s_agent"),
+    query_kinds={"host": "provision.k3s.queries:KINDS"},
+    roles={
+        "k3s_server": "provision.k3s.roles.k3s_server:ROLE",
+        "k3s_agent": "provision.k3s.roles.k3s_agent:ROLE",
+    },
     unsupported="provision.k3s.unsupported:unsupported",
     sections=(("k3s",),),
 )

@@ -11,15 +11,13 @@ STEPS = ("k3s_server", "k3s_agent")
 
 
 def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
-    """Yield servers, agents, their container runtime, and what is said of nodes in the cluster."""
+    """Yield a container runtime, and what is said of nodes that are not in the cluster."""
     for name, node in inventory.nodes.items():
         path, runtime = ("nodes", name), node.container_runtime
         if runtime is not None and (runtime.manage or runtime.minimum):
             where = (*path, "container_runtime")
             yield Unsupported("container_runtime", "a container runtime", where, (name,), STEPS)
         if node.k3s is not None:
-            role = f"k3s_{node.k3s}"
-            yield Unsupported(role, f"a k3s {node.k3s}", (*path, "k3s"), (name,), (role,))
             continue
         for key in ("labels", "taints", "kube_name", "interfaces"):
             if getattr(node, key):

@@ -21,6 +21,8 @@ from provision.hosts.resources.package import PackageState, PackageStatus
 from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunctions
 from provision.hosts.resources.service import UnitState, UnitStatus
 from provision.hosts.resources.sysctl import SysctlValue
+from provision.k3s.queries import JoinToken, password_of
+from provision.testing import model_k3s
 from provision.testing.model_gpu import gpu_state
 from provision.testing.model_shell import run_command
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
@@ -47,7 +49,7 @@ def _file(state: HostState, query: FileState) -> object:
     if entry.type == "file" and query.salt:
         digest = hashlib.sha256(query.salt.encode() + entry.content).hexdigest()
     elif entry.type == "file" and query.want:
-        digest = hashlib.sha256(entry.content).hexdigest()
+        digest = entry.digest or hashlib.sha256(entry.content).hexdigest()
         if digest != query.want and len(entry.content) <= INLINE_LIMIT * 3 // 4:
             content = entry.content
     owner, group, size = entry.owner, entry.group, len(entry.content)
@@ -137,6 +139,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     FileText: _text,
     LinkTarget: _link,
     SecretText: lambda state, query: secret_of(query.path, _text(state, FileText(query.path))),
+    JoinToken: lambda state, query: password_of(secret_of(query.path, _text(state, FileText(query.path)))),
     PackageState: _package,
     UnitState: _unit,
     SysctlValue: _sysctl,
@@ -151,5 +154,6 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     HostKeys: _host_keys,
     GpuState: gpu_state,
     Shell: lambda state, query: run_command(state, query.command),
+    **model_k3s.ANSWERS,
 }
 """How each query is answered from the state."""

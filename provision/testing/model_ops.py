@@ -16,6 +16,7 @@ from provision.hosts.queries.file import digest_of
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.resources.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
 from provision.k3s import k3s_effects
+from provision.testing import model_k3s
 from provision.testing.model_answers import blacklist_of
 from provision.testing.model_state import HostState, ModelFile, ModelUnit, resolved
 
@@ -40,6 +41,11 @@ def _write(state: HostState, op: ops.WriteFile) -> None:
     )
     if path.startswith("/etc/systemd/system/"):
         _unit_file(state, path)
+
+
+def _write_blob(state: HostState, op: ops.WriteBlob) -> None:
+    _write(state, ops.WriteFile(op.path, op.blob.data, op.mode, "root", "root"))
+    state.files[op.path].digest = op.blob.sha256
 
 
 def _set_line(state: HostState, op: ops.SetLine) -> None:
@@ -171,6 +177,7 @@ def _started(state: HostState, name: str) -> None:
     unit = state.units[name]
     unit.active, unit.waiting = True, False
     unit.read = state.config_digest(unit)
+    model_k3s.started(state, name)
 
 
 def _set_unit(state: HostState, op: ops.SetUnit) -> None:
@@ -246,6 +253,7 @@ def _command(state: HostState, op: ops.RunCommand) -> None:
 
 _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.WriteFile: _write,
+    ops.WriteBlob: _write_blob,
     ops.SetLine: _set_line,
     ops_edit.CommentOutSwap: _comment_out_swap,
     ops_edit.ReplaceUnchanged: _replace_seen,
@@ -266,6 +274,7 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops_grow.GrowVolume: _grow_volume,
     ops_grow.GrowFilesystem: _grow_filesystem,
     ops.RunCommand: _command,
+    **model_k3s.OPERATIONS,
 }
 
 
@@ -305,8 +314,8 @@ def bring_about(state: HostState, effect: Effect) -> None:
     elif effect.cls in (host_effects.RELOAD, host_effects.RESTART):
         _restart(state, effect)
     elif effect.cls == k3s_effects.RESTART_K3S:
-        for name in ("k3s.service", "k3s-agent.service"):
-            if name in state.units:
+        for name in model_k3s.UNITS:
+            if name in state.units and state.units[name].file == "enabled":
                 _started(state, name)
     else:
         raise ValueError(f"no host brings about {effect} by itself")

@@ -26,7 +26,7 @@ class ImpossibleStateError(AssertionError):
 
 @dataclass(slots=True)
 class ModelFile:
-    """A file, folder or symbolic link; `target` is a link's."""
+    """A file, folder or symbolic link; `target` is a link's, `digest` is of content that is not at hand."""
 
     content: bytes = b""
     mode: str = "0644"
@@ -34,6 +34,7 @@ class ModelFile:
     group: str = "root"
     type: str = "file"
     target: str = ""
+    digest: str = ""
 
 
 @dataclass(slots=True)

@@ -299,7 +299,7 @@ def test_secrets_of_features_that_nothing_serves_are_not_shown_either(tmp_path: 
         opened.unlink(missing_ok=True)
         done = site.provision(words[0], site.file, *words[1:]).ended(64)
         assert sorted(opened.read_text().split()) == sorted(PLANTED_READ)
-        assert all(word in done.said for word in ("dhcp_opnsense", "k3s_server")), done.said
+        assert "dhcp_opnsense" in done.said, done.said
         assert not [name for name, value in planted.items() if value in done.said]
     places = [path for path in files(site.folder) if path != site.file]
     assert not [path for path in places for value in planted.values() if value.encode() in path.read_bytes()]

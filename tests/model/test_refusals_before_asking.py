@@ -178,7 +178,7 @@ def test_what_a_playbook_has_no_step_for_is_neither_refused_nor_opened(makes: Ma
     model = makes("router-key", text=text)
     found = problems_of(model.plan)
     assert found[0] == ("FILE_UNREADABLE", "./router-key")
-    assert [code for code, _ in found[1:]] == ["FEATURE_UNSUPPORTED", "SECRET_UNREADABLE"]
+    assert [code for code, _ in found[1:]] == ["SECRET_UNREADABLE"]
     site = model.site()
     site.playbook = "hosts"
     try:

@@ -94,6 +94,26 @@ class WriteFile:
         return _replacing(self.path, f'{make} >"$n"', self.mode, self.owner, self.group, content=content)
 
 
+@dataclass(frozen=True, slots=True)
+class WriteBlob:
+    """Replace a file, atomically, by large content that is read on the controller when it is sent.
+
+    Args:
+        path: absolute path.
+        blob: the content.
+        mode: octal as typed.
+    """
+
+    path: str
+    blob: Blob = field(repr=False)
+    mode: str = "0644"
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        copy = f'cat -- "$PROVISION_BLOBS"/{self.blob.sha256} >"$t"'
+        return _replacing(self.path, copy, self.mode, "root", "root")
+
+
 def _ownership(owner: str, group: str) -> str:
     return f"{owner}:{group}" if group else owner
 
@@ -354,14 +374,16 @@ class SetUnit:
     Args:
         name: full unit name.
         verb: the systemctl verb.
+        waits: whether it waits until the unit has started or stopped; otherwise the job is only queued.
     """
 
     name: str
     verb: str
+    waits: bool = True
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        return f"systemctl {self.verb} -- {quote(self.name)}"
+        return f"systemctl {'' if self.waits else '--no-block '}{self.verb} -- {quote(self.name)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,7 +482,7 @@ def fix(
         timeout: seconds.
     """
     operations = tuple(ops)
-    blobs = [operation.blob for operation in operations if isinstance(operation, WriteFile)]
+    blobs = [operation.blob for operation in operations if isinstance(operation, WriteFile | WriteBlob)]
     return Fix(
         script=deduplicated("\n".join(operation.shell() for operation in operations)) or ":",
         effects=tuple(dict.fromkeys(effects)),

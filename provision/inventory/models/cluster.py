@@ -12,6 +12,7 @@ from provision.inventory.scalars import (
     Count,
     DataRate,
     Flag,
+    HostName,
     Label,
     LocalPath,
     Mebibytes,
@@ -41,6 +42,15 @@ class Cluster(Model):
     """How many nodes may be unavailable at once; those that are not ready anyway count, too."""
 
 
+class Snapshots(Model):
+    """Snapshots of the etcd datastore, which each server keeps on its own disk."""
+
+    schedule: Text = "0 */12 * * *"
+    """When they are taken, as in crontab(5)."""
+    keep: Count = 5
+    """How many of them each server keeps."""
+
+
 class K3s(Model):
     """The Kubernetes distribution."""
 
@@ -56,10 +66,20 @@ class K3s(Model):
     """Datastore; if unset, sqlite with one server and etcd with more."""
     token: SecretRef | None = None
     """Join token, by reference; if unset, the server creates one."""
+    agent_token: SecretRef | None = None
+    """Another token for agents, by reference; if unset, agents join with the join token."""
+    endpoint: HostName | None = None
+    """Stable name or address of all servers together: a virtual address, a load balancer or a DNS name."""
     tls_san: tuple[Text, ...] = ()
     """Further names and addresses in the server's certificate."""
     binary: LocalPath | None = None
     """k3s binary on the controller, instead of the release."""
+    images: LocalPath | None = None
+    """Archive of k3s's container images on the controller, for nodes that cannot pull them."""
+    registries: Values = Field(default_factory=dict)
+    """Content of k3s's registries.yaml: `mirrors`, `configs`."""
+    snapshots: Snapshots | None = None
+    """Snapshots of the etcd datastore; if unset, k3s's own schedule."""
     config: Values = Field(default_factory=dict)
     """More keys for k3s's own configuration file."""
 

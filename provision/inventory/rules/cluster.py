@@ -5,11 +5,32 @@ from __future__ import annotations
 import re
 from ipaddress import IPv4Network
 
-from provision.inventory.models.cluster import Sharing
+from provision.inventory.models.cluster import K3s, Sharing
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.rules.findings import Findings
 from provision.inventory.tree import KeyPath
 
+_OWNED = frozenset(
+    [
+        "agent-token",
+        "agent-token-file",
+        "cluster-cidr",
+        "cluster-init",
+        "data-dir",
+        "flannel-iface",
+        "node-ip",
+        "node-label",
+        "node-name",
+        "node-taint",
+        "server",
+        "service-cidr",
+        "token",
+        "token-file",
+        "write-kubeconfig",
+        "write-kubeconfig-mode",
+    ]
+)
+"""Keys of k3s's configuration that follow from the inventory, and that `k3s.config` may not have."""
 _SHARING_KEYS = {
     "none": frozenset[str](),
     "time_slicing": frozenset({"slots_per_card"}),
@@ -54,8 +75,7 @@ def _k3s(inventory: Inventory, findings: Findings) -> None:
         return
     if not servers and not _any_written_server(inventory, findings):
         findings.add("INVENTORY_REFERENCE", "no node has `k3s: server`", ("k3s",), on_key=True)
-    if len(servers) > 1 and k3s.datastore == "sqlite":
-        findings.conflict("the datastore sqlite works with one k3s server only", ("k3s", "datastore"))
+    _servers(k3s, servers, findings)
     routes: list[tuple[str, KeyPath, IPv4Network]] = [
         ("the pod network", ("k3s", "pod_cidr"), IPv4Network(k3s.pod_cidr)),
         ("the service network", ("k3s", "service_cidr"), IPv4Network(k3s.service_cidr)),
@@ -66,6 +86,25 @@ def _k3s(inventory: Inventory, findings: Findings) -> None:
         for other, _, other_cidr in routes[:index]:
             if cidr.overlaps(other_cidr):
                 findings.add("INVENTORY_NETWORK", f"{what} {cidr} overlaps {other} {other_cidr}", path)
+
+
+def _servers(k3s: K3s, servers: list[str], findings: Findings) -> None:
+    """Etcd needs more than half of its members: an even number survives no more failures than one less."""
+    for key in sorted(_OWNED.intersection(k3s.config)):
+        remedy = "use the key of nodes or of k3s that says it"
+        findings.conflict(f"provision sets {key!r} itself", ("k3s", "config", key), remedy=remedy)
+    count = len(servers)
+    if count < 2:  # noqa: PLR2004 - one server has no other
+        return
+    if k3s.datastore == "sqlite":
+        findings.conflict("the datastore sqlite works with one k3s server only", ("k3s", "datastore"))
+        return
+    if count % 2 == 0:
+        summary = f"{count} k3s servers survive no more failures than {count - 1}"
+        findings.conflict(summary, ("k3s",), remedy=f"declare {count - 1} or {count + 1} servers")
+    if k3s.endpoint is None and not findings.written(("k3s", "endpoint")):
+        remedy = "declare a virtual address, a load balancer or a DNS name of all servers"
+        findings.lacks("a cluster of several servers", "endpoint", ("k3s",), remedy=remedy)
 
 
 def _any_written_server(inventory: Inventory, findings: Findings) -> bool:

@@ -61,8 +61,8 @@ def test_every_section_has_an_example() -> None:
 
 def test_unsupported_keys_are_marked_in_example_and_table() -> None:
     text = reference_markdown()
-    assert "    k3s: agent  # not supported yet\n" in text
-    assert "| `k3s` | `server`, `agent` |  | Its part in the cluster. *Not supported yet.* |" in text
+    assert "  backend: opnsense  # not supported yet\n" in text
+    assert "Name servers, if they are not the gateway. *Not supported yet.* |" in text
     assert "| `packages` | list of name |  | Distribution packages that are installed. |" in text
     assert unsupported_fields()[Dhcp, "backend"] == "partly supported"
     assert (Profile, "memory") not in unsupported_fields()

@@ -1,0 +1,69 @@
+"""What fixes of k3s do on a host, as data: the shell is rendered from them, ModelHost interprets them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import SecretStr
+
+from provision.hosts.operations.basic import quote
+from provision.k3s import paths
+
+
+@dataclass(frozen=True, slots=True)
+class RotateToken:
+    """Give the cluster another token, through the server on this host.
+
+    It is what `k3s token rotate` asks of the server, without a token in the arguments of a process. The
+    former token is kept: snapshots that were taken before can only be restored with it.
+
+    Args:
+        former: the present token.
+        new: the new one.
+    """
+
+    former: SecretStr
+    new: SecretStr
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment; printf is built in, so no process gets a token as an argument."""
+        former, new = (quote(token.get_secret_value()) for token in (self.former, self.new))
+        return f"""command -v curl >/dev/null || {{ echo 'install curl: apt-get install curl' >&2; exit 1; }}
+( umask 077; printf '%s %s\n' "$(date -u +%FT%TZ)" {former} >>{quote(paths.FORMER_TOKENS)} )
+{{ printf 'user = "server:%s"\n' {former}
+printf 'data = "{{\\"newToken\\":\\"%s\\"}}"\n' {new}; }} |
+curl --silent --show-error --fail --noproxy '*' --max-time 60 --config - --request PUT \
+  --cacert {paths.DATA}/server/tls/server-ca.crt --header 'Content-Type: application/json' \
+  https://127.0.0.1:6443/v1-k3s/token"""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveK3s:
+    """Stop k3s and remove all that it made, as its own `k3s-uninstall.sh` does.
+
+    Args:
+        unit: the unit that is removed.
+    """
+
+    unit: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment; each part may be gone already."""
+        # Containers outlive the unit: KillMode=process.
+        kill = f"""for p in /proc/[0-9]*; do case $(readlink "$p/exe" 2>/dev/null || :) in
+{paths.DATA}/data/*/bin/containerd-shim*) kill -9 "${{p#/proc/}}" 2>/dev/null || :;; esac; done"""
+        unmount = """while read -r _ m _; do case $m in /run/k3s*|/var/lib/kubelet/*|/run/netns/cni-*)
+umount -l "$m" 2>/dev/null || :;; esac; done </proc/mounts"""
+        links = "for l in cni0 flannel.1 flannel-v6.1 kube-ipvs0; do"
+        lines = [
+            f"systemctl disable --now -- {self.unit} 2>/dev/null || :",
+            kill,
+            unmount,
+            f'{links} ip link delete "$l" 2>/dev/null || :; done',
+            "rm -rf -- /etc/rancher /var/lib/rancher /run/k3s /run/flannel /var/lib/kubelet /var/lib/cni",
+            f"rm -f -- {paths.BINARY} {paths.environment_file(self.unit)}",
+            # The unit goes last: it is what a run that was killed finds again.
+            f"rm -f -- {paths.unit_file(self.unit)}",
+            "systemctl daemon-reload",
+        ]
+        return "\n".join(lines)

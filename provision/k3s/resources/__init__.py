@@ -1,0 +1,1 @@
+"""Desired states of k3s on a host."""

@@ -1,0 +1,1 @@
+"""What k3s is made of on servers and on agents."""

@@ -1,0 +1,75 @@
+"""k3s on ModelHost: what its start makes of its files, and the operations of its fixes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from provision.k3s import paths
+from provision.k3s.operations import RemoveK3s, RotateToken
+from provision.k3s.queries import LastWords, Machine, MachineStatus, ServiceLog
+from provision.testing.model_state import HostState, ModelFile
+
+UNITS = (paths.SERVER, paths.AGENT)
+
+
+def started(state: HostState, name: str) -> None:
+    """Do what a start of k3s does: a server makes its datastore, its CA and the full token."""
+    if name not in UNITS:
+        return
+    token = state.text(paths.TOKEN).strip()
+    config = state.text(paths.CONFIG)
+    if name == paths.SERVER:
+        node = re.search(r"(?m)^node-name: (\S+)$", config)
+        head, separator, _ = token.partition("::")
+        own = "K10" + hashlib.sha256((node[1] if node else "").encode()).hexdigest()
+        present = state.text(paths.FULL_TOKEN.path).partition("::")[0]
+        authority = head if separator else present or own
+        full = f"{authority}::server:{token.rpartition(':')[2]}\n".encode()
+        state.files[paths.FULL_TOKEN.path] = ModelFile(full, "0600")
+        state.files[f"{paths.DATASTORE.path}/state.db"] = ModelFile(b"datastore")
+        state.files[paths.KUBECONFIG] = ModelFile(b"apiVersion: v1\n", "0600")
+    containerd = f"{paths.DATA}/agent/etc/containerd/config.toml"
+    state.files[containerd] = ModelFile(b"version = 3\n")
+
+
+def rotate(state: HostState, op: RotateToken) -> None:
+    """Give the cluster another token."""
+    head, _, _ = state.text(paths.FULL_TOKEN.path).partition("::")
+    full = f"{head}::server:{op.new.get_secret_value()}\n".encode()
+    state.files[paths.FULL_TOKEN.path] = ModelFile(full, "0600")
+    former = state.files.get(paths.FORMER_TOKENS, ModelFile()).content
+    line = f"now {op.former.get_secret_value()}\n".encode()
+    if line not in former:
+        state.files[paths.FORMER_TOKENS] = ModelFile(former + line, "0600")
+
+
+def remove(state: HostState, op: RemoveK3s) -> None:
+    """Remove a unit and all that it made."""
+    state.units.pop(op.unit, None)
+    for folder in ("/etc/rancher", "/var/lib/rancher"):
+        for path in [path for path in state.files if path == folder or path.startswith(f"{folder}/")]:
+            del state.files[path]
+    for path in (paths.unit_file(op.unit), paths.environment_file(op.unit), paths.BINARY):
+        state.files.pop(path, None)
+
+
+OPERATIONS: dict[type[Any], Any] = {RotateToken: rotate, RemoveK3s: remove}
+"""How each operation of k3s is done."""
+
+
+def _machine(state: HostState, query: Machine) -> object:
+    del query
+    held = [value.decode() for value in state.commands.get("link", {}).values()]
+    addresses = tuple(("eth0", f"{address}/24") for address in held)
+    return MachineStatus(addresses, (("default", "eth0"),), ("198.18.0.1",), inotify=8192, cgroup=2)
+
+
+def _log(state: HostState, query: ServiceLog) -> object:
+    unit = state.units.get(query.unit)
+    return LastWords(("level=fatal msg=stopped",) if unit is not None and unit.waiting else ())
+
+
+ANSWERS: dict[type[Any], Any] = {Machine: _machine, ServiceLog: _log}
+"""How each query of k3s is answered."""

@@ -1,0 +1,147 @@
+"""A cluster on models: built, changed, rotated, with dead machines, and removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provision.engine.model import RunReport
+from provision.k3s import paths
+from tests.model.k3s_site import PAIR, TRIO, K3sSite
+
+ENDPOINT = ", endpoint: 198.51.100.100"
+
+
+def outcomes(report: RunReport) -> dict[str, str]:
+    return {f"{step.id.subject} {step.id.role}": str(step.outcome) for step in report.steps}
+
+
+def problems(report: RunReport) -> list[str]:
+    return [f"{d.code} {d.summary} {d.evidence}" for step in report.steps for d in step.diagnostics]
+
+
+def test_the_first_apply_joins_the_agent_and_the_second_changes_nothing(tmp_path: Path) -> None:
+    site = K3sSite(tmp_path)
+    assert {step.step.id.subject: step.late for step in site.plan().steps if step.late} == {
+        "a1": "after s1: k3s_server"
+    }
+    report = site.apply()
+    assert report.exit_code == 0, problems(report)
+    assert site.hosts["a1/ssh"].state.units[paths.AGENT].active
+    assert site.text("a1", paths.TOKEN).strip() == site.cluster_token("s1"), "the joiner verifies the CA"
+    assert site.text("s1", paths.TOKEN).strip() == site.token("s1"), "the first server gets the bare token"
+    second = site.apply()
+    assert {str(step.outcome) for step in second.steps} == {"unchanged"}
+    assert second.trips == {"s1/ssh": 1, "a1/ssh": 1}
+
+
+@pytest.fixture
+def trio(tmp_path: Path) -> K3sSite:
+    site = K3sSite(tmp_path, TRIO, ENDPOINT)
+    report = site.apply()
+    assert report.exit_code == 0, problems(report)
+    return site
+
+
+def test_servers_join_one_at_a_time_and_agents_after_them(tmp_path: Path) -> None:
+    site = K3sSite(tmp_path, TRIO, ENDPOINT)
+    report = site.apply()
+    assert report.exit_code == 0, problems(report)
+    starts = [line.partition("/")[0] for line in site.life.log if "SetUnit done" in line]
+    assert list(dict.fromkeys(starts))[:3] == ["s1", "s2", "s3"]
+    assert "cluster-init: true" in site.text("s1", paths.CONFIG)
+    assert "server: https://198.51.100.1:6443" in site.text("s2", paths.CONFIG)
+    assert "server: https://198.51.100.100:6443" in site.text("a1", paths.CONFIG)
+    assert len({site.cluster_token(name) for name in ("s1", "s2", "s3")}) == 1
+    assert site.plan().empty
+
+
+@pytest.mark.parametrize("dead", ["s1", "s2", "a1"])
+def test_one_dead_machine_blocks_nobody_else(trio: K3sSite, dead: str) -> None:
+    trio.silent = {dead}
+    for name in ("s1", "s2", "s3", "a1", "a2"):
+        if name != dead:
+            trio.hosts[f"{name}/ssh"].state.files.pop(paths.REGISTRIES, None)
+            trio.hosts[f"{name}/ssh"].state.files[paths.BINARY].mode = "0700"
+    report = outcomes(trio.apply())
+    unreached = {name for name, outcome in report.items() if outcome == "unreached"}
+    assert {name.split()[0] for name in unreached} == {dead}
+    changed = {name.split()[0] for name, outcome in report.items() if outcome == "changed"}
+    assert changed == {"s1", "s2", "s3", "a1", "a2"} - {dead}
+
+
+def test_a_first_server_that_lost_its_disk_joins_the_others(trio: K3sSite) -> None:
+    before = trio.cluster_token("s2")
+    trio.rebuild("s1")
+    report = trio.apply()
+    assert report.exit_code == 0, problems(report)
+    assert "cluster-init" not in trio.text("s1", paths.CONFIG)
+    assert "server: https://198.51.100.2:6443" in trio.text("s1", paths.CONFIG)
+    assert trio.cluster_token("s1") == before
+    assert trio.plan().empty
+
+
+def test_no_second_cluster_is_made_while_another_server_is_silent(trio: K3sSite) -> None:
+    trio.rebuild("s1")
+    trio.rebuild("s3")
+    trio.silent = {"s2"}
+    report = outcomes(trio.apply())
+    assert report["s1 k3s_server"] == "unreached"
+    assert paths.CONFIG not in trio.hosts["s1/ssh"].state.files
+
+
+def test_a_rotation_reaches_the_cluster_before_any_file(trio: K3sSite) -> None:
+    before = trio.token("s1")
+    trio.life.log.clear()
+    report = trio.rotate()
+    assert report.exit_code == 0, problems(report)
+    after = {trio.token(name) for name in ("s1", "s2", "s3", "a1", "a2")}
+    assert after == {trio.cluster_token("s1").rpartition(":")[2]}
+    assert before not in after
+    assert before in trio.text("s1", paths.FORMER_TOKENS), "snapshots of before need it"
+    order = [line for line in trio.life.log if "RotateToken" in line or f"{paths.TOKEN}: WriteFile" in line]
+    assert [line.split("/")[0] for line in order] == ["s1", "s1", "s2", "s3", "a1", "a2"]
+    assert "RotateToken" in order[0]
+    assert trio.plan().empty
+
+
+def test_a_changed_configuration_restarts_each_node(trio: K3sSite, tmp_path: Path) -> None:
+    trio.declare(tmp_path, TRIO, ENDPOINT + ", disable: [traefik]")
+    plan = trio.plan()
+    changed = {planned.step.id.subject for planned in plan.steps if planned.changes}
+    assert changed == {"s1", "s2", "s3"}
+    report = trio.apply()
+    assert report.exit_code == 0, problems(report)
+    assert "traefik" in trio.text("s3", paths.CONFIG)
+    assert trio.plan().empty
+
+
+def test_labels_of_a_node_cost_no_restart(trio: K3sSite, tmp_path: Path) -> None:
+    nodes = TRIO.replace("k3s: agent }", "k3s: agent, labels: { a: b } }")
+    trio.declare(tmp_path, nodes, ENDPOINT)
+    trio.life.log.clear()
+    assert trio.apply().exit_code == 0
+    assert not [line for line in trio.life.log if "restart-k3s" in line]
+    assert "a=b" in trio.text("a1", paths.REGISTRATION)
+
+
+def test_a_node_that_leaves_the_cluster_is_cleaned(tmp_path: Path) -> None:
+    site = K3sSite(tmp_path)
+    assert site.apply().exit_code == 0
+    site.declare(tmp_path, PAIR.replace(", k3s: agent", ", timezone: UTC"))
+    report = site.apply()
+    assert report.exit_code == 0, problems(report)
+    files = site.hosts["a1/ssh"].state.files
+    assert not [path for path in files if "k3s" in path or "rancher" in path]
+    assert site.plan().empty
+
+
+def test_the_unit_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    site = K3sSite(tmp_path, PAIR + "  x1: { address: 198.51.100.20, timezone: UTC }\n")
+    foreign = paths.unit_file(paths.AGENT)
+    site.hosts["x1/ssh"].state.files[foreign] = type(site.hosts["x1/ssh"].state.files["/etc/hosts"])(
+        b"[Unit]\n"
+    )
+    assert site.apply().exit_code == 0
+    assert foreign in site.hosts["x1/ssh"].state.files

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from provision.contracts.query import Unknown
 from provision.hosts.facts import HostFacts
@@ -12,13 +12,18 @@ from provision.hosts.queries.file import FileText
 from provision.hosts.queries.shell import Shell
 from provision.hosts.queries.system import Bridges
 from provision.hosts.resources.pci import IommuState, IommuStatus, ModuleCandidates
+from provision.proxmox.pci_entries import reservations
 
 STORAGES = FileText("/etc/pve/storage.cfg")
-VM_DEVICES = Shell(r"grep -sHE '^(\[|(net|hostpci)[0-9]+:)' /etc/pve/nodes/*/qemu-server/*.conf || true")
+VM_DEVICES = Shell(
+    r"grep -sHE '^(\[|(net|hostpci)[0-9]+:|delete:)' /etc/pve/nodes/*/qemu-server/*.conf || true"
+)
 """Devices of all VMs and heads of sections, one a line: also of VMs that the inventory does not know."""
+RESERVATIONS = FileText("/run/qemu-server/pci-id-reservations")
+"""Which running VM holds which PCI function, as Proxmox VE notes it at each start."""
 
 _SECTION = re.compile(r"([a-z0-9]+):\s+(\S+)\s*")
-_DEVICE = re.compile(r".*/([^/]+)/qemu-server/([0-9]+)\.conf:(?:(\w+): ?(.*)|\[.*)")
+_DEVICE = re.compile(r".*/([^/]+)/qemu-server/([0-9]+)\.conf:(?:\[([^\]]*)\].*|(\w+): ?(.*))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +35,16 @@ class VmDevice:
         vmid: the VM's number.
         key: `net0`.
         value: its property string.
+        pending: it comes at the VM's next start, and is not there yet.
+        leaving: it is there until the VM's next stop.
     """
 
     node: str
     vmid: int
     key: str
     value: str
+    pending: bool = False
+    leaving: bool = False
 
 
 class HypervisorFacts(HostFacts):
@@ -78,20 +87,50 @@ class HypervisorFacts(HostFacts):
         return keys
 
     @property
+    def reservations(self) -> Mapping[str, int] | None:
+        """Which VM holds which PCI function; None when that is not known: RESERVATIONS."""
+        text = self.text(RESERVATIONS)
+        return None if isinstance(text, Unknown) else reservations(text)
+
+    @property
     def vm_devices(self) -> tuple[VmDevice, ...]:
         """Network and PCI devices of all VMs of the cluster, none when they are not known: VM_DEVICES.
 
-        A VM's present devices come before the first section of its file; sections are pending values and
-        snapshots.
+        A VM's present devices come before the first section of its file. The section `[PENDING]` holds what
+        its next stop brings: new values, and a line `delete:` with keys, some after a `!`. All other sections
+        are snapshots.
         """
-        devices: list[VmDevice] = []
-        ended: set[str] = set()
+        files: dict[tuple[str, int], _VmFile] = {}
         for row in map(_DEVICE.fullmatch, self.output(VM_DEVICES).splitlines()):
-            if row is None:
-                continue
-            node, vmid, key, value = row.groups()
-            if key is None:
-                ended.add(vmid)
-            elif vmid not in ended:
-                devices.append(VmDevice(node, int(vmid), key, value.strip()))
-        return tuple(devices)
+            if row is not None:
+                node, vmid, section, key, value = row.groups()
+                file = files.setdefault((node, int(vmid)), _VmFile())
+                if section is not None:
+                    file.section = section
+                else:
+                    file.add(key, value.strip())
+        return tuple(device for (node, vmid), file in files.items() for device in file.devices(node, vmid))
+
+
+@dataclass(slots=True)
+class _VmFile:
+    """What the lines of one VM's file say so far."""
+
+    section: str = ""
+    present: dict[str, str] = field(default_factory=dict)
+    pending: dict[str, str] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+
+    def add(self, key: str, value: str) -> None:
+        if self.section == "PENDING" and key == "delete":
+            self.deleted.update(word.lstrip("!") for word in re.split("[,; ]+", value))
+        elif self.section == "PENDING":
+            self.pending[key] = value
+        elif not self.section and key != "delete":
+            self.present[key] = value
+
+    def devices(self, node: str, vmid: int) -> Iterator[VmDevice]:
+        for key, value in self.present.items():
+            yield VmDevice(node, vmid, key, value, leaving=key in self.deleted or key in self.pending)
+        for key, value in self.pending.items():
+            yield VmDevice(node, vmid, key, value, pending=True)

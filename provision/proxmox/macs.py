@@ -37,10 +37,14 @@ def made(inventory: str, node: str, nic: int, taken: Container[str] = frozenset(
 
 
 def of_vm(state: VmState | None, nic: int) -> str:
-    """Return the MAC that an existing VM's device has, upper-case; empty if there is none."""
+    """Return the MAC that an existing VM's device has, upper-case; empty if there is none.
+
+    A device whose removal somebody left pending still has its address, and keeps it when it is added again.
+    """
     if state is None:
         return ""
-    return formats.normal(state.next_value(f"net{nic}"), formats.NET).get("macaddr", "")
+    text = state.next_value(f"net{nic}") or state.config.get(f"net{nic}", "")
+    return formats.normal(text, formats.NET).get("macaddr", "")
 
 
 def all_made(inventory: Inventory) -> dict[tuple[str, int], str]:

@@ -84,7 +84,7 @@ def machine(disks: str) -> Vm:
                 (("discard", "on"), ("iothread", "1")),
             ),
         ),
-        passed=(Passed("provision-lab-one", "0000:01:00"),),
+        passed=(Passed("provision-lab-one", frozenset({"0000:01:00.0"})),),
         efi=Efi(disks),
         cloud_init=CloudInit(disks, "debian", KEY, "local:snippets/provision-lab-vm-gpu.yaml"),
         mapping_prefix="provision-lab-",

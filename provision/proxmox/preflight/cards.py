@@ -6,8 +6,7 @@ from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
 from provision.hosts.resources.pci import PciFunction
 from provision.inventory.models.hypervisor import Hypervisor
-from provision.proxmox import formats, names
-from provision.proxmox.preflight.site import api_facts, host_facts, managed_vms
+from provision.proxmox.preflight.site import host_facts, managed_vms
 from provision.proxmox.roles.pci_mapping import used
 from provision.values.diagnostics import Diagnostic
 
@@ -120,48 +119,6 @@ def address_moved(evidence: Evidence) -> list[Finding]:
     return found
 
 
-def claimed(evidence: Evidence) -> list[Finding]:
-    """Refuse a card that another VM has in its configuration while it runs; warn when it is off."""
-    found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence):
-        devices = [
-            each
-            for each in host_facts(evidence, hypervisor).vm_devices
-            if each.node == hypervisor.node_name and each.key.startswith("hostpci")
-        ]
-        owners = {card: node for node in nodes for card in node.gpus}
-        entries = api_facts(evidence, hypervisor).vms
-        running = (
-            {each.vmid for each in entries if each.status == "running"}
-            if isinstance(entries, tuple)
-            else set()
-        )
-        for alias in used(evidence.inventory, hypervisor.name):
-            owner = owners[alias]
-            card = hypervisor.cards[alias]
-            mapping = names.mapping(evidence.inventory, alias)
-            for each in devices:
-                if each.vmid == owner.vmid or each.vmid not in running:
-                    continue
-                parts = formats.normal(each.value, formats.HOSTPCI)
-                host = parts.get("host", "").removeprefix("0000:").partition(".")[0]
-                if parts.get("mapping") != mapping and host != card.address.removeprefix("0000:"):
-                    continue
-                found.append(
-                    Diagnostic(
-                        "GPU_CLAIMED_BY_OTHER_VM",
-                        f"card {alias} is in use by VM {each.vmid}, which runs",
-                        owner.name,
-                        evidence=(f"{each.vmid}.conf: {each.key}: {each.value}",),
-                        source=evidence.inventory.source(("nodes", owner.name, "gpus")),
-                        untouched="Nothing was changed.",
-                        remedy=f"Stop VM {each.vmid} or take the card from it:"
-                        f" `qm set {each.vmid} --delete {each.key}`",
-                    )
-                )
-    return found
-
-
 RULES = (
     Rule(
         ("IOMMU_OFF",),
@@ -180,11 +137,5 @@ RULES = (
         "the declared PCI address is empty or shows another id than declared",
         "declare the card's present address",
         address_moved,
-    ),
-    Rule(
-        ("GPU_CLAIMED_BY_OTHER_VM",),
-        "another running VM has the card in its configuration",
-        "stop that VM, or take the card from it",
-        claimed,
     ),
 )

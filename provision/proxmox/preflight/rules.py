@@ -12,12 +12,12 @@ from provision.hosts.queries.system import Bridges
 from provision.hosts.resources.pci import IommuState, PciFunctions
 from provision.inventory import Inventory
 from provision.proxmox import names
-from provision.proxmox.host_facts import STORAGES, VM_DEVICES
-from provision.proxmox.preflight import access, capacity, cards, vms
-from provision.proxmox.queries import Permissions, VmConfig, VmList
+from provision.proxmox.host_facts import RESERVATIONS, STORAGES, VM_DEVICES
+from provision.proxmox.preflight import access, capacity, cards, claims, vms
+from provision.proxmox.queries import Mappings, Permissions, VmConfig, VmList
 from provision.proxmox.roles.pci_mapping import used
 
-RULES: tuple[Rule, ...] = (*access.RULES, *vms.RULES, *capacity.RULES, *cards.RULES)
+RULES: tuple[Rule, ...] = (*access.RULES, *vms.RULES, *capacity.RULES, *cards.RULES, *claims.RULES)
 
 
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
@@ -26,11 +26,15 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
     for hypervisor in inventory.hypervisors.values():
         nodes = names.nodes_of(inventory, hypervisor.name)
         host: list[Any] = []
+        api: tuple[Any, ...] = ()
         if nodes:
             host += [MEMORY, PROCESSORS, STORAGES, Bridges(), VM_DEVICES]
             own = tuple(VmConfig(node.vmid) for node in nodes if node.manage and node.vmid is not None)
-            found[names.api(hypervisor.name)] = (Permissions(), VmList(), *own)
+            api = (Permissions(), VmList(), *own)
         if used(inventory, hypervisor.name):
-            host += [PciFunctions(), IommuState(), CMDLINE]
+            host += [PciFunctions(), IommuState(), CMDLINE, RESERVATIONS]
+            api += (Mappings(),)
+        if api:
+            found[names.api(hypervisor.name)] = api
         found[host_names.ssh(hypervisor.name)] = tuple(host)
     return found

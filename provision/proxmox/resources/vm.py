@@ -6,7 +6,7 @@ What is unset is unmanaged. Create-only: cloud-init user, keys and name. A power
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -19,7 +19,9 @@ from provision.proxmox import formats, vm_effects
 from provision.proxmox.answers import tags as split_tags
 from provision.proxmox.formats import Format, join, normal, size_gib
 from provision.proxmox.marker import TAG, Marker
+from provision.proxmox.pci_entries import PciEntries
 from provision.proxmox.queries import Elsewhere, VmState
+from provision.proxmox.resources.vm_cards import placed_cards
 from provision.proxmox.resources.vm_lifecycle import State, VmResource, own_marker, rebuilds, remove
 from provision.proxmox.resources.vm_parts import GIB, CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.values.diagnostics import Diagnostic, Source
@@ -63,6 +65,7 @@ class Vm(VmResource):
         cloud_init: what the guest gets at its creation.
         pool: pool at creation.
         mapping_prefix: mappings of ours; such an entry that is not in `passed` is removed.
+        pci: what entries of the VM mean on its node.
     """
 
     kind: ClassVar[str] = "vm"
@@ -79,6 +82,7 @@ class Vm(VmResource):
     cloud_init: CloudInit | None = None
     pool: str = ""
     mapping_prefix: str = ""
+    pci: PciEntries = field(default_factory=lambda: PciEntries(""))
 
     def _key_name(self) -> str:
         return self.name
@@ -222,22 +226,14 @@ class Vm(VmResource):
     def _cards(self, state: VmState) -> list[_Difference]:
         slots = [f"hostpci{index}" for index in range(16)]
         values = {slot: state.next_value(slot) for slot in slots}
-        entries = {slot: normal(value, formats.HOSTPCI) for slot, value in values.items() if value}
-        free = [slot for slot in slots if slot not in entries]
+        desired = placed_cards(self.passed, values, self.pci, self.mapping_prefix)
         differences: list[_Difference] = []
-        for card in self.passed:
-            slot = next((slot for slot, parts in entries.items() if card.is_meant_by(parts)), None)
-            if slot is not None:
-                differences += _pending_only(slot, state)
-                continue
-            same_name = (slot for slot, parts in entries.items() if parts.get("mapping") == card.mapping)
-            slot = next(same_name, None) or free.pop(0)
-            differences.append(_Difference(slot, slot, values[slot] or None, card.text(), write=card.text()))
-        declared = {card.mapping for card in self.passed}
-        for slot, parts in entries.items():
-            mapping = parts.get("mapping", "")
-            if self.mapping_prefix and mapping.startswith(self.mapping_prefix) and mapping not in declared:
-                differences.append(_Difference(slot, slot, values[slot], None, write=None))
+        for slot in slots:
+            old, new = values[slot] or None, desired.get(slot)
+            if old == new:
+                differences += _pending_only(slot, state) if new is not None else []
+            else:
+                differences.append(_Difference(slot, slot, old, new, write=new))
         return differences
 
     # ------------------------------------------------------------ update

@@ -70,28 +70,19 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A card that is passed to the VM.
+    """A card, or one function of it, that is passed to the VM.
 
     Args:
         mapping: id of the PCI mapping.
-        address: its address without function (`0000:02:00`): a raw entry with it means the same.
+        functions: full addresses of the PCI functions that it stands for.
     """
 
     mapping: str
-    address: str
+    functions: frozenset[str]
 
     def text(self) -> str:
         """Return PVE's property string."""
         return f"mapping={self.mapping},pcie=1"
-
-    def is_meant_by(self, parts: Mapping[str, str]) -> bool:
-        """Whether an existing entry passes the same card, as PCI Express."""
-        if parts.get("pcie") != "1":
-            return False
-        if parts.get("mapping"):
-            return parts["mapping"] == self.mapping
-        host = parts.get("host", "")
-        return bool(host) and self.address.removeprefix("0000:") == host.removeprefix("0000:")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,18 @@ from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
 from provision.hosts import names as host_names
+from provision.hosts.facts import HostFacts
 from provision.hosts.public_keys import login_keys
 from provision.hosts.resources.file import File
+from provision.hosts.resources.pci import PciFunctions
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import macs, names, snippets
 from provision.proxmox.host_facts import STORAGES
 from provision.proxmox.marker import TAG, Marker
-from provision.proxmox.queries import Permissions, VmConfig, VmEntry, VmList, VmState, vm_answer
+from provision.proxmox.pci_entries import PciEntries
+from provision.proxmox.queries import Mappings, Permissions, VmConfig, VmEntry, VmList, VmState, vm_answer
 from provision.proxmox.resources.guest import SnippetGone, vendor_data
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmPower, owes_start, rebuilds
@@ -44,9 +47,11 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask for the VM, what else is on the hypervisor, and whether the snippet lies there."""
     node, hypervisor = pair(inventory, subject)
+    cards = (Mappings(),) if node.gpus else ()
+    functions = (PciFunctions(),) if node.gpus else ()
     return {
-        names.api(hypervisor.name): (Permissions(), VmList(), VmConfig(names.vmid(inventory, node))),
-        host_names.ssh(hypervisor.name): snippets.questions(inventory, hypervisor, node),
+        names.api(hypervisor.name): (Permissions(), VmList(), VmConfig(names.vmid(inventory, node)), *cards),
+        host_names.ssh(hypervisor.name): (*snippets.questions(inventory, hypervisor, node), *functions),
     }
 
 
@@ -214,6 +219,7 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
     fresh = Marker(inventory.name, node.name)
     efi = node.efi_disk
     disks = hypervisor.storage.disks
+    pci = _pci_entries(context, hypervisor) if node.gpus else PciEntries(hypervisor.node_name)
     return Vm(
         system=names.api(hypervisor.name),
         node=hypervisor.node_name,
@@ -234,10 +240,11 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         ),
         drives=_drives(inventory, node, hypervisor),
         passed=tuple(
-            Passed(names.mapping(inventory, each), hypervisor.cards[each].address)
+            Passed(names.mapping(inventory, each), pci.path(hypervisor.cards[each].address))
             for each in node.gpus
             if each in hypervisor.cards
         ),
+        pci=pci,
         efi=Efi(efi.storage or disks, efi.pre_enrolled_keys) if efi is not None else None,
         tpm=Tpm(node.tpm.storage or disks, node.tpm.version) if node.tpm is not None else None,
         tags=tuple(each.lower() for each in node.tags),
@@ -245,6 +252,19 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         pool=node.pool or "",
         mapping_prefix=names.mapping_prefix(inventory),
         source=inventory.source(("nodes", node.name)),
+    )
+
+
+def _pci_entries(context: Context, hypervisor: Hypervisor) -> PciEntries:
+    """Return what `hostpciN` entries mean on a hypervisor, as far as it is known."""
+    from provision.proxmox.api_facts import ApiFacts  # noqa: PLC0415 - slow, see the table of domains
+
+    functions = HostFacts(context.seen(host_names.ssh(hypervisor.name))).functions
+    mappings = ApiFacts(context.seen(names.api(hypervisor.name))).mappings
+    return PciEntries(
+        hypervisor.node_name,
+        frozenset() if isinstance(functions, Unknown) else frozenset(each.address for each in functions),
+        () if isinstance(mappings, Unknown) else mappings,
     )
 
 

@@ -67,17 +67,26 @@ def test_devices_of_all_vms_are_read_from_their_files() -> None:
     )
 
 
-def test_pending_devices_and_those_of_snapshots_are_not_a_vms_own() -> None:
+def test_devices_say_what_the_next_stop_brings_and_snapshots_say_nothing() -> None:
     rows = (
         b"/etc/pve/nodes/pve/qemu-server/500.conf:net0: virtio=BC:24:11:00:00:05\n"
+        b"/etc/pve/nodes/pve/qemu-server/500.conf:hostpci1: 0000:04:00\n"
         b"/etc/pve/nodes/pve/qemu-server/500.conf:[PENDING]\n"
+        b"/etc/pve/nodes/pve/qemu-server/500.conf:delete: !net0,balloon\n"
         b"/etc/pve/nodes/pve/qemu-server/500.conf:net1: virtio=BC:24:11:00:00:06\n"
+        b"/etc/pve/nodes/pve/qemu-server/500.conf:hostpci1: 0000:05:00\n"
         b"/etc/pve/nodes/pve/qemu-server/500.conf:[before-upgrade]\n"
         b"/etc/pve/nodes/pve/qemu-server/500.conf:hostpci0: 0000:02:00\n"
         b"/etc/pve/nodes/pve/qemu-server/501.conf:hostpci0: 0000:03:00\n"
     )
     devices = host({VM_DEVICES: ShellResult(0, rows, b"")}).vm_devices
-    assert [(device.vmid, device.key) for device in devices] == [(500, "net0"), (501, "hostpci0")]
+    assert [(device.vmid, device.key, device.pending, device.leaving) for device in devices] == [
+        (500, "net0", False, True),
+        (500, "hostpci1", False, True),
+        (500, "net1", True, False),
+        (500, "hostpci1", True, False),
+        (501, "hostpci0", False, False),
+    ]
 
 
 def test_a_command_that_failed_has_no_output() -> None:

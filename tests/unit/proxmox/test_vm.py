@@ -13,6 +13,7 @@ from provision.contracts.resource import Resource, changes_of, remedy_of
 from provision.contracts.snapshot import Snapshot
 from provision.proxmox import vm_effects
 from provision.proxmox.marker import Marker
+from provision.proxmox.pci_entries import PciEntries
 from provision.proxmox.queries import Elsewhere, VmConfig, VmState
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmMarker, VmPower
@@ -20,6 +21,7 @@ from provision.proxmox.resources.vm_parts import CloudInit, Drive, Efi, Nic, Pas
 
 MARK = Marker("lab", "vm-gpu", "SHA256:b")
 MAC = "BC:24:11:7E:FC:1C"
+PCI = PciEntries("pve", frozenset({"0000:02:00.0", "0000:02:00.1"}))
 VM = Vm(
     "pve/api",
     "pve",
@@ -37,7 +39,8 @@ VM = Vm(
     ),
     nics=(Nic(MAC, "vmbr0"),),
     drives=(Drive("scsi0", "local-zfs", 200 * 1024, "local:import/x.qcow2", (("discard", "on"),)),),
-    passed=(Passed("provision-lab-gpu", "0000:02:00"),),
+    passed=(Passed("provision-lab-gpu", PCI.path("0000:02:00")),),
+    pci=PCI,
     efi=Efi("local-zfs"),
     cloud_init=CloudInit("local-zfs", "ubuntu", "ssh-ed25519 AAAA a b\n", "local:snippets/s.yaml"),
     mapping_prefix="provision-lab-",

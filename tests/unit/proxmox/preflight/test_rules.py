@@ -25,7 +25,7 @@ from provision.hosts.resources.pci import IommuStatus, PciFunction
 from provision.inventory import Subject
 from provision.proxmox import macs
 from provision.proxmox.host_facts import VM_DEVICES
-from provision.proxmox.preflight.cards import claimed
+from provision.proxmox.preflight.claims import claimed
 from provision.proxmox.queries import VmEntry, VmList
 from provision.proxmox.roles import image, pci_mapping, virtual_machine
 from provision.testing.model_host import ModelFile, ModelFunction, ModelHost

@@ -1,0 +1,140 @@
+"""The rule about cards that another VM has: whatever spelling its configuration uses for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from provision.contracts.query import Unknown
+from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node
+from provision.proxmox.host_facts import VmDevice
+from provision.proxmox.pci_entries import Functions, PciEntries, held_now
+from provision.proxmox.preflight.site import api_facts, host_facts, managed_vms
+from provision.proxmox.roles.pci_mapping import used
+from provision.values.diagnostics import Diagnostic
+
+
+def pci_entries(evidence: Evidence, hypervisor: Hypervisor) -> PciEntries:
+    """Return what the entries of a hypervisor's VMs mean, as far as it is known."""
+    functions = host_facts(evidence, hypervisor).functions
+    mappings = api_facts(evidence, hypervisor).mappings
+    return PciEntries(
+        hypervisor.node_name,
+        frozenset() if isinstance(functions, Unknown) else frozenset(each.address for each in functions),
+        () if isinstance(mappings, Unknown) else mappings,
+    )
+
+
+def claimed(evidence: Evidence) -> list[Finding]:
+    """Refuse a card that another running VM has, or will have after its next start."""
+    found: list[Finding] = []
+    for hypervisor, nodes in managed_vms(evidence):
+        cards = used(evidence.inventory, hypervisor.name)
+        devices = _devices(evidence, hypervisor)
+        if not cards or not devices:
+            continue
+        vms = api_facts(evidence, hypervisor).vms
+        if isinstance(vms, Unknown):
+            reason = f"which VMs of {hypervisor.name} run with a card: {vms.reason}"
+            found.append(UnknownYet(reason, hypervisor.name))
+            continue
+        running = {each.vmid for each in vms if each.status not in {"", "stopped"}}
+        entries = pci_entries(evidence, hypervisor)
+        owners = {card: node for node in nodes for card in node.gpus}
+        for vmid, theirs in devices.items():
+            if vmid not in running:
+                continue
+            held = _held(evidence, hypervisor, entries, vmid, theirs)
+            for card in cards:
+                owner = owners[card]
+                if owner.vmid != vmid and held & entries.path(hypervisor.cards[card].address):
+                    found.append(_claimed(evidence, hypervisor, entries, card, owner, theirs))
+            found += _unreadable(evidence, hypervisor, entries, nodes, theirs)
+    return found
+
+
+def _devices(evidence: Evidence, hypervisor: Hypervisor) -> dict[int, list[VmDevice]]:
+    """Return the PCI devices of the VMs of a hypervisor, by VM."""
+    devices: dict[int, list[VmDevice]] = {}
+    for device in host_facts(evidence, hypervisor).vm_devices:
+        if device.node == hypervisor.node_name and device.key.startswith("hostpci"):
+            devices.setdefault(device.vmid, []).append(device)
+    return devices
+
+
+def _held(
+    evidence: Evidence,
+    hypervisor: Hypervisor,
+    entries: PciEntries,
+    vmid: int,
+    devices: Sequence[VmDevice],
+) -> Functions:
+    """Return the functions that a running VM has, and those that its pending values will take."""
+    active = [device.value for device in devices if not device.pending]
+    reserved = host_facts(evidence, hypervisor).reservations
+    coming = (entries.may_take(device.value) for device in devices if device.pending)
+    return held_now(entries, active, vmid, reserved).union(*coming)
+
+
+def _claimed(
+    evidence: Evidence,
+    hypervisor: Hypervisor,
+    entries: PciEntries,
+    card: str,
+    owner: Node,
+    devices: Sequence[VmDevice],
+) -> Diagnostic:
+    functions = entries.path(hypervisor.cards[card].address)
+    rows = [device for device in devices if entries.may_take(device.value) & functions]
+    vmid = rows[0].vmid
+    keys = ",".join(dict.fromkeys(device.key for device in rows))
+    if all(device.leaving for device in rows):
+        remedy = f"Stop VM {vmid}: it keeps the card until then."
+    else:
+        remedy = f"Stop VM {vmid}, or take the card from it: `qm set {vmid} --delete {keys}`, then stop it"
+    return Diagnostic(
+        "GPU_CLAIMED_BY_OTHER_VM",
+        f"card {card} is in use by VM {vmid}, which runs",
+        owner.name,
+        evidence=tuple(_row(entries, device) for device in rows),
+        source=evidence.inventory.source(("nodes", owner.name, "gpus")),
+        untouched="Nothing was changed.",
+        remedy=remedy,
+    )
+
+
+def _row(entries: PciEntries, device: VmDevice) -> str:
+    """Return an entry with what it means, where it does not say that itself."""
+    choices = entries.choices(device.value)
+    meaning = " or ".join(" and ".join(sorted(functions)) for functions in choices)
+    state = " (after its next start)" if device.pending else ""
+    names = f": {meaning}" if "mapping=" in device.value else ""
+    return f"{device.vmid}.conf: {device.key}: {device.value}{names}{state}"
+
+
+def _unreadable(
+    evidence: Evidence,
+    hypervisor: Hypervisor,
+    entries: PciEntries,
+    nodes: Sequence[Node],
+    devices: Sequence[VmDevice],
+) -> Iterator[UnknownYet]:
+    """Yield the mappings of strangers whose cards are unknown because the mappings could not be listed."""
+    mappings = api_facts(evidence, hypervisor).mappings
+    own = {node.vmid for node in nodes}
+    for device in devices:
+        if isinstance(mappings, Unknown) and device.vmid not in own and not entries.choices(device.value):
+            reason = f"which card VM {device.vmid} has by {device.value}: {mappings.reason}"
+            yield UnknownYet(reason, hypervisor.name)
+
+
+RULES = (
+    Rule(
+        ("GPU_CLAIMED_BY_OTHER_VM",),
+        "another running VM has the card in its configuration, under whatever name, or waits for its next"
+        " start to get it",
+        "stop that VM, or take the card from it: `qm set VMID --delete hostpciN`",
+        claimed,
+    ),
+)

@@ -1,0 +1,50 @@
+"""Which `hostpciN` entry passes which card, whatever spelling an entry uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from provision.proxmox import formats
+from provision.proxmox.pci_entries import PciEntries
+from provision.proxmox.resources.vm_parts import Passed
+
+
+def placed_cards(
+    passed: Sequence[Passed], values: Mapping[str, str], pci: PciEntries, mapping_prefix: str
+) -> dict[str, str]:
+    """Return the entries that a VM should have; those of other devices stay as they are.
+
+    An entry that passes just the functions of a card, as PCI Express, stays whatever it is called. What
+    passes a part of it, or passes it once more, goes: PVE refuses to start a VM that names a function twice
+    (`device '0000:02:00.0' assigned more than once`).
+
+    Args:
+        passed: the cards that it should have.
+        values: present values by key, all keys in their order, empty for none.
+        pci: what they mean.
+        mapping_prefix: mappings of ours; such an entry that passes none of the cards goes.
+    """
+    parsed = {slot: formats.normal(value, formats.HOSTPCI) for slot, value in values.items() if value}
+    entries = {slot: value for slot, value in values.items() if value}
+    kept: dict[str, str] = {}
+    for card in passed:
+        named = [slot for slot, parts in parsed.items() if parts.get("mapping") == card.mapping]
+        touching = [slot for slot, value in entries.items() if pci.may_take(value) & card.functions]
+        own = [slot for slot in named if parsed[slot].get("pcie") == "1"]
+        exact = [slot for slot in touching if pci.is_exactly(parsed[slot], card.functions)]
+        candidates = dict.fromkeys((*named, *touching))
+        slot = next(iter((*own, *exact)), None)
+        if slot is not None:
+            kept[slot] = entries[slot]
+        else:
+            # In the place of what passed it so far, so that its number in the guest stays.
+            free = (slot for slot in values if slot not in entries and slot not in kept)
+            kept[next(iter((*candidates, *free)))] = card.text()
+        for other in candidates:
+            entries.pop(other, None)
+    strangers = {
+        slot: value
+        for slot, value in entries.items()
+        if not (mapping_prefix and parsed[slot].get("mapping", "").startswith(mapping_prefix))
+    }
+    return {**strangers, **kept}

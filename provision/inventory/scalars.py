@@ -335,6 +335,18 @@ HostName = Annotated[
     str,
     Check(pattern(rf"{_LABEL}(?:\.{_LABEL})*", "host name (DNS labels joined by dots)"), _WORD),
 ]
+_PVE_LABEL = r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)"
+PveName = Annotated[
+    str,
+    Check(
+        pattern(
+            rf"{_PVE_LABEL}(?:\.{_PVE_LABEL})*",
+            "name in Proxmox VE (letters, digits and dashes; dots between labels)",
+        ),
+        {"type": "string", "pattern": f"^{_PVE_LABEL}(\\.{_PVE_LABEL})*$"},
+    ),
+]
+"""A node or VM as Proxmox VE spells it: its API paths are case-sensitive."""
 Address = Annotated[str, Check(converted(_address), {"type": "string", "format": "ipv4"})]
 Network4 = Annotated[str, Check(converted(_network), _WORD)]
 Interface4 = Annotated[str, Check(converted(_interface), _WORD)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,8 @@ def first_inventory(name: str, host: ProxmoxHost, choice: StorageChoice, trusted
         f"access: {{ user: debian, key: {key} }} # login of new VMs; the .pub goes into them",
         _network(host, bridge, trusted.address),
         "hypervisors:",
-        f"  {_text(host.node)}:",
+        f"  {_text(key_of(host.node))}:",
+        *([f"    node: {_text(host.node)}"] if key_of(host.node) != host.node else []),
         f"    address: {_text(trusted.address)}",
         "    api:",
         f"      token_id: {_text(f'{USER}!{trusted.token}')}",
@@ -69,6 +71,11 @@ def first_inventory(name: str, host: ProxmoxHost, choice: StorageChoice, trusted
         console = ", drives_console: true" if card.console else ""
         lines += [f"      gpu{number}: {{ address: {_text(card.slot)}, id: {_text(card.ids[0])}{console} }}"]
     return "\n".join(lines) + "\n"
+
+
+def key_of(node: str) -> str:
+    """Return our own name for a node: Proxmox VE takes capitals, and a key of the inventory does not."""
+    return re.sub(r"[^a-z0-9-]", "-", node.lower()).strip("-")[:63] or "pve"
 
 
 def _network(host: ProxmoxHost, bridge: str, address: str) -> str:

@@ -15,6 +15,7 @@ from provision.inventory.scalars import (
     Mebibytes,
     PciAddress,
     PciId,
+    PveName,
     Text,
     Url,
     Vars,
@@ -66,8 +67,8 @@ class Hypervisor(Model):
     """Whether provision changes the host itself. Its VMs are managed in any case."""
     address: Address
     """Its address."""
-    node: Label | None = None
-    """Node name in Proxmox VE, if it is not the key."""
+    node: PveName | None = None
+    """Node name in Proxmox VE, if it is not the key, as `SW-HCA-01`."""
     reserve_address: Flag = False
     """Whether its address is reserved on the router as well."""
     mac: Mac | None = None

@@ -16,6 +16,7 @@ from provision.inventory.scalars import (
     Label,
     Mac,
     Mebibytes,
+    PveName,
     Seconds,
     Text,
     Vars,
@@ -289,6 +290,8 @@ class Node(NodeSettings):
     """Profile with its settings."""
     vmid: VmId | None = None
     """VMID in Proxmox VE; the nodes of a range count up from it."""
+    vm_name: PveName | None = None
+    """Name of the VM in Proxmox VE, if it is not the key."""
     address: Address
     """Its address; a range of nodes has a range of addresses (`first-last`)."""
     kube_name: HostName | None = None

@@ -8,7 +8,21 @@ from provision.inventory.rules.findings import Findings
 from provision.inventory.tree import KeyPath
 
 _VM_ONLY = (
-    *("vmid", "image", "cores", "sockets", "memory", "disk", "disks", "efi", "tpm", "cpu", "numa", "machine"),
+    *(
+        "vmid",
+        "vm_name",
+        "image",
+        "cores",
+        "sockets",
+        "memory",
+        "disk",
+        "disks",
+        "efi",
+        "tpm",
+        "cpu",
+        "numa",
+        "machine",
+    ),
     *("bios", "balloon", "agent", "pool", "tags", "protection", "startup", "power", "start_at_boot", "gpus"),
 )
 _RESERVED = ("cluster", "router", "controller")
@@ -41,6 +55,7 @@ class _Seen:
         self.hosts: dict[str, KeyPath] = {}
         self.kube: dict[str, KeyPath] = {}
         self.vmids: dict[str, KeyPath] = {}
+        self.vms: dict[str, KeyPath] = {}
         self.macs: dict[str, KeyPath] = {}
         self.given: dict[str, KeyPath] = {}
 
@@ -66,6 +81,8 @@ def _unique(node: Node, path: KeyPath, places: _Seen, findings: Findings) -> Non
         findings.unique("the Kubernetes name", node.kubernetes_name, (*path, "kube_name"), places.kube)
     if node.vmid is not None:
         findings.unique("the VMID", str(node.vmid), (*path, "vmid"), places.vmids)
+    if node.vm_name is not None:
+        findings.unique("the VM's name", node.vm_name, (*path, "vm_name"), places.vms)
     for index, nic in enumerate(node.nics):
         if nic.mac is not None:
             findings.unique("the MAC address", nic.mac, (*path, "nics", index, "mac"), places.macs)

@@ -166,9 +166,9 @@ def test_startup(actual: Vm, declared: Node) -> None:
 
 
 def test_name(actual: Vm, declared: Node) -> None:
-    """The VM has the node's name."""
+    """The VM has the node's name, or its `vm_name`."""
     name = actual.config.get("name", "")
-    assert name == declared.name, f"it is called {name or 'nothing'}"
+    assert name == (declared.vm_name or declared.name), f"it is called {name or 'nothing'}"
 
 
 def test_tags(actual: Vm, declared: Node) -> None:
@@ -191,8 +191,7 @@ def test_disks(actual: Vm, declared: Node) -> None:
     if not disks:
         raise NotDeclared("no disks")
     problems: list[str] = []
-    for index, (mebibytes, options) in enumerate(disks):
-        slot = f"scsi{index}"
+    for slot, (mebibytes, options) in zip(_disk_slots(actual, len(disks)), disks, strict=True):
         parts = actual.parts(slot, "file")
         size = _mebibytes(parts.get("size", ""))
         if not parts or (mebibytes and size != mebibytes):
@@ -203,6 +202,26 @@ def test_disks(actual: Vm, declared: Node) -> None:
             if parts.get(key, {"ssd": "0", "discard": "ignore"}[key]) != value
         ]
     assert not problems, ", ".join(problems)
+
+
+def _disk_slots(actual: Vm, count: int) -> list[str]:
+    """Return scsi0, scsi1 and so on; if it boots from another disk, that one, then its others."""
+    made = [f"scsi{index}" for index in range(count)]
+    present: list[str] = []
+    for bus in ("ide", "scsi", "virtio", "sata"):
+        keys = (key for key in actual.config if re.fullmatch(rf"{bus}[0-9]+", key))
+        present += sorted(keys, key=lambda key: int(re.sub(r"\D", "", key)))
+    is_disk = {
+        key: "media=cdrom" not in actual.config[key] and not actual.config[key].startswith(("none", "cdrom"))
+        for key in present
+    }
+    present = [key for key in present if is_disk[key] and "cloudinit" not in actual.config[key]]
+    order = re.split("[=;,]", actual.config.get("boot", ""))
+    boot = next((key for key in (*order, actual.config.get("bootdisk")) if key in present), "")
+    if not present or (boot or present[0]) == "scsi0":
+        return made
+    there = [*([boot] if boot else []), *(key for key in present if key != boot)]
+    return (there + [key for key in made if key not in there] + ["no further disk"] * count)[:count]
 
 
 def _mebibytes(size: str) -> int:

@@ -53,7 +53,7 @@ class Vm(VmResource):
     """A VM with its configuration.
 
     Args:
-        name: name of the node in the inventory; the VM's name at creation.
+        name: name of the node in the inventory.
         marker: its owner; written at creation, maintained by VmMarker afterwards.
         settings: managed keys and their values as PVE takes them; an empty machine is i440fx.
         nics: network devices `net0`, `net1`...
@@ -66,6 +66,7 @@ class Vm(VmResource):
         pool: pool at creation.
         mapping_prefix: mappings of ours; such an entry that is not in `passed` is removed.
         pci: what entries of the VM mean on its node.
+        vm_name: its name in Proxmox VE, if that is not the node's.
     """
 
     kind: ClassVar[str] = "vm"
@@ -83,6 +84,7 @@ class Vm(VmResource):
     pool: str = ""
     mapping_prefix: str = ""
     pci: PciEntries = field(default_factory=lambda: PciEntries(""))
+    vm_name: str = ""
 
     def _key_name(self) -> str:
         return self.name
@@ -125,6 +127,8 @@ class Vm(VmResource):
         devices |= {f"net{index}": nic.text(nic.desired()) for index, nic in enumerate(self.nics)}
         if self.efi is not None:
             devices["efidisk0"] = self.efi.new()
+        if self.tpm is not None:
+            devices["tpmstate0"] = self.tpm.new()
         return devices | {f"hostpci{index}": card.text() for index, card in enumerate(self.passed)}
 
     def _creation(self) -> tuple[Change, ...]:
@@ -132,12 +136,14 @@ class Vm(VmResource):
         for drive in self.drives:
             image = f" from {drive.image}" if drive.image else ""
             shown[drive.slot] = f"{drive.size // GIB}GiB on {drive.storage}{image}"
+        if self.pool:
+            shown["pool"] = self.pool
         return tuple(Change(Op.CREATE, path, None, value) for path, value in shown.items())
 
     def _create_requests(self) -> tuple[Request, ...]:
         data: dict[str, object] = {
             "vmid": self.vmid,
-            "name": self.name,
+            "name": self.vm_name or self.name,
             "description": str(self.marker),
             "ostype": "l26",
             "scsihw": "virtio-scsi-single",
@@ -149,8 +155,6 @@ class Vm(VmResource):
         }
         if self.drives:
             data["boot"] = f"order={self.drives[0].slot}"
-        if self.tpm is not None:
-            data["tpmstate0"] = self.tpm.new()
         if self.pool:
             data["pool"] = self.pool
         create = Request("POST", f"/nodes/{self.node}/qemu", data, task=CREATE_SECONDS)
@@ -205,7 +209,7 @@ class Vm(VmResource):
         return reverts + differences
 
     def _compare(self, state: VmState) -> list[_Difference]:
-        differences = _setting("name", self.name, state)
+        differences = _setting("name", self.vm_name or self.name, state)
         for key, value in self.settings:
             differences += _setting(key, value, state)
         for index, nic in enumerate(self.nics):
@@ -333,7 +337,8 @@ class _Difference:
         """Return it as the plan shows it."""
         if self.never:
             return Change(Op.ATTENTION, self.path, self.old, self.new)
-        live = self.key in _LIVE or self.key.startswith(_LIVE_PREFIXES)
+        # A disk grows at once on any bus: PVE resizes it, and tells a running guest (qemu-server, resize_vm).
+        live = self.grow is not None or self.key in _LIVE or self.key.startswith(_LIVE_PREFIXES)
         cold = state.running and not self.revert and (self.owed or not live)
         settles = Settles.AFTER_EFFECT if cold else Settles.NOW
         op = Op.CREATE if self.old is None else Op.DELETE if self.new is None else Op.UPDATE

@@ -16,7 +16,7 @@ class Drive:
     """A disk.
 
     Args:
-        slot: `scsi0`, `scsi1`.
+        slot: `scsi0`, `scsi1`; of a VM that was adopted, any bus.
         storage: where it is made.
         size: MiB, a whole number of GiB.
         image: volume that it starts from (`local:import/debian.qcow2`), or empty.

@@ -22,7 +22,7 @@ from provision.hosts.resources.pci import PciFunctions
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.proxmox import macs, names, snippets
+from provision.proxmox import macs, names, snippets, vm_disks
 from provision.proxmox.host_facts import STORAGES
 from provision.proxmox.marker import TAG, Marker
 from provision.proxmox.pci_entries import PciEntries
@@ -238,7 +238,7 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
             )
             for at, nic in enumerate(node.nics)
         ),
-        drives=_drives(inventory, node, hypervisor),
+        drives=_drives(inventory, node, hypervisor, state),
         passed=tuple(
             Passed(names.mapping(inventory, each), pci.path(hypervisor.cards[each].address))
             for each in node.gpus
@@ -251,6 +251,7 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         cloud_init=_cloud_init(inventory, node, hypervisor, state),
         pool=node.pool or "",
         mapping_prefix=names.mapping_prefix(inventory),
+        vm_name=node.vm_name or "",
         source=inventory.source(("nodes", node.name)),
     )
 
@@ -309,21 +310,33 @@ def _flag(value: bool | None) -> str | None:
     return None if value is None else str(int(value))
 
 
-def _drives(inventory: Inventory, node: Node, hypervisor: Hypervisor) -> tuple[Drive, ...]:
+def _drives(
+    inventory: Inventory, node: Node, hypervisor: Hypervisor, state: VmState | None
+) -> tuple[Drive, ...]:
     storage = hypervisor.storage.disks
+    has_first = node.disk is not None or node.image is not None
+    slots = _slots(node, has_first, state)
     found: list[Drive] = []
-    if node.disk is not None or node.image is not None:
+    if has_first:
         image = names.image_volume(inventory, hypervisor, node.image) if node.image is not None else ""
         options = (("discard", "on"), ("iothread", "1"))
-        found.append(Drive("scsi0", storage, node.disk or 0, image, options))
+        found.append(Drive(slots[0], storage, node.disk or 0, image, options))
     for at, disk in enumerate(node.disks, start=len(found)):
         flags = {
             "ssd": None if disk.ssd is None else str(int(disk.ssd)),
             "discard": None if disk.discard is None else "on" if disk.discard else "ignore",
         }
         kept = tuple((key, value) for key, value in flags.items() if value is not None)
-        found.append(Drive(f"scsi{at}", disk.storage or storage, disk.size, declared=kept))
+        found.append(Drive(slots[at], disk.storage or storage, disk.size, declared=kept))
     return tuple(found)
+
+
+def _slots(node: Node, has_first: bool, state: VmState | None) -> tuple[str, ...]:
+    """Return where the disks are, or will be; a VM that is made again gets the slots of a new one."""
+    count = int(has_first) + len(node.disks)
+    if state is None or rebuilds(state):
+        return vm_disks.slots_of(count, (), lambda _slot: "")
+    return vm_disks.slots_of(count, tuple({**state.config, **state.pending}), state.next_value)
 
 
 def _cloud_init(

@@ -241,6 +241,7 @@ def test_devices_of_vms_are_read_up_to_the_first_section_of_their_file(shell: st
     snapshot = Snapshot("pve/ssh", answers={VM_DEVICES: answers(shell, [query])[query]})
     assert HypervisorFacts(snapshot).vm_devices == (
         VmDevice("pve1", 100, "net0", "virtio=A"),
+        VmDevice("pve1", 100, "net1", "virtio=B", pending=True),
         VmDevice("pve1", 101, "hostpci0", "0000:02:00"),
         VmDevice("pve2", 102, "net0", "virtio=C"),
     )

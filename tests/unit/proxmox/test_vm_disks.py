@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from provision.api.domains import load_inventory
 from provision.connections.contracts import KeyPair
+from provision.contracts.remedy import ApiCall
 from provision.contracts.resource import changes_of, remedy_of
 from provision.contracts.role import Context
 from provision.contracts.snapshot import Snapshot
@@ -137,8 +138,9 @@ def test_the_disk_of_an_adopted_vm_grows_in_its_place(tmp_path: Path, slot: str)
     assert (f"{slot}.size", "4GiB", "8GiB") in [
         (change.path, change.old, change.new) for change in changes_of(vm, api)
     ]
-    requests = getattr(remedy_of(vm, api), "requests", ())
-    assert requests[-1].data == {"disk": slot, "size": "8G"}
+    remedy = remedy_of(vm, api)
+    assert isinstance(remedy, ApiCall)
+    assert remedy.requests[-1].data == {"disk": slot, "size": "8G"}
 
 
 def test_a_vm_may_keep_the_name_that_it_has(tmp_path: Path) -> None:

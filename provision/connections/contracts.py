@@ -72,6 +72,9 @@ class ShellConnection(Protocol):
     executions: int
     """How many scripts were sent; tests limit the number."""
 
+    uses_sudo: bool = False
+    """Whether sudo starts the shell."""
+
     def execute(
         self,
         script: bytes,

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO
 
 from provision.connections.upload import COMMAND, RC_LOCKED, UploadLockedError, opening
@@ -33,6 +34,7 @@ class LocalConnection:
         root_shell = ("/bin/sh", "-s")
         self._shell = shell or (root_shell if os.geteuid() == 0 else ("sudo", "-n", *root_shell))
         self._abandoned: list[subprocess.Popen[bytes]] = []
+        self.uses_sudo = "sudo" in (Path(word).name for word in self._shell[:1])
         self.executions = 0
 
     def execute(
@@ -55,6 +57,7 @@ class LocalConnection:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            env=os.environ | {"LC_ALL": "C"},
         )
         try:
             if not self._exchange(process, data, on_output, cancel):

@@ -89,6 +89,7 @@ class SshConnection:
         self._lines: list[_Line] = []
         self._target: Target | None = None
         self._deadline: float | None = None
+        self.uses_sudo = endpoint.user != "root" and endpoint.sudo
         self.executions = 0
 
     # ------------------------------------------------------------ scripts
@@ -120,7 +121,7 @@ class SshConnection:
             self._release(line)
 
     def _command(self, command: str) -> str:
-        if self._endpoint.user == "root" or not self._endpoint.sudo:
+        if not self.uses_sudo:
             return command
         return command.replace("exec ", "exec sudo -n ", 1)
 
@@ -325,6 +326,8 @@ def _connection_errors() -> tuple[type[Exception], ...]:
 def _exec(channel: paramiko.Channel, command: str) -> bool:
     """Start the remote command; False if the connection broke."""
     try:
+        # messages of the login shell and of sudo in English, where sshd accepts it (Debian: `AcceptEnv LC_*`)
+        channel.set_environment_variable("LC_ALL", "C")
         channel.exec_command(command)
     except _connection_errors():
         return False

@@ -174,7 +174,7 @@ class HostDriver:
             summary = f"the host did not answer within {GREETING.timeout:g} s after connecting"
             remedy = "see what the host is busy with, then run the command again"
             return Transient(self._diagnostic("HOST_SILENT", summary, evidence=evidence, remedy=remedy))
-        return no_hello(self.system, outside, execution.rc, evidence)
+        return no_hello(self.system, outside, execution.rc, evidence, by_sudo=self._connection.uses_sudo)
 
     def _cut(self, execution: Execution) -> NoReturn:
         evidence = last_lines(self._redactor.data(execution.parser.outside()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -114,9 +115,22 @@ _REFUSALS = (
     _Refusal(
         Permanent,
         "SUDO_NEEDS_PASSWORD",
+        "sudo asks for a terminal",
+        "add `Defaults:USER !requiretty` in /etc/sudoers.d, or log in as root",
+        ("you must have a tty",),
+    ),
+    _Refusal(
+        Permanent,
+        "SUDO_NEEDS_PASSWORD",
         "sudo asks for a password",
         "allow the user `NOPASSWD: ALL` in /etc/sudoers.d, or log in as root",
-        ("sudo: a password is required", "sudo: a terminal is required", "you must have a tty"),
+        (
+            "sudo: a password is required",
+            "sudo: a terminal is required",
+            # sudo-rs
+            "interactive authentication is required",
+            "sudo: Authentication required",
+        ),
     ),
     _Refusal(
         Permanent,
@@ -128,6 +142,7 @@ _REFUSALS = (
             "may not run sudo",
             "is not allowed to execute",
             "is not allowed to run sudo",
+            "sudo: I'm sorry",  # sudo-rs
         ),
     ),
     _Refusal(
@@ -135,14 +150,26 @@ _REFUSALS = (
         "NO_SUDO",
         "the host has no sudo",
         "install sudo, or log in as root",
-        ("sudo: not found", "sudo: command not found", "sudo: No such file"),
+        (
+            "sudo: not found",
+            "sudo: command not found",
+            "sudo: No such file",
+            "command not found: sudo",  # zsh
+            "Unknown command: sudo",  # fish
+        ),
     ),
     _Refusal(
         Permanent,
         "NO_SHELL",
         "the account may not run commands",
         "use an account with a login shell: `ssh.user` in the inventory",
-        ("This account is", "Please login as the user", "does not allow command execution"),
+        (
+            "This account is",
+            "Please login as the user",
+            "does not allow command execution",
+            "exec: restricted",  # rbash
+            "restricted: cannot specify",  # rbash
+        ),
     ),
     _Refusal(
         Permanent,
@@ -161,7 +188,42 @@ _REFUSALS = (
 )
 
 
-def no_hello(system: str, outside: bytes, rc: int | None, evidence: tuple[str, ...]) -> ProvisionError:
+_PASSWORD = re.compile(
+    r"passw|contrase|mot de passe|парол|hasło|heslo|senha|parol|lösen|salasana|wachtwoord|jelszó|şifre|"
+    r"密码|密碼|パスワード|암호|adgangskode|contrasenya|geslo|zapork",
+    re.IGNORECASE,
+)
+"""How sudo's translations call a password, where the server does not take our `LC_ALL=C`."""
+
+_SUDO_FAILED = _Refusal(
+    Permanent,
+    "SUDO_REFUSED",
+    "sudo did not start a shell",
+    "make `sudo -n true` work for this user, or log in as root",
+    (),
+)
+
+
+def _refusal(text: str, rc: int | None, *, by_sudo: bool) -> _Refusal | None:
+    """Return why the host does not run our script; None if neither text nor exit status show it."""
+    for refusal in _REFUSALS:
+        if any(message in text for message in refusal.messages):
+            return refusal
+    # sudo(8) ends with 1 when it does not run the command; its messages begin with its name in every language
+    own = [line for line in text.splitlines() if line.startswith("sudo: ")]
+    if rc != 1 or not (own or by_sudo):
+        # sh(1), exit status of a command that cannot be found
+        return _of_code("NO_SUDO") if by_sudo and rc == 127 else None  # noqa: PLR2004
+    return _of_code("SUDO_NEEDS_PASSWORD") if any(map(_PASSWORD.search, own)) else _SUDO_FAILED
+
+
+def _of_code(code: str) -> _Refusal:
+    return [refusal for refusal in _REFUSALS if refusal.code == code][-1]
+
+
+def no_hello(
+    system: str, outside: bytes, rc: int | None, evidence: tuple[str, ...], *, by_sudo: bool = False
+) -> ProvisionError:
     """Return the error for an execution without a first frame.
 
     Args:
@@ -169,18 +231,16 @@ def no_hello(system: str, outside: bytes, rc: int | None, evidence: tuple[str, .
         outside: what came instead.
         rc: exit status, None when the connection was cut.
         evidence: the same as lines, secrets masked.
+        by_sudo: sudo was to start the shell.
     """
-    text = outside.decode("utf-8", "replace")
-    for refusal in _REFUSALS:
-        if any(message in text for message in refusal.messages):
-            error, code, summary, remedy = refusal.error, refusal.code, refusal.summary, refusal.remedy
-            break
+    refusal = _refusal(outside.decode("utf-8", "replace"), rc, by_sudo=by_sudo)
+    if refusal is not None:
+        error, code, summary, remedy = refusal.error, refusal.code, refusal.summary, refusal.remedy
+    elif rc is None:
+        error, code, summary = Transient, "HOST_CUT", "the connection was cut before the host answered"
+        remedy = "check the network and the host, then run the command again"
     else:
-        if rc is None:
-            error, code, summary = Transient, "HOST_CUT", "the connection was cut before the host answered"
-            remedy = "check the network and the host, then run the command again"
-        else:
-            error, code, evidence = Permanent, "HOST_ANSWERED_GARBAGE", evidence or ("(nothing)",)
-            summary = f"something other than our script answered (exit status {rc})"
-            remedy = f"check the output and the exit status of: `ssh {system} 'exec /bin/sh -s' </dev/null`"
+        error, code, evidence = Permanent, "HOST_ANSWERED_GARBAGE", evidence or ("(nothing)",)
+        summary = f"something other than our script answered (exit status {rc})"
+        remedy = f"check the output and the exit status of: `ssh {system} 'exec /bin/sh -s' </dev/null`"
     return error(Diagnostic(code, f"{system}: {summary}", system, evidence=evidence, remedy=remedy))

@@ -141,7 +141,20 @@ def test_a_run_that_leaves_asks_nothing_more() -> None:
         (b"sudo: a password is required\n", 1, Permanent, "SUDO_NEEDS_PASSWORD"),
         (b"sudo: a terminal is required to read the password\n", 1, Permanent, "SUDO_NEEDS_PASSWORD"),
         (b"ann is not in the sudoers file.\n", 1, Permanent, "SUDO_REFUSED"),
+        (b"sudo: interactive authentication is required\n", 1, Permanent, "SUDO_NEEDS_PASSWORD"),
+        (b"sudo: Ein Passwort ist notwendig\n", 1, Permanent, "SUDO_NEEDS_PASSWORD"),
+        ("sudo: il est nécessaire de saisir un mot de passe\n".encode(), 1, Permanent, "SUDO_NEEDS_PASSWORD"),
+        ("sudo: se requiere una contraseña\n".encode(), 1, Permanent, "SUDO_NEEDS_PASSWORD"),
+        ("sudo: пароль обязателен\n".encode(), 1, Permanent, "SUDO_NEEDS_PASSWORD"),
+        ("sudo: パスワードが必要です\n".encode(), 1, Permanent, "SUDO_NEEDS_PASSWORD"),
+        (b"sudo: sorry, you must have a tty to run sudo\n", 1, Permanent, "SUDO_NEEDS_PASSWORD"),
+        (b"sudo: I'm sorry deploy. I'm afraid I can't do that\n", 1, Permanent, "SUDO_REFUSED"),
+        (b"Sorry, user ann may not run sudo on n1.\n", 1, Permanent, "SUDO_REFUSED"),
+        (b"sudo: error in event loop\n", 1, Permanent, "SUDO_REFUSED"),
         (b"sh: 1: exec: sudo: not found\n", 127, Permanent, "NO_SUDO"),
+        (b"zsh:1: command not found: sudo\n", 127, Permanent, "NO_SUDO"),
+        (b"fish: Unknown command: sudo\n", 127, Permanent, "NO_SUDO"),
+        (b"rbash: line 1: exec: restricted\n", 1, Permanent, "NO_SHELL"),
         (b"This account is currently not available.\n", 1, Permanent, "NO_SHELL"),
         (b'Please login as the user "debian" rather than the user "root".\n', 142, Permanent, "NO_SHELL"),
         (b"WARNING: Your password has expired.\n", 1, Permanent, "PASSWORD_EXPIRED"),
@@ -162,6 +175,36 @@ def test_output_instead_of_a_greeting_is_the_evidence(
     assert diagnostic.remedy
     if words:
         assert words.decode().splitlines()[0] in diagnostic.evidence
+
+
+LECTURE = b"""
+We trust you have received the usual lecture from the local System
+Administrator. It usually boils down to these three things:
+
+    #1) Respect the privacy of others.
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "rc", "code"),
+    [
+        (LECTURE + b"\nsudo: a password is required\n", 1, "SUDO_NEEDS_PASSWORD"),
+        (LECTURE + b"\nsudo: Ein Passwort ist notwendig\n", 1, "SUDO_NEEDS_PASSWORD"),
+        (b"[sudo] password for ann: \nsudo: a password is required\n", 1, "SUDO_NEEDS_PASSWORD"),
+        (b"ann ist nicht in der sudoers-Datei.\n", 1, "SUDO_REFUSED"),
+        (b"", 1, "SUDO_REFUSED"),
+        (b"bash: Zeile 1: exec: sudo: Nicht gefunden.\n", 127, "NO_SUDO"),
+        (b"Cisco IOS\n% Unknown command\n", 0, "HOST_ANSWERED_GARBAGE"),
+    ],
+)
+def test_where_sudo_starts_the_shell_its_exit_status_counts(words: bytes, rc: int, code: str) -> None:
+    driver, shell = host(Answer(hello=None, before=words, rc=rc))
+    shell.uses_sudo = True
+    with pytest.raises(Permanent) as caught:
+        driver.answer(frozenset(), Cancel())
+    diagnostic = caught.value.diagnostics[0]
+    assert diagnostic.code == code
+    assert diagnostic.remedy
 
 
 def test_banners_before_the_greeting_are_ignored() -> None:

@@ -195,6 +195,9 @@ _PASSWORD = re.compile(
 )
 """How sudo's translations call a password, where the server does not take our `LC_ALL=C`."""
 
+_NOT_FOUND = 127
+"""sh(1): the command cannot be found."""
+
 _SUDO_FAILED = _Refusal(
     Permanent,
     "SUDO_REFUSED",
@@ -212,8 +215,7 @@ def _refusal(text: str, rc: int | None, *, by_sudo: bool) -> _Refusal | None:
     # sudo(8) ends with 1 when it does not run the command; its messages begin with its name in every language
     own = [line for line in text.splitlines() if line.startswith("sudo: ")]
     if rc != 1 or not (own or by_sudo):
-        # sh(1), exit status of a command that cannot be found
-        return _of_code("NO_SUDO") if by_sudo and rc == 127 else None  # noqa: PLR2004
+        return _of_code("NO_SUDO") if by_sudo and rc == _NOT_FOUND else None
     return _of_code("SUDO_NEEDS_PASSWORD") if any(map(_PASSWORD.search, own)) else _SUDO_FAILED
 
 

@@ -66,10 +66,10 @@ class HostFacts(View):
         return total
 
     @property
-    def kernel_arguments(self) -> tuple[str, ...]:
-        """Arguments of the running kernel, none when they are not known: CMDLINE."""
+    def kernel_line(self) -> str:
+        """Arguments of the running kernel, empty when they are not known: CMDLINE."""
         text = self.text(CMDLINE)
-        return () if isinstance(text, Unknown) else tuple(text.split())
+        return "" if isinstance(text, Unknown) else text.strip()
 
     @property
     def loader(self) -> str:

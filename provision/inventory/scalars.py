@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import PydanticCustomError, core_schema
 
+from provision.inventory.kernel_line import argument_problem
 from provision.values.fingerprints import HOST_KEY
 from provision.values.sizes import Rate, parse_percent, parse_rate, parse_size
 
@@ -322,6 +323,17 @@ Word = Annotated[
     ),
 ]
 """A name that goes to commands of hosts: no spaces, no dash at its start; or a template."""
+
+
+def _kernel_argument(value: Any) -> str:
+    found = text(value)
+    problem = argument_problem(found)
+    if problem is not None:
+        wrong(f"{found[:100]!r} is not a kernel argument: {problem}")
+    return found
+
+
+KernelArgument = Annotated[str, Check(_kernel_argument, _WORD)]
 
 Flag = Annotated[bool, Check(flag, {"type": "boolean"})]
 Label = Annotated[

@@ -113,6 +113,15 @@ GRUB_CASES = (
     ("quiet nomodeset", ("nomodeset",), "quiet nomodeset"),
     ("nomodeset2", ("nomodeset",), "nomodeset2 nomodeset"),
     ("modprobe.blacklist=a", ("modprobe.blacklist=a,b",), "modprobe.blacklist=a modprobe.blacklist=a,b"),
+    ("kvm_intel.nested=1", ("kvm-intel.nested=1",), "kvm_intel.nested=1"),
+    ("quiet", ("memmap=4G$4G", "a=b;c"), "quiet 'memmap=4G$4G' 'a=b;c'"),
+    ("", ('acpi_osi="!Windows 2015"', "acpi_osi=!"), "'acpi_osi=!Windows 2015' acpi_osi=!"),
+    ("'acpi_osi=!Windows 2015'", ('"acpi_osi=!Windows 2015"',), "'acpi_osi=!Windows 2015'"),
+    (
+        "hugepagesz=1G hugepages=4",
+        ("hugepagesz=2M", "hugepages=4"),
+        "hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=4",
+    ),
 )
 """GRUB_CMDLINE_LINUX_DEFAULT, our arguments, and what GRUB hands to the kernel."""
 
@@ -130,3 +139,24 @@ FSTAB_CASES = (
     ),
 )
 """A file like /etc/fstab, and what it is without swap."""
+
+HOSTS_CASES = (
+    (
+        b"127.0.1.1\told.lan old registry.lan pihole   # local services\n::1 localhost ip6-localhost\n",
+        "127.0.1.1 vm-1.lan vm-1\told.lan old registry.lan pihole   # local services",
+    ),
+    (b"", "127.0.1.1 vm-1.lan vm-1"),
+    (b"127.0.0.1 localhost", "127.0.1.1 vm-1.lan vm-1"),
+    (b"127.0.1.1 vm-1\n", "127.0.1.1 vm-1.lan vm-1"),
+    (b"127.0.1.1\n", "127.0.1.1 vm-1.lan vm-1"),
+    (b"127.0.1.1#nothing\n", "127.0.1.1 vm-1.lan vm-1#nothing"),
+    (b"127.0.1.1  # vm-1.lan\n", "127.0.1.1 vm-1.lan vm-1  # vm-1.lan"),
+    (b"  127.0.1.1 image\n", "  127.0.1.1 vm-1.lan vm-1 image"),
+    (b"#127.0.1.1 vm-1.lan\n127.0.1.1 a\n", "127.0.1.1 vm-1.lan vm-1 a"),
+    (b"127.0.1.1 a\n127.0.1.1 b\n", "127.0.1.1 vm-1.lan vm-1 a"),
+    (b"127.0.1.10 a\n127.0.1.1 VM-1 b\n", "127.0.1.1 vm-1.lan VM-1 b"),
+    (b"127.0.1.1\tvm-10 xvm-1\n", "127.0.1.1 vm-1.lan vm-1\tvm-10 xvm-1"),
+    (b"127.0.1.1 gr\xc3\xbcn & \\1\n", "127.0.1.1 vm-1.lan vm-1 gr\u00fcn & \\1"),
+    (b"127.0.1.1 a\r\n", "127.0.1.1 vm-1.lan vm-1 a\r"),
+)
+"""A file like /etc/hosts, and the line that it has once it names vm-1.lan."""

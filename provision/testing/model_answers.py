@@ -12,7 +12,7 @@ from provision.contracts.query import Unknown
 from provision.gpu.queries import GpuState
 from provision.hosts.operations.basic import INLINE_LIMIT, sysctl_file
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
-from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name, split_list
+from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name
 from provision.hosts.queries.secret import SecretText, secret_of
 from provision.hosts.queries.shell import Shell
 from provision.hosts.queries.system import Bridges, ClockState, HostKeys
@@ -21,6 +21,7 @@ from provision.hosts.resources.package import PackageState, PackageStatus
 from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunctions
 from provision.hosts.resources.service import UnitState, UnitStatus
 from provision.hosts.resources.sysctl import SysctlValue
+from provision.inventory.kernel_line import MODULE_LISTS, parse
 from provision.k3s.queries import JoinToken, password_of
 from provision.testing import model_k3s
 from provision.testing.model_gpu import gpu_state
@@ -106,10 +107,9 @@ def _module(state: HostState, query: ModuleState) -> object:
 def blacklist_of(line: str) -> frozenset[str]:
     """Return the modules that a kernel command line keeps off."""
     modules: set[str] = set()
-    for word in line.split():
-        pair = split_list(word)
-        if pair is not None:
-            modules.update(map(module_name, pair[1]))
+    for argument in parse(line):
+        if argument.name in MODULE_LISTS:
+            modules.update(argument.members)
     return frozenset(modules)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,12 +16,13 @@ from provision.hosts.operations import grow as ops_grow
 from provision.hosts.queries.file import digest_of
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.resources.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
+from provision.inventory.kernel_line import entries, parse
 from provision.k3s import k3s_effects
 from provision.testing import model_k3s
 from provision.testing.model_answers import blacklist_of
 from provision.testing.model_state import HostState, ModelFile, ModelUnit, resolved
 
-_ARGUMENTS = re.compile(r"(?m)^for provision_argument in (.*); do$")
+_ADDITION = re.compile(r'(?m)^  \*\) GRUB_CMDLINE_LINUX_DEFAULT="\$GRUB_CMDLINE_LINUX_DEFAULT "(.*) ;;$')
 
 
 class OperationFailedError(Exception):
@@ -50,7 +52,13 @@ def _write_blob(state: HostState, op: ops.WriteBlob) -> None:
 
 def _set_line(state: HostState, op: ops.SetLine) -> None:
     present = state.files.get(op.path, ModelFile())
-    _write(state, ops.WriteFile(op.path, ops.with_line(present.content, op.line, op.word), mode=""))
+    _write(state, ops.WriteFile(op.path, ops.with_line(present.content, op.line), mode=""))
+
+
+def _add_host_names(state: HostState, op: ops_edit.AddHostNames) -> None:
+    present = state.files.get(op.path, ModelFile())
+    content = ops_edit.with_host_names(present.content, op.address, op.names)
+    _write(state, ops.WriteFile(op.path, content, mode=""))
 
 
 def _comment_out_swap(state: HostState, op: ops_edit.CommentOutSwap) -> None:
@@ -220,7 +228,7 @@ def _swap_off(state: HostState, op: ops.SwapOff) -> None:
 
 def _grow_partition(state: HostState, op: ops_grow.GrowPartition) -> None:
     root = state.root
-    if (op.disk, op.number) != (root.disk, root.partition):
+    if (op.disk, op.number, op.extended) != (root.disk, root.partition, root.extended):
         raise OperationFailedError(f"{op.disk}{op.number} is not the root's partition")
     gained = root.behind_partition
     if root.volume:
@@ -255,6 +263,7 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.WriteFile: _write,
     ops.WriteBlob: _write_blob,
     ops.SetLine: _set_line,
+    ops_edit.AddHostNames: _add_host_names,
     ops_edit.CommentOutSwap: _comment_out_swap,
     ops_edit.ReplaceUnchanged: _replace_seen,
     ops.RemoveFile: _remove,
@@ -340,12 +349,17 @@ def next_line(state: HostState) -> str:
         return state.text(KERNEL_CMDLINE).strip()
     if state.loader != "grub":
         raise OperationFailedError("no known boot loader tool is installed")
-    arguments = state.grub.split()
-    drop_in = _ARGUMENTS.search(state.text(GRUB_DROP_IN))
-    for word in drop_in[1].split() if drop_in else ():
-        if word not in arguments:
-            arguments.append(word)
-    return " ".join(("BOOT_IMAGE=/boot/vmlinuz root=/dev/vda1 ro", *arguments))
+    line = _from_grub(state.grub)
+    for match in _ADDITION.finditer(state.text(GRUB_DROP_IN)):
+        words = _from_grub(shlex.split(match[1])[0])
+        if not set(entries(parse(words))) <= set(entries(parse(line))):
+            line = f"{line} {words}"
+    return f"BOOT_IMAGE=/boot/vmlinuz root=/dev/vda1 ro {line}".rstrip()
+
+
+def _from_grub(text: str) -> str:
+    """Return what GRUB hands to the kernel for some words of its script language."""
+    return " ".join(f'"{word}"' if " " in word else word for word in shlex.split(text))
 
 
 def boot(state: HostState) -> None:

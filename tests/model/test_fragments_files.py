@@ -13,13 +13,19 @@ from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix, Impossible
 from provision.hosts import host_effects
-from provision.hosts.operations.basic import SetLine, temporary_prefix, with_line
-from provision.hosts.operations.edit import CommentOutSwap, ReplaceUnchanged, without_swap
+from provision.hosts.operations.basic import temporary_prefix
+from provision.hosts.operations.edit import (
+    AddHostNames,
+    CommentOutSwap,
+    ReplaceUnchanged,
+    with_host_names,
+    without_swap,
+)
 from provision.hosts.queries.file import FileState, FileText, LinkTarget, digest_of
 from provision.hosts.queries.secret import SecretText
 from provision.hosts.resources.file import File
 from provision.hosts.resources.kernel import KernelArguments
-from provision.testing.host_cases import FILE_CASES, FSTAB_CASES, GRUB_CASES, Case
+from provision.testing.host_cases import FILE_CASES, FSTAB_CASES, GRUB_CASES, HOSTS_CASES, Case
 from provision.testing.model_host import HostState, ModelFile, ModelHost
 from provision.values.cancel import Cancel
 from tests.model.shells import SHELLS, answers, run, snapshot_of
@@ -215,7 +221,7 @@ def test_grub_sources_the_drop_in(
     (tmp_path / "drop-in.cfg").write_bytes(content)
     frame = run(
         shell,
-        f"GRUB_CMDLINE_LINUX='console=ttyS0'; GRUB_CMDLINE_LINUX_DEFAULT='{grub}'\n"
+        f"GRUB_CMDLINE_LINUX='console=ttyS0'; GRUB_CMDLINE_LINUX_DEFAULT=\"{grub}\"\n"
         f'. "{tmp_path}/drop-in.cfg"\nprintf %s "$GRUB_CMDLINE_LINUX_DEFAULT"',
     )
     assert frame.stdout.decode().strip() == expected
@@ -253,22 +259,18 @@ def test_a_file_changed_after_it_was_read_is_not_replaced(shell: str, tmp_path: 
         assert (line.read_bytes(), copy.read_bytes()) == (b"root=a new\n", b"root=a\n")
 
 
-@pytest.mark.parametrize(
-    ("before", "line", "word"),
-    [
-        (b"a\nk old\nb\nk older\nkk\n", "k new", "k"),
-        (b"  k indented\nnot k\n", "k new", "k"),
-        (b"127.0.0.1 localhost\n127.0.1.1 image # gr\xfc\xdfe", "127.0.1.1 vm-1", "127.0.1.1"),
-        (b"", "k new", "k"),
-    ],
-)
-def test_a_line_replaces_those_that_begin_with_its_word(
-    shell: str, before: bytes, line: str, word: str, tmp_path: Path
+@pytest.mark.parametrize(("before", "line"), HOSTS_CASES)
+def test_names_are_added_to_the_line_of_an_address(
+    shell: str, before: bytes, line: str, tmp_path: Path
 ) -> None:
-    hosts = tmp_path / "hosts"
+    hosts, names = tmp_path / "hosts", ("vm-1.lan", "vm-1")
     hosts.write_bytes(before)
-    for _ in range(2):
-        frame = run(shell, SetLine(str(hosts), line, word).shell())
+    for _ in range(2):  # a killed run is taken up again
+        frame = run(shell, AddHostNames(str(hosts), "127.0.1.1", names).shell())
         assert frame.rc == 0, frame.stderr
-        assert hosts.read_bytes() == with_line(before, line, word)
-    assert [each.split(b" ")[0] for each in hosts.read_bytes().split(b"\n")].count(word.encode()) == 1
+        assert hosts.read_bytes() == with_host_names(before, "127.0.1.1", names)
+        assert line in hosts.read_bytes().decode().split("\n")
+    after = hosts.read_bytes().decode().split("\n")
+    for row in before.decode().split("\n"):
+        words, _, comment = row.partition("#")
+        assert any(set(words.split()) <= set(new.split("#")[0].split()) and comment in new for new in after)

@@ -157,8 +157,8 @@ def _replacing(
     return placed(path, task, owner=owner or KEEP, content=content)
 
 
-_AWK = """BEGIN { line = ENVIRON["PROVISION_LINE"]; word = ENVIRON["PROVISION_WORD"] }
-$0 == line || (word != "" && $1 == word) { if (word == "" || !done) print line; done = 1; next }
+_AWK = """BEGIN { line = ENVIRON["PROVISION_LINE"] }
+$0 == line { done = 1 }
 { print }
 END { if (!done) print line }"""
 
@@ -170,37 +170,23 @@ class SetLine:
     Args:
         path: absolute path; mode and owner stay, a missing file is made 0644.
         line: the line, without its newline.
-        word: lines that begin with this word are replaced by it (the first; the others go); empty: none are.
     """
 
     path: str
     line: str
-    word: str = ""
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        awk = f"PROVISION_LINE={quote(self.line)} PROVISION_WORD={quote(self.word)} awk {quote(_AWK)}"
-        return rewritten(self.path, awk)
+        return rewritten(self.path, f"PROVISION_LINE={quote(self.line)} awk {quote(_AWK)}")
 
 
-def with_line(content: bytes, line: str, word: str = "") -> bytes:
+def with_line(content: bytes, line: str) -> bytes:
     """Return a content as SetLine changes it; the same bytes when it has the line."""
     text = content.decode("utf-8", "surrogateescape")
     lines = text.removesuffix("\n").split("\n") if text else []
-    kept: list[str] = []
-    placed = False
-    for present in lines:
-        if present != line and not (word and present.split()[:1] == [word]):
-            kept.append(present)
-            continue
-        if not word or not placed:
-            kept.append(line)
-        placed = True
-    if not placed:
-        kept.append(line)
-    if kept == lines:
+    if line in lines:
         return content
-    return ("\n".join(kept) + "\n").encode("utf-8", "surrogateescape")
+    return ("\n".join((*lines, line)) + "\n").encode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from provision.hosts.operations.basic import WriteFile, quote, rewritten
@@ -80,3 +81,60 @@ class ReplaceUnchanged:
                 "esac",
             )
         )
+
+
+# The text behind the address stays as it is: other names, their blanks, the comment.
+_ADD_NAMES = r"""BEGIN { address = ENVIRON["PROVISION_ADDRESS"]
+count = split(ENVIRON["PROVISION_NAMES"], names, " ") }
+{ words = $0; sub(/#.*/, "", words); split(words, word, " ") }
+!done && word[1] == address {
+  present = " " tolower(words) " "; gsub(/[ \t\r]+/, " ", present)
+  added = ""
+  for (i = 1; i <= count; i++) if (index(present, " " tolower(names[i]) " ") == 0) added = added " " names[i]
+  end = index($0, address) + length(address)
+  print substr($0, 1, end - 1) added substr($0, end); done = 1; next
+}
+{ print }
+END { if (!done) print address " " ENVIRON["PROVISION_NAMES"] }"""
+
+
+@dataclass(frozen=True, slots=True)
+class AddHostNames:
+    """Put names first on the line of an address in a file like hosts(5); all its other words stay.
+
+    Args:
+        path: absolute path; mode and owner stay.
+        address: the first line with it gets the names; without one there is a new line at the end.
+        names: those that are not on the line yet are added, in this order.
+    """
+
+    path: str
+    address: str
+    names: tuple[str, ...]
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        names = quote(" ".join(self.names))
+        awk = f"PROVISION_ADDRESS={quote(self.address)} PROVISION_NAMES={names} awk {quote(_ADD_NAMES)}"
+        return rewritten(self.path, awk)
+
+
+def with_host_names(content: bytes, address: str, names: Sequence[str]) -> bytes:
+    """Return a content as AddHostNames changes it."""
+    text = content.decode("utf-8", "surrogateescape")
+    lines = text.removesuffix("\n").split("\n") if text else []
+    for index, line in enumerate(lines):
+        words = host_words(line)
+        if words[:1] == [address]:
+            end = line.index(address) + len(address)
+            added = "".join(f" {name}" for name in names if name.lower() not in map(str.lower, words))
+            lines[index] = line[:end] + added + line[end:]
+            break
+    else:
+        lines.append(" ".join((address, *names)))
+    return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
+
+
+def host_words(line: str) -> list[str]:
+    """Return address and names of a line of hosts(5), without its comment."""
+    return line.partition("#")[0].split()

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from provision.hosts.operations.basic import quote
 
+_SETTLE = "if command -v udevadm >/dev/null 2>&1; then udevadm settle --timeout=30 || :; fi"
+
 
 @dataclass(frozen=True, slots=True)
 class GrowPartition:
@@ -14,14 +16,25 @@ class GrowPartition:
     Args:
         disk: device name without /dev.
         number: partition number.
+        extended: number of the extended partition around it, which grows first; 0 for none.
     """
 
     disk: str
     number: int
+    extended: int = 0
 
     def shell(self) -> str:
         """Return it as a POSIX fragment; growpart of cloud-utils ends with 1 when nothing was to do."""
         disk = quote(f"/dev/{self.disk}")
+        if self.extended:  # growpart knows no extended partitions; the kernel shows them without their size
+            return "\n".join(
+                (
+                    f"printf ', +\\n' | sfdisk --no-reread --force -N {self.extended} {disk}",
+                    f"printf ', +\\n' | sfdisk --no-reread --force -N {self.number} {disk}",
+                    f"partx -u --nr {self.number} {disk}",
+                    _SETTLE,
+                )
+            )
         return "\n".join(
             (
                 "if command -v growpart >/dev/null 2>&1; then",
@@ -32,7 +45,7 @@ class GrowPartition:
                 f"  printf ', +\\n' | sfdisk --no-reread --force -N {self.number} {disk}",
                 f"  partx -u --nr {self.number} {disk}",
                 "fi",
-                "if command -v udevadm >/dev/null 2>&1; then udevadm settle --timeout=30 || :; fi",
+                _SETTLE,
             )
         )
 

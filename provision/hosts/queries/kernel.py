@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -104,71 +104,3 @@ def _read_loader(rows: Rows) -> str:
 
 
 BOOT_LOADER_KIND = HostFactKind(BootLoader, "the boot loader", _LOADER_SCRIPT, _read_loader)
-
-
-def unsafe_argument(argument: str) -> bool:
-    """Whether a kernel argument holds what a shell or boot loader would take apart."""
-    return not argument or not all(char.isalnum() or char in "_.,=:+@/-*!" for char in argument)
-
-
-def split_list(argument: str) -> tuple[str, frozenset[str]] | None:
-    """Return key and members of an argument that is a comma list of modules, else None."""
-    name, equals, value = argument.partition("=")
-    if equals and name in ("modprobe.blacklist", "module_blacklist"):
-        return name, frozenset(filter(None, value.split(",")))
-    return None
-
-
-def _members(arguments: Iterable[str]) -> dict[str, set[str]]:
-    """Return the members of all comma lists by key, in the kernel's own spelling."""
-    members: dict[str, set[str]] = {}
-    for key, names in filter(None, map(split_list, arguments)):
-        members.setdefault(key, set()).update(map(module_name, names))
-    return members
-
-
-def _without(argument: str, members: Collection[str]) -> list[str]:
-    """Return a comma list without some members; nothing when none is left."""
-    key, _, value = argument.partition("=")
-    rest = [name for name in value.split(",") if name and module_name(name) not in members]
-    return [f"{key}={','.join(rest)}"] if rest else []
-
-
-def missing_arguments(line: str, desired: Sequence[str]) -> tuple[str, ...]:
-    """Return what a kernel command line lacks; of comma lists only the missing members."""
-    present = line.split()
-    members = _members(present)
-    lacking: list[str] = []
-    for argument in desired:
-        pair = split_list(argument)
-        if pair is not None:
-            lacking += _without(argument, members.get(pair[0], ()))
-        elif argument not in present:
-            lacking.append(argument)
-    return tuple(lacking)
-
-
-def united_arguments(line: str, desired: Sequence[str]) -> str:
-    """Return a command line with what it lacked: comma lists are united in place, nothing comes twice."""
-    words = line.split()
-    for argument in missing_arguments(line, desired):
-        key, _, value = argument.partition("=")
-        lists = [index for index, word in enumerate(words) if word.startswith(f"{key}=")]
-        if split_list(argument) is not None and lists:
-            words[lists[-1]] += f",{value}"
-        else:
-            words.append(argument)
-    return " ".join(words)
-
-
-def without_arguments(line: str, unwanted: Sequence[str]) -> str:
-    """Return a command line without some arguments; of comma lists only the members go."""
-    members = _members(unwanted)
-    kept: list[str] = []
-    for word in line.split():
-        pair = split_list(word)
-        if pair is not None and pair[0] in members:
-            kept += _without(word, members[pair[0]])
-        elif word not in unwanted or pair is not None:
-            kept.append(word)
-    return " ".join(kept)

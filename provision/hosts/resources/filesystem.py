@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +16,10 @@ from provision.hosts.resources.base import HostFactKind, HostResource, Operation
 
 _SECTOR = 512
 _MIB = 1024 * 1024
+_FIRST_LOGICAL = 5
+_MBR_SECTORS = 2**32 - 1
+"""An MBR counts sectors in 32 bits: what is behind them belongs to no partition."""
+_TABLE_ROW = re.compile(r"\S+?(\d+) : start= *(\d+), size= *(\d+), type=([0-9a-f]+).*")
 _TOLERANCE = 16 * _MIB
 """What alignment, the second GPT and a filesystem's last group may leave free."""
 
@@ -43,6 +49,7 @@ class RootStatus:
         in_partition: bytes of the partition that the physical volume does not use.
         in_group: bytes free in the volume group.
         in_device: bytes of the device that the filesystem does not use.
+        extended: number of the extended partition around the partition, which grows first; 0 for none.
     """
 
     source: str
@@ -56,6 +63,7 @@ class RootStatus:
     in_partition: int = 0
     in_group: int = 0
     in_device: int = 0
+    extended: int = 0
 
     @property
     def supported(self) -> bool:
@@ -88,6 +96,8 @@ if [ -n "$src" ] && [ -b "$src" ]; then
       for o in /sys/class/block/"$d"/"$d"*/start; do
         if [ -r "$o" ]; then read -r other <"$o"; printf 'start|%s|%s\n' "$k" "$other"; fi
       done
+      # The kernel shows an extended partition as two sectors: only the table has its size.
+      sfdisk -d -- "/dev/$d" 2>/dev/null | sed -n "s/^/table|$k|/p" || :
     fi
   done
   case $blocks in *' lvm '*)
@@ -121,23 +131,63 @@ def _read_root(rows: Rows) -> object:
         return Unknown(f"the size of {device}'s filesystem could not be read")
     size = int(rows["blocks"][0][0]) * int(rows["bsize"][0][0])
     device_size = int(rows["block"][0][0].split()[2])
-    disk, partition, behind = _partition(rows)
+    disk, partition, extended, behind = _partition(rows)
     volume, in_partition, in_group = _volume(rows)
     in_device = max(0, device_size - size)
     return RootStatus(
-        source, fstype, device, disk, partition, volume, size, behind, in_partition, in_group, in_device
+        source,
+        fstype,
+        device,
+        disk,
+        partition,
+        volume,
+        size,
+        behind,
+        in_partition,
+        in_group,
+        in_device,
+        extended,
     )
 
 
-def _partition(rows: Rows) -> tuple[str, int, int]:
-    """Return disk, number and the bytes free behind the partition that holds the root."""
+def _partition(rows: Rows) -> tuple[str, int, int, int]:
+    """Return disk, number, the extended partition around it, and the bytes free behind the partition.
+
+    Without a table of the disk, a logical partition (5 and above on an MBR disk) does not grow.
+    """
     if len(rows.get("partition", ())) != 1:
-        return "", 0, 0  # no partition, or several physical volumes: which one to grow is not ours to guess
+        return "", 0, 0, 0  # none, or several volumes: which one to grow is not ours to guess
     name, number, start, size, disk, whole = rows["partition"][0]
+    table = [row[1] for row in rows.get("table", ()) if row[0] == name]
+    if not table and int(number) >= _FIRST_LOGICAL:
+        return disk, int(number), 0, 0
+    is_mbr = "label: dos" in table
     end = int(start) + int(size)
+    limit = min(int(whole), _MBR_SECTORS) if is_mbr else int(whole)
     starts = [int(start) for partition, start in rows.get("start", ()) if partition == name]
-    limit = min([*(start for start in starts if start >= end), int(whole)])
-    return disk, int(number), max(0, limit - end) * _SECTOR
+    extended = 0
+    if is_mbr and int(number) >= _FIRST_LOGICAL:
+        extended, extended_end = _extended(table, end)
+        if any(end <= other < extended_end for other in starts):
+            extended = 0  # another logical partition is behind it
+            limit = extended_end
+        starts = [other for other in starts if other >= extended_end or extended == 0]
+    limit = min([*(start for start in starts if start >= end), limit])
+    return disk, int(number), extended, max(0, limit - end) * _SECTOR
+
+
+def _extended(table: Sequence[str], end: int) -> tuple[int, int]:
+    """Return number and end of the extended partition in a table of sfdisk(8) that holds a sector.
+
+    Types 5, f and 85 are extended partitions.
+    """
+    for line in table:
+        match = _TABLE_ROW.fullmatch(line)
+        if match is not None and match[4] in ("5", "f", "85"):
+            number, start, size = map(int, match.groups()[:3])
+            if start < end <= start + size:
+                return number, start + size
+    raise ValueError("no extended partition holds the root's partition")
 
 
 def _volume(rows: Rows) -> tuple[str, int, int]:
@@ -187,7 +237,7 @@ class RootFilesystem(HostResource):
         operations: list[ops.Operation] = []
         grows = status.behind_partition > _TOLERANCE
         if grows:
-            operations.append(ops_grow.GrowPartition(status.disk, status.partition))
+            operations.append(ops_grow.GrowPartition(status.disk, status.partition, status.extended))
         if status.volume and (grows or status.in_partition > _TOLERANCE or status.in_group > _TOLERANCE):
             operations.append(ops_grow.GrowVolume(status.volume, status.device))
         return [*operations, ops_grow.GrowFilesystem(status.fstype, status.device)]

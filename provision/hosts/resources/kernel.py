@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -14,18 +15,21 @@ from provision.hosts import host_effects
 from provision.hosts.operations import basic as ops
 from provision.hosts.operations import edit as ops_edit
 from provision.hosts.queries.file import FileText, digest_of
-from provision.hosts.queries.kernel import (
-    CMDLINE,
-    ModuleState,
-    missing_arguments,
-    module_name,
-    split_list,
-    united_arguments,
-    unsafe_argument,
-    without_arguments,
-)
+from provision.hosts.queries.kernel import CMDLINE, ModuleState, module_name
 from provision.hosts.resources.base import Composite, Live, Operations, Part, checked_name
 from provision.hosts.resources.file import File
+from provision.inventory.kernel_line import (
+    OPTION_LISTS,
+    Entry,
+    argument_problem,
+    entries,
+    grub_word,
+    missing_arguments,
+    parse,
+    split_entries,
+    united_arguments,
+    without_arguments,
+)
 
 HEADER = "# Written by provision; changes are overwritten.\n"
 KERNEL_CMDLINE = "/etc/kernel/cmdline"
@@ -185,8 +189,9 @@ class KernelArguments(Composite):
 
     def __post_init__(self) -> None:
         for argument in self.arguments:
-            if unsafe_argument(argument):
-                raise ValueError(f"{argument!r} is not a kernel argument")
+            problem = argument_problem(argument)
+            if problem is not None:
+                raise ValueError(f"{argument!r} is not a kernel argument: {problem}")
 
     def _key_name(self) -> str:
         return "cmdline"  # one for each host, because all arguments share one line
@@ -195,21 +200,15 @@ class KernelArguments(Composite):
         """Return the union; comma lists of modules are united."""
         if (self.loader, self.reboot, self.absent) != (other.loader, other.reboot, other.absent):
             return None
-        united = united_arguments(" ".join(self.arguments), other.arguments).split()
+        united = parse(united_arguments(" ".join(self.arguments), other.arguments))
         effects = tuple(dict.fromkeys((*self.effects, *other.effects)))
-        return replace(self, arguments=tuple(united), effects=effects)
+        return replace(self, arguments=tuple(argument.text for argument in united), effects=effects)
 
     @property
     def file(self) -> File:
         """The drop-in of /etc/default/grub: shell that grub-mkconfig sources; adds what is not there yet."""
-        content = (
-            f"{HEADER}for provision_argument in {' '.join(self.arguments)}; do\n"
-            '  case " $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT " in\n'
-            '    *" $provision_argument "*) ;;\n'
-            '    *) GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT $provision_argument" ;;\n'
-            "  esac\n"
-            "done\n"
-        )
+        additions = map(_grub_addition, entries(parse(" ".join(self.arguments))))
+        content = HEADER + "".join(additions)
         return File.of_text(self.system, GRUB_DROP_IN, content if self.desired else None, self.source)
 
     @property
@@ -244,6 +243,21 @@ class KernelArguments(Composite):
         )
 
 
+def _grub_addition(entry: Entry) -> str:
+    """Return shell text that adds arguments to GRUB's variable if they are not there yet."""
+    first = entry[0]
+    words = " ".join(grub_word(argument.text) for argument in entry)
+    key, equals, rest = words.partition("=")
+    pattern = "[-_]".join(map(ops.quote, re.split("[-_]", f" {key}"))) + ops.quote(f"{equals}{rest}")
+    end = "[' ,']" if first.name in OPTION_LISTS and first.value else "' '"
+    return (
+        'case " $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT " in\n'
+        f"  *{pattern}{end}*) ;;\n"
+        f'  *) GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT "{ops.quote(words)} ;;\n'
+        "esac\n"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _ActiveLine:
     """The arguments of the running kernel; only a boot changes them."""
@@ -263,9 +277,8 @@ class _ActiveLine:
     @staticmethod
     def _change(line: str, argument: str) -> Change:
         """Return a missing argument beside the values of the same key in the line."""
-        pair = split_list(argument)
-        name = argument.partition("=")[0] if pair is None else pair[0]
-        old = " ".join(word for word in line.split() if word.partition("=")[0] == name)
+        name = parse(argument)[0].name
+        old = " ".join(present.text for present in parse(line) if present.name == name)
         op = Op.UPDATE if old else Op.CREATE
         return Change(op, "value", old or None, argument, settles=Settles.AFTER_EFFECT)
 
@@ -315,7 +328,7 @@ class _CommandLineFile:
         """Return the line and what of it is ours, as they are and as they should be."""
         line, ours = _words(snapshot[FileText(KERNEL_CMDLINE)]), _recorded(snapshot[FileText(ADDED)])
         desired = self.resource.desired
-        dropped = missing_arguments(" ".join(desired), ours.split())
+        dropped = missing_arguments(" ".join(desired), (ours,))
         kept = united_arguments(without_arguments(ours, dropped), missing_arguments(line, desired))
         return line, ours, united_arguments(without_arguments(line, dropped), desired), _in_order(kept)
 
@@ -329,7 +342,7 @@ class _CommandLineFile:
 
     def operations(self, snapshot: Snapshot, /) -> Operations:
         line, ours, desired_line, desired_ours = self._lines(snapshot)
-        if not any(word.startswith("root=") for word in line.split()):
+        if not any(argument.name == "root" and argument.value for argument in parse(line)):
             return self.resource.refused(
                 "KERNEL_CMDLINE_NO_ROOT",
                 f"{KERNEL_CMDLINE} has no root=: the host would not boot with it",
@@ -365,12 +378,8 @@ def _recorded(content: bytes | None) -> str:
 
 
 def _in_order(arguments: str) -> str:
-    """Return arguments sorted, each member of a comma list by itself: one way to write a record down."""
-    members: set[str] = set()
-    for word in arguments.split():
-        pair = split_list(word)
-        members |= {word} if pair is None else {f"{pair[0]}={member}" for member in pair[1]}
-    return " ".join(sorted(members))
+    """Return arguments sorted, each member of a module list by itself: one way to write a record down."""
+    return " ".join(sorted(set(split_entries(arguments))))
 
 
 def _record(ours: str) -> ops.Operation:

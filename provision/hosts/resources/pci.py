@@ -12,8 +12,9 @@ from provision.contracts.effect import Effect
 from provision.contracts.query import Frame, Unknown
 from provision.contracts.remedy import Impossible
 from provision.contracts.snapshot import Snapshot
-from provision.hosts.queries.kernel import CMDLINE, missing_arguments
+from provision.hosts.queries.kernel import CMDLINE
 from provision.hosts.resources.base import HostFactKind, HostResource, Operations, Rows, no_answer, rows_of
+from provision.inventory.kernel_line import missing_arguments
 
 _SLOT = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}")
 

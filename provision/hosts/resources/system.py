@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -27,6 +27,8 @@ LIVE_HOSTNAME = FileText("/proc/sys/kernel/hostname")
 HOSTS = FileText("/etc/hosts")
 SWAPS = FileText("/proc/swaps")
 FSTAB = FileText("/etc/fstab")
+_OWN_ADDRESS = "127.0.1.1"
+"""Debian's address of a host's own name; see the Debian reference on the hostname resolution."""
 LOCALTIME = LinkTarget("/etc/localtime")
 _ZONES = "/usr/share/zoneinfo/"
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+){0,2}")
@@ -59,25 +61,47 @@ class Hostname(Composite):
         return File(self.system, "/etc/hostname", f"{self.name}\n".encode(), source=self.source)
 
     def parts(self) -> Mapping[str, Part]:
-        """Return all three; a 127.0.1.1 line of another name is replaced."""
-        short = self.name.partition(".")[0]
-        line = f"127.0.1.1 {self.name}" + (f" {short}" if short != self.name else "")
+        """Return all three; on the line of 127.0.1.1 other names and the comment stay."""
         return {
             "at boot": self.file,
-            "/etc/hosts": Live(
-                HOSTS, self._line_in(line), line, (ops.SetLine(HOSTS.path, line, "127.0.1.1"),)
-            ),
+            "/etc/hosts": _HostsEntry(self.name),
             "hostname": Live(LIVE_HOSTNAME, _text, self.name, (ops.SetHostname(self.name),)),
         }
 
-    def _line_in(self, line: str) -> Callable[[object], str | None]:
-        """Return how the line is looked for: any line with the name will do."""
 
-        def read(content: object) -> str | None:
-            rows = (row.partition("#")[0].split() for row in _text(content).split("\n"))
-            return line if any(self.name in row[1:] for row in rows) else None
+@dataclass(frozen=True, slots=True)
+class _HostsEntry:
+    """A line of /etc/hosts that names the host: any line with the name will do."""
 
-        return read
+    name: str
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.name, self.name.partition(".")[0])))
+
+    def queries(self) -> tuple[FileText, ...]:
+        return (HOSTS,)
+
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        content: bytes = snapshot[HOSTS] or b""
+        if any(self.name in map(str.lower, ops_edit.host_words(line)[1:]) for line in _lines(content)):
+            return ()
+        old = self._own_line(content)
+        new = self._own_line(ops_edit.with_host_names(content, _OWN_ADDRESS, self._names))
+        return (Change(Op.UPDATE if old else Op.CREATE, "value", old, new),)
+
+    @staticmethod
+    def _own_line(content: bytes) -> str | None:
+        lines = (line for line in _lines(content) if ops_edit.host_words(line)[:1] == [_OWN_ADDRESS])
+        return next((" ".join(line.split()) for line in lines), None)
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        del snapshot
+        return (ops_edit.AddHostNames(HOSTS.path, _OWN_ADDRESS, self._names),)
+
+
+def _lines(content: bytes) -> list[str]:
+    return content.decode("utf-8", "replace").split("\n")
 
 
 @dataclass(frozen=True, slots=True)

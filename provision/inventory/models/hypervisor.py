@@ -10,6 +10,7 @@ from provision.inventory.scalars import (
     Address,
     CertificateFingerprint,
     Flag,
+    KernelArgument,
     Label,
     Mac,
     Mebibytes,
@@ -91,8 +92,8 @@ class Hypervisor(Model):
     """PCI cards by alias."""
     blacklist_extra: tuple[Word, ...] = ()
     """More kernel modules that must not be loaded, besides those of the cards."""
-    kernel_arguments: tuple[Word, ...] = ()
-    """More kernel arguments of the host."""
+    kernel_arguments: tuple[KernelArgument, ...] = ()
+    """More kernel arguments of the host, one each; quote a value with blanks: `acpi_osi="!Windows 2015"`."""
     host_resources: HostResources = ()
     """What the host needs besides: files, packages, services and more."""
     vars: Vars = Field(default_factory=dict)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import re
+import shlex
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from provision.inventory import Inventory, Subject
 from provision.proxmox import names
 
 OK = 200
+LISTS = ("modprobe.blacklist", "module_blacklist", "intel_iommu", "amd_iommu", "iommu", "pci", "vfio_pci.ids")
+"""Kernel arguments whose values are comma lists."""
 VFIO = "vfio-pci"
 NO_DRIVER = "none"
 DISPLAYS = ("0x03", "0x12")
@@ -43,15 +47,20 @@ def _lines(host: Host, command: str, *args: str) -> list[str]:
     return str(host.check_output(command, *args)).splitlines()
 
 
-def _words(arguments: Iterable[str]) -> set[str]:
-    """Return kernel arguments with one module in each blacklist; `-` and `_` are one in module names."""
+def _words(line: str) -> set[str]:
+    """Return kernel arguments as the kernel compares them, each member of a known comma list by itself.
+
+    In keys and names of modules `-` and `_` are one. Quotes only protect blanks.
+    """
     words: set[str] = set()
-    for argument in arguments:
-        name, _, value = argument.partition("=")
-        if name == "modprobe.blacklist":
-            words.update(f"{name}={module.replace('-', '_')}" for module in value.split(","))
-        else:
-            words.add(argument)
+    ours = f" {line} ".partition(" -- ")[0].strip()  # the rest is for init
+    for word in shlex.split(re.sub(r"['\\]", "", ours + '"' * (ours.count('"') % 2))):
+        key, equals, value = word.partition("=")
+        key = key.replace("-", "_")
+        if key in ("modprobe.blacklist", "module_blacklist"):
+            value = value.replace("-", "_")
+        members = value.split(",") if key in LISTS else (value,)
+        words.update(f"{key}{equals}{member}" for member in members)
     return words
 
 
@@ -145,8 +154,8 @@ def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) 
     for card in declared.cards.values():
         kept_off |= _candidates(host, card.address)
     arguments = [*declared.kernel_arguments, *(f"modprobe.blacklist={module}" for module in sorted(kept_off))]
-    active = _words(str(host.check_output("cat /proc/cmdline")).split())
-    absent = sorted(_words(arguments) - active)
+    active = _words(str(host.check_output("cat /proc/cmdline")))
+    absent = sorted(_words(" ".join(arguments)) - active)
     assert not absent, f"not in /proc/cmdline: {', '.join(absent)}"
     if not arguments:
         raise Trivial("no argument is needed")

@@ -1,4 +1,4 @@
-"""Rules about passed-through cards: IOMMU, groups, identity, who else has them."""
+"""Rules about passed-through cards: groups, identity, who else has them."""
 
 from __future__ import annotations
 
@@ -9,38 +9,6 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.proxmox.preflight.site import host_facts, managed_vms
 from provision.proxmox.roles.pci_mapping import used
 from provision.values.diagnostics import Diagnostic
-
-_ON = ("intel_iommu=on", "amd_iommu=on", "iommu=pt")
-
-
-def iommu_off(evidence: Evidence) -> list[Finding]:
-    """Refuse passthrough on a host whose IOMMU stays off although the kernel was told to use it."""
-    found: list[Finding] = []
-    for hypervisor, _ in managed_vms(evidence):
-        cards = used(evidence.inventory, hypervisor.name)
-        host = host_facts(evidence, hypervisor)
-        state, active = host.iommu, host.kernel_arguments
-        if not cards or (not isinstance(state, Unknown) and state.active):
-            continue
-        if isinstance(state, Unknown):
-            found.append(UnknownYet(f"IOMMU of {hypervisor.name}: {state.reason}", hypervisor.name))
-            continue
-        if not any(each in active for each in _ON):
-            reason = f"the IOMMU of {hypervisor.name} is off; its kernel arguments come with this run"
-            found.append(UnknownYet(reason, hypervisor.name))
-            continue
-        found.append(
-            Diagnostic(
-                "IOMMU_OFF",
-                f"the IOMMU of {hypervisor.name} is off although the kernel was told to use it",
-                hypervisor.name,
-                evidence=(f"/proc/cmdline: {' '.join(active)}",),
-                source=evidence.inventory.source(("hypervisors", hypervisor.name, "cards")),
-                untouched="Nothing was changed.",
-                remedy="Switch on VT-d (Intel) or AMD-Vi (IOMMU) in the firmware setup.",
-            )
-        )
-    return found
 
 
 def group_shared(evidence: Evidence) -> list[Finding]:
@@ -120,12 +88,6 @@ def address_moved(evidence: Evidence) -> list[Finding]:
 
 
 RULES = (
-    Rule(
-        ("IOMMU_OFF",),
-        "a card is passed to a VM, and the IOMMU is off although the kernel has its argument",
-        "switch on VT-d or AMD-Vi in the firmware setup",
-        iommu_off,
-    ),
     Rule(
         ("IOMMU_GROUP_SHARED",),
         "the IOMMU group of a passed card holds devices that are not passed to the same VM",

@@ -13,11 +13,18 @@ from provision.hosts.resources.pci import IommuState, PciFunctions
 from provision.inventory import Inventory
 from provision.proxmox import names
 from provision.proxmox.host_facts import RESERVATIONS, STORAGES, VM_DEVICES
-from provision.proxmox.preflight import access, capacity, cards, claims, vms
+from provision.proxmox.preflight import access, capacity, cards, claims, iommu, vms
 from provision.proxmox.queries import Mappings, Permissions, VmConfig, VmList
 from provision.proxmox.roles.pci_mapping import used
 
-RULES: tuple[Rule, ...] = (*access.RULES, *vms.RULES, *capacity.RULES, *cards.RULES, *claims.RULES)
+RULES: tuple[Rule, ...] = (
+    *access.RULES,
+    *vms.RULES,
+    *capacity.RULES,
+    *cards.RULES,
+    *claims.RULES,
+    *iommu.RULES,
+)
 
 
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:

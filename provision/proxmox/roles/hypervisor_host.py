@@ -17,10 +17,11 @@ from provision.contracts.role import Context, Role
 from provision.hosts import names
 from provision.hosts.change_effects import reboot_of
 from provision.hosts.facts import HostFacts
-from provision.hosts.queries.kernel import CMDLINE, BootLoader, module_name, united_arguments
+from provision.hosts.queries.kernel import CMDLINE, BootLoader, module_name
 from provision.hosts.resources.kernel import LOADERS, KernelArguments, ModprobeBlacklist
 from provision.hosts.resources.pci import CardUnbound, IommuState, ModuleCandidates, PciFunctions
 from provision.inventory import Inventory, Subject
+from provision.inventory.kernel_line import missing_arguments, parse, united_arguments
 from provision.inventory.models.hypervisor import Card, Hypervisor
 from provision.proxmox.host_facts import HypervisorFacts
 from provision.proxmox.names import BLACKLIST, SHARED_DRIVERS
@@ -151,17 +152,19 @@ def _arguments(host: Hypervisor, modules: tuple[str, ...], facts: HypervisorFact
         found.append(f"modprobe.blacklist={','.join(modules)}")
     if host.cards and _needs_intel_iommu(facts):
         found.append(INTEL_IOMMU)
-    return tuple(united_arguments(" ".join(found), host.kernel_arguments).split())
+    line = united_arguments(" ".join(found), host.kernel_arguments)
+    return tuple(argument.text for argument in parse(line))
 
 
 def _needs_intel_iommu(facts: HypervisorFacts) -> bool:
-    """Whether the kernel must be told to use VT-d: it does not by itself, or was told already."""
+    """Whether the kernel must be told to use VT-d: it does not by itself, or was told already.
+
+    Without the firmware's table for it, no argument helps.
+    """
     iommu = facts.iommu
-    if isinstance(iommu, Unknown) or (iommu.table or "DMAR") != "DMAR":
+    if isinstance(iommu, Unknown) or iommu.table != "DMAR":
         return False
-    if not iommu.table and iommu.cpu != "GenuineIntel":
-        return False
-    return not iommu.active or INTEL_IOMMU in facts.kernel_arguments
+    return not iommu.active or not missing_arguments(facts.kernel_line, (INTEL_IOMMU,))
 
 
 ROLE = Role(

@@ -159,6 +159,23 @@ def test_arguments_that_the_role_unites_count_in_any_order(
     assert found(inventory_of(tmp_path, text), Told(known), ARGUMENTS).outcome is outcome
 
 
+@pytest.mark.parametrize(
+    ("cmdline", "outcome"),
+    [
+        ('ro kvm_intel.nested=1 "dyndbg=file a +p" intel_iommu=on,igfx_off', CheckOutcome.PROVEN),
+        ("intel_iommu=on kvm-intel.nested=1 dyndbg=file a +p", CheckOutcome.FAILED),
+        ('intel_iommu=on dyndbg="file a +p" -- kvm-intel.nested=1', CheckOutcome.FAILED),
+    ],
+)
+def test_arguments_count_in_every_spelling_of_the_kernel(
+    tmp_path: Path, cmdline: str, outcome: CheckOutcome
+) -> None:
+    wanted = """    kernel_arguments: [kvm-intel.nested=1, 'dyndbg="file a +p"', intel_iommu=on]\n"""
+    text = CARDS.replace("    bridge: vmbr0\n", f"    bridge: vmbr0\n{wanted}")
+    known = {"provision-cards.conf": "", "/proc/cmdline": cmdline, "modprobe -qR": ""}
+    assert found(inventory_of(tmp_path, text), Told(known), ARGUMENTS).outcome is outcome
+
+
 def test_cards_whose_drivers_need_no_blacklist_need_no_argument(tmp_path: Path) -> None:
     known = {"provision-cards.conf": "", "/proc/cmdline": "ro", "modprobe -qR": ""}
     assert found(inventory_of(tmp_path, CARDS), Told(known), ARGUMENTS).outcome is CheckOutcome.TRIVIAL

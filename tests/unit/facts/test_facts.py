@@ -107,7 +107,7 @@ def test_facts_of_a_host_are_read() -> None:
             PackageState("ntp"): PackageStatus(),
         }
     )
-    assert (facts.machine_id, facts.kernel_arguments) == ("0123abcd", ("root=/dev/vda1", "quiet"))
+    assert (facts.machine_id, facts.kernel_line) == ("0123abcd", "root=/dev/vda1 quiet")
     assert (facts.loader, facts.bridges, facts.container) == ("grub", ("vmbr0",), True)
 
 
@@ -127,7 +127,7 @@ def test_an_unknown_fact_has_a_reason(snapshot: Snapshot | Unknown, reason: str)
 def test_a_fact_without_a_reason_is_empty_when_unknown() -> None:
     facts = host({})
     assert (facts.machine_id, facts.loader, facts.container) == ("", "unknown", False)
-    assert (facts.kernel_arguments, facts.bridges, facts.vm_devices) == ((), (), ())
+    assert (facts.kernel_line, facts.bridges, facts.vm_devices) == ("", (), ())
 
 
 def test_a_vm_on_another_node_is_not_found() -> None:

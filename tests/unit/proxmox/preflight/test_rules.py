@@ -294,12 +294,6 @@ def test_a_card_of_another_node_at_the_same_address_is_another_card(world: World
     assert (finding.code, finding.subject) == ("GPU_CLAIMED_BY_OTHER_VM", "vm-gpu")
 
 
-def test_what_a_coming_reboot_switches_on_cannot_be_told_yet(world: World) -> None:
-    world.host.iommu = IommuStatus((), 0)
-    (note,) = found(world)
-    assert (note.code, note.severity) == ("IOMMU_OFF", Severity.NOTE)
-
-
 def test_a_silent_site_refuses_nothing(world: World) -> None:
     inventory = site(world).inventory
     assert {each.severity for each in preflight.check(inventory, {}, ())} == {Severity.NOTE}

@@ -1,0 +1,196 @@
+"""The grammar of the kernel's command line: one for what is declared, written, and read from a host.
+
+Sources: `next_arg` in the kernel's lib/cmdline.c (blanks and quotes), `parameq` in kernel/params.c
+(`-` and `_`), admin-guide/kernel-parameters.rst (`--`, comma lists), mm/hugetlb.c (pairs).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+MODULE_LISTS = frozenset({"modprobe.blacklist", "module_blacklist"})
+"""Keys whose values are lists of modules. All occurrences count, so members are compared and united."""
+OPTION_LISTS = frozenset({"intel_iommu", "amd_iommu", "iommu", "pci", "initcall_blacklist", "vfio_pci.ids"})
+"""Keys whose values are lists of options: an argument counts as present if all its members are."""
+PAIRS = {"hugepagesz": "hugepages"}
+"""Keys that rule the argument behind them: both keep their places, and are compared together."""
+END = "--"
+"""What follows belongs to init."""
+
+_WORD = re.compile(r'[^\s"]*(?:"[^"]*(?:"|$)[^\s"]*)*')
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument.
+
+    Args:
+        name: its key, with `_` for each `-`.
+        value: without the quotes that protect blanks; None for a flag.
+        text: as it was written.
+    """
+
+    name: str
+    value: str | None
+    text: str = field(compare=False)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The parts of a comma list; modules in the kernel's own spelling."""
+        parts = tuple(filter(None, (self.value or "").split(",")))
+        return tuple(map(folded, parts)) if self.name in MODULE_LISTS else parts
+
+    @property
+    def plain(self) -> str:
+        """Key and value without quotes; the key as it was written."""
+        key = self.text.removeprefix('"').partition("=")[0].removesuffix('"')
+        return key if self.value is None else f"{key}={self.value}"
+
+
+Entry = tuple[Argument, ...]
+"""Arguments that belong together: one, or a pair like `hugepagesz=1G hugepages=16`."""
+
+
+def folded(name: str) -> str:
+    """Return a key or module as the kernel compares it."""
+    return name.replace("-", "_")
+
+
+def parse(line: str) -> tuple[Argument, ...]:
+    """Return the kernel's arguments of a line, in order; what init gets is left out."""
+    return tuple(_argument(word) for word in _split(line)[0])
+
+
+def _split(line: str) -> tuple[list[str], list[str]]:
+    """Return the kernel's words, and those from `--` on."""
+    words = [match[0] for match in _WORD.finditer(line) if match[0]]
+    index = words.index(END) if END in words else len(words)
+    return words[:index], words[index:]
+
+
+def _argument(text: str) -> Argument:
+    whole = text.startswith('"')
+    inner = text[1:] if whole else text
+    key, equals, value = inner.partition("=")
+    if value.startswith('"'):
+        value = value[1:].removesuffix('"')
+    elif whole and equals:
+        value = value.removesuffix('"')
+    elif whole:
+        key = key.removesuffix('"')
+    return Argument(folded(key), value if equals else None, text)
+
+
+def entries(arguments: Sequence[Argument]) -> Iterator[Entry]:
+    """Yield what belongs together, in order."""
+    index = 0
+    while index < len(arguments):
+        entry = arguments[index : index + 2]
+        is_pair = len(entry) > 1 and PAIRS.get(entry[0].name) == entry[1].name
+        yield tuple(entry) if is_pair else (arguments[index],)
+        index += 2 if is_pair else 1
+
+
+def values_of(line: str, key: str) -> tuple[str, ...]:
+    """Return the members of the comma lists of all occurrences of a key, in order."""
+    name = folded(key)
+    return tuple(member for argument in parse(line) if argument.name == name for member in argument.members)
+
+
+def missing_arguments(line: str, desired: Sequence[str]) -> tuple[str, ...]:
+    """Return what a kernel command line lacks; of module lists only the missing members."""
+    arguments = parse(line)
+    present = set(entries(arguments))
+    members: dict[str, set[str]] = {}
+    for argument in arguments:
+        members.setdefault(argument.name, set()).update(argument.members)
+    lacking: list[str] = []
+    for entry in entries(parse(" ".join(desired))):
+        argument = entry[0]
+        if argument.name in MODULE_LISTS:
+            lacking += _without_members(argument, members.get(argument.name, set()))
+        elif entry in present:
+            continue
+        elif argument.name not in OPTION_LISTS or not members.get(argument.name, set()).issuperset(
+            argument.members
+        ):
+            lacking += [part.text for part in entry]
+    return tuple(lacking)
+
+
+def _without_members(argument: Argument, members: set[str]) -> list[str]:
+    """Return a module list without some members; nothing when none is left."""
+    key, _, value = argument.text.partition("=")
+    rest = [name for name in value.strip('"').split(",") if name and folded(name) not in members]
+    return [f"{key}={','.join(rest)}"] if rest else []
+
+
+def united_arguments(line: str, desired: Sequence[str]) -> str:
+    """Return a command line with what it lacked: module lists are united in place, nothing comes twice."""
+    words, tail = _split(line)
+    for text in missing_arguments(line, desired):
+        argument = _argument(text)
+        lists = [index for index, word in enumerate(words) if _argument(word).name == argument.name]
+        if argument.name in MODULE_LISTS and lists:
+            words[lists[-1]] += f",{argument.value}"
+        else:
+            words.append(text)
+    return " ".join((*words, *tail))
+
+
+def without_arguments(line: str, unwanted: Sequence[str]) -> str:
+    """Return a command line without some arguments; of module lists only the members go."""
+    words, tail = _split(line)
+    unwanted_arguments = parse(" ".join(unwanted))
+    gone = set(entries(unwanted_arguments))
+    members: dict[str, set[str]] = {}
+    for argument in unwanted_arguments:
+        members.setdefault(argument.name, set()).update(argument.members)
+    kept: list[str] = []
+    for entry in entries([_argument(word) for word in words]):
+        if entry[0].name in MODULE_LISTS:
+            kept += _without_members(entry[0], members.get(entry[0].name, set()))
+        elif entry not in gone:
+            kept += [argument.text for argument in entry]
+    return " ".join((*kept, *tail))
+
+
+def split_entries(line: str) -> list[str]:
+    """Return the texts of all entries; each member of a module list is one of its own."""
+    texts: list[str] = []
+    for entry in entries(parse(line)):
+        if entry[0].name in MODULE_LISTS:
+            texts += [f"{entry[0].name}={member}" for member in entry[0].members]
+        else:
+            texts.append(" ".join(argument.text for argument in entry))
+    return texts
+
+
+def argument_problem(text: str) -> str | None:
+    """Return why a declared text is no single argument that every boot loader can pass on; else None.
+
+    GRUB puts a backslash before `'` and a backslash, so that no such character reaches the kernel
+    (grub_create_loader_cmdline in grub-core/lib/cmdline.c). The kernel knows no escape for a quote.
+    """
+    if not text or not all(" " <= char <= "~" for char in text):
+        return "it must be printable ASCII"
+    words, tail = _split(text)
+    argument = _argument(text)
+    problems = (
+        ("'" in text or "\\" in text, "GRUB passes no single quote and no backslash on"),
+        ("{{" in text, "templates are not filled in here"),
+        (text.count('"') % 2 == 1, "it has a quote without its end"),
+        (bool(tail), "what follows -- belongs to init"),
+        (words != [text], 'it holds a blank: write one argument a word, or quote the value (key="a b")'),
+        ('"' in argument.plain, 'quotes belong around the whole value: key="a b"'),
+        (not argument.name, "it has no key"),
+    )
+    return next((reason for wrong, reason in problems if wrong), None)
+
+
+def grub_word(text: str) -> str:
+    """Return an argument as GRUB's own script language takes it; GRUB quotes it again for the kernel."""
+    plain = _argument(text).plain
+    return plain if re.fullmatch(r"[A-Za-z0-9_.,:=+@/%!-]+", plain) else f"'{plain}'"

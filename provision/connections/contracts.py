@@ -56,7 +56,31 @@ class HttpsEndpoint:
     fingerprint: str
 
 
-Endpoint = SshEndpoint | LocalEndpoint | HttpsEndpoint
+@dataclass(frozen=True, slots=True)
+class KubeEndpoint:
+    """How to reach a Kubernetes API: its own certificate authority, and a client certificate or a token.
+
+    Args:
+        url: `https://address:6443`.
+        authority: certificates that are trusted, as PEM text; no other is.
+        certificate: client certificate with its chain, as PEM text, or empty.
+        key: private key of the client certificate, as PEM text.
+        token: bearer token.
+        server_name: name that the server's certificate must have, where it is not the one in `url`.
+    """
+
+    url: str
+    authority: str
+    certificate: str = ""
+    key: SecretStr | None = None
+    token: SecretStr | None = None
+    server_name: str = ""
+
+
+Endpoint = SshEndpoint | LocalEndpoint | HttpsEndpoint | KubeEndpoint
+
+HTTP_OK = 200
+HTTP_REDIRECT = 300
 
 NO_LOGINS_NOW = ("System is booting up", "System is going down", "pam_nologin")
 """Texts of pam_nologin(8): the host boots or shuts down and refuses logins."""
@@ -155,6 +179,54 @@ class ApiConnection(Protocol):
         Raises:
             ApiError: the API refused.
             Transient, Permanent: no answer; Refused for a wrong certificate.
+            UnknownOutcome: a write was sent and the answer is missing.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KubeReply:
+    """What a Kubernetes API answered, whatever its status.
+
+    Args:
+        status: HTTP status.
+        body: JSON types, or text where the answer is no JSON.
+        warnings: texts of its Warning headers.
+    """
+
+    status: int
+    body: object
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is one of the 200s."""
+        return HTTP_OK <= self.status < HTTP_REDIRECT
+
+
+class KubeConnection(Protocol):
+    """One connection to a Kubernetes API."""
+
+    requests: int
+    """How many requests were sent."""
+
+    def request(
+        self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
+    ) -> KubeReply:
+        """Send one request and return the answer, also where the API refuses.
+
+        Args:
+            method: GET, POST, PUT, PATCH or DELETE.
+            path: with its query string.
+            body: JSON types; None for no body.
+            content_type: of the body.
+
+        Raises:
+            Transient, Permanent: no answer, or an API that is not ready; Refused for a wrong certificate.
             UnknownOutcome: a write was sent and the answer is missing.
         """
         ...

@@ -44,7 +44,7 @@ SELECTORS = ("hypervisors", *_NODES, "cluster")
 
 
 def select(inventory: Inventory, selector: str) -> tuple[Subject, ...]:
-    """Return a selector's subjects in the inventory's order; the cluster only where k3s is declared.
+    """Return a selector's subjects in the inventory's order; the cluster only where one is declared.
 
     Raises:
         UsageError: there is no such selector.
@@ -52,7 +52,8 @@ def select(inventory: Inventory, selector: str) -> tuple[Subject, ...]:
     if selector == "hypervisors":
         return tuple(Subject("hypervisor", name) for name in inventory.hypervisors)
     if selector == "cluster":
-        return (Subject("cluster", "cluster"),) if inventory.k3s is not None else ()
+        is_declared = inventory.k3s is not None or inventory.cluster.kubeconfig is not None
+        return (Subject("cluster", "cluster"),) if is_declared else ()
     matches = _NODES.get(selector)
     if matches is None:
         summary = f"{selector!r} is no selector{near(selector, SELECTORS)}"

@@ -8,6 +8,8 @@ from provision.kube.kube_effects import EFFECTS
 DOMAIN = Domain(
     "kube",
     effects=EFFECTS,
+    systems="provision.kube.systems:systems",
+    drivers={"cluster": "provision.kube.systems:open_api"},
     planned_roles=("shared_storage",),
     unsupported="provision.kube.unsupported:unsupported",
 )

@@ -44,6 +44,7 @@ def subjects(inventory: Inventory, targets: Collection[str] = ()) -> dict[str, t
         "vm": "nodes.virtual",
         "gpu_vm": "nodes.gpu",
         "node": "nodes",
+        "cluster": "cluster",
     }
     names = {
         kind: tuple(each.name for each in select(inventory, what) if inventory.manages(each.name))

@@ -38,6 +38,10 @@ K3sVersion = Annotated[
 class Cluster(Model):
     """How the cluster is changed while it works."""
 
+    kubeconfig: LocalPath | None = None
+    """Kubeconfig of an existing cluster: its nodes are not installed, and everything above them is."""
+    context: Text | None = None
+    """Context in the kubeconfig, if not the current one."""
     max_unavailable: Count = 1
     """How many nodes may be unavailable at once; those that are not ready anyway count, too."""
 

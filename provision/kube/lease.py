@@ -1,0 +1,144 @@
+"""The cluster's lock: a Lease that the run which holds it renews."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from provision.connections.contracts import KubeConnection
+from provision.kube import refusals
+from provision.kube.kinds import LEASE, collection_path, object_path
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import ProvisionError
+from provision.values.outcomes import ExitCode
+
+NAMESPACE, NAME = "kube-system", "provision"
+SECONDS = 60
+"""After this time without renewal anybody may take it: its holder is dead, or cut off."""
+RENEWED = 15.0
+TRIES = 3
+_PATH = object_path(LEASE.api, LEASE.plural, NAMESPACE, NAME)
+
+
+def hold_lease(connection: KubeConnection, run: str, who: str, what: str, cancel: Cancel) -> LeaseHold:
+    """Take the lock, and renew it in a thread until it is released.
+
+    Raises:
+        ProvisionError: another run holds it (exit 6), or the API gives no answers.
+    """
+    holder = f"{run} {who}".strip()
+    reply = connection.request("GET", _PATH)
+    for _ in range(TRIES):
+        if reply.status == refusals.NOT_FOUND:
+            path = collection_path(LEASE.api, LEASE.plural, NAMESPACE)
+            reply = connection.request("POST", path, _body(holder, ""))
+        else:
+            held = reply.body if isinstance(reply.body, Mapping) else {}
+            _check_free(held, what)
+            version = str((held.get("metadata") or {}).get("resourceVersion") or "")
+            reply = connection.request("PUT", _PATH, _body(holder, version))
+        if reply.is_success:
+            return LeaseHold(connection, holder)
+        if reply.status != refusals.CONFLICT:
+            break
+        cancel.wait(0.2)  # somebody was faster: look who
+        reply = connection.request("GET", _PATH)
+    refusal = refusals.refusal_of(reply)
+    raise ProvisionError(refusals.diagnostic_of(refusal, f"the lock of {what}", what.partition("/")[0]))
+
+
+def _check_free(held: Mapping[str, Any], what: str) -> None:
+    spec = held.get("spec") or {}
+    holder = str(spec.get("holderIdentity") or "")
+    age = time.time() - _epoch(str(spec.get("renewTime") or ""))
+    if holder and age < float(spec.get("leaseDurationSeconds") or SECONDS):
+        raise ProvisionError(
+            Diagnostic(
+                "LOCKED",
+                f"run {holder} works on {what}; it was last heard of {max(age, 0):.0f} s ago",
+                what.partition("/")[0],
+                untouched="Nothing was changed there.",
+                remedy="Wait until it ends. If it is dead, its lock ends"
+                f" {SECONDS} s after its last sign of life.",
+            ),
+            ExitCode.LOCKED,
+        )
+
+
+def _body(holder: str, version: str) -> dict[str, Any]:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    metadata = {"name": NAME, "namespace": NAMESPACE}
+    return {
+        "apiVersion": LEASE.api,
+        "kind": LEASE.name,
+        "metadata": {**metadata, "resourceVersion": version} if version else metadata,
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": SECONDS,
+            "renewTime": now,
+            "acquireTime": now,
+        },
+    }
+
+
+def _epoch(text: str) -> float:
+    """Return a time of the API in seconds since the epoch; 0 where there is none."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0
+
+
+class LeaseHold:
+    """The lock while it is held; a Hold.
+
+    Args:
+        connection: of its own: a thread uses it.
+        holder: who holds it.
+    """
+
+    def __init__(self, connection: KubeConnection, holder: str) -> None:
+        self._connection = connection
+        self._holder = holder
+        self._renewed = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="cluster-lock", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is still held: nobody else may take it before its time is over."""
+        return not self._ended.is_set() and time.monotonic() - self._renewed < SECONDS
+
+    def release(self) -> None:
+        """Free it; safe to call twice."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        self._thread.join(1.0)
+        with suppress(ProvisionError):  # it ends by itself
+            self._write("")
+        self._connection.close()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(RENEWED):
+            try:
+                if not self._write(self._holder):
+                    return
+            except ProvisionError:  # the only server may be rebooting: tried again until the time is over
+                continue
+            self._renewed = time.monotonic()
+
+    def _write(self, holder: str) -> bool:
+        """Renew it, or give it up; False where somebody else has it by now."""
+        reply = self._connection.request("GET", _PATH)
+        body = reply.body if isinstance(reply.body, Mapping) else {}
+        if str((body.get("spec") or {}).get("holderIdentity") or "") != self._holder:
+            return False
+        version = str((body.get("metadata") or {}).get("resourceVersion") or "")
+        return self._connection.request("PUT", _PATH, _body(holder, version)).is_success

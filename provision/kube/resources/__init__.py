@@ -1,0 +1,1 @@
+"""Desired states in a cluster."""

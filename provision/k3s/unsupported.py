@@ -19,7 +19,6 @@ def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
             yield Unsupported("container_runtime", "a container runtime", where, (name,), STEPS)
         if node.k3s is not None:
             continue
-        for key in ("labels", "taints", "kube_name", "interfaces"):
-            if getattr(node, key):
-                what = f"{key} of a node that is not in the cluster"
-                yield Unsupported("kubernetes_node", what, (*path, key), (name,), STEPS)
+        if node.interfaces:
+            what = "interfaces of a node that is not in the cluster"
+            yield Unsupported("node_interfaces", what, (*path, "interfaces"), (name,), STEPS)

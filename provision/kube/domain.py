@@ -10,6 +10,8 @@ DOMAIN = Domain(
     effects=EFFECTS,
     systems="provision.kube.systems:systems",
     drivers={"cluster": "provision.kube.systems:open_api"},
+    roles={"kubernetes_node": "provision.kube.roles.kubernetes_node:ROLE"},
+    checks=("provision.kube.checks",),
     planned_roles=("shared_storage",),
     unsupported="provision.kube.unsupported:unsupported",
 )

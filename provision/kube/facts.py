@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from provision.contracts.query import Unknown
 from provision.contracts.view import View
-from provision.inventory import Inventory
 from provision.inventory.models.node import Node
 from provision.kube.kinds import NODE
 from provision.kube.queries import Listing, Live, ServerVersion, list_query
@@ -134,9 +133,3 @@ def find_node(
         return by_name
     by_address = [fact for fact in nodes if node.address in fact.addresses]
     return by_address[0] if len(by_address) == 1 else None
-
-
-def has_cluster(inventory: Inventory) -> bool:
-    """Whether there is a cluster to speak to: an existing one, or one of our own nodes."""
-    declared = any(node.k3s for node in inventory.nodes.values())
-    return inventory.cluster.kubeconfig is not None or (inventory.k3s is not None and declared)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from provision.inventory import Inventory
+from provision.inventory.models.node import Node
+
 API = "cluster/api"
 """The cluster's API, however it is reached."""
 SUBJECT = "cluster"
@@ -9,6 +12,27 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "provision"
 ROLE = "provision/role"
 """Label with the role that declared an object: what it declares no more is found by it."""
+TAINTS = "provision/taints"
+"""Annotation of a Node with the taints that we set."""
+CORDONED = "provision/cordoned"
+"""Annotation of a Node that we cordoned, with the run that did it."""
+
+
+def has_cluster(inventory: Inventory) -> bool:
+    """Whether there is a cluster to speak to: an existing one, or one of our own nodes."""
+    own = inventory.k3s is not None and any(node.k3s for node in inventory.nodes.values())
+    return own or inventory.cluster.kubeconfig is not None
+
+
+def is_member(inventory: Inventory, node: Node) -> bool:
+    """Whether a node is declared as one of the cluster's.
+
+    Nodes of an existing cluster are not installed: what is said of their Node object makes them members.
+    """
+    said = bool(node.labels or node.annotations or node.taints or node.kube_name)
+    return (inventory.k3s is not None and node.k3s is not None) or (
+        inventory.cluster.kubeconfig is not None and said
+    )
 
 
 def labels_of(role: str) -> dict[str, str]:

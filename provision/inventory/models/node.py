@@ -263,6 +263,8 @@ class NodeSettings(Model):
     """Its part in the cluster."""
     labels: dict[Text, Text] = Field(default_factory=dict)
     """Kubernetes labels."""
+    annotations: dict[Text, Text] = Field(default_factory=dict)
+    """Kubernetes annotations."""
     taints: tuple[Text, ...] = ()
     """Kubernetes taints (`key=value:NoSchedule`)."""
     driver: Driver | None = None

@@ -56,6 +56,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
     """Find problems of the cluster."""
     _k3s(inventory, findings)
     _sharing(inventory, findings)
+    _members(inventory, findings)
     aliases = {alias for hypervisor in inventory.hypervisors.values() for alias in hypervisor.cards}
     for alias in inventory.expect.gpu_cards:
         if alias not in aliases and not findings.written(("nodes", alias)):
@@ -105,6 +106,20 @@ def _servers(k3s: K3s, servers: list[str], findings: Findings) -> None:
     if k3s.endpoint is None and not findings.written(("k3s", "endpoint")):
         remedy = "declare a virtual address, a load balancer or a DNS name of all servers"
         findings.lacks("a cluster of several servers", "endpoint", ("k3s",), remedy=remedy)
+
+
+def _members(inventory: Inventory, findings: Findings) -> None:
+    """What is said of a Node object needs a cluster that has it."""
+    for name, node in inventory.nodes.items():
+        if node.k3s is not None or inventory.cluster.kubeconfig is not None:
+            continue
+        for key in ("labels", "annotations", "taints", "kube_name"):
+            if getattr(node, key):
+                findings.conflict(
+                    f"{name} is not in a cluster, and {key!r} is about its Node object",
+                    ("nodes", name, key),
+                    remedy="Add `k3s: agent`, or name an existing cluster in cluster.kubeconfig.",
+                )
 
 
 def _any_written_server(inventory: Inventory, findings: Findings) -> bool:

@@ -107,6 +107,8 @@ CASES = [
     ("name: site\n", "name: site\npolicy: { allow: [rebot-guest] }\n", "INVENTORY_VALUE", "rebot-guest", "did you mean reboot-guest?"),
     ("name: site\n", "name: site\nsources: { mode: mirror }\n", "INVENTORY_MISSING_KEY", "mode", "lacks the key 'mirror'"),
     ("name: site\n", "name: site\nsources: { bundle: ./x }\n", "INVENTORY_CONFLICT", "bundle", "sources mode online does not use"),
+    ("vmid: 101,", "vmid: 101, labels: { a: b },", "INVENTORY_CONFLICT", "", "vm-1 is not in a cluster"),
+    ("vmid: 101,", "vmid: 101, taints: ['a=b:NoSchedule'],", "INVENTORY_CONFLICT", "", "vm-1 is not in a cluster"),
     ("nodes:\n", "nodes:\n  bare: { address: 10.0.0.20, cores: 2 }\n", "INVENTORY_CONFLICT", "cores", "no hypervisor"),
     ("nodes:\n", "nodes:\n  bare: { address: 10.0.0.20, nics: [{ vlan: 5 }] }\n", "INVENTORY_CONFLICT", "nics", "no hypervisor"),
 ]  # fmt: skip

@@ -36,10 +36,7 @@ OPTIONS = [
     ("vmid: 101,", "vmid: 101, driver: { branch: '580' },", "gpu_driver", "a managed GPU driver (vm-1)", "driver:"),
     ("vmid: 101,", "vmid: 101, ofed: { minimum: '24' },", "rdma_host", "NIC driver stack", "ofed:"),
     ("vmid: 101,", "vmid: 101, container_runtime: { minimum: '2' },", "container_runtime", "a container runtime", "container_runtime:"),
-    ("vmid: 101,", "vmid: 101, labels: { a: b },", "kubernetes_node", "labels of a node", "labels:"),
-    ("vmid: 101,", "vmid: 101, taints: ['a=b:NoSchedule'],", "kubernetes_node", "taints of a node", "taints:"),
-    ("vmid: 101,", "vmid: 101, kube_name: x,", "kubernetes_node", "kube_name of a node", "kube_name:"),
-    ("vmid: 101,", "vmid: 101, interfaces: { node: eth0 },", "kubernetes_node", "interfaces of a node", "interfaces:"),
+    ("vmid: 101,", "vmid: 101, interfaces: { node: eth0 },", "node_interfaces", "interfaces of a node", "interfaces:"),
 ]  # fmt: skip
 
 
@@ -75,7 +72,7 @@ def test_what_is_read_or_says_nothing_is_no_problem(loads: Loads, option: str) -
 
 
 MANY = (
-    SITE.replace("vmid: 101,", "vmid: 101, labels: { a: b },").replace(
+    SITE.replace("vmid: 101,", "vmid: 101, interfaces: { node: eth0 },").replace(
         "backend: manual,", f"backend: opnsense, {API},"
     )
     + "proxy: { url: http://10.0.0.9 }\nexpect: { nccl: { nvls: required } }\n"
@@ -85,13 +82,13 @@ MANY = (
 @pytest.mark.parametrize(
     ("targets", "steps", "roles"),
     [
-        ((), (), {"proxy", "verify_nccl", "dhcp_opnsense", "kubernetes_node"}),
+        ((), (), {"proxy", "verify_nccl", "dhcp_opnsense", "node_interfaces"}),
         (("vm-2",), (), {"proxy", "dhcp_opnsense"}),
         (("pve",), (), {"proxy"}),
         ((), ("base_os",), {"proxy"}),
         ((), ("dhcp_reservation",), {"proxy", "dhcp_opnsense"}),
         ((), ("address", "verify"), {"proxy", "dhcp_opnsense", "verify_nccl"}),
-        (("vm-1",), ("k3s_agent",), {"proxy", "kubernetes_node"}),
+        (("vm-1",), ("k3s_agent",), {"proxy", "node_interfaces"}),
     ],
 )
 def test_targets_and_steps_leave_out_what_they_do_not_meet(

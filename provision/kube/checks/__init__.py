@@ -1,0 +1,1 @@
+"""Checks of the cluster: plain GETs, read by code of their own."""

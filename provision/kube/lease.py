@@ -115,6 +115,10 @@ class LeaseHold:
         """Whether it is still held: nobody else may take it before its time is over."""
         return not self._ended.is_set() and time.monotonic() - self._renewed < SECONDS
 
+    def idle(self, run: str) -> float:  # noqa: ARG002 - the protocol's form
+        """Return 0.0: a Lease does not say who held it before."""
+        return 0.0
+
     def release(self) -> None:
         """Free it; safe to call twice."""
         if self._ended.is_set():

@@ -31,3 +31,13 @@ def is_member(inventory: Inventory, node: Node) -> bool:
     """
     said = bool(node.labels or node.annotations or node.taints or node.kube_name)
     return inventory.cluster.kubeconfig is not None and said
+
+
+def labels_of(role: str) -> dict[str, str]:
+    """Return the labels of the objects of a role."""
+    return {MANAGED_BY: MANAGER, ROLE: role}
+
+
+def selector_of(role: str) -> str:
+    """Return the label selector that finds the objects of a role."""
+    return ",".join(f"{key}={value}" for key, value in labels_of(role).items())

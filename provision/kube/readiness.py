@@ -191,7 +191,7 @@ def _condition(name: str) -> Callable[[JsonObject], Readiness]:
 
 def _namespace(body: JsonObject) -> Readiness:
     phase = _mapping(body.get("status")).get("phase")
-    return READY if phase in {"Active", None} else Readiness(State.WAITING, f"it is {phase}")
+    return READY if phase is None or phase == "Active" else Readiness(State.WAITING, f"it is {phase}")
 
 
 def _helm_chart(body: JsonObject) -> Readiness:

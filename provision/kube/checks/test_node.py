@@ -18,7 +18,7 @@ def kube_node(site: Site, node: str) -> dict[str, Any]:
     if not is_member(site.inventory, declared):
         raise NotDeclared("it is not in the cluster")
     reply = site.get(API, "/api/v1/nodes")
-    assert reply.status == 200, f"the API answers {reply.status}: {reply.text}"  # noqa: PLR2004 - HTTP's OK
+    assert reply.status == 200, f"the API answers {reply.status}: {reply.text}"  # noqa: PLR2004 - means that it is well
     items: list[dict[str, Any]] = json.loads(reply.text)["items"]
     for item in items:
         if item["metadata"]["name"] == declared.kubernetes_name:

@@ -129,7 +129,7 @@ class KubeApi:
             body = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name}
             return Response(200, {**body, "resources": [row for kind in served for row in _resources(kind)]})
         namespace = ""
-        if parts[0] == "namespaces" and len(parts) > 2 and parts[2] not in {"status", "finalize"}:  # noqa: PLR2004
+        if parts[0] == "namespaces" and len(parts) > 2 and parts[2] not in {"status", "finalize"}:  # noqa: PLR2004 - a namespace, and what is in it
             namespace, parts = parts[1], parts[2:]
         kind = next((kind for kind in served if kind.plural == parts[0]), None)
         if kind is None:

@@ -51,7 +51,9 @@ class RememberedQueries:
         for name, system in session.systems.items():
             if system.snapshot is not None and system.claimed:
                 former = before.get(name, frozenset()) if partial else frozenset()
-                now[name] = former.union(system.claimed)
+                # A query may say that it is not worth asking before it is needed.
+                lasting = (query for query in system.claimed if getattr(query, "remembered", True))
+                now[name] = former.union(lasting)
         for name, queries in verified.items():
             now[f"{name}{VERIFIED}"] = frozenset(queries)
         if now != before:

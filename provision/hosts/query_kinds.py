@@ -9,7 +9,7 @@ from provision.hosts.queries.file import FileStateKind, FileTextKind, LinkTarget
 from provision.hosts.queries.kernel import BOOT_LOADER_KIND, ModuleStateKind
 from provision.hosts.queries.secret import SecretTextKind
 from provision.hosts.queries.shell import ShellKind
-from provision.hosts.queries.system import BRIDGES_KIND, CLOCK_STATE_KIND, HOST_KEYS_KIND
+from provision.hosts.queries.system import BRIDGES_KIND, CLOCK_STATE_KIND, HOST_KEYS_KIND, LINKS_KIND
 from provision.hosts.resources.filesystem import ROOT_CHAIN_KIND
 from provision.hosts.resources.package import PackageStateKind
 from provision.hosts.resources.pci import IOMMU_STATE_KIND, PCI_FUNCTIONS_KIND, ModuleCandidatesKind
@@ -30,6 +30,7 @@ _KINDS: tuple[QueryKind, ...] = (
     CLOCK_STATE_KIND,
     HOST_KEYS_KIND,
     BRIDGES_KIND,
+    LINKS_KIND,
     PCI_FUNCTIONS_KIND,
     ModuleCandidatesKind(),
     IOMMU_STATE_KIND,

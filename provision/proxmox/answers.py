@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from provision.contracts.query import Unknown
-from provision.proxmox.queries import Elsewhere, PciMap, Rights, VmEntry, VmState, Volume
+from provision.proxmox.queries import Elsewhere, PciMap, Rights, StorageEntry, VmEntry, VmState, Volume
 from provision.values.redaction import MASK
 
 
@@ -125,6 +125,29 @@ def volumes(body: object) -> tuple[Volume, ...] | Unknown:
         Volume(text(mapping.get("volid")), text(mapping.get("content")), _bytes(mapping.get("size")))
         for mapping in _mappings(body)
     )
+
+
+def storages(body: object) -> tuple[StorageEntry, ...] | Unknown:
+    """Read `/nodes/{node}/storage`; one that is disabled or bound to other nodes is there with enabled 0."""
+    if not isinstance(body, list):
+        return Unknown("the list of storages has an unknown shape")
+    return tuple(
+        StorageEntry(
+            text(mapping.get("storage")),
+            frozenset(text(mapping.get("content")).split(",")) - {""},
+            enabled=text(mapping.get("enabled", 1)) == "1",
+            active=text(mapping.get("active", 1)) == "1",
+        )
+        for mapping in _mappings(body)
+        if mapping.get("storage")
+    )
+
+
+def bridges(body: object) -> tuple[str, ...] | Unknown:
+    """Read `/nodes/{node}/network?type=any_bridge`: names."""
+    if not isinstance(body, list):
+        return Unknown("the list of bridges has an unknown shape")
+    return tuple(text(mapping["iface"]) for mapping in _mappings(body) if mapping.get("iface"))
 
 
 def log_lines(body: object) -> tuple[str, ...]:

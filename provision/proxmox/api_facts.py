@@ -6,9 +6,12 @@ from provision.contracts.query import Unknown
 from provision.contracts.view import View
 from provision.proxmox.queries import (
     Mappings,
+    NodeBridges,
+    NodeStorages,
     PciMap,
     Permissions,
     Rights,
+    StorageEntry,
     VmConfig,
     VmEntry,
     VmList,
@@ -35,6 +38,16 @@ class ApiFacts(View):
     def mappings(self) -> tuple[PciMap, ...] | Unknown:
         """All PCI mappings: Mappings."""
         return self.answer_as(Mappings(), tuple)
+
+    @property
+    def storages(self) -> tuple[StorageEntry, ...] | Unknown:
+        """The storages of the node that the token may see: NodeStorages."""
+        return self.answer_as(NodeStorages(), tuple)
+
+    @property
+    def bridges(self) -> tuple[str, ...] | Unknown:
+        """The bridges of the node that the token may see: NodeBridges."""
+        return self.answer_as(NodeBridges(), tuple)
 
     def vm(self, vmid: int) -> VmState | None:
         """Return the VM with a number, if it is known to be there, on this node: VmConfig."""

@@ -21,6 +21,8 @@ from provision.proxmox import marker as markers
 from provision.proxmox.marker import START, TAG
 from provision.proxmox.queries import (
     Mappings,
+    NodeBridges,
+    NodeStorages,
     Permissions,
     Rights,
     StorageContent,
@@ -112,6 +114,12 @@ class ProxmoxDriver:
         for storage in sorted(query.storage for query in queries if isinstance(query, StorageContent)):
             path = f"/nodes/{self._node}/storage/{storage}/content"
             answered[StorageContent(storage)] = self._ask_plain(path, answers.volumes)
+        if NodeStorages() in queries:
+            path = f"/nodes/{self._node}/storage"
+            answered[NodeStorages()] = self._ask_plain(path, answers.storages)
+        if NodeBridges() in queries:
+            path, data = f"/nodes/{self._node}/network", {"type": "any_bridge"}
+            answered[NodeBridges()] = self._ask_plain(path, answers.bridges, data)
         if vmids:
             states = self._vms(vmids, answered[VmList()], answered[Permissions()], cancel)
             answered |= {VmConfig(vmid): state for vmid, state in states.items()}

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from provision.contracts.query import Unknown
 from provision.hosts.facts import HostFacts
 from provision.hosts.queries.file import FileText
-from provision.hosts.queries.shell import Shell
-from provision.hosts.queries.system import Bridges
+from provision.hosts.queries.shell import Shell, ShellResult
+from provision.hosts.queries.system import Bridges, NetworkLinks
 from provision.hosts.resources.pci import IommuState, IommuStatus, ModuleCandidates
 from provision.proxmox.pci_entries import reservations
 
@@ -19,6 +19,8 @@ VM_DEVICES = Shell(
     r"grep -sHE '^(\[|(net|hostpci)[0-9]+:|delete:)' /etc/pve/nodes/*/qemu-server/*.conf || true"
 )
 """Devices of all VMs and heads of sections, one a line: also of VMs that the inventory does not know."""
+POOLS = Shell("[ -r /etc/pve/user.cfg ] && sed -n 's/^pool:\\([^:]*\\):.*/\\1/p' /etc/pve/user.cfg")
+"""Names of the pools, whatever the token may see (pve-access-control, `PVE/AccessControl.pm`)."""
 RESERVATIONS = FileText("/run/qemu-server/pci-id-reservations")
 """Which running VM holds which PCI function, as Proxmox VE notes it at each start."""
 
@@ -65,6 +67,21 @@ class HypervisorFacts(HostFacts):
     def bridges(self) -> tuple[str, ...]:
         """Names of the network bridges, none when they are not known: Bridges."""
         return self.known(Bridges(), tuple, ())
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        """Names of all network interfaces, none when they are not known: NetworkLinks."""
+        return self.known(NetworkLinks(), tuple, ())
+
+    @property
+    def pools(self) -> tuple[str, ...] | Unknown:
+        """Names of the pools of VMs: POOLS."""
+        result = self.answer_as(POOLS, ShellResult)
+        if isinstance(result, Unknown):
+            return result
+        if result.rc:
+            return Unknown("/etc/pve/user.cfg was not read")
+        return tuple(result.stdout.decode(errors="replace").split())
 
     @property
     def storages(self) -> Mapping[str, Mapping[str, str]] | Unknown:

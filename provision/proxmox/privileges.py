@@ -78,6 +78,9 @@ CALLS: tuple[Call, ...] = (
     Call("POST", "/cluster/mapping/pci", (need("/mapping/pci", "Mapping.Modify"),)),
     Call("PUT", "/cluster/mapping/pci/{id}", (need("/mapping/pci/{id}", "Mapping.Modify"),)),
     Call("DELETE", "/cluster/mapping/pci/{id}", (need("/mapping/pci", "Mapping.Modify"),)),
+    # These lists show what the token may use; what it may not is looked up on the host.
+    Call("GET", "/nodes/{node}/storage"),
+    Call("GET", "/nodes/{node}/network"),
     Call("GET", f"{_CONTENT}/content", (_SEE_STORAGE,)),
     Call(
         "DELETE",

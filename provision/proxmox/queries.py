@@ -55,6 +55,25 @@ class StorageContent:
     kind: ClassVar[str] = "pve-content"
 
 
+@dataclass(frozen=True, slots=True)
+class NodeStorages:
+    """The storages of the node, with what they take; answer: tuple of StorageEntry.
+
+    Asked where a plan makes disks or images, and not remembered: an unchanged plan costs no more for it.
+    """
+
+    kind: ClassVar[str] = "pve-storages"
+    remembered: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBridges:
+    """The bridges of the node (Linux, Open vSwitch, SDN); answer: tuple of names. Asked as NodeStorages."""
+
+    kind: ClassVar[str] = "pve-bridges"
+    remembered: ClassVar[bool] = False
+
+
 # ---------------------------------------------------------------- answers
 
 
@@ -201,6 +220,23 @@ class Volume:
     volid: str
     content: str = ""
     size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StorageEntry:
+    """A storage as the node sees it.
+
+    Args:
+        name: its id.
+        content: content types that it takes.
+        enabled: neither disabled nor bound to other nodes.
+        active: the node reaches it now.
+    """
+
+    name: str
+    content: frozenset[str]
+    enabled: bool = True
+    active: bool = True
 
 
 def vm_answer(snapshot: Snapshot, vmid: int) -> VmState | Elsewhere | Unknown | None:

@@ -15,7 +15,7 @@ from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText
 from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name
 from provision.hosts.queries.secret import SecretText, secret_of
 from provision.hosts.queries.shell import Shell
-from provision.hosts.queries.system import Bridges, ClockState, HostKeys
+from provision.hosts.queries.system import Bridges, ClockState, HostKeys, NetworkLinks
 from provision.hosts.resources.filesystem import RootChain
 from provision.hosts.resources.package import PackageState, PackageStatus
 from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunctions
@@ -151,6 +151,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     RootChain: lambda state, _: state.root,
     ClockState: lambda state, _: state.clock,
     Bridges: lambda state, _: state.bridges,
+    NetworkLinks: lambda state, _: (*state.links, *state.bridges),
     HostKeys: _host_keys,
     GpuState: gpu_state,
     Shell: lambda state, query: run_command(state, query.command),

@@ -57,6 +57,8 @@ class ModelProxmox:
         vms: VMs by number.
         others: further entries of the VM list: containers, VMs of other nodes.
         volumes: volumes by storage.
+        storages: what the list of storages says differently of one (`content`, `enabled`, `active`).
+        bridges: kinds of bridges by name.
         mappings: PCI mappings by id: their entries.
         descriptions: texts of mappings by id.
         rights: privileges by path.
@@ -70,6 +72,8 @@ class ModelProxmox:
     vms: dict[int, ModelVm] = field(default_factory=dict)
     others: list[dict[str, Any]] = field(default_factory=list)
     volumes: dict[str, list[str]] = field(default_factory=lambda: {"local": [], "local-lvm": []})
+    storages: dict[str, dict[str, object]] = field(default_factory=dict)
+    bridges: dict[str, str] = field(default_factory=lambda: {"vmbr0": "bridge"})
     mappings: dict[str, list[str]] = field(default_factory=dict)
     descriptions: dict[str, str] = field(default_factory=dict)
     rights: dict[str, dict[str, int]] = field(default_factory=lambda: {"/": dict.fromkeys(ALL_RIGHTS, 1)})
@@ -154,6 +158,15 @@ class ModelProxmox:
         if storage not in self.volumes:
             raise ApiError(500, f"storage '{storage}' does not exist")
         return [{"volid": volume, "content": "import", "size": 1} for volume in self.volumes[storage]]
+
+    def _storages(self, _data: dict[str, object]) -> object:
+        listed = {storage: {"storage": storage, **_STORAGE} for storage in self.volumes}
+        for storage, flags in self.storages.items():
+            listed[storage] = {**listed.get(storage, {"storage": storage, **_STORAGE}), **flags}
+        return list(listed.values())
+
+    def _bridges(self, _data: dict[str, object]) -> object:
+        return [{"iface": name, "type": kind, "active": 1} for name, kind in self.bridges.items()]
 
     def _pending(self, _data: dict[str, object], vmid: str) -> object:
         vm = self._vm(vmid)
@@ -345,8 +358,15 @@ def _sha(entries: list[str]) -> str:
     return hashlib.sha1(json.dumps(entries).encode(), usedforsecurity=False).hexdigest()
 
 
+_STORAGE = {
+    "type": "dir",
+    "content": "images,import,iso,rootdir,snippets,vztmpl",
+    "active": 1,
+    "enabled": 1,
+    "shared": 0,
+}
 _VM = r"/nodes/[^/]+/qemu/(\d+)"
-_STORAGE = r"/nodes/[^/]+/storage/([^/]+)"
+_ONE_STORAGE = r"/nodes/[^/]+/storage/([^/]+)"
 _ROUTES: tuple[tuple[str, str, Callable[..., object]], ...] = (
     (r"/access/permissions", "GET", ModelProxmox._permissions),  # noqa: SLF001 - the class's own table
     (r"/cluster/resources", "GET", ModelProxmox._resources),  # noqa: SLF001 - the same
@@ -354,9 +374,11 @@ _ROUTES: tuple[tuple[str, str, Callable[..., object]], ...] = (
     (r"/cluster/mapping/pci", "POST", ModelProxmox._mapping_create),  # noqa: SLF001 - the same
     (r"/cluster/mapping/pci/([^/]+)", "PUT", ModelProxmox._mapping_update),  # noqa: SLF001 - the same
     (r"/cluster/mapping/pci/([^/]+)", "DELETE", ModelProxmox._mapping_delete),  # noqa: SLF001 - the same
-    (_STORAGE + "/content", "GET", ModelProxmox._content),  # noqa: SLF001 - the same
-    (_STORAGE + "/content/([^/]+)", "DELETE", ModelProxmox._remove),  # noqa: SLF001 - the same
-    (_STORAGE + "/download-url", "POST", ModelProxmox._download),  # noqa: SLF001 - the same
+    (r"/nodes/[^/]+/storage", "GET", ModelProxmox._storages),  # noqa: SLF001 - the same
+    (r"/nodes/[^/]+/network", "GET", ModelProxmox._bridges),  # noqa: SLF001 - the same
+    (_ONE_STORAGE + "/content", "GET", ModelProxmox._content),  # noqa: SLF001 - the same
+    (_ONE_STORAGE + "/content/([^/]+)", "DELETE", ModelProxmox._remove),  # noqa: SLF001 - the same
+    (_ONE_STORAGE + "/download-url", "POST", ModelProxmox._download),  # noqa: SLF001 - the same
     (_VM + "/pending", "GET", ModelProxmox._pending),  # noqa: SLF001 - the same
     (_VM + "/config", "PUT", ModelProxmox._config),  # noqa: SLF001 - the same
     (_VM + "/resize", "PUT", ModelProxmox._resize),  # noqa: SLF001 - the same

@@ -89,6 +89,8 @@ class HostState:
         base_modules: modules that every boot loads.
         skew: the clock minus the controller's, in seconds.
         base_sysctls: kernel parameters after a boot, without /etc/sysctl.d.
+        bridges: bridges for VMs.
+        links: network interfaces that are no such bridges.
         commands: what a command of the inventory does, where it does more than its guard requires.
         loaded_driver: version of the loaded GPU driver; empty for none.
         foreign_driver: version of a GPU driver that no package brought.
@@ -129,6 +131,7 @@ class HostState:
     clock: ClockStatus = _CLOCK
     skew: float = 0.0
     bridges: tuple[str, ...] = ()
+    links: tuple[str, ...] = ("lo",)
     memory: int = 4096
     cpus: int = 4
     probes: dict[str, int] = field(default_factory=dict)

@@ -6,6 +6,7 @@ Stand-ins: apt-get, apt-mark, dpkg, dpkg-query, systemctl, modprobe (scripts of 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.kernel import BootLoader, ModuleState
 from provision.hosts.queries.shell import Shell
-from provision.hosts.queries.system import Bridges, ClockState, HostKeys
+from provision.hosts.queries.system import Bridges, ClockState, HostKeys, NetworkLinks
+from provision.hosts.query_kinds import HOST_KINDS
 from provision.hosts.resources.filesystem import RootChain
 from provision.hosts.resources.package import Package, PackageState
 from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunctions
@@ -220,6 +222,28 @@ def test_units_are_matched_by_position(shell: str, tools: dict[str, object], tmp
     queries = [UnitState("a.service"), UnitState("b.service"), UnitState("c.service")]
     snapshot = answers(shell, queries, **tools)
     assert [snapshot[query].load for query in queries] == ["not-found", "loaded", "not-found"]
+
+
+def test_bridges_are_those_of_linux_and_open_vswitch_for_vms(
+    shell: str, tools: dict[str, Any], tmp_path: Path
+) -> None:
+    net = tmp_path / "net"
+    for name in ("vmbr1", "docker0", "fwbr101i0", "br-0123456789ab", "br-lan"):
+        (net / name / "bridge").mkdir(parents=True)
+    for name in ("vmbr0", "eno1"):  # Open vSwitch's have no folder `bridge`
+        (net / name).mkdir()
+    ovs = tools["path"] / "ovs-vsctl"
+    ovs.write_text('#!/bin/sh\n[ "$2" = list-br ] && echo vmbr0\n')
+    ovs.chmod(0o755)
+    for query, expected in (
+        (Bridges(), {"vmbr0", "vmbr1", "br-lan"}),
+        (NetworkLinks(), {each.name for each in net.iterdir()}),
+    ):
+        kind = HOST_KINDS[query.kind]
+        frame = run(shell, kind.script([query]).replace("/sys/class/net", str(net)), **tools)
+        answer = kind.parse(frame, [query])[query]
+        assert isinstance(answer, tuple)
+        assert set(answer) == expected
 
 
 def test_a_card_that_is_not_there_has_no_candidates(shell: str, tools: dict[str, object]) -> None:

@@ -86,14 +86,40 @@ class Bridges:
     kind: ClassVar[str] = "bridges"
 
 
-_BRIDGES_SCRIPT = """for b in /sys/class/net/*; do
-  if [ -d "$b/bridge" ]; then printf 'bridge|%s\\n' "${b##*/}"; fi
+# Open vSwitch's bridges have no folder `bridge` in sysfs. Proxmox's firewall makes a bridge for each device
+# that it protects (fwbr102i0), and Docker one for each of its networks: no VM is connected to these.
+_BRIDGES_SCRIPT = """{ for b in /sys/class/net/*; do
+  if [ -d "$b/bridge" ]; then echo "${b##*/}"; fi
+done
+if command -v ovs-vsctl >/dev/null 2>&1; then ovs-vsctl --timeout=5 list-br 2>/dev/null || :; fi
+} | while IFS= read -r n; do
+  case $n in fwbr*|docker[0-9]*|br-????????????) ;; *) printf 'bridge|%s\\n' "$n";; esac
 done
 echo 'done|'"""
 
 
 def _read_bridges(rows: Rows) -> tuple[str, ...]:
-    return tuple(row[0] for row in rows.get("bridge", ()))
+    return tuple(dict.fromkeys(row[0] for row in rows.get("bridge", ())))
 
 
 BRIDGES_KIND = HostFactKind(Bridges, "bridges", _BRIDGES_SCRIPT, _read_bridges)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLinks:
+    """The names of all network interfaces, whatever they are."""
+
+    kind: ClassVar[str] = "links"
+
+
+_LINKS_SCRIPT = """for b in /sys/class/net/*; do
+  if [ -e "$b" ]; then printf 'link|%s\\n' "${b##*/}"; fi
+done
+echo 'done|'"""
+
+
+def _read_links(rows: Rows) -> tuple[str, ...]:
+    return tuple(row[0] for row in rows.get("link", ()))
+
+
+LINKS_KIND = HostFactKind(NetworkLinks, "network interfaces", _LINKS_SCRIPT, _read_links)

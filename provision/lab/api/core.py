@@ -33,7 +33,7 @@ class Lab:
         guests: runs guests.
         hypervisor: the hypervisor VM.
         node: the node's name.
-        bridges: names of its bridges.
+        bridges: names of its bridges; one that begins with `ovs` is Open vSwitch's.
         storages: its storages.
         address: its IPv4 address with prefix length, for `network` and `cluster/status`.
     """
@@ -58,7 +58,7 @@ class Lab:
         self.access = Access(folder)
         self.tasks = Tasks(folder / "tasks", node)
         self.configs = Configs(folder / "qemu-server", node)
-        self.storages = Storages(folder / "storage", storages)
+        self.storages = Storages(folder / "storage", storages, node)
         self.mapping_lock = threading.Lock()
         self.disk_lock = threading.RLock()
         self.card_lock = threading.Lock()

@@ -87,6 +87,8 @@ def _command(call: Call) -> None:
 
 
 def _bridge(lab: Lab, index: int) -> dict[str, Any]:
+    if _kind(lab.bridges[index]) == "OVSBridge":
+        return {"type": "OVSBridge", "active": 1, "autostart": 1, "method": "manual", "priority": index + 1}
     bridge: dict[str, Any] = {
         "type": "bridge",
         "active": 1,
@@ -105,12 +107,16 @@ def _bridge(lab: Lab, index: int) -> dict[str, Any]:
     return bridge
 
 
+def _kind(bridge: str) -> str:
+    return "OVSBridge" if bridge.startswith("ovs") else "bridge"
+
+
 def _network(call: Call) -> Any:
-    if call.text("type", "bridge") not in {"bridge", "any_bridge", "any_local_bridge"}:
-        return []
+    kind = call.text("type")
     return [
         {"iface": name, **_bridge(call.lab, index)}
         for index, name in enumerate(call.lab.bridges)
+        if kind in {"", "any_bridge", "any_local_bridge", _kind(name)}
         if call.may(f"/nodes/{call.lab.node}", "Sys.Audit")
         or call.may(f"/sdn/zones/localnetwork/{name}", "SDN.Audit", "SDN.Use", some=True)
     ]

@@ -61,17 +61,19 @@ def properties(device: PciDevice) -> dict[str, str]:
 
 def mapping_problem(entry: Mapping[str, str], devices: Devices) -> str | None:
     """Say where a mapping's entry differs from the hardware, or None."""
-    functions = functions_of(devices, entry["path"])
-    if not functions:
-        return f"pci device '{entry['path']}' not found"
-    expected = properties(functions[0])
-    for key in ("id", "iommugroup", "subsystem-id"):
-        if key in expected and key not in entry:
-            return f"missing expected property '{key}' for device '{entry['path']}'"
-        if key in entry and key not in expected:
-            return f"unexpected property '{key}' configured for device '{entry['path']}'"
-        if key in entry and entry[key].lower() != expected[key].lower():
-            return f"'{key}' does not match for '{entry['path']}' ({entry[key]} != {expected[key]})"
+    for index, path in enumerate(entry["path"].split(";")):
+        functions = functions_of(devices, path)
+        if not functions:
+            return f"pci device '{path}' not found"
+        expected = properties(functions[0])
+        # Each device of a list must have the ids; its group is compared for the first one only.
+        for key in ("id", "subsystem-id") if index else ("id", "iommugroup", "subsystem-id"):
+            if key in expected and key not in entry:
+                return f"missing expected property '{key}' for device '{path}'"
+            if key in entry and key not in expected:
+                return f"unexpected property '{key}' configured for device '{path}'"
+            if key in entry and entry[key].lower() != expected[key].lower():
+                return f"'{key}' does not match for '{path}' ({entry[key]} != {expected[key]})"
     return None
 
 

@@ -27,12 +27,13 @@ _NAMES = {
 
 
 def _usage(call: Call, storage: Storage) -> dict[str, Any]:
-    total, used, available = call.lab.storages.usage(storage)
+    usable = not storage.hindrance(call.lab.node)
+    total, used, available = call.lab.storages.usage(storage) if usable else (0, 0, 0)
     return {
         "type": storage.kind,
         "content": ",".join(storage.content),
-        "active": 1,
-        "enabled": 1,
+        "active": int(usable),
+        "enabled": int(usable),
         "shared": 0,
         "total": total,
         "used": used,
@@ -46,9 +47,11 @@ def _list(call: Call) -> Any:
     for name, storage in call.lab.storages.all.items():
         fits = not content_types or any(content_type in storage.content for content_type in content_types)
         chosen = call.text("storage", name) == name
-        if fits and chosen and call.may(f"/storage/{name}", *_READ, some=True):
+        shown = not call.flag("enabled") or not storage.hindrance(call.lab.node)
+        if fits and chosen and shown and call.may(f"/storage/{name}", *_READ, some=True):
             usage = _usage(call, storage)
-            result.append({"storage": name, **usage, "used_fraction": usage["used"] / usage["total"]})
+            fraction = {"used_fraction": usage["used"] / usage["total"]} if usage["total"] else {}
+            result.append({"storage": name, **usage, **fraction})
     return result
 
 
@@ -66,6 +69,8 @@ def _definitions(call: Call) -> Any:
             "content": ",".join(storage.content),
             "digest": digest,
             **({"path": "/var/lib/vz"} if storage.kind == "dir" else {}),
+            **({"disable": 1} if storage.disabled else {}),
+            **({"nodes": ",".join(storage.nodes)} if storage.nodes else {}),
         }
         for name, storage in call.lab.storages.all.items()
         if call.may(f"/storage/{name}", *_READ, some=True)

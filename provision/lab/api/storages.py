@@ -26,11 +26,23 @@ class Storage:
         name: storage id.
         kind: dir for files; zfspool or lvmthin (by name only: the images are qcow2 files) for disks.
         content: content types.
+        disabled: nothing can be done with it.
+        nodes: nodes that have it; none for all.
     """
 
     name: str
     kind: str
     content: tuple[str, ...]
+    disabled: bool = False
+    nodes: tuple[str, ...] = ()
+
+    def hindrance(self, node: str) -> str:
+        """Return why a node cannot use it, in the words of pve-storage, or nothing."""
+        if self.disabled:
+            return f"storage '{self.name}' is disabled"
+        if self.nodes and node not in self.nodes:
+            return f"storage '{self.name}' is not available on node '{node}'"
+        return ""
 
 
 LOCAL = Storage("local", "dir", ("iso", "import", "snippets"))
@@ -83,10 +95,12 @@ class Storages:
     Args:
         folder: holds one folder a storage.
         storages: their definitions.
+        node: the node that uses them.
     """
 
-    def __init__(self, folder: Path, storages: tuple[Storage, ...]) -> None:
+    def __init__(self, folder: Path, storages: tuple[Storage, ...], node: str = "") -> None:
         self._folder = folder
+        self._node = node
         self.all = {storage.name: storage for storage in storages}
         for storage in storages:
             for content in storage.content:
@@ -100,9 +114,12 @@ class Storages:
         return self._folder / storage.name
 
     def get(self, name: str) -> Storage:
-        """Return a storage; 500 for an unknown one."""
+        """Return a storage; 500 for an unknown one, and for one that the node cannot use."""
         if name not in self.all:
             raise failed(f"storage '{name}' does not exist")
+        hindrance = self.all[name].hindrance(self._node)
+        if hindrance:
+            raise failed(hindrance)
         return self.all[name]
 
     def for_images(self, name: str) -> Storage:

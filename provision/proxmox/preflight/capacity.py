@@ -1,17 +1,10 @@
-"""Rules about hypervisors: memory, processors, storages, bridges."""
+"""Rules about hypervisors: memory and processors."""
 
 from __future__ import annotations
 
 from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
-from provision.proxmox.preflight.access import downloads
-from provision.proxmox.preflight.site import (
-    api_facts,
-    host_facts,
-    managed_vms,
-    managed_vms_or_changed,
-    own_vm,
-)
+from provision.proxmox.preflight.site import api_facts, host_facts, managed_vms
 from provision.values.diagnostics import Diagnostic
 from provision.values.sizes import format_size
 
@@ -75,68 +68,6 @@ def cores(evidence: Evidence) -> list[Finding]:
     return found
 
 
-def storages(evidence: Evidence) -> list[Finding]:
-    """Refuse storages without the content type that is needed now."""
-    found: list[Finding] = []
-    for hypervisor, nodes in managed_vms_or_changed(evidence):
-        known = host_facts(evidence, hypervisor).storages
-        if isinstance(known, Unknown) or not known:
-            continue
-        born = [
-            node for node in nodes if node.image is not None and own_vm(evidence, hypervisor, node) is None
-        ]
-        needs = []
-        if born:
-            needs.append(("STORAGE_NO_SNIPPETS", hypervisor.storage.snippets, "snippets"))
-        if downloads(evidence, hypervisor):
-            needs.append(("STORAGE_NO_IMPORT", hypervisor.storage.images, "import"))
-        for code, storage, content in needs:
-            section = known.get(storage)
-            if section is not None and content in section.get("content", "").split(","):
-                continue
-            have = section.get("content", "") if section is not None else ""
-            joined = f"{have},{content}" if have else content
-            found.append(
-                Diagnostic(
-                    code,
-                    f"storage {storage} of {hypervisor.name} does not take content of type {content}"
-                    if section is not None
-                    else f"{hypervisor.name} has no storage {storage}",
-                    hypervisor.name,
-                    evidence=(f"content: {have}",) if have else (),
-                    source=evidence.inventory.source(("hypervisors", hypervisor.name, "storage")),
-                    untouched="Nothing was changed.",
-                    remedy=f"allow it on the host: `pvesm set {storage} --content {joined}`",
-                )
-            )
-    return found
-
-
-def bridges(evidence: Evidence) -> list[Finding]:
-    """Refuse bridges that the host does not have: PVE would only notice at the VM's start."""
-    found: list[Finding] = []
-    for hypervisor, nodes in managed_vms(evidence):
-        known = host_facts(evidence, hypervisor).bridges
-        if not known:
-            continue  # a host without any bridge runs no VM network of its own: nothing to compare with
-        for node in nodes:
-            for at, nic in enumerate(node.nics):
-                bridge = nic.bridge or hypervisor.bridge
-                if bridge not in known:
-                    found.append(
-                        Diagnostic(
-                            "BRIDGE_MISSING",
-                            f"{node.name} is connected to {bridge}, which {hypervisor.name} does not have",
-                            node.name,
-                            evidence=(f"bridges: {', '.join(sorted(known))}",),
-                            source=evidence.inventory.source(("nodes", node.name, "nics", at)),
-                            untouched="Nothing was changed.",
-                            remedy="Write one of its bridges.",
-                        )
-                    )
-    return found
-
-
 RULES = (
     Rule(
         ("HOST_MEMORY_OVERCOMMIT",),
@@ -145,17 +76,4 @@ RULES = (
         memory,
     ),
     Rule(("CORES_EXCEED_HOST",), "a VM has more processors than its host", "declare fewer cores", cores),
-    Rule(
-        ("STORAGE_NO_SNIPPETS", "STORAGE_NO_IMPORT"),
-        "a storage lacks the content type for vendor snippets or cloud images, or does not exist",
-        "`pvesm set STORAGE --content ...`",
-        storages,
-        of_resources=True,
-    ),
-    Rule(
-        ("BRIDGE_MISSING",),
-        "a network device names a bridge that the host does not have",
-        "name a bridge of the host",
-        bridges,
-    ),
 )

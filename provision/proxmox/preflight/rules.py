@@ -8,12 +8,12 @@ from provision.contracts.rule import Rule
 from provision.hosts import names as host_names
 from provision.hosts.facts import MEMORY, PROCESSORS
 from provision.hosts.queries.kernel import CMDLINE
-from provision.hosts.queries.system import Bridges
+from provision.hosts.queries.system import Bridges, NetworkLinks
 from provision.hosts.resources.pci import IommuState, PciFunctions
 from provision.inventory import Inventory
 from provision.proxmox import names
-from provision.proxmox.host_facts import RESERVATIONS, STORAGES, VM_DEVICES
-from provision.proxmox.preflight import access, capacity, cards, claims, iommu, vms
+from provision.proxmox.host_facts import POOLS, RESERVATIONS, STORAGES, VM_DEVICES
+from provision.proxmox.preflight import access, bridges, capacity, cards, claims, iommu, storages, vms
 from provision.proxmox.queries import Mappings, Permissions, VmConfig, VmList
 from provision.proxmox.roles.pci_mapping import used
 
@@ -21,6 +21,8 @@ RULES: tuple[Rule, ...] = (
     *access.RULES,
     *vms.RULES,
     *capacity.RULES,
+    *storages.RULES,
+    *bridges.RULES,
     *cards.RULES,
     *claims.RULES,
     *iommu.RULES,
@@ -35,7 +37,8 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
         host: list[Any] = []
         api: tuple[Any, ...] = ()
         if nodes:
-            host += [MEMORY, PROCESSORS, STORAGES, Bridges(), VM_DEVICES]
+            host += [MEMORY, PROCESSORS, STORAGES, Bridges(), NetworkLinks(), VM_DEVICES]
+            host += [POOLS] if any(node.pool for node in nodes) else []
             own = tuple(VmConfig(node.vmid) for node in nodes if node.manage and node.vmid is not None)
             api = (Permissions(), VmList(), *own)
         if used(inventory, hypervisor.name):

@@ -7,14 +7,14 @@ PVE accepts only known extensions (qcow2) for content type `import`, and refuses
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from provision.contracts.change import Change, Op
 from provision.contracts.remedy import ApiCall, Request
 from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
-from provision.proxmox.queries import StorageContent
+from provision.proxmox.queries import NodeStorages, StorageContent
 
 DOWNLOAD_SECONDS = 7200.0
 DELETE_SECONDS = 600.0
@@ -31,6 +31,7 @@ class ImageFile(KeyedResource):
         url: where it is downloaded from.
         sha256: its digest in hex.
         absent: it must not be there.
+        downloads: it is not there yet: rules look at the node's storages.
     """
 
     kind: ClassVar[str] = "image"
@@ -41,6 +42,7 @@ class ImageFile(KeyedResource):
     url: str = ""
     sha256: str = ""
     absent: bool = False
+    downloads: bool = False
 
     def _key_name(self) -> str:
         return self.volume
@@ -50,9 +52,13 @@ class ImageFile(KeyedResource):
         """The volume (`local:import/debian-13-1a2b3c4d.qcow2`)."""
         return f"{self.storage}:import/{self.file}"
 
-    def queries(self) -> tuple[StorageContent, ...]:
-        """Ask for the storage's content."""
-        return (StorageContent(self.storage),)
+    def queries(self) -> tuple[Any, ...]:
+        """Ask for the storage's content and, before a download, for what the storages take."""
+        return (StorageContent(self.storage), *((NodeStorages(),) if self.downloads else ()))
+
+    def optional_queries(self) -> tuple[Any, ...]:
+        """Return what rules look at, and the comparison does not."""
+        return (NodeStorages(),)
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return the download or the removal."""

@@ -20,7 +20,7 @@ from provision.proxmox.answers import tags as split_tags
 from provision.proxmox.formats import Format, join, normal, size_gib
 from provision.proxmox.marker import TAG, Marker
 from provision.proxmox.pci_entries import PciEntries
-from provision.proxmox.queries import Elsewhere, VmState
+from provision.proxmox.queries import Elsewhere, NodeBridges, NodeStorages, VmConfig, VmState
 from provision.proxmox.resources.vm_cards import placed_cards
 from provision.proxmox.resources.vm_lifecycle import State, VmResource, own_marker, rebuilds, remove
 from provision.proxmox.resources.vm_parts import GIB, CloudInit, Drive, Efi, Nic, Passed, Tpm
@@ -67,6 +67,8 @@ class Vm(VmResource):
         mapping_prefix: mappings of ours; such an entry that is not in `passed` is removed.
         pci: what entries of the VM mean on its node.
         vm_name: its name in Proxmox VE, if that is not the node's.
+        makes_devices: it, or a disk or network device of it, is to be made: rules look at the node's storages
+            and bridges.
     """
 
     kind: ClassVar[str] = "vm"
@@ -85,9 +87,25 @@ class Vm(VmResource):
     mapping_prefix: str = ""
     pci: PciEntries = field(default_factory=lambda: PciEntries(""))
     vm_name: str = ""
+    makes_devices: bool = False
 
     def _key_name(self) -> str:
         return self.name
+
+    @property
+    def storages(self) -> tuple[str, ...]:
+        """The storages of its disks, each once."""
+        firmware = [part.storage for part in (self.efi, self.tpm) if part is not None]
+        drive = [self.cloud_init.storage] if self.cloud_init is not None else []
+        return tuple(dict.fromkeys((*(disk.storage for disk in self.drives), *firmware, *drive)))
+
+    def queries(self) -> tuple[Any, ...]:
+        """Ask for the VM and, before something is made, for what the node offers."""
+        return (VmConfig(self.vmid), *((NodeStorages(), NodeBridges()) if self.makes_devices else ()))
+
+    def optional_queries(self) -> tuple[Any, ...]:
+        """Return what rules look at, and the comparison does not."""
+        return NodeStorages(), NodeBridges()
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what differs, field by field."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from provision.contracts.resource import Resource
@@ -36,9 +37,12 @@ def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any,
 def resources(context: Context) -> tuple[Resource, ...]:
     """Return every image that a VM of this hypervisor starts from."""
     hypervisor = context.inventory.hypervisors[context.subject.name]
-    return tuple(
-        _file(context.inventory, hypervisor, each) for each in used(context.inventory, hypervisor.name)
+    content = context.answer(names.api(hypervisor.name), StorageContent(hypervisor.storage.images))
+    volumes = {volume.volid for volume in content} if isinstance(content, tuple) else set()
+    files = (
+        _file(context.inventory, hypervisor, image) for image in used(context.inventory, hypervisor.name)
     )
+    return tuple(replace(file, downloads=file.volume not in volumes) for file in files)
 
 
 def retired(context: Context) -> tuple[Resource, ...]:

@@ -22,7 +22,7 @@ from provision.hosts.resources.pci import PciFunctions
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.proxmox import macs, names, snippets, vm_disks
+from provision.proxmox import formats, macs, names, snippets, vm_disks
 from provision.proxmox.host_facts import STORAGES
 from provision.proxmox.marker import TAG, Marker
 from provision.proxmox.pci_entries import PciEntries
@@ -216,6 +216,8 @@ def pair(inventory: Inventory, subject: Subject) -> tuple[Node, Hypervisor]:
 def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | None) -> Vm:
     inventory = context.inventory
     own = state.marker_of(inventory.name, node.name) if state is not None else None
+    drives = _drives(inventory, node, hypervisor, state)
+    nics = _nics(inventory, node, hypervisor, state)
     fresh = Marker(inventory.name, node.name)
     efi = node.efi_disk
     disks = hypervisor.storage.disks
@@ -227,18 +229,8 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         name=node.name,
         marker=own if own is not None and not own.replace else fresh,
         settings=_settings(node),
-        nics=tuple(
-            Nic(
-                macs.of_node(inventory, node, at, state),
-                nic.bridge or hypervisor.bridge,
-                nic.model,
-                nic.vlan,
-                nic.mtu,
-                nic.firewall,
-            )
-            for at, nic in enumerate(node.nics)
-        ),
-        drives=_drives(inventory, node, hypervisor, state),
+        nics=nics,
+        drives=drives,
         passed=tuple(
             Passed(names.mapping(inventory, each), pci.path(hypervisor.cards[each].address))
             for each in node.gpus
@@ -252,8 +244,35 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         pool=node.pool or "",
         mapping_prefix=names.mapping_prefix(inventory),
         vm_name=node.vm_name or "",
+        makes_devices=_makes_devices(node, state, drives, nics),
         source=inventory.source(("nodes", node.name)),
     )
+
+
+def _nics(inventory: Inventory, node: Node, hypervisor: Hypervisor, state: VmState | None) -> tuple[Nic, ...]:
+    return tuple(
+        Nic(
+            macs.of_node(inventory, node, index, state),
+            nic.bridge or hypervisor.bridge,
+            nic.model,
+            nic.vlan,
+            nic.mtu,
+            nic.firewall,
+        )
+        for index, nic in enumerate(node.nics)
+    )
+
+
+def _makes_devices(node: Node, state: VmState | None, drives: Sequence[Drive], nics: Sequence[Nic]) -> bool:
+    """Whether a disk is to be made, or a network device to be connected to another bridge."""
+    if state is None or rebuilds(state):
+        return True
+    wanted = [drive.slot for drive in drives]
+    wanted += ["efidisk0"] if node.efi_disk is not None else []
+    wanted += ["tpmstate0"] if node.tpm is not None else []
+    present = (formats.normal(state.next_value(f"net{at}"), formats.NET) for at in range(len(nics)))
+    connected = all(parts.get("bridge") == nic.bridge for parts, nic in zip(present, nics, strict=True))
+    return not (connected and all(map(state.next_value, wanted)))
 
 
 def _pci_entries(context: Context, hypervisor: Hypervisor) -> PciEntries:

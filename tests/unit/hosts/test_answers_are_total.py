@@ -15,7 +15,7 @@ from provision.contracts.query import Frame, Unknown
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.kernel import BootLoader, ModuleState
 from provision.hosts.queries.secret import SecretText
-from provision.hosts.queries.system import Bridges, ClockState, ClockStatus, HostKeys
+from provision.hosts.queries.system import Bridges, ClockState, ClockStatus, HostKeys, NetworkLinks
 from provision.hosts.query_kinds import HOST_KINDS
 from provision.hosts.resources.filesystem import RootChain, RootStatus
 from provision.hosts.resources.package import PackageState, PackageStatus
@@ -221,6 +221,11 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
         "bridges",
         b"bridge|vmbr0\nbridge|vmbr1\ndone|\n",
         {Bridges(): ("vmbr0", "vmbr1")},
+    ),
+    (
+        "links",
+        b"link|lo\nlink|vmbr0\ndone|\n",
+        {NetworkLinks(): ("lo", "vmbr0")},
     ),
     (
         "PCI",

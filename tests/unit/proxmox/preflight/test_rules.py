@@ -57,9 +57,7 @@ def site(world: World, text: str = INVENTORY) -> Evidence:
         for system, asked in role.questions(inventory, subject).items():
             queries.setdefault(system, set()).update(asked)
     host, router = ModelHost("pve/ssh", world.host), ModelHost("router", world.router)
-    host.answers[Shell] = lambda _, query: ShellResult(
-        0, world.vm_files if "qemu-server" in query.command else b"", b""
-    )
+    host.answers[Shell] = lambda _, query: world.host_shell(query)
     router.answers[Shell] = world._router_shell
     drivers: dict[str, Any] = {"pve/api": world.pve.driver(), "pve/ssh": host, "router": router}
     snapshots = {
@@ -118,10 +116,12 @@ def one_cpu(world: World) -> None:
 
 
 def no_snippets(world: World) -> None:
+    world.pve.storages["local"] = {"content": "iso,import"}
     world.host.files["/etc/pve/storage.cfg"] = ModelFile(b"dir: local\n\tpath /x\n\tcontent iso,import\n")
 
 
 def no_import(world: World) -> None:
+    world.pve.storages["local"] = {"content": "snippets"}
     world.host.files["/etc/pve/storage.cfg"] = ModelFile(b"dir: local\n\tpath /x\n\tcontent snippets\n")
 
 

@@ -85,6 +85,7 @@ class World:
     shown: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     vm_files: bytes = b""
+    pools: tuple[str, ...] | None = None
     born: dict[str, ModelVm] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -215,6 +216,12 @@ class World:
             if path.startswith(HOSTS)
         ]
         return ShellResult(0, "".join(f"{each}\n" for each in rows).encode(), b"")
+
+    def host_shell(self, query: Shell) -> ShellResult:
+        """Return what the hypervisor prints."""
+        if "user.cfg" in query.command:
+            return ShellResult(1 if self.pools is None else 0, "\n".join(self.pools or ()).encode(), b"")
+        return ShellResult(0, self.vm_files if "qemu-server" in query.command else b"", b"")
 
     def _guest_shell(self, query: Shell, mac: str) -> object:
         address = self._address_of(mac)

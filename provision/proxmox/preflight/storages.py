@@ -1,0 +1,216 @@
+"""Rules about storages and pools that this plan needs: they exist, are enabled here, and take the content.
+
+The node's own list says it (`enabled` is 0 for a storage that is disabled or bound to other nodes). A token
+sees only storages that it may use, so one that is not in the list is looked up in the host's storage.cfg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from provision.contracts.query import Unknown
+from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
+from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.node import Node
+from provision.proxmox import names
+from provision.proxmox.preflight.site import (
+    api_facts,
+    host_facts,
+    managed_vms,
+    managed_vms_or_changed,
+    own_vm,
+)
+from provision.proxmox.resources.image import ImageFile
+from provision.proxmox.resources.vm import Vm
+from provision.values.diagnostics import Diagnostic, Source
+
+CODES = {"snippets": "STORAGE_NO_SNIPPETS", "import": "STORAGE_NO_IMPORT", "images": "STORAGE_NO_IMAGES"}
+"""Code of a storage that does not take a content type."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageState:
+    """What is known of a storage: what it takes, and why it cannot be used on this node, if so."""
+
+    content: frozenset[str]
+    hindrance: str = ""
+    remedy: str = ""
+
+
+def storages(evidence: Evidence) -> list[Finding]:
+    """Refuse storages that are not there, not enabled on the node, or lack the content that is needed now."""
+    found: list[Finding] = []
+    for hypervisor, nodes in managed_vms_or_changed(evidence):
+        for (storage, content), source in dict(_needs(evidence, hypervisor, nodes)).items():
+            state = storage_state(evidence, hypervisor, storage)
+            if isinstance(state, Unknown):
+                reason = f"storage {storage} of {hypervisor.name}: {state.reason}"
+                found.append(UnknownYet(reason, hypervisor.name))
+            else:
+                found += _problems(hypervisor, storage, content, state, source)
+    return found
+
+
+Needed = tuple[tuple[str, str], Source | None]
+"""Storage and content type, and where the inventory asks for it."""
+
+
+def _needs(evidence: Evidence, hypervisor: Hypervisor, nodes: tuple[Node, ...]) -> Iterator[Needed]:
+    inventory = evidence.inventory
+    place = inventory.source(("hypervisors", hypervisor.name, "storage"))
+    by_name = {node.name: node for node in nodes}
+    for resource in evidence.of_system(names.api(hypervisor.name)):
+        if isinstance(resource, Vm) and resource.makes_devices and resource.name in by_name:
+            node = by_name[resource.name]
+            if node.image is not None and own_vm(evidence, hypervisor, node) is None:
+                yield (hypervisor.storage.snippets, "snippets"), place
+            for storage in resource.storages:
+                own = storage != hypervisor.storage.disks
+                yield (storage, "images"), inventory.source(("nodes", node.name)) if own else place
+        elif isinstance(resource, ImageFile) and resource.downloads and not resource.absent:
+            yield (resource.storage, "import"), place
+
+
+def storage_state(evidence: Evidence, hypervisor: Hypervisor, storage: str) -> StorageState | Unknown | None:
+    """Return what is known of a storage; None for one that does not exist."""
+    listed = api_facts(evidence, hypervisor).storages
+    entries = {} if isinstance(listed, Unknown) else {entry.name: entry for entry in listed}
+    configured = host_facts(evidence, hypervisor).storages
+    section = None if isinstance(configured, Unknown) else configured.get(storage)
+    entry = entries.get(storage)
+    if entry is None:
+        if isinstance(configured, Unknown) or not configured:
+            return _unlisted(evidence, hypervisor, storage, listed)
+        return None if section is None else _of_section(hypervisor, storage, section)
+    if not entry.enabled:
+        reason = _of_section(hypervisor, storage, section or {})
+        hindrance = reason.hindrance or f"is not enabled on {hypervisor.node_name}"
+        return StorageState(entry.content, hindrance, reason.remedy or _enable(storage))
+    if not entry.active:
+        return StorageState(
+            entry.content,
+            f"is not active on {hypervisor.node_name}: it cannot be reached",
+            f"see why on the host: `pvesm status --storage {storage}`",
+        )
+    return StorageState(entry.content)
+
+
+def _unlisted(evidence: Evidence, hypervisor: Hypervisor, storage: str, listed: object) -> Unknown | None:
+    """Return None for a storage that a token would see if it were there."""
+    rights = api_facts(evidence, hypervisor).rights
+    if isinstance(listed, Unknown):
+        return listed
+    path = f"/storage/{storage}"
+    if not isinstance(rights, Unknown) and (
+        rights.may(path, "Datastore.Audit") or rights.may(path, "Datastore.AllocateSpace")
+    ):
+        return None
+    return Unknown("the token may not see it, and /etc/pve/storage.cfg was not read")
+
+
+def _of_section(hypervisor: Hypervisor, storage: str, section: Mapping[str, str]) -> StorageState:
+    """Read a section of storage.cfg: `disable` stands alone, `nodes` is a list."""
+    content = frozenset(word.strip() for word in section.get("content", "").split(",")) - {""}
+    if "disable" in section and section["disable"] not in {"0", "no", "off", "false"}:
+        return StorageState(content, "is disabled", _enable(storage))
+    nodes = [word.strip() for word in section.get("nodes", "").split(",") if word.strip()]
+    if nodes and hypervisor.node_name not in nodes:
+        return StorageState(
+            content,
+            f"is only on {', '.join(nodes)}, not on {hypervisor.node_name}",
+            f"write another storage, or extend it: `pvesm set {storage} --nodes"
+            f" {','.join((*nodes, hypervisor.node_name))}`",
+        )
+    return StorageState(content)
+
+
+def _enable(storage: str) -> str:
+    return f"write another storage, or enable it on the host: `pvesm set {storage} --disable 0`"
+
+
+def _problems(
+    hypervisor: Hypervisor, storage: str, content: str, state: StorageState | None, source: Source | None
+) -> Iterator[Diagnostic]:
+    name = hypervisor.name
+    untouched = "Nothing was changed."
+    if state is None:
+        yield Diagnostic(
+            "STORAGE_MISSING",
+            f"{name} has no storage {storage}",
+            name,
+            source=source,
+            untouched=untouched,
+            remedy="write one of its storages; list them on the host: `pvesm status`",
+        )
+        return
+    if state.hindrance:
+        yield Diagnostic(
+            "STORAGE_UNAVAILABLE",
+            f"storage {storage} of {name} {state.hindrance}",
+            name,
+            source=source,
+            untouched=untouched,
+            remedy=state.remedy,
+        )
+    if content not in state.content:
+        have = ",".join(sorted(state.content))
+        joined = f"{have},{content}" if have else content
+        yield Diagnostic(
+            CODES[content],
+            f"storage {storage} of {name} does not take content of type {content}",
+            name,
+            evidence=(f"content: {have}",) if have else (),
+            source=source,
+            untouched=untouched,
+            remedy=f"allow it on the host: `pvesm set {storage} --content {joined}`, or write another one",
+        )
+
+
+def pools(evidence: Evidence) -> list[Finding]:
+    """Refuse a pool that does not exist: PVE would refuse the VM's creation."""
+    found: list[Finding] = []
+    for hypervisor, nodes in managed_vms(evidence):
+        born = [node for node in nodes if node.pool and own_vm(evidence, hypervisor, node) is None]
+        known = host_facts(evidence, hypervisor).pools
+        for node in born:
+            if isinstance(known, Unknown):
+                found.append(UnknownYet(f"pool {node.pool} of {node.name}: {known.reason}", node.name))
+            elif node.pool not in known:
+                found.append(
+                    Diagnostic(
+                        "POOL_MISSING",
+                        f"{node.name} belongs to pool {node.pool}, which {hypervisor.name} does not have",
+                        node.name,
+                        evidence=(f"pools: {', '.join(known)}",) if known else (),
+                        source=evidence.inventory.source(("nodes", node.name, "pool")),
+                        untouched="Nothing was changed.",
+                        remedy=f"create it on the host: `pveum pool add {node.pool}`, or write another pool",
+                    )
+                )
+    return found
+
+
+RULES = (
+    Rule(
+        (
+            "STORAGE_NO_SNIPPETS",
+            "STORAGE_NO_IMPORT",
+            "STORAGE_NO_IMAGES",
+            "STORAGE_MISSING",
+            "STORAGE_UNAVAILABLE",
+        ),
+        "a storage that this plan uses does not exist, is disabled or bound to other nodes, or lacks the"
+        " content type for vendor snippets, cloud images or disks",
+        "`pvesm status` lists the storages; `pvesm set STORAGE --content ...` or `--disable 0`",
+        storages,
+        of_resources=True,
+    ),
+    Rule(
+        ("POOL_MISSING",),
+        "a new VM belongs to a pool that does not exist",
+        "`pveum pool add POOL`",
+        pools,
+        of_resources=True,
+    ),
+)

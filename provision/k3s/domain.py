@@ -8,6 +8,7 @@ from provision.k3s.k3s_effects import EFFECTS
 DOMAIN = Domain(
     "k3s",
     effects=EFFECTS,
+    systems="provision.k3s.api:systems",
     parents="provision.k3s.cluster:parents",
     query_kinds={"host": "provision.k3s.queries:KINDS"},
     roles={

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from provision.connections.contracts import KubeConnection
+from provision.connections.contracts import KubeConnection, KubeReply
 from provision.kube import refusals
 from provision.kube.kinds import LEASE, collection_path, object_path
 from provision.values.cancel import Cancel
@@ -18,10 +18,12 @@ from provision.values.errors import ProvisionError
 from provision.values.outcomes import ExitCode
 
 NAMESPACE, NAME = "kube-system", "provision"
-SECONDS = 60
+SECONDS = 30
 """After this time without renewal anybody may take it: its holder is dead, or cut off."""
-RENEWED = 15.0
+RENEWED = 8.0
 TRIES = 3
+LOOK = 1.0
+"""Seconds between two looks at a lock that is held: a living holder renews it, a dead one does not."""
 _PATH = object_path(LEASE.api, LEASE.plural, NAMESPACE, NAME)
 
 
@@ -38,8 +40,7 @@ def hold_lease(connection: KubeConnection, run: str, who: str, what: str, cancel
             path = collection_path(LEASE.api, LEASE.plural, NAMESPACE)
             reply = connection.request("POST", path, _body(holder, ""))
         else:
-            held = reply.body if isinstance(reply.body, Mapping) else {}
-            _check_free(held, what)
+            held = _free(connection, reply, what, cancel)
             version = str((held.get("metadata") or {}).get("resourceVersion") or "")
             reply = connection.request("PUT", _PATH, _body(holder, version))
         if reply.is_success:
@@ -52,22 +53,43 @@ def hold_lease(connection: KubeConnection, run: str, who: str, what: str, cancel
     raise ProvisionError(refusals.diagnostic_of(refusal, f"the lock of {what}", what.partition("/")[0]))
 
 
-def _check_free(held: Mapping[str, Any], what: str) -> None:
-    spec = held.get("spec") or {}
-    holder = str(spec.get("holderIdentity") or "")
+def _free(connection: KubeConnection, reply: KubeReply, what: str, cancel: Cancel) -> Mapping[str, Any]:
+    """Return the lock once nobody holds it: that of a run which was killed ends by itself.
+
+    Raises:
+        ProvisionError: its holder renews it.
+    """
+    seen = ""
+    until = time.monotonic() + SECONDS
+    while True:
+        held = reply.body if isinstance(reply.body, Mapping) else {}
+        spec = held.get("spec") or {}
+        renewed = str(spec.get("renewTime") or "")
+        if not spec.get("holderIdentity") or time.monotonic() >= until or _is_over(spec):
+            return held
+        if seen and renewed != seen:
+            raise _locked(spec, what)
+        seen = renewed
+        cancel.wait(LOOK)
+        reply = connection.request("GET", _PATH)
+
+
+def _is_over(spec: Mapping[str, Any]) -> bool:
     age = time.time() - _epoch(str(spec.get("renewTime") or ""))
-    if holder and age < float(spec.get("leaseDurationSeconds") or SECONDS):
-        raise ProvisionError(
-            Diagnostic(
-                "LOCKED",
-                f"run {holder} works on {what}; it was last heard of {max(age, 0):.0f} s ago",
-                what.partition("/")[0],
-                untouched="Nothing was changed there.",
-                remedy="Wait until it ends. If it is dead, its lock ends"
-                f" {SECONDS} s after its last sign of life.",
-            ),
-            ExitCode.LOCKED,
-        )
+    return age >= float(spec.get("leaseDurationSeconds") or SECONDS)
+
+
+def _locked(spec: Mapping[str, Any], what: str) -> ProvisionError:
+    return ProvisionError(
+        Diagnostic(
+            "LOCKED",
+            f"run {spec.get('holderIdentity')} works on {what}",
+            what.partition("/")[0],
+            untouched="Nothing was changed there.",
+            remedy=f"Wait until it ends. If it dies, its lock ends {SECONDS} s later.",
+        ),
+        ExitCode.LOCKED,
+    )
 
 
 def _body(holder: str, version: str) -> dict[str, Any]:

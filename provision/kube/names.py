@@ -29,8 +29,9 @@ def is_member(inventory: Inventory, node: Node) -> bool:
 
     Nodes of an existing cluster are not installed: what is said of their Node object makes them members.
     """
-    said = bool(node.labels or node.annotations or node.taints or node.kube_name)
-    return inventory.cluster.kubeconfig is not None and said
+    if inventory.cluster.kubeconfig is None:
+        return inventory.k3s is not None and node.k3s is not None
+    return bool(node.labels or node.annotations or node.taints or node.kube_name)
 
 
 def labels_of(role: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from typing import Any
@@ -29,9 +30,33 @@ def started(state: HostState, name: str) -> None:
         full = f"{authority}::server:{token.rpartition(':')[2]}\n".encode()
         state.files[paths.FULL_TOKEN.path] = ModelFile(full, "0600")
         state.files[f"{paths.DATASTORE.path}/state.db"] = ModelFile(b"datastore")
-        state.files[paths.KUBECONFIG] = ModelFile(b"apiVersion: v1\n", "0600")
+        state.files[paths.KUBECONFIG] = ModelFile(kubeconfig(authority), "0600")
     containerd = f"{paths.DATA}/agent/etc/containerd/config.toml"
     state.files[containerd] = ModelFile(b"version = 3\n")
+
+
+def kubeconfig(authority: str) -> bytes:
+    """Return a kubeconfig as k3s writes it, with what stands for certificates."""
+    data = base64.b64encode(authority.encode()).decode()
+    return f"""apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority-data: {data}
+    server: https://127.0.0.1:6443
+  name: default
+contexts:
+- context:
+    cluster: default
+    user: default
+  name: default
+current-context: default
+kind: Config
+users:
+- name: default
+  user:
+    client-certificate-data: {data}
+    client-key-data: {data}
+""".encode()
 
 
 def rotate(state: HostState, op: RotateToken) -> None:

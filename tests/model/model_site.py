@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from provision.api import Options, Site
-from provision.connections.contracts import Endpoint, HttpsEndpoint
+from provision.connections.contracts import Endpoint, HttpsEndpoint, KubeEndpoint
 from provision.contracts.driver import Action, Driver, Emit, Result
 from provision.contracts.effect import Effect
 from provision.contracts.snapshot import Snapshot
@@ -18,7 +18,9 @@ from provision.engine.model import Plan, RunReport
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
+from provision.lab.kube.app import Request
 from provision.proxmox.driver import ProxmoxDriver
+from provision.testing.model_cluster import ModelCluster
 from provision.testing.model_host import (
     HostState,
     ModelFile,
@@ -125,6 +127,8 @@ class ModelSite:
         self.state = state
         self.apis: dict[str, Api] = {}
         self.hosts: dict[str, Host] = {}
+        self.cluster = ModelCluster()
+        self.cluster.api.faults.append(self._join_nodes)
         self.life = Life()
         self.events: list[Event] = []
         self.questions: list[str] = []
@@ -227,6 +231,15 @@ class ModelSite:
                     return f"{address} dev vmbr0 lladdr {mac} REACHABLE".encode()
         return b""
 
+    def _join_nodes(self, _request: Request) -> None:
+        """Let the machines on which k3s runs be nodes of the cluster, as their kubelets do."""
+        for name, node in self.inventory.nodes.items():
+            host = self.hosts.get(f"{name}/ssh")
+            units = host.state.units if host is not None else {}
+            runs = any(units[unit].active for unit in ("k3s.service", "k3s-agent.service") if unit in units)
+            if runs and self.cluster.get("Node", node.kubernetes_name) is None:
+                self.cluster.add_node(node.kubernetes_name, node.address)
+
     # ------------------------------------------------------------ sessions
 
     def open(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
@@ -235,6 +248,9 @@ class ModelSite:
             api = self.apis[spec.name]
             api.life = self.life
             return Counted(ProxmoxDriver(spec.name, api, api.node))
+        if isinstance(endpoint, KubeEndpoint):
+            self.cluster.on_write = self.life.boundary
+            return Counted(self.cluster.driver(spec.name))
         host = self.hosts[spec.name]
         host.life = self.life
         return Counted(host)
@@ -287,6 +303,7 @@ class ModelSite:
     def dump(self) -> dict[str, object]:
         """Return the state of everything as plain data."""
         found: dict[str, object] = {name: host.dump() for name, host in self.hosts.items()}
+        found["cluster"] = self.cluster.dump()
         return {**found, **{name: api.dump() for name, api in self.apis.items()}}
 
 

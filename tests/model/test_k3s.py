@@ -23,8 +23,13 @@ def problems(report: RunReport) -> list[str]:
 
 def test_the_first_apply_joins_the_agent_and_the_second_changes_nothing(tmp_path: Path) -> None:
     site = K3sSite(tmp_path)
-    assert {step.step.id.subject: step.late for step in site.plan().steps if step.late} == {
-        "a1": "after s1: k3s_server"
+    late = {
+        f"{step.step.id.subject} {step.step.id.role}": step.late for step in site.plan().steps if step.late
+    }
+    assert late == {
+        "a1 k3s_agent": "after s1: k3s_server",
+        "s1 kubernetes_node": "after s1: k3s_server",
+        "a1 kubernetes_node": "after a1: k3s_agent",
     }
     report = site.apply()
     assert report.exit_code == 0, problems(report)
@@ -33,7 +38,7 @@ def test_the_first_apply_joins_the_agent_and_the_second_changes_nothing(tmp_path
     assert site.text("s1", paths.TOKEN).strip() == site.token("s1"), "the first server gets the bare token"
     second = site.apply()
     assert {str(step.outcome) for step in second.steps} == {"unchanged"}
-    assert second.trips == {"s1/ssh": 1, "a1/ssh": 1}
+    assert second.trips == {"s1/ssh": 1, "a1/ssh": 1, "cluster/api": 1}
 
 
 @pytest.fixture

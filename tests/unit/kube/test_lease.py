@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from provision.kube import lease
@@ -13,8 +15,22 @@ from provision.values.errors import ProvisionError
 from provision.values.outcomes import ExitCode
 
 
-def take(cluster: ModelCluster, run: str = "run-1") -> LeaseHold:
-    return hold_lease(cluster.connect(), run, "me@here", "cluster/api", Cancel())
+@dataclass
+class Renewing(Cancel):
+    """While somebody waits, the holder renews its lock."""
+
+    hold: LeaseHold
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def wait(self, seconds: float) -> None:
+        assert seconds > 0
+        self.hold._write("run-1 me@here")
+
+
+def take(cluster: ModelCluster, run: str = "run-1", cancel: Cancel | None = None) -> LeaseHold:
+    return hold_lease(cluster.connect(), run, "me@here", "cluster/api", cancel or Cancel())
 
 
 def holder(cluster: ModelCluster) -> str:
@@ -29,7 +45,7 @@ def test_one_run_holds_it_and_names_itself() -> None:
     assert hold.alive
     assert holder(cluster) == "run-1 me@here"
     with pytest.raises(ProvisionError, match="run-1 me@here") as caught:
-        take(cluster, "run-2")
+        take(cluster, "run-2", Renewing(hold))
     assert caught.value.exit_code is ExitCode.LOCKED
     hold.release()
     hold.release()

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from provision.contracts.domain import Domain
+from provision.contracts.support import Untested
 from provision.gpu.gpu_effects import EFFECTS
+from provision.inventory import Inventory
+
+
+def _has_untried_driver(inventory: Inventory) -> bool:
+    return any(
+        node.driver is not None and node.driver.manage and node.driver.origin in ("ubuntu", "nvidia")
+        for node in inventory.nodes.values()
+    )
+
 
 DOMAIN = Domain(
     "gpu",
     effects=EFFECTS,
     query_kinds={"host": "provision.gpu.queries:HOST_KINDS"},
-    planned_roles=("gpu_driver", "gpu_operator"),
+    roles={"gpu_driver": "provision.gpu.roles.gpu_driver:ROLE"},
+    planned_roles=("gpu_operator",),
+    destroy_keeps=frozenset({"gpu_driver"}),
+    rules="provision.gpu.preflight:RULES",
+    evidence="provision.gpu.preflight:evidence",
+    checks=("provision.gpu.checks",),
+    untested=(Untested("GPU drivers of Ubuntu and NVIDIA", ("gpu", "driver"), _has_untried_driver),),
     unsupported="provision.gpu.unsupported:unsupported",
     sections=(("gpu",),),
 )

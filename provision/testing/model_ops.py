@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from provision.contracts.effect import Effect
+from provision.gpu.resources.driver import SetPowerLimit
 from provision.hosts import host_effects
 from provision.hosts.operations import basic as ops
 from provision.hosts.operations import edit as ops_edit
 from provision.hosts.operations import grow as ops_grow
+from provision.hosts.operations.apt import InstallVersions
 from provision.hosts.queries.file import digest_of
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.resources.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
@@ -20,6 +22,8 @@ from provision.inventory.kernel_line import entries, parse
 from provision.k3s import k3s_effects
 from provision.testing import model_k3s
 from provision.testing.model_answers import blacklist_of
+from provision.testing.model_apt import transaction
+from provision.testing.model_gpu import drive_gpus, set_power_limits
 from provision.testing.model_state import HostState, ModelFile, ModelUnit, resolved
 
 _ADDITION = re.compile(r'(?m)^  \*\) GRUB_CMDLINE_LINUX_DEFAULT="\$GRUB_CMDLINE_LINUX_DEFAULT "(.*) ;;$')
@@ -159,6 +163,29 @@ def _install(state: HostState, op: ops.InstallPackages) -> None:
             _started(state, unit)
 
 
+def _install_versions(state: HostState, op: InstallVersions) -> None:
+    moves = transaction(state, op.requests)
+    if isinstance(moves, str):
+        raise OperationFailedError(moves)
+    others = [move.name for move in moves if not move.new and move.name not in op.removable]
+    if others:
+        raise OperationFailedError(op.refusal + ", ".join(others))
+    for move in moves:
+        if move.new:
+            state.packages[move.name] = move.new
+            for unit in state.brings.get(move.name, ()):
+                state.units.setdefault(unit, ModelUnit(active=False))
+        else:
+            del state.packages[move.name]
+            state.held.discard(move.name)
+
+
+def _set_power_limit(state: HostState, op: SetPowerLimit) -> None:
+    if not state.loaded_driver:
+        raise OperationFailedError("NVIDIA-SMI has failed because it couldn't communicate with the driver")
+    set_power_limits(state, op.watts)
+
+
 def _uninstall(state: HostState, op: ops.RemovePackages) -> None:
     more, names = set(), list(op.names)
     for name in names:
@@ -272,6 +299,8 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.SetOwner: _set_owner,
     ops.LinkTo: _link,
     ops.InstallPackages: _install,
+    InstallVersions: _install_versions,
+    SetPowerLimit: _set_power_limit,
     ops.RemovePackages: _uninstall,
     ops.HoldPackages: _hold,
     ops.SetUnit: _set_unit,
@@ -369,6 +398,7 @@ def boot(state: HostState) -> None:
     state.running = max(state.kernels)
     state.modules = set(state.base_modules)
     _probe(state)
+    drive_gpus(state)
     off = state.blacklisted() | blacklist_of(state.cmdline)
     for line in _lines(state, "/etc/modules-load.d/"):
         if (

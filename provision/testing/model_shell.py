@@ -14,6 +14,8 @@ from fnmatch import fnmatch
 from provision.hosts.operations.basic import sysctl_file
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.queries.shell import ShellResult
+from provision.testing.model_apt import dpkg_text, policy_text, simulation_text
+from provision.testing.model_gpu import kernel_log_text, next_module_text, pci_text, smi_text
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
 
 Answer = tuple[int, str]
@@ -200,6 +202,14 @@ _W = r"('[^']*'|\S+)"
 """One word of a command, quoted or not."""
 _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"true", lambda _: (0, "")),
+    (r"for f in /sys/bus/pci/devices/\*; do \[ -r .*", pci_text),
+    (r"nvidia-smi --query-gpu=(\S+) --format=.*", smi_text),
+    (r"l=\$\(journalctl -k -b .*", kernel_log_text),
+    (r"n=\$\(ls /boot/vmlinuz-.*modinfo .*", next_module_text),
+    (r"apt-mark showhold", lambda state: (0, "".join(f"{name}\n" for name in sorted(state.held)))),
+    (r"dpkg-query -W -f='\$\{db:Status-Abbrev\}\|.*", dpkg_text),
+    (r"apt-cache policy; echo @packages; apt-cache policy -- (.*)", policy_text),
+    (r"apt-get -s .* install -- (.*)", simulation_text),
     (r"uname -n", lambda state: (0, f"{state.hostname}\n")),
     (r"cat ([^|>]+) 2>/dev/null \|\| true", _cat_all),
     (r"cat /proc/modules", _modules),

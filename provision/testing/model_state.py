@@ -77,6 +77,8 @@ class HostState:
         files: by absolute path; folders that hold files need no entry.
         packages: installed version by name.
         available: version that apt would install, by name; names not in it get `1.0`.
+        archive: versions that archives have, newest first, each with its origin (`Debian`), by name.
+        pulls: packages that come along with one, by its name.
         missing: packages that no archive has.
         conflicts: packages that cannot be there with one, by its name.
         dependents: packages that go with one, by its name.
@@ -99,12 +101,15 @@ class HostState:
         peer_memory: the kernel has the symbol that nvidia_peermem needs.
         power_limits: watts by PCI address, where they are not the default.
         card_faults: fields of CardStatus by PCI address, where a card shows something else.
+        kernel_log: what the kernel said since boot, beside its first line.
     """
 
     files: dict[str, ModelFile] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     available: dict[str, str] = field(default_factory=dict)
+    archive: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    pulls: dict[str, tuple[str, ...]] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
     conflicts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     dependents: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -143,6 +148,7 @@ class HostState:
     peer_memory: bool = False
     power_limits: dict[str, float] = field(default_factory=dict)
     card_faults: dict[str, dict[str, Any]] = field(default_factory=dict)
+    kernel_log: tuple[str, ...] = ()
     pending: dict[Effect, Pending] = field(default_factory=dict)
     boots: int = 1
 
@@ -252,6 +258,8 @@ class HostState:
         left_out = (
             "boots",
             "available",
+            "archive",
+            "pulls",
             "missing",
             "conflicts",
             "dependents",
@@ -294,15 +302,16 @@ def resolved(state: HostState, path: str) -> str:
 
 def virtual_content(state: HostState, path: str) -> bytes | None:
     """Return the content of files that the kernel makes up."""
-    if path == "/proc/cmdline":
-        return f"{state.cmdline}\n".encode()
-    if path == "/proc/sys/kernel/hostname":
-        return f"{state.hostname}\n".encode()
-    if path == "/proc/swaps":
-        rows = "".join(f"{swap} partition 1048572 0 -2\n" for swap in state.swaps)
-        return f"Filename Type Size Used Priority\n{rows}".encode()
-    if path == "/proc/meminfo":
-        return f"MemTotal: {state.memory * 1024} kB\nMemAvailable: {state.memory * 900} kB\n".encode()
-    if path == "/sys/devices/system/cpu/online":
-        return (f"0-{state.cpus - 1}\n" if state.cpus > 1 else "0\n").encode()
-    return None
+    texts = {
+        "/proc/cmdline": lambda: state.cmdline,
+        "/proc/sys/kernel/hostname": lambda: state.hostname,
+        "/proc/swaps": lambda: "\n".join(
+            ("Filename Type Size Used Priority", *(f"{swap} partition 1048572 0 -2" for swap in state.swaps))
+        ),
+        "/proc/meminfo": lambda: f"MemTotal: {state.memory * 1024} kB\nMemAvailable: {state.memory * 900} kB",
+        "/sys/devices/system/cpu/online": lambda: f"0-{state.cpus - 1}" if state.cpus > 1 else "0",
+        "/sys/module/nvidia/version": lambda: state.loaded_driver,
+    }
+    if path not in texts or (path == "/sys/module/nvidia/version" and not state.loaded_driver):
+        return None
+    return f"{texts[path]()}\n".encode()

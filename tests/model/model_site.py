@@ -16,11 +16,13 @@ from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
 from provision.engine.model import Plan, RunReport
 from provision.hosts.queries.shell import Shell, ShellResult
+from provision.hosts.resources.pci import PciFunction
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
 from provision.lab.kube.app import Request
 from provision.proxmox.driver import ProxmoxDriver
 from provision.testing.model_cluster import ModelCluster
+from provision.testing.model_gpu import archive_drivers
 from provision.testing.model_host import (
     HostState,
     ModelFile,
@@ -155,7 +157,7 @@ class ModelSite:
         self._add("router", router)
         for name, node in inventory.nodes.items():
             if node.hypervisor is None:
-                self._add(f"{name}/ssh", guest_state(name))
+                self._add(f"{name}/ssh", _bare_metal(node))
 
     def _add(self, system: str, state: HostState) -> Host:
         state.brings["cron"] = ("cron.service",)
@@ -305,6 +307,23 @@ class ModelSite:
         found: dict[str, object] = {name: host.dump() for name, host in self.hosts.items()}
         found["cluster"] = self.cluster.dump()
         return {**found, **{name: api.dump() for name, api in self.apis.items()}}
+
+
+def _bare_metal(node: Node) -> HostState:
+    """Return a machine with the cards that it must have, and archives of its driver's origin."""
+    state = guest_state(node.name)
+    last = int(node.address.rpartition(".")[2])
+    state.commands["link"] = {f"52:54:00:00:01:{last:02x}": node.address.encode()}
+    if node.driver is not None and node.driver.origin is not None:
+        archive_drivers(state, node.driver.origin)
+    if node.gpu_cards is not None:
+        for number in range(node.gpu_cards.count or 1):
+            card = PciFunction(f"0000:{number + 1:02x}:00.0", "10de", "2330", "030200")
+            state.functions.append(ModelFunction(card, ("nouveau",), "nouveau"))
+            state.modules.add("nouveau")
+        if node.gpu_cards.nvswitch:
+            state.functions.append(ModelFunction(PciFunction("0000:90:00.0", "10de", "22a3", "068000")))
+    return state
 
 
 def _links(links: Mapping[str, bytes], command: str) -> bytes:

@@ -243,10 +243,10 @@ def test_what_the_readme_says_of_the_homelab_is_so() -> None:
         for name in ("homelab", "lab")
     }
     assert roles == {
-        "homelab": {"gpu_driver", "gpu_operator"},
+        "homelab": {"gpu_operator"},
         "lab": set(),
     }
-    assert "declares a managed GPU driver and the GPU Operator" in (ROOT / "README.md").read_text("utf-8")
+    assert "declares the GPU Operator" in (ROOT / "README.md").read_text("utf-8")
 
 
 # ---------------------------------------------------------------- pages about roles, effects, playbooks

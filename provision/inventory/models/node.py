@@ -123,6 +123,10 @@ class GpuCards(Model):
     """Memory of one card."""
     nvswitch: Flag | None = None
     """Whether NVSwitch joins them."""
+    ecc: Flag | None = None
+    """Whether ECC is on."""
+    mig: Flag | None = None
+    """Whether MIG is on."""
 
 
 class Driver(Model):
@@ -144,6 +148,12 @@ class Driver(Model):
     """Kernel modules."""
     fabric_manager: Text | None = None
     """`same-version`, `unmanaged`, or a version."""
+    persistence: Flag | None = None
+    """Whether the persistence daemon runs; if unset, it does with a managed driver."""
+    power_limit: Count | None = None
+    """Power limit of each card in watts, now and after each boot."""
+    nvlink: Flag | None = None
+    """`false` keeps NVLink off, for an SXM card in a VM without its NVSwitch; `true`: you run the fabric."""
 
 
 class Ofed(Model):

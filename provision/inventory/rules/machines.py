@@ -41,6 +41,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
         if node.profile is not None:
             findings.reference("profile", node.profile, ("profiles",), (*path, "profile"))
         _references(node, path, findings)
+        _driver(node, path, findings)
         if node.is_virtual:
             _virtual(node, path, findings)
         elif not findings.written((*path, "hypervisor")):
@@ -115,6 +116,13 @@ def _whole_gib(size: int | None, path: KeyPath, findings: Findings) -> None:
     if size is not None and size % _GIB:
         summary = f"a disk has a whole number of GiB: did you mean {size // _GIB + 1}GiB?"
         findings.add("INVENTORY_VALUE", summary, path)
+
+
+def _driver(node: Node, path: KeyPath, findings: Findings) -> None:
+    driver = node.driver
+    if driver is not None and driver.manage and driver.origin is None:
+        remedy = "declare whose packages are installed, or `manage: false` for a driver that is there"
+        findings.lacks(f"the GPU driver of {node.name}", "origin", (*path, "driver"), remedy=remedy)
 
 
 def _bare_metal(node: Node, path: KeyPath, findings: Findings) -> None:

@@ -14,7 +14,7 @@ from tests.model.model_site import ModelSite
 INVENTORY = """
 version: 1
 name: tiny
-policy: { allow: [reboot-hypervisor, reboot-guest, power-cycle, console-loss, delete] }
+policy: { allow: [reboot-hypervisor, reboot-guest, reboot-node, power-cycle, console-loss, delete] }
 access: { user: debian, key: ./key, authorized_keys: ["ssh-ed25519 AAAAother other"] }
 network: { cidr: 198.18.0.0/24, dhcp: { backend: dnsmasq, address: 198.18.0.1, ssh: {} } }
 images:
@@ -80,6 +80,11 @@ profiles:
       - { kind: command, name: setup, run: setup, unless: test -n ready }
 nodes:
   vm: { profile: small, vmid: 201, address: 198.18.0.11, gpus: [one] }
+  gpu:
+    address: 198.18.0.12
+    driver: { origin: nvidia, branch: "580", hold: true, power_limit: 300, fabric_manager: same-version }
+    gpu_cards:
+      { count: 2, name: NVIDIA H100 80GB HBM3, memory: 81559MiB, nvswitch: true, ecc: true, mig: false }
 """.replace("@SHA", "0" * 64).replace("@PRINT", ":".join(["00"] * 32))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from provision.gpu.words import Meaning
 from provision.hosts.operations.basic import sysctl_file
 from provision.hosts.resources.pci import PciFunction
 from provision.testing.model_host import HostState, ModelFile, ModelFunction
@@ -110,7 +111,23 @@ def add_key(state: HostState, line: bytes) -> None:
     state.files[KEYS].content += line
 
 
-GUEST, PVE, ROUTER = "vm/ssh", "pve/ssh", "router"
+def card(**faults: Any) -> Callable[[HostState], object]:
+    """Return a damage of the second GPU: fields of CardStatus."""
+    return lambda state: state.card_faults.setdefault("0000:02:00.0", {}).update(faults)
+
+
+GUEST, PVE, ROUTER, GPU = "vm/ssh", "pve/ssh", "router", "gpu/ssh"
+UPGRADES = "/etc/apt/apt.conf.d/52provision-gpu"
+PID = "pid='<unknown>', name=<unknown>"
+GPU_LISTS = (
+    "test_gpu_count",
+    "test_gpu_model",
+    "test_gpu_ecc",
+    "test_gpu_mig",
+    "test_gpu_power_limit",
+    "test_gpu_driver_at_next_boot",
+)
+"""Checks that fail where the driver lists no card."""
 KEYS = "/home/debian/.ssh/authorized_keys"
 LATER = ModelFile(b"vm.max_map_count = 65530\n")
 RESERVED = "/etc/dnsmasq.d/hosts/provision-tiny-vm"
@@ -345,5 +362,66 @@ DAMAGES = (
         "test_address_is_reserved",
         "2 reservations",
         on(ROUTER, file("/etc/dnsmasq.d/hosts/x", content=b"52:54:00:00:00:09,198.18.0.11,x\n")),
+    ),
+    # GPUs
+    Damage(
+        "test_gpu_driver_is_bound",
+        "0000:01:00.0 has none",
+        on(GPU, lambda state: setattr(state.functions[0], "driver", "")),
+        "gpu",
+        (("test_gpu_count", "gpu"),),
+    ),
+    Damage("test_gpu_count", "no UUID: 00000000:02:00.0", on(GPU, card(uuid=Meaning.BROKEN)), "gpu"),
+    Damage("test_gpu_model", "40960 MiB", on(GPU, card(memory=40960)), "gpu"),
+    Damage("test_gpu_model", "NVIDIA A100", on(GPU, card(name="NVIDIA A100")), "gpu"),
+    Damage(
+        "test_gpu_driver_version",
+        "nvidia-smi lists no card",
+        on(GPU, lambda state: setattr(state, "loaded_driver", "570.1.1")),
+        "gpu",
+        tuple((name, "gpu") for name in GPU_LISTS),
+    ),
+    Damage(
+        "test_gpu_driver_at_next_boot",
+        "has 570.1.1, and 580.178.04 is loaded",
+        on(GPU, lambda state: setattr(state, "foreign_driver", "570.1.1")),
+        "gpu",
+    ),
+    Damage("test_gpu_ecc", "00000000:02:00.0: Disabled", on(GPU, card(ecc="Disabled")), "gpu"),
+    Damage("test_gpu_mig", "00000000:02:00.0: Enabled", on(GPU, card(mig="Enabled")), "gpu"),
+    Damage("test_gpu_power_limit", "00000000:02:00.0: 350.0", on(GPU, card(power_limit=350.0)), "gpu"),
+    Damage("test_gpu_fabric", "In Progress", on(GPU, card(fabric=("In Progress", "N/A"))), "gpu"),
+    Damage(
+        "test_gpu_no_hardware_fault",
+        "79, pid='<unknown>'",
+        on(GPU, lambda state: setattr(state, "kernel_log", (f"NVRM: Xid (PCI:0000:02:00): 79, {PID}",))),
+        "gpu",
+    ),
+    Damage(
+        "test_gpu_daemons",
+        "nvidia-fabricmanager.service is inactive",
+        on(GPU, unit("nvidia-fabricmanager.service", active=False)),
+        "gpu",
+    ),
+    Damage(
+        "test_gpu_other_drivers_are_off",
+        "loaded: nouveau",
+        on(GPU, lambda state: state.modules.add("nouveau")),
+        "gpu",
+    ),
+    Damage(
+        "test_gpu_other_drivers_are_off",
+        "not kept off: nouveau",
+        on(GPU, gone("/etc/modprobe.d/provision-gpu.conf")),
+        "gpu",
+    ),
+    Damage(
+        "test_gpu_packages_are_held", "no package is held", on(GPU, lambda state: state.held.clear()), "gpu"
+    ),
+    Damage(
+        "test_gpu_packages_are_held",
+        "may replace",
+        on(GPU, gone("/etc/apt/apt.conf.d/52provision-gpu")),
+        "gpu",
     ),
 )

@@ -14,7 +14,6 @@ from provision.values.consent import Consent
 ROOT = Path(__file__).parents[3]
 SHIPPED = ["starter", "tour", "lab", "homelab", "h100-pair", "h100-kai", "h100-kai-fractions"]
 
-
 def test_exactly_these_inventories_ship() -> None:
     assert sorted(each.stem for each in (ROOT / "inventories").glob("*.yaml")) == sorted(SHIPPED)
 
@@ -64,12 +63,10 @@ def test_what_no_role_serves_is_named_with_its_place() -> None:
     inventory = load(ROOT / "inventories" / "homelab.yaml", environ={})
     found = unsupported(inventory)
     assert [each.role for each in found] == [
-        "gpu_driver",
         "gpu_operator",
-        "gpu_driver",
     ]
     problems = [each.problem(inventory) for each in found]
-    assert problems[-1].summary.startswith("what GPU cards must show (vm-gpu)")
+    assert problems[-1].summary.startswith("the GPU Operator (cluster)")
     assert all(each.source is not None for each in problems)
 
 
@@ -95,7 +92,9 @@ def test_the_homelab_is_the_one_of_the_facts() -> None:
 
 def test_fractions_are_unserved_and_replace_the_sharing_of_the_pair() -> None:
     inventory = load(ROOT / "inventories" / "h100-kai-fractions.yaml", environ={})
-    assert untested(inventory) == []
+    assert [note.summary.rpartition(": ")[2] for note in untested(inventory)] == [
+        "GPU drivers of Ubuntu and NVIDIA"
+    ]
     assert "gpu_sharing" in {each.role for each in unsupported(inventory)}
     assert inventory.sharing is not None
     assert (inventory.sharing.mode, inventory.sharing.version, inventory.sharing.cards) == (

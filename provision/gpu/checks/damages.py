@@ -1,0 +1,29 @@
+"""What `verify --break CHECK` does to a node of a lab that has a driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from provision.contracts.check import Damage
+from provision.hosts.names import ssh
+from provision.inventory import Inventory
+
+_SCRIPTS: Mapping[str, str] = {
+    "test_gpu_other_drivers_are_off": "rm -f /etc/modprobe.d/provision-gpu.conf",
+    "test_gpu_packages_are_held": "rm -f /etc/apt/apt.conf.d/52provision-gpu",
+    "test_gpu_daemons": "systemctl stop nvidia-persistenced.service",
+}
+
+
+def _damage(script: str) -> Callable[[Inventory, str], Damage | None]:
+    def damage(inventory: Inventory, name: str) -> Damage | None:
+        node = inventory.nodes.get(name)
+        managed = node is not None and node.driver is not None and node.driver.manage
+        return Damage(ssh(name), script=script) if managed else None
+
+    return damage
+
+
+DAMAGES: Mapping[str, Callable[[Inventory, str], Damage | None]] = {
+    check: _damage(script) for check, script in _SCRIPTS.items()
+}

@@ -14,6 +14,7 @@ from provision.values.consent import Consent
 ROOT = Path(__file__).parents[3]
 SHIPPED = ["starter", "tour", "lab", "homelab", "h100-pair", "h100-kai", "h100-kai-fractions"]
 
+
 def test_exactly_these_inventories_ship() -> None:
     assert sorted(each.stem for each in (ROOT / "inventories").glob("*.yaml")) == sorted(SHIPPED)
 

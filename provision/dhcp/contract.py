@@ -5,8 +5,10 @@ A back end gives queries and resources on its system; how it reaches the router 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 from provision.contracts.resource import Resource
@@ -22,16 +24,35 @@ class Reservation:
         mac: lower-case with colons.
         address: IPv4 address.
         name: host name.
-        place: where the router keeps it (file and line), for people.
+        place: where the router keeps it (file or section), for people.
+        client: client id, where the router knows the host by that instead of a MAC.
+        ignored: the router never answers this host.
     """
 
     mac: str
     address: str
     name: str
     place: str = ""
+    client: str = ""
+    ignored: bool = False
 
     def __str__(self) -> str:
         return f"{self.address} for {self.mac} ({self.name or 'no name'})"
+
+    @property
+    def holder(self) -> str:
+        """Whom it is for, for people."""
+        if self.mac or self.client:
+            return f"{self.mac or self.client} ({self.name or 'no name'})"
+        return f"the host named {self.name}" if self.name else "another host"
+
+    def covers(self, mac: str) -> bool:
+        """Whether it is for a MAC; some routers take `*` for any byte."""
+        if "*" not in self.mac:
+            return self.mac == mac
+        own, others = self.mac.split(":"), mac.split(":")
+        pairs = zip(own, others, strict=False)
+        return len(own) == len(others) and all(left in ("*", right) for left, right in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +63,20 @@ class Lease:
     address: str
     name: str = ""
     expires: int = 0
+
+    def is_over(self, now: float) -> bool:
+        """Whether it has expired, by the router's clock in epoch seconds; 0 = unknown, so it has not."""
+        return bool(self.expires) and bool(now) and self.expires < now
+
+    @property
+    def until(self) -> str:
+        """When it ends, for people: in the time zone of this machine."""
+        if not self.expires:
+            return "for ever"
+        try:
+            return f"until {datetime.fromtimestamp(self.expires).astimezone():%Y-%m-%d %H:%M}"
+        except (OverflowError, OSError, ValueError):
+            return "until a time that this machine cannot show"
 
 
 class Router(Protocol):
@@ -74,8 +109,9 @@ class Router(Protocol):
 
 
 def fold_mac(text: str) -> str:
-    """Return a MAC as it is compared: lower-case, with colons."""
-    return text.strip().lower().replace("-", ":")
+    """Return a MAC as it is compared: lower-case, with colons and two digits a byte."""
+    parts = re.split(r"[:.-]", text.strip().lower())
+    return ":".join(part if part == "*" else part.rjust(2, "0") for part in parts) if any(parts) else ""
 
 
 class RouterTable:
@@ -89,22 +125,34 @@ class RouterTable:
     def __init__(self, reservations: Iterable[Reservation], leases: Iterable[Lease]) -> None:
         self.reservations = tuple(reservations)
         self._places: dict[str, list[int]] = {}
+        self._patterns: list[int] = []
+        """The places of reservations for several MACs."""
         for place, reservation in enumerate(self.reservations):
+            if "*" in reservation.mac:
+                self._patterns.append(place)
             for word in {reservation.mac, reservation.address, reservation.name} - {""}:
                 self._places.setdefault(word, []).append(place)
         self._leases: dict[str, list[Lease]] = {}
+        self._held: dict[str, list[Lease]] = {}
+        """The leases by MAC."""
         for lease in leases:
             self._leases.setdefault(lease.address, []).append(lease)
+            self._held.setdefault(lease.mac, []).append(lease)
 
     def like(self, desired: Reservation) -> list[Reservation]:
         """Return the reservations that share address, MAC or name with one, in the router's order."""
         words = (desired.mac, desired.address, desired.name)
         places = {place for word in words for place in self._places.get(word, ())}
+        places |= {place for place in self._patterns if self.reservations[place].covers(desired.mac)}
         return [self.reservations[place] for place in sorted(places)]
 
     def leases_of(self, address: str) -> Sequence[Lease]:
         """Return the leases of an address."""
         return self._leases.get(address, ())
+
+    def held_by(self, mac: str) -> Sequence[Lease]:
+        """Return the leases of a MAC."""
+        return self._held.get(mac, ())
 
 
 def router_table(router: Router, snapshot: Snapshot) -> RouterTable:
@@ -129,16 +177,19 @@ def conflict(
     """
     for other in reservations:
         where = f" in {other.place}" if other.place else ""
-        if other.address == desired.address and other.mac != desired.mac:
-            return f"{desired.address} is reserved for {other.mac} ({other.name or 'no name'}){where}"
+        if other.ignored:
+            if other.covers(desired.mac):
+                return f"the router ignores {other.mac}{where}"
+            continue
+        if other.address == desired.address and not (other.mac and other.covers(desired.mac)):
+            return f"{desired.address} is reserved for {other.holder}{where}"
         if other.mac == desired.mac and other.address != desired.address:
             return f"{desired.mac} has the reservation {other.address}{where}"
-        if other.name and other.name == desired.name and other.mac != desired.mac:
+        if other.name and other.name == desired.name and other.mac and not other.covers(desired.mac):
             return f"the name {desired.name} is reserved for {other.mac}{where}"
     for lease in leases:
-        expired = bool(lease.expires) and bool(now) and lease.expires < now
-        if lease.address == desired.address and lease.mac != desired.mac and not expired:
-            return f"{desired.address} is leased to {lease.mac} ({lease.name or 'no name'})"
+        if lease.address == desired.address and lease.mac != desired.mac and not lease.is_over(now):
+            return f"{desired.address} is leased to {lease.mac} ({lease.name or 'no name'}) {lease.until}"
     return ""
 
 

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from provision.contracts.query import Unknown
+from provision.dhcp.dnsmasq_files import DnsmasqFiles
 from provision.gpu.queries import GpuState
 from provision.hosts.operations.basic import INLINE_LIMIT, sysctl_file
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
@@ -24,6 +25,7 @@ from provision.hosts.resources.sysctl import SysctlValue
 from provision.inventory.kernel_line import MODULE_LISTS, parse
 from provision.k3s.queries import JoinToken, password_of
 from provision.testing import model_k3s
+from provision.testing.model_dhcp import dnsmasq_rows
 from provision.testing.model_gpu import gpu_state
 from provision.testing.model_shell import run_command
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
@@ -154,6 +156,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     NetworkLinks: lambda state, _: (*state.links, *state.bridges),
     HostKeys: _host_keys,
     GpuState: gpu_state,
+    DnsmasqFiles: dnsmasq_rows,
     Shell: lambda state, query: run_command(state, query.command),
     **model_k3s.ANSWERS,
 }

@@ -9,7 +9,7 @@ from provision.contracts.change import Change, Key, Op, Settles
 from provision.contracts.remedy import Impossible
 from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.contract import Router, fold_mac, router_table
+from provision.dhcp.contract import Lease, Router, fold_mac, router_table
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.values.diagnostics import Diagnostic, Source
 
@@ -120,14 +120,33 @@ class LeaseHeld:
         return (Change(Op.ATTENTION, "lease", holder, self.mac, Settles.WITHIN, LEASE_SECONDS),)
 
     def fix(self, snapshot: Snapshot, /) -> Impossible:
-        """Say who has the lease instead."""
+        """Say who has the lease, and which other address the MAC has instead."""
         holder = self._holder(snapshot)
+        old = old_lease(self.router, snapshot, self.mac, self.address)
+        remedy = "See whether the guest takes its address by DHCP from this router."
+        if old is not None:
+            remedy = (
+                f"Renew the lease on {self.name} (`networkctl renew`, or a reboot), or wait until the old one"
+                " ends; then run the command again."
+            )
         return Impossible(
             Diagnostic(
                 "LEASE_NOT_RESERVED_IP",
                 f"the router has leased {self.address} to {holder or 'nobody'} instead of {self.mac}",
                 self.name,
                 source=self.source,
-                remedy="See whether the guest takes its address by DHCP from this router.",
+                evidence=(f"the router leased {old.address} to this MAC {old.until}",)
+                if old is not None
+                else (),
+                remedy=remedy,
             )
         )
+
+
+def old_lease(router: Router, snapshot: Snapshot, mac: str, address: str) -> Lease | None:
+    """Return the lease of another address that a MAC still has, where it has none of the right one."""
+    leases = router_table(router, snapshot).held_by(fold_mac(mac))
+    current = [lease for lease in leases if not lease.is_over(snapshot.clock)]
+    if any(lease.address == address for lease in current):
+        return None
+    return next(iter(current), None)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
-from provision.dhcp.resources.lease_proof import AddressUsed, LeaseHeld
+from provision.dhcp.contract import Router
+from provision.dhcp.resources.lease_proof import AddressUsed, LeaseHeld, old_lease
 from provision.dhcp.roles import dhcp_reservation
 from provision.hosts import names as host_names
 from provision.inventory import Inventory, Subject
@@ -21,12 +23,15 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
-    """Ask for the VM's MAC; the guest and the router are asked by the resources."""
+    """Ask for the VM's MAC, and for the router's leases; the guest is asked by its resource."""
     node = inventory.nodes[subject.name]
-    return {
-        names.api(str(node.hypervisor)): (VmConfig(names.vmid(inventory, node)),),
-        host_names.ssh(node.name): AddressUsed.QUERIES,
+    vm: dict[str, tuple[Any, ...]] = {
+        names.api(str(node.hypervisor)): (VmConfig(names.vmid(inventory, node)),)
     }
+    router = dhcp_reservation.router(inventory)
+    if router is None:
+        return {**vm, host_names.ssh(node.name): AddressUsed.QUERIES}
+    return {**vm, router.system: router.queries()}
 
 
 def resources(context: Context) -> tuple[Resource, ...]:
@@ -36,13 +41,22 @@ def resources(context: Context) -> tuple[Resource, ...]:
     state = vm_state(context.seen(names.api(str(node.hypervisor))), names.vmid(inventory, node))
     mac = macs.of_node(inventory, node, 0, state).lower()
     source = inventory.source(("nodes", node.name, "address"))
-    found: list[Resource] = [
-        AddressUsed(host_names.ssh(node.name), node.name, mac, node.address, source=source)
-    ]
+    used = AddressUsed(host_names.ssh(node.name), node.name, mac, node.address, source=source)
     router = dhcp_reservation.router(inventory)
-    if router is not None:
-        found.append(LeaseHeld(router, node.name, mac, node.address, source=source))
-    return tuple(found)
+    if router is None:
+        return (used,)
+    held = LeaseHeld(router, node.name, mac, node.address, source=source)
+    if _has_old_lease(context, router, mac, node.address):
+        return (held,)  # nobody answers at the right address: the router says why
+    return (used, held)
+
+
+def _has_old_lease(context: Context, router: Router, mac: str, address: str) -> bool:
+    snapshot = context.seen(router.system)
+    answers = [context.answer(router.system, query) for query in router.queries()]
+    if any(isinstance(answer, Unknown) for answer in answers):
+        return False
+    return old_lease(router, snapshot, mac, address) is not None
 
 
 ROLE = Role(

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from provision.contracts.change import Op
 from provision.contracts.effect import Effect
-from provision.contracts.query import Unknown
+from provision.contracts.query import Frame, Unknown
 from provision.contracts.remedy import ByHand, Fix, Impossible
 from provision.contracts.resource import changes_of
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.backends.dnsmasq import LEASES, Dnsmasq, parse_leases, parse_reservations
+from provision.dhcp.backends.dnsmasq import Dnsmasq
 from provision.dhcp.backends.manual import ManualReservation, neighbour, table
-from provision.dhcp.contract import Lease, Reservation, conflict, fold_mac
+from provision.dhcp.contract import Lease, Reservation, conflict, fold_mac, router_table
+from provision.dhcp.dnsmasq_files import ETHER, HOST, LEASE, OPTION, DnsmasqFilesKind, Row
+from provision.dhcp.dnsmasq_hosts import parse_leases, parse_reservations
 from provision.dhcp.resources.lease_proof import AddressUsed, LeaseHeld, addresses_of
 from provision.dhcp.resources.reservation import RouterReservation
 from provision.hosts import host_effects
@@ -20,6 +24,7 @@ from provision.hosts.queries.file import ABSENT, FileState, FileStatus
 from provision.hosts.queries.shell import ShellResult
 
 MAC = "bc:24:11:00:00:01"
+M = "52:54:00:aa:bb"
 WANTED = Reservation(MAC, "10.0.0.11", "vm-1")
 ROUTER = Dnsmasq("router", "provision-lab-")
 OURS = "/etc/dnsmasq.d/hosts/provision-lab-vm-1"
@@ -29,10 +34,18 @@ def said(text: str) -> ShellResult:
     return ShellResult(0, text.encode(), b"")
 
 
-def router_snapshot(listing: str = "", leases: str = "", ours: bool = False, clock: float = 0.0) -> Snapshot:
+def rows(sort: str, text: str) -> tuple[Row, ...]:
+    """Return the rows of `FILE:LINE` lines."""
+    return tuple(
+        Row(sort, *line.split(":", 1)) if sort != LEASE else Row(sort, "", line) for line in text.splitlines()
+    )
+
+
+def router_snapshot(
+    listing: str = "", leases: str = "", ours: bool = False, clock: float = 0.0, sort: str = OPTION
+) -> Snapshot:
     resource = RouterReservation(ROUTER, WANTED)
-    listing_query, _ = ROUTER.queries()
-    answers: dict[object, object] = {listing_query: said(listing), LEASES: leases.encode()}
+    answers: dict[object, object] = {ROUTER.files: (*rows(sort, listing), *rows(LEASE, leases))}
     for query in resource.queries():
         if isinstance(query, FileState):
             answers[query] = FileStatus("file", "0644", digest=query.want) if ours else ABSENT
@@ -54,14 +67,14 @@ def test_our_own_file_does_not_conflict_with_itself() -> None:
     line = f"{OURS}:{MAC},10.0.0.11,vm-1\n"
     assert (
         RouterReservation(ROUTER, WANTED).changes(
-            router_snapshot(line, f"1 {MAC} 10.0.0.11 vm-1 *\n", ours=True)
+            router_snapshot(line, f"1 {MAC} 10.0.0.11 vm-1 *\n", ours=True, sort=HOST)
         )
         == ()
     )
 
 
 def test_the_same_reservation_by_somebody_else_is_enough() -> None:
-    line = "/etc/dnsmasq.conf:dhcp-host=BC-24-11-00-00-01,vm-1,10.0.0.11,12h\n"
+    line = "/etc/dnsmasq.conf:dhcp-host=BC:24:11:0:0:1,vm-1,10.0.0.11,12h\n"
     assert RouterReservation(ROUTER, WANTED).changes(router_snapshot(line)) == ()
 
 
@@ -98,9 +111,18 @@ def test_an_expired_lease_does_not_count() -> None:
 
 def test_a_router_that_cannot_be_read_is_not_free() -> None:
     snapshot = router_snapshot()
-    listing, _ = ROUTER.queries()
-    unread = Snapshot("router", answers={**snapshot.answers, listing: Unknown("denied")})
+    unread = Snapshot("router", answers={**snapshot.answers, ROUTER.files: Unknown("denied")})
     assert [change.op for change in changes_of(RouterReservation(ROUTER, WANTED), unread)] == [Op.ATTENTION]
+
+
+def test_a_changed_reservation_needs_a_reload() -> None:
+    resource = RouterReservation(ROUTER, WANTED)
+    snapshot = router_snapshot()
+    (query,) = (query for query in resource.queries() if isinstance(query, FileState))
+    old = FileStatus("file", "0644", digest="0" * 64, content=f"{MAC},10.0.0.12,vm-1\n".encode())
+    fix = resource.fix(Snapshot("router", answers={**snapshot.answers, query: old}))
+    assert isinstance(fix, Fix)
+    assert fix.effects == (Effect(host_effects.RELOAD, "dnsmasq.service"),)
 
 
 def test_removal_needs_a_reload() -> None:
@@ -112,15 +134,118 @@ def test_removal_needs_a_reload() -> None:
     assert fix.effects == (Effect(host_effects.RELOAD, "dnsmasq.service"),)
 
 
-@given(st.text(max_size=200))
-def test_reading_any_router_text_never_raises(text: str) -> None:
-    list(parse_reservations(text))
-    list(parse_leases(text))
+LINES = {
+    "blanks around everything": (
+        " dhcp-host = 52:54:00:aa:bb:01, 10.0.0.11, nas ",
+        [f"{M}:01 10.0.0.11 nas"],
+    ),
+    "a leading blank": ("  dhcp-host=52:54:00:aa:bb:02,10.0.0.12,tv", [f"{M}:02 10.0.0.12 tv"]),
+    "short hex and infinite": (
+        "dhcp-host=52:54:0:aa:bb:3,10.0.0.13,vm-3,infinite",
+        [f"{M}:03 10.0.0.13 vm-3"],
+    ),
+    "a comment at the end": ("dhcp-host=52:54:00:aa:bb:04,10.0.0.14,cam # door", [f"{M}:04 10.0.0.14 cam"]),
+    "a hash within a word": ("dhcp-host=52:54:00:aa:bb:04,10.0.0.14,cam#1", [f"{M}:04 10.0.0.14 cam#1"]),
+    "a tag alone": ("dhcp-host=52:54:00:aa:bb:05,set:lab", []),
+    "a name alone": ("dhcp-host=52:54:00:aa:bb:05,lap", []),
+    "a lease time alone": ("dhcp-host=52:54:00:aa:bb:05,45m", []),
+    "any MAC of a vendor": ("dhcp-host=52:54:00:bb:*:*,10.0.0.16", ["52:54:00:bb:*:* 10.0.0.16 "]),
+    "a client id": ("dhcp-host=id:01:52:54:00:aa:bb:07,10.0.0.17,printer", [" 10.0.0.17 printer"]),
+    "a name with an address": ("dhcp-host=lap,10.0.0.18", [" 10.0.0.18 lap"]),
+    "two cards of one host": (
+        "dhcp-host=52:54:00:aa:bb:08,52:54:00:aa:bb:09,10.0.0.19",
+        [f"{M}:08 10.0.0.19 ", f"{M}:09 10.0.0.19 "],
+    ),
+    "a hardware type": ("dhcp-host=06-52:54:00:aa:bb:0a,10.0.0.20", [f"{M}:0a 10.0.0.20 "]),
+    "several bytes at once": ("dhcp-host=5254:00aa:bb0b,10.0.0.21", [f"{M}:0b 10.0.0.21 "]),
+    "upper case": ("dhcp-host=52:54:00:AA:BB:0C,10.0.0.22", [f"{M}:0c 10.0.0.22 "]),
+    "tags around the address": (
+        "dhcp-host=tag:known,52:54:00:aa:bb:0d,set:lab,10.0.0.23,net:x,pc,2h",
+        [f"{M}:0d 10.0.0.23 pc"],
+    ),
+    "an IPv6 address beside": ("dhcp-host=52:54:00:aa:bb:0e,[fd00::24],10.0.0.24", [f"{M}:0e 10.0.0.24 "]),
+    "a name with its domain": ("dhcp-host=52:54:00:aa:bb:0f,10.0.0.25,pc.lan", [f"{M}:0f 10.0.0.25 pc"]),
+    "a quoted name": ('dhcp-host=52:54:00:aa:bb:10,10.0.0.26,"nas" # x', [f"{M}:10 10.0.0.26 nas"]),
+    "a time in seconds": ("dhcp-host=52:54:00:aa:bb:11,10.0.0.27,3600", [f"{M}:11 10.0.0.27 "]),
+    "a name like a time": ("dhcp-host=52:54:00:aa:bb:12,10.0.0.28,db2w", [f"{M}:12 10.0.0.28 db2w"]),
+    "commented out": ("#dhcp-host=52:54:00:aa:bb:13,10.0.0.29", []),
+    "another option": ("dhcp-hostsdir=/etc/dnsmasq.d/hosts", []),
+}
+
+
+@pytest.mark.parametrize(("line", "reservations"), LINES.values(), ids=LINES.keys())
+def test_reservations_are_read_as_dnsmasq_reads_them(line: str, reservations: list[str]) -> None:
+    parsed = parse_reservations([Row(OPTION, "/etc/dnsmasq.conf", line)])
+    assert [f"{entry.mac} {entry.address} {entry.name}" for entry in parsed] == reservations
+
+
+@pytest.mark.parametrize(
+    ("line", "holder"),
+    [
+        ("dhcp-host=id:01:aa,10.0.0.11,printer", "reserved for id:01:aa (printer) in /c"),
+        ("dhcp-host=lap,10.0.0.11", "reserved for the host named lap in /c"),
+        ("dhcp-host=52:54:00:*:*:*,10.0.0.11", "reserved for 52:54:00:*:*:* (no name) in /c"),
+        ("dhcp-host=bc:24:11:*:*:*,ignore", "the router ignores bc:24:11:*:*:* in /c"),
+        ("dhcp-host=bc:24:11:0:0:1,ignore", f"the router ignores {MAC} in /c"),
+        ("dhcp-host=52:54:00:00:00:01,ignore", ""),
+        ("dhcp-host=bc:24:11:0:0:1,set:lab", ""),
+        ("dhcp-host=bc:24:11:*:*:*,10.0.0.11", ""),
+    ],
+)
+def test_who_holds_an_address_is_named_whatever_the_router_knows(line: str, holder: str) -> None:
+    snapshot = router_snapshot(f"/c:{line}")
+    table = router_table(ROUTER, snapshot)
+    assert holder in conflict(WANTED, table.like(WANTED), ())
+    assert bool(conflict(WANTED, table.like(WANTED), ())) is bool(holder)
+
+
+def test_ethers_are_reservations() -> None:
+    text = [
+        "52:54:00:aa:bb:01 10.0.0.11",
+        "52:54:00:aa:bb:02 nas # a name",
+        "# 52:54:00:aa:bb:03 10.0.0.13",
+        "x",
+    ]
+    parsed = list(parse_reservations([Row(ETHER, "/etc/ethers", line) for line in text]))
+    assert [(entry.mac, entry.address) for entry in parsed] == [("52:54:00:aa:bb:01", "10.0.0.11")]
+
+
+@given(st.text(max_size=60), st.sampled_from([OPTION, HOST, ETHER, LEASE, "?"]))
+@settings(max_examples=60)
+def test_reading_any_router_text_never_raises(text: str, sort: str) -> None:
+    row = [Row(sort, "/x", text), Row(sort, "/x", f"dhcp-host={text}")]
+    list(parse_reservations(row))
+    list(parse_leases(row))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("begin\t0\nunreadable\t/etc/secret.conf\t\nend\n", "/etc/secret.conf"),
+        ("begin\t0\noption\t/c\tdhcp-host=x\n", "cannot be read"),
+        ("", "cannot be read"),
+        ("\x00\xff\n", "cannot be read"),
+    ],
+)
+def test_files_that_cannot_be_read_are_unknown_not_absent(text: str, reason: str) -> None:
+    answer = DnsmasqFilesKind().parse(Frame(text.encode(), b"", 0), [ROUTER.files])[ROUTER.files]
+    assert isinstance(answer, Unknown)
+    assert reason in answer.reason
+
+
+def test_an_old_lease_of_the_same_mac_is_named() -> None:
+    held = LeaseHeld(ROUTER, "vm-1", MAC, "10.0.0.11")
+    old = datetime(2026, 5, 4, 14, 10).astimezone()
+    snapshot = router_snapshot(leases=f"{old.timestamp():.0f} {MAC} 10.0.0.21 vm-1 *\n", clock=1000.0)
+    assert [change.op for change in held.changes(snapshot)] == [Op.ATTENTION]
+    diagnostic = held.fix(snapshot).diagnostic
+    assert diagnostic.code == "LEASE_NOT_RESERVED_IP"
+    assert diagnostic.evidence == ("the router leased 10.0.0.21 to this MAC until 2026-05-04 14:10",)
 
 
 def test_leases_are_read_with_and_without_names() -> None:
     text = f"1795960000 {MAC.upper()} 10.0.0.11 vm-1 01:bc\n0 52:54:00:00:00:09 10.0.0.9 * *\nduid 00:01\n"
-    assert list(parse_leases(text)) == [
+    assert list(parse_leases(rows(LEASE, text))) == [
         Lease(MAC, "10.0.0.11", "vm-1", 1795960000),
         Lease("52:54:00:00:00:09", "10.0.0.9", "", 0),
     ]

@@ -18,7 +18,20 @@ import typer
 from typer.core import TyperGroup
 
 from provision import __version__
-from provision.cli import access, bootstrap, cards, explain, files, history, labs, pins, runs, unlock, vms
+from provision.cli import (
+    access,
+    bootstrap,
+    cards,
+    explain,
+    files,
+    history,
+    labs,
+    pins,
+    reserved,
+    runs,
+    unlock,
+    vms,
+)
 from provision.cli.state import Debug, State
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
@@ -85,7 +98,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (files, runs, explain, history, cards, unlock, vms, pins, labs, access, bootstrap):
+for _module in (files, runs, explain, history, cards, unlock, reserved, vms, pins, labs, access, bootstrap):
     _module.register(app)
 
 

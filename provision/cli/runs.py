@@ -14,6 +14,7 @@ from provision.cli.completion import complete_inventory
 from provision.cli.files import InventoryName, check_writable, write_file, writing
 from provision.cli.names import saved_plan
 from provision.cli.options import Allow, Full, Json, Playbook, Prune, Step, Target, Yes, run_options
+from provision.cli.reserved import confirm
 from provision.cli.sites import open_site, read, settle
 from provision.cli.state import Debug, on_terminal, out, say, state, usage
 from provision.cli.watch import watched
@@ -109,6 +110,10 @@ def apply(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="End the run after the first failed step.")
     ] = False,
+    reserved: Annotated[
+        bool,
+        typer.Option("--reserved", help="Say that all addresses are reserved on the router by hand."),
+    ] = False,
     debug: Debug = False,
 ) -> int:
     """Bring the site to the state that the inventory declares.
@@ -119,11 +124,20 @@ def apply(
     name, saved, saved_playbook = saved_plan(inventory)
     if saved is not None:
         _refuse_saved_options(
-            name, {"--target": target, "--step": step, "--playbook": playbook, "--prune": prune}
+            name,
+            {
+                "--target": target,
+                "--step": step,
+                "--playbook": playbook,
+                "--prune": prune,
+                "--reserved": reserved,
+            },
         )
     declared = settle(context, name, start_lab=True)
     options = run_options(target, step, allow, prune=prune)
     with closing(open_site(declared, saved_playbook or playbook)) as site:
+        if reserved:
+            confirm(site, [])
         report = _apply(context, site, options, saved, yes=yes, json=json, full=full, fail_fast=fail_fast)
     if not json:
         # Once something was done, the saved plan is stale by its own work.

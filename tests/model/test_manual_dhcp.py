@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from provision.api.domains import load_inventory as load
+from provision.api.reserved import confirm_reserved
+from provision.dhcp.backends.manual import FOLDER
 from provision.engine.model import Plan
 from provision.testing.model_proxmox import ModelVm
+from provision.values.cancel import Cancel
+from provision.values.errors import UsageError
 from provision.values.outcomes import ExitCode
 from tests.model.model_site import ModelSite
 
@@ -124,3 +128,36 @@ def test_boot_first_makes_the_vms_and_asks_only_then(tmp_path: Path) -> None:
     assert after.exit_code == ExitCode.DONE
     assert len(site.questions) == 2, "nobody is asked twice"
     assert site.plan().empty
+
+
+def test_a_word_given_beforehand_lets_an_unattended_run_finish(tmp_path: Path) -> None:
+    site = home(tmp_path, "reserve_first")
+    assert site.apply().exit_code == ExitCode.WAITING
+    rows = confirm_reserved(site.site(), ["vm-1"], Cancel())
+    assert [is_new for _, is_new in rows] == [True]
+    assert confirm_reserved(site.site(), ["vm-1"], Cancel()) == ((rows[0][0], False),)
+    site.typed |= {row[0].lower() for row in map(str.split, told(site.plan()))}
+    site.typed |= {re.findall(r"for (\S+)", rows[0][0])[0].lower()}
+    assert site.apply().exit_code == ExitCode.WAITING
+    assert [vm.config["name"] for vm in site.apis["pve/api"].vms.values()] == ["vm-1"]
+    confirm_reserved(site.site(), [], Cancel())
+    assert site.apply().exit_code == ExitCode.DONE
+    assert site.plan().empty
+    words = sorted(path for path in site.hosts["pve/ssh"].state.files if path.startswith(f"{FOLDER}/"))
+    assert words == [f"{FOLDER}/home.vm-1", f"{FOLDER}/home.vm-2"]
+    assert site.destroy().exit_code == ExitCode.DONE
+    assert [path for path in site.hosts["pve/ssh"].state.files if path.startswith(f"{FOLDER}/")] == []
+
+
+def test_a_wrong_word_is_found_out_by_the_address(tmp_path: Path) -> None:
+    site = home(tmp_path, "reserve_first")
+    confirm_reserved(site.site(), [], Cancel())  # nobody typed anything
+    report = site.apply()
+    assert report.exit_code == ExitCode.ERROR
+    codes = {problem.code for step in report.steps for problem in step.diagnostics}
+    assert "LEASE_NOT_RESERVED_IP" in codes
+
+
+def test_a_word_about_nothing_that_waits_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="RESERVATION_NOT_BY_HAND"):
+        confirm_reserved(home(tmp_path, "reserve_first").site(), ["vm-3"], Cancel())

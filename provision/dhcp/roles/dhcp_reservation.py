@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
-from provision.dhcp.backends.manual import ManualReservation
+from provision.dhcp.backends.manual import ManualReservation, word_path
 from provision.dhcp.contract import Reservation, Router, fold_mac, router_table
 from provision.dhcp.resources.reservation import RouterReservation
 from provision.hosts import names as host_names
 from provision.hosts.facts import HostFacts
 from provision.hosts.queries.file import FileText
+from provision.hosts.resources.file import File
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
@@ -61,12 +63,15 @@ def resources(context: Context) -> tuple[Resource, ...]:
 
 
 def retired(context: Context) -> tuple[Resource, ...]:
-    """Return our reservation as absent; what a person typed stays."""
+    """Return our reservation as absent; what a person typed stays, the note of it goes."""
     inventory = context.inventory
     keeper = router(inventory)
-    if keeper is None:
-        return ()
     node = inventory.nodes.get(context.subject.name)
+    if keeper is None:
+        if node is None:
+            return ()
+        path = word_path(inventory.name, node.managed_hostname or node.name)
+        return (File(host_names.ssh(str(node.hypervisor)), path, absent=True),)
     if node is not None:
         wanted = Reservation("", node.address, node.managed_hostname or node.name)
     else:
@@ -147,8 +152,17 @@ def _by_hand(context: Context) -> tuple[Resource, ...]:
     beside = () if host is None else _own(context, host)
     source = _source(inventory, context.subject)
     wanted = wanted_of(context, node)
-    system, guest = host_names.ssh(str(node.hypervisor)), host_names.ssh(node.name)
-    return (ManualReservation(system, wanted, source=source, beside=beside, guest=guest),)
+    return (
+        ManualReservation(
+            host_names.ssh(str(node.hypervisor)),
+            wanted,
+            source=source,
+            beside=beside,
+            guest=host_names.ssh(node.name),
+            inventory=inventory.name,
+            command=f"provision reserved {shlex.quote(inventory.file or inventory.name)} {node.name}",
+        ),
+    )
 
 
 def _told_with(inventory: Inventory, node: Node) -> Hypervisor | None:

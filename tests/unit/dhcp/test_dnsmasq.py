@@ -262,14 +262,32 @@ def test_the_lines_for_a_person_are_a_table() -> None:
 
 def test_a_person_waits_until_the_vm_answers_at_its_address() -> None:
     resource = ManualReservation("pve/ssh", WANTED, guest="vm-1/ssh")
-    snapshot = Snapshot("pve/ssh", answers={resource.query: said("")})
+    _, word = resource.queries()
+    snapshot = Snapshot("pve/ssh", answers={resource.query: said(""), word: None})
     assert [change.op for change in resource.changes(snapshot)] == [Op.CREATE]
     assert {system for system, _ in resource.affects(resource.changes(snapshot))} == {"vm-1/ssh"}
     by_hand = resource.fix(snapshot)
     assert isinstance(by_hand, ByHand)
     assert MAC in by_hand.lines[-1]
     here = said(f"10.0.0.11 dev vmbr0 lladdr {MAC} REACHABLE\n")
-    assert resource.changes(Snapshot("pve/ssh", answers={resource.query: here})) == ()
+    assert resource.changes(Snapshot("pve/ssh", answers={resource.query: here, word: None})) == ()
+
+
+@pytest.mark.parametrize(
+    ("word", "neighbours", "waits"),
+    [
+        (f"{MAC} 10.0.0.11\n", "", False),
+        (f"{MAC} 10.0.0.12\n", "", True),  # the inventory has another address by now
+        ("bc:24:11:00:00:99 10.0.0.11\n", "", True),  # the VM has another MAC by now
+        (f"{MAC} 10.0.0.11\n", "10.0.0.11 dev vmbr0 lladdr 52:54:00:00:00:09 REACHABLE\n", True),
+        ("", "", True),
+    ],
+)
+def test_a_word_counts_for_its_own_mac_and_address_alone(word: str, neighbours: str, waits: bool) -> None:
+    resource = ManualReservation("pve/ssh", WANTED, guest="vm-1/ssh", inventory="home")
+    query, given = resource.queries()
+    answers = {query: said(neighbours), given: word.encode()}
+    assert bool(resource.changes(Snapshot("pve/ssh", answers=answers))) is waits
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,9 @@ def reserved(
     ],
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Say that you have reserved the addresses of VMs on the router (`backend: manual`).
+    """Confirm that you reserved addresses on the router.
 
-    The next apply then creates and starts them instead of waiting for you. Your word is kept in a file on the
+    This is for `backend: manual`: the next apply creates and starts them instead of waiting for you. Your word is kept in a file on the
     hypervisor, for exactly this MAC and address, until the VM is destroyed. The address that the VM gets
     proves it.
     """

@@ -38,9 +38,9 @@ def reserved(
 ) -> int:
     """Confirm that you reserved addresses on the router.
 
-    This is for `backend: manual`: the next apply creates and starts them instead of waiting for you. Your word is kept in a file on the
-    hypervisor, for exactly this MAC and address, until the VM is destroyed. The address that the VM gets
-    proves it.
+    This is for `backend: manual`: the next apply creates and starts the VMs instead of waiting for you. Your
+    word is kept in a file on the hypervisor, for exactly this MAC and address, until the VM is destroyed. The
+    address that the VM gets proves it.
     """
     with closing(open_site(settle(context, inventory))) as site:
         confirm(site, nodes)

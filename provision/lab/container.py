@@ -31,22 +31,22 @@ class ContainerGuests:
         self._lab = lab
         self._rootfs = rootfs
 
-    def import_disk(self, source: Path, target: Path, size: int) -> None:
+    def import_disk(self, source: Path, target: Path, size: float) -> None:
         """Create an empty stand-in of a disk; `source` must exist, as for a real import."""
         if not source.is_file():
             raise GuestError(f"image {source.name} does not exist")
         self.create_disk(target, size)
 
-    def create_disk(self, target: Path, size: int) -> None:
+    def create_disk(self, target: Path, size: float) -> None:
         """Create an empty, sparse file of `size` GiB."""
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as out:
-            out.truncate(size * _GIB)
+            out.truncate(int(size * _GIB))
 
-    def grow_disk(self, disk: Path, size: int) -> None:
+    def grow_disk(self, disk: Path, size: float) -> None:
         """Grow the stand-in to `size` GiB."""
         with disk.open("r+b") as out:
-            out.truncate(size * _GIB)
+            out.truncate(int(size * _GIB))
 
     def create_efivars(self, target: Path) -> None:
         """Create a stand-in with the size of OVMF's variables."""

@@ -71,15 +71,15 @@ class GuestError(Exception):
 class Guests(Protocol):
     """Runs guests with `qemu` or as containers. Guests outlive the process that started them."""
 
-    def import_disk(self, source: Path, target: Path, size: int) -> None:
+    def import_disk(self, source: Path, target: Path, size: float) -> None:
         """Create `target` (size in GiB, at least the source's) from the image `source`."""
         ...
 
-    def create_disk(self, target: Path, size: int) -> None:
+    def create_disk(self, target: Path, size: float) -> None:
         """Create an empty disk of `size` GiB."""
         ...
 
-    def grow_disk(self, disk: Path, size: int) -> None:
+    def grow_disk(self, disk: Path, size: float) -> None:
         """Grow a disk to `size` GiB."""
         ...
 

@@ -18,6 +18,8 @@ from provision.lab.settings import LabError, namespace
 
 FIRMWARE = Path("/usr/share/OVMF/OVMF_CODE_4M.fd")
 VARIABLES = Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
+_MIB = 1024
+"""MiB in a GiB: disks have whole MiB."""
 _CORES = 2
 _MEMORY = 2048
 _PRESS_AGAIN = 15.0
@@ -188,7 +190,7 @@ class QemuGuests:
         self._lab = lab
         self._accelerator = accelerator
 
-    def import_disk(self, source: Path, target: Path, size: int) -> None:
+    def import_disk(self, source: Path, target: Path, size: float) -> None:
         """Create a disk of `size` GiB with an image as its backing file.
 
         A real import copies the image. Here the backing file is a hard link to it, which costs nothing and
@@ -204,16 +206,16 @@ class QemuGuests:
         except OSError as error:
             raise GuestError(f"image {source.name}: {error.strerror}") from error
         over = ["-b", str(base), "-F", disk_format(base)]
-        self._image(["qemu-img", "create", "-q", "-f", "qcow2", *over, str(target), f"{size}G"])
+        self._image(["qemu-img", "create", "-q", "-f", "qcow2", *over, str(target), f"{int(size * _MIB)}M"])
 
-    def create_disk(self, target: Path, size: int) -> None:
+    def create_disk(self, target: Path, size: float) -> None:
         """Create an empty qcow2 file of `size` GiB."""
         target.parent.mkdir(parents=True, exist_ok=True)
-        self._image(["qemu-img", "create", "-q", "-f", "qcow2", str(target), f"{size}G"])
+        self._image(["qemu-img", "create", "-q", "-f", "qcow2", str(target), f"{int(size * _MIB)}M"])
 
-    def grow_disk(self, disk: Path, size: int) -> None:
+    def grow_disk(self, disk: Path, size: float) -> None:
         """Grow a disk that no running guest uses to `size` GiB."""
-        self._image(["qemu-img", "resize", "-q", "-f", disk_format(disk), str(disk), f"{size}G"])
+        self._image(["qemu-img", "resize", "-q", "-f", disk_format(disk), str(disk), f"{int(size * _MIB)}M"])
 
     def create_efivars(self, target: Path) -> None:
         """Copy OVMF's empty variables (no keys enrolled)."""

@@ -26,7 +26,10 @@ from provision.lab.api.store import read_json, write_json, write_text
 SUPERUSER = "root@pam"
 TICKET_SECONDS = 7200
 CLOCK_SKEW = 300
-STANDARD_PATHS = ("/", "/access", "/access/groups", "/nodes", "/pool", "/sdn", "/storage", "/vms")
+STANDARD_PATHS = (
+    *("/", "/access", "/access/groups", "/mapping", "/mapping/pci", "/nodes", "/pool", "/sdn"),
+    *("/sdn/zones", "/sdn/zones/localnetwork", "/storage", "/vms"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +243,9 @@ class Access:
         token = self._granted("token", auth.name, path)
         return {priv: min(flag, token[priv]) for priv, flag in own.items() if priv in token}
 
-    def all_permissions(self, auth: Auth) -> dict[str, dict[str, int]]:
-        """Return the permissions of every path that is named anywhere."""
-        paths = {*STANDARD_PATHS, *(entry["path"] for entry in self._state["acl"])}
+    def all_permissions(self, auth: Auth, *more: str) -> dict[str, dict[str, int]]:
+        """Return the permissions of every path that is named anywhere, and of some more."""
+        paths = {*STANDARD_PATHS, *more, *(entry["path"] for entry in self._state["acl"])}
         permissions = {path: self.permissions(auth, path) for path in sorted(paths)}
         return {path: privs for path, privs in permissions.items() if privs}
 

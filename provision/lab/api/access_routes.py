@@ -59,7 +59,9 @@ def _permissions(call: Call) -> Any:
             raise failed(f"no such token '{token}' for user '{user}'")
     if "path" in call.params:
         return {call.text("path"): call.lab.access.permissions(who, call.text("path"))}
-    return call.lab.access.all_permissions(who)
+    lab = call.lab
+    things = [f"/nodes/{lab.node}", *(f"/storage/{name}" for name in lab.storages.all)]
+    return lab.access.all_permissions(who, *things, *(f"/vms/{vmid}" for vmid in lab.configs.ids()))
 
 
 def _list_users(call: Call) -> Any:

@@ -19,6 +19,7 @@ from starlette.routing import Route as StarletteRoute
 from provision.lab.api import (
     access_routes,
     cluster_routes,
+    copy_routes,
     disk_routes,
     mapping_routes,
     node_routes,
@@ -47,6 +48,7 @@ ROUTES: tuple[Route, ...] = (
     *task_routes.ROUTES,
     *vm_routes.ROUTES,
     *disk_routes.ROUTES,
+    *copy_routes.ROUTES,
     *power_routes.ROUTES,
 )
 
@@ -100,6 +102,8 @@ def _answer(lab: Lab, request: Request, body: bytes) -> Response:
     except ApiError as error:
         if error.bare:
             return _response(error.status, None, error.message)
+        if error.text:
+            return _response(error.status, error.message + "\n", error.message)
         answer: dict[str, Any] = {"data": None, "message": error.message + "\n"}
         if error.errors:
             answer["errors"] = error.errors
@@ -122,9 +126,11 @@ def _parameters(request: Request, body: bytes) -> dict[str, list[str]]:
         try:
             fields = json.loads(body)
         except ValueError as error:
-            raise ApiError(400, "bad JSON in request body") from error
+            raise ApiError(500, _perl_json_error(body, error), text=True) from error
         if not isinstance(fields, Mapping):
-            raise ApiError(400, "bad JSON in request body")
+            raise ApiError(
+                500, "Not a HASH reference at /usr/share/perl5/PVE/APIServer/AnyEvent.pm line 935."
+            )
         for name, value in fields.items():
             given[name] = [_plain(item) for item in (value if isinstance(value, list) else [value])]
     else:
@@ -132,6 +138,18 @@ def _parameters(request: Request, body: bytes) -> dict[str, list[str]]:
     for name, value in pairs:
         given.setdefault(name, []).append(value)
     return given
+
+
+def _perl_json_error(body: bytes, error: ValueError) -> str:
+    """Return what JSON::XS says of a body that is no JSON."""
+    at = getattr(error, "pos", 0)
+    rest = body.decode("utf-8", "replace")[at:]
+    before = f'(before "{rest}")' if rest else '(before "(end of string)")'
+    problem = (
+        "'\"' expected" if at else "malformed JSON string, neither tag, array, object, number, string or atom"
+    )
+    where = "at /usr/share/perl5/PVE/APIServer/AnyEvent.pm line 934."
+    return f"{problem}, at character offset {at} {before} {where}"
 
 
 def _plain(value: Any) -> str:

@@ -57,6 +57,8 @@ def check_key_rights(call: Call, key: str, value: str | None, old: str | None) -
     base = base_name(key)
     if privilege == "root" or (base == "serial" and (value or old) != "socket"):
         raise failed(f"only root can set '{key}' config")
+    if base == "usb" and not re.search(r"\b(mapping=|spice\b)", value or old or ""):
+        raise failed(f"only root can set '{key}' config for real devices")
     if base == "hostpci":
         _check_card_rights(call, key, value, old)
     bridge = parse_parts(NET, value).get("bridge") if base == "net" and value is not None else None
@@ -125,11 +127,11 @@ def _is_key(kind: str, blob: str) -> bool:
 
 
 def check_hostpci(values: dict[str, str]) -> None:
-    """Raise unless each passed-through device names a mapping or an address, and not both."""
+    """Raise unless each passed-through device names a mapping or an address; PVE 9 takes both, too."""
     for key, value in values.items():
         if base_name(key) == "hostpci":
             parts = parse_parts(HOSTPCI, value)
-            if ("host" in parts) == ("mapping" in parts):
+            if "host" not in parts and "mapping" not in parts:
                 raise bad_parameter(key, "Either 'host' or 'mapping' needs to be set.")
 
 
@@ -167,6 +169,8 @@ def check_changes(call: Call, config: VmConfig) -> tuple[dict[str, str], list[st
     if not call.flag("skiplock"):
         check_lock(config)
     values = vm_values(call)
+    if not values and not call.text("delete") and not call.text("revert"):
+        raise failed("no options specified")
     delete, revert = _named(call, "delete", values), _named(call, "revert", values)
     merged = config.merged()
     for key in [*delete, *revert]:

@@ -23,6 +23,7 @@ from provision.lab.contracts import GuestError, Guests, Hypervisor, PciDevice
 NODE = Field(required=True)
 # Seconds until lists ask an unreachable hypervisor again.
 _ASK_AGAIN = 30.0
+STATD_SECONDS = 10.0
 
 
 class Lab:
@@ -65,6 +66,8 @@ class Lab:
         self.reserved: dict[str, int] = {}  # PCI functions of VMs that are being started
         self._cpus: int | None = None
         self._asked_cpus = -_ASK_AGAIN
+        self._figures: dict[int, dict[str, Any]] = {}
+        self._figures_at = -STATD_SECONDS
 
     def facts(self) -> dict[str, Any]:
         """Return the hypervisor's facts; 595 while it cannot be reached."""
@@ -84,6 +87,12 @@ class Lab:
             except ApiError:
                 return None
         return self._cpus
+
+    def figures(self, look: Callable[[], dict[int, dict[str, Any]]]) -> dict[int, dict[str, Any]]:
+        """Return what pvestatd saw of all VMs; it looks every ten seconds."""
+        if time.monotonic() - self._figures_at >= STATD_SECONDS:
+            self._figures, self._figures_at = look(), time.monotonic()
+        return self._figures
 
     def mappings(self) -> dict[str, dict[str, Any]]:
         """Return PCI mappings by id."""

@@ -55,7 +55,7 @@ def _grow(call: Call, volume: Volume, text: str) -> None:
     if size > volume.size:
         if running(call.lab, call.vmid):
             raise TaskError("the lab grows disks only of VMs that are off")
-        call.lab.guests.grow_disk(volume.path, -(-size // _GIB))
+        call.lab.guests.grow_disk(volume.path, size / _GIB)
 
 
 def _unlink(call: Call) -> None:

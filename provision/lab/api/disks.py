@@ -10,19 +10,24 @@ from provision.lab.api.errors import ApiError, TaskError, bad_parameter, failed
 from provision.lab.api.schema import parse_parts, print_parts
 from provision.lab.api.storages import Storage, format_size, virtual_size
 from provision.lab.api.tasks import TaskLog
-from provision.lab.api.vmschema import DISKS, EFI_DISK, base_name, is_disk
+from provision.lab.api.vmschema import DISKS, EFI_DISK, TPM_STATE, base_name, is_disk
 
 _NEW = re.compile(r"([A-Za-z][\w.-]*):(\d+(?:\.\d+)?)")
 _CLOUD = re.compile(r"([A-Za-z][\w.-]*):cloudinit")
 _VOLUME = re.compile(r"([A-Za-z][\w.-]*):(\S+)")
 _GIB = 1 << 30
+_MIB = 1 << 20
 _CLOUD_SIZE = 4 << 20
+_TPM_SIZE = 4 << 20
+STATE_DISKS = frozenset({"efidisk0", "tpmstate0"})
+"""Disks that hold the state of a machine and are no disks of its guest."""
 NO_MEDIUM = frozenset({"none", "cdrom"})
 
 
 def drive_parts(key: str, value: str) -> dict[str, str]:
     """Take a drive's property string apart."""
-    return parse_parts(EFI_DISK if key == "efidisk0" else DISKS[base_name(key)], value)
+    own = {"efidisk0": EFI_DISK, "tpmstate0": TPM_STATE}
+    return parse_parts(own.get(key) or DISKS[base_name(key)], value)
 
 
 def is_cdrom(key: str, value: str) -> bool:
@@ -54,8 +59,8 @@ def check_drive(call: Call, key: str, value: str, old: str | None) -> None:
         return
     new = _NEW.fullmatch(file) or _CLOUD.fullmatch(file)
     if new is not None:
-        call.lab.storages.get(new[1])
         call.check(f"/storage/{new[1]}", "Datastore.AllocateSpace")
+        call.lab.storages.get(new[1])
         call.lab.storages.for_images(new[1])
         if "import-from" in parts:
             _check_source(call, key, parts["import-from"], file)
@@ -151,17 +156,19 @@ class Allocation:
         if key == "efidisk0":
             path = self.lab.storages.image_path(storage, name, ".raw")
             self.lab.guests.create_efivars(path)
+        elif key == "tpmstate0":
+            self.lab.guests.create_disk(self.lab.storages.image_path(storage, name), _TPM_SIZE / _GIB)
         elif source is not None:
             volume = self.lab.storages.find(source)
             if volume is None:
                 raise TaskError(f"could not get size of {source}")
             self.log.line(f"create full clone of drive ({source})")
             self.log.line(f"allocated target volume '{self.made[-1]}'")
-            gib = -(-virtual_size(volume.path) // _GIB)  # guest drivers know whole GiB only
+            gib = -(-virtual_size(volume.path) // _MIB) * _MIB / _GIB
             self.lab.guests.import_disk(volume.path, self.lab.storages.image_path(storage, name), gib)
         else:
-            gib = max(1, -(-int(size * _GIB) // _GIB))
-            self.lab.guests.create_disk(self.lab.storages.image_path(storage, name), gib)
+            mebibytes = max(1, -(-int(size * _GIB) // _MIB))
+            self.lab.guests.create_disk(self.lab.storages.image_path(storage, name), mebibytes * _MIB / _GIB)
         return self.made[-1]
 
     def undo(self) -> None:
@@ -188,7 +195,7 @@ def owned_volume(vmid: int, key: str, value: str) -> str | None:
 
 def boot_disk(values: dict[str, str]) -> str | None:
     """Return the drive that a VM boots from: the first disk of the boot order, else the first disk."""
-    disks = [key for key in disk_keys(values) if key != "efidisk0" and not is_cdrom(key, values[key])]
+    disks = [key for key in disk_keys(values) if key not in STATE_DISKS and not is_cdrom(key, values[key])]
     order = re.sub(r"^order=", "", values.get("boot", "")).split(";")
     return next((key for key in order if key in disks), disks[0] if disks else None)
 
@@ -201,7 +208,7 @@ def bus_order(values: dict[str, str]) -> list[str]:
         bus = key.rstrip("0123456789")
         return rank[bus], int(key.removeprefix(bus))
 
-    disks = [key for key in disk_keys(values) if key != "efidisk0" and not is_cdrom(key, values[key])]
+    disks = [key for key in disk_keys(values) if key not in STATE_DISKS and not is_cdrom(key, values[key])]
     first = boot_disk(values)
     return sorted(disks, key=lambda key: (key != first, position(key)))
 
@@ -216,7 +223,7 @@ def drive_size(values: dict[str, str], key: str | None) -> int:
 
 def default_boot(values: dict[str, str]) -> str:
     """Return the boot order of a VM that was given none: first disk, first CD-ROM, first network device."""
-    drives = [key for key in disk_keys(values) if key != "efidisk0"]
+    drives = [key for key in disk_keys(values) if key not in STATE_DISKS]
     disks = [key for key in drives if not is_cdrom(key, values[key])]
     cdroms = [key for key in drives if is_cdrom(key, values[key])]
     nets = sorted(key for key in values if re.fullmatch(r"net\d+", key))

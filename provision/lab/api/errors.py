@@ -15,16 +15,24 @@ class ApiError(Exception):
         message: one line; also the body's `message`.
         errors: texts by parameter.
         bare: answer without a body, as the real proxy does for failed authentication.
+        text: the body is the message alone, as where the real proxy itself dies.
     """
 
     def __init__(
-        self, status: int, message: str, errors: Mapping[str, str] | None = None, *, bare: bool = False
+        self,
+        status: int,
+        message: str,
+        errors: Mapping[str, str] | None = None,
+        *,
+        bare: bool = False,
+        text: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.errors = dict(errors or {})
         self.bare = bare
+        self.text = text
 
 
 def failed(message: str) -> ApiError:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any
 
 from provision.lab.api.changes import split_list
 from provision.lab.api.core import Call, Need, Route
 from provision.lab.api.errors import bad_parameter, failed
 from provision.lab.api.pci import mapping_problem, parse_entry
-from provision.lab.api.schema import Field, Params
+from provision.lab.api.schema import Field, FormatError, Params
 
 BOOL = Field("boolean")
 _ANY = ("Mapping.Modify", "Mapping.Use", "Mapping.Audit")
@@ -27,7 +28,14 @@ _MAP = Field(
         "description": Field(),
     },
 )
-_ID = Field(required=True, pattern=r"[A-Za-z][\w-]+")
+
+
+def _config_id(text: str) -> None:
+    if not re.fullmatch(r"[A-Za-z][\w-]+", text):
+        raise FormatError(f"invalid configuration ID '{text}'")
+
+
+_ID = Field(required=True, check=_config_id)
 _OPTIONS = {
     "description": Field(max_length=4096),
     "mdev": BOOL,
@@ -40,13 +48,17 @@ def _digest(mappings: dict[str, dict[str, Any]]) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def _checks(call: Call, entries: list[str], node: str) -> list[dict[str, str]]:
+def _checks(call: Call, name: str, entries: list[str], node: str) -> list[dict[str, str]]:
     own = [entry for entry in map(parse_entry, entries) if entry["node"] == node]
     if not own:
         return [{"severity": "warning", "message": f"No mapping for node {node}."}]
     devices = call.lab.pci()
-    problems = (mapping_problem(entry, devices) for entry in own)
-    return [{"severity": "error", "message": problem} for problem in problems if problem is not None]
+    problems = (mapping_problem(entry, devices, name) for entry in own)
+    return [
+        {"severity": "error", "message": f"Invalid configuration: {problem}\n"}
+        for problem in problems
+        if problem is not None
+    ]
 
 
 def _list(call: Call) -> Any:
@@ -58,7 +70,7 @@ def _list(call: Call) -> Any:
             continue
         shown = {"id": name, "type": "pci", "digest": digest, **entry}
         if "check-node" in call.params:
-            shown["checks"] = _checks(call, entry["map"], call.text("check-node"))
+            shown["checks"] = _checks(call, name, entry["map"], call.text("check-node"))
         result.append(shown)
     return result
 
@@ -67,7 +79,7 @@ def _get(call: Call) -> Any:
     mappings = call.lab.mappings()
     if call.text("id") not in mappings:
         raise failed(f"mapping '{call.text('id')}' not found")
-    return {**mappings[call.text("id")], "digest": _digest(mappings), "type": "pci", "id": call.text("id")}
+    return {**mappings[call.text("id")], "digest": _digest(mappings), "type": "pci"}
 
 
 def _values(call: Call) -> dict[str, Any]:
@@ -79,7 +91,8 @@ def _add(call: Call) -> None:
     with call.lab.mapping_lock:
         mappings = call.lab.mappings()
         if call.text("id") in mappings:
-            raise bad_parameter("id", f"PCI mapping '{call.text('id')}' already exists")
+            name = call.text("id")
+            raise failed(f"create hardware mapping failed: pci ID '{name}' already defined")
         call.lab.save_mappings({**mappings, call.text("id"): _values(call)})
 
 

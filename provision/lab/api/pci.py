@@ -59,7 +59,7 @@ def properties(device: PciDevice) -> dict[str, str]:
     return result
 
 
-def mapping_problem(entry: Mapping[str, str], devices: Devices) -> str | None:
+def mapping_problem(entry: Mapping[str, str], devices: Devices, name: str) -> str | None:
     """Say where a mapping's entry differs from the hardware, or None."""
     for index, path in enumerate(entry["path"].split(";")):
         functions = functions_of(devices, path)
@@ -73,7 +73,7 @@ def mapping_problem(entry: Mapping[str, str], devices: Devices) -> str | None:
             if key in entry and key not in expected:
                 return f"unexpected property '{key}' configured for device '{path}'"
             if key in entry and entry[key].lower() != expected[key].lower():
-                return f"'{key}' does not match for '{path}' ({entry[key]} != {expected[key]})"
+                return f"'{key}' does not match for '{name}' ({expected[key]} != {entry[key]})"
     return None
 
 
@@ -102,7 +102,7 @@ def _candidates(lab: Lab, parts: Mapping[str, str], devices: Devices) -> list[tu
     if not entries:
         raise TaskError(f"PCI device mapping not found for '{parts['mapping']}'")
     for entry in entries:
-        mismatch = mapping_problem(entry, devices)
+        mismatch = mapping_problem(entry, devices, parts["mapping"])
         if mismatch is not None:
             raise TaskError(f"PCI device mapping invalid (hardware probably changed): {mismatch}")
     return [functions_of(devices, entry["path"]) for entry in entries]

@@ -36,6 +36,8 @@ def start_guest(lab: Lab, vmid: int, log: TaskLog, *, skiplock: bool = False) ->
         config = lab.configs.load(vmid)
         if not skiplock:
             check_lock(config)
+        if config.values.get("template") == "1":
+            raise TaskError("you can't start a vm if it's a template")
         if running(lab, vmid):
             raise TaskError(f"VM {vmid} already running")
         apply_pending(lab, config)

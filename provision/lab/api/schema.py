@@ -91,13 +91,12 @@ def print_parts(values: Mapping[str, str], first: str, *, keyless: bool = True) 
 
 def _part_problems(spec: Field, name: str, text: str) -> Iterator[str]:
     values = parse_parts(spec, text)
-    for key, value in values.items():
-        part_problem = problem(spec.parts[key], key, value)
+    for key, part in spec.parts.items():
+        if key not in values and part.required:
+            yield f"{name}.{key}: {MISSING}\n"
+        part_problem = problem(part, key, values[key]) if key in values else None
         if part_problem is not None:
             yield f"{name}.{key}: {part_problem}\n"
-    for key, part in spec.parts.items():
-        if part.required and key not in values:
-            yield f"{name}.{key}: {MISSING}\n"
 
 
 def _number_problem(spec: Field, text: str) -> str | None:
@@ -182,9 +181,11 @@ def validate(params: Params, given: Mapping[str, list[str]]) -> dict[str, Value]
         if spec is None:
             errors[name] = UNKNOWN
             continue
-        value_problem = next(filter(None, (problem(spec, name, text) for text in values)), None)
-        if value_problem is not None:
-            errors[name] = value_problem
+        labels = [f"{name}[{index}]" if spec.kind == "array" else name for index in range(len(values))]
+        problems = {label: problem(spec, label, text) for label, text in zip(labels, values, strict=True)}
+        wrong = {label: text for label, text in problems.items() if text is not None}
+        if wrong:
+            errors |= dict([next(iter(wrong.items()))])
             continue
         if spec.requires is not None and spec.requires not in given:
             errors[spec.requires] = f"missing property required by '{name}'"

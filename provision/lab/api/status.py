@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from typing import Any
 
@@ -64,7 +65,16 @@ def vm_status(lab: Lab, vmid: int, *, full: bool = False) -> dict[str, Any]:
         **dict.fromkeys(("cpu", "disk", "mem", "memhost", "netin", "netout"), 0),
     }
     result |= {key: values[key] for key in ("lock", "tags") if key in values}
+    if any(re.fullmatch(r"serial\d", key) for key in values):
+        result["serial"] = 1
+    if values.get("template") == "1":
+        result["template"] = 1
+    if int(values.get("balloon", "0")):
+        result["balloon_min"] = int(values["balloon"]) << 20
+        result["shares"] = int(values.get("shares", "1000"))
     if pid is not None:
+        kinds = (f"pressure{what}{how}" for what in ("cpu", "io", "memory") for how in ("full", "some"))
+        result |= dict.fromkeys(kinds, 0)
         started = read_json(lab.run_file(vmid), {}).get("started", time.time())
         result |= {"pid": pid, "uptime": max(1, int(time.time() - started))}
     if full:
@@ -73,8 +83,6 @@ def vm_status(lab: Lab, vmid: int, *, full: bool = False) -> dict[str, Any]:
             result["agent"] = 1
         if pid is not None:
             nics = sorted(key for key in values if key.startswith("net"))
-            kinds = (f"pressure{what}{how}" for what in ("cpu", "io", "memory") for how in ("full", "some"))
-            result |= dict.fromkeys(kinds, 0)
             result["nics"] = {
                 f"tap{vmid}i{key.removeprefix('net')}": {"netin": 0, "netout": 0} for key in nics
             }

@@ -145,7 +145,8 @@ def _may_fetch(call: Call) -> None:
 
 def _download(call: Call) -> str:
     _may_fetch(call)
-    lab, name, content = call.lab, call.text("filename"), call.text("content")
+    lab, content = call.lab, call.text("content")
+    name = call.text("filename").rpartition("/")[2]  # PVE drops folders
     storage = lab.storages.get(call.text("storage"))
     if content not in storage.content:
         raise failed(f"storage '{storage.name}' is not configured for content-type '{content}'")

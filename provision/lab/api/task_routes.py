@@ -25,7 +25,7 @@ def _may_see(call: Call, task: Task) -> bool:
 def _find(call: Call) -> Task:
     upid = call.text("upid")
     if UPID.fullmatch(upid) is None:
-        raise bad_parameter("upid", f"invalid format - unable to parse worker upid '{upid}'\n")
+        raise bad_parameter("upid", "unable to parse worker upid")
     task = call.lab.tasks.get(upid)
     if task is None:
         raise bad_parameter("upid", "no such task")

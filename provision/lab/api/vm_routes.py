@@ -55,8 +55,7 @@ def _list(call: Call) -> Any:
 
 def _create(call: Call) -> str:
     lab, vmid, values = call.lab, call.vmid, vm_values(call)
-    if not call.may(f"/vms/{vmid}", "VM.Allocate"):
-        raise forbidden()
+    _check_place(call)
     for key, value in values.items():
         check_key_rights(call, key, value, None)
     if call.flag("start"):
@@ -80,6 +79,13 @@ def _create(call: Call) -> str:
             call.start("qmstart", str(vmid), lambda start_log: start_guest(lab, vmid, start_log))
 
     return call.start("qmcreate", str(vmid), work)
+
+
+def _check_place(call: Call) -> None:
+    if not call.may(f"/vms/{call.vmid}", "VM.Allocate"):
+        raise forbidden()
+    if call.text("pool"):  # the lab has none
+        raise ApiError(403, f"pool '{call.text('pool')}' does not exist")
 
 
 def _build(lab: Lab, vmid: int, values: dict[str, str], log: TaskLog) -> None:

@@ -34,7 +34,7 @@ def _mac(text: str) -> None:
 def _tags(text: str) -> None:
     for tag in re.split(r"[;, ]+", text.strip("; ,")):
         if tag and not re.fullmatch(r"[a-zA-Z0-9_][a-zA-Z0-9_\-+.]*", tag):
-            raise FormatError(f"invalid characters in tag: '{tag}'")
+            raise FormatError("invalid characters in tag")
 
 
 def _urlencoded(text: str) -> None:
@@ -44,7 +44,10 @@ def _urlencoded(text: str) -> None:
 
 VMID = Field("integer", required=True, check=_vmid)
 
-_NET_MODELS = ("e1000", "e1000e", "rtl8139", "virtio", "vmxnet3")
+_NET_MODELS = (
+    *("e1000", "e1000-82540em", "e1000-82544gc", "e1000-82545em", "e1000e", "i82551", "i82557b", "i82559er"),
+    *("ne2k_isa", "ne2k_pci", "pcnet", "rtl8139", "virtio", "vmxnet3"),
+)
 NET = Field(
     parts={
         "model": Field(required=True, choices=_NET_MODELS),
@@ -59,6 +62,7 @@ NET = Field(
         "trunks": TEXT,
         "host-tunnel": BOOL,
     },
+    default_part="model",
     aliases=dict.fromkeys(_NET_MODELS, ("model", "macaddr")),
 )
 
@@ -101,6 +105,17 @@ EFI_DISK = Field(
         "efitype": Field(choices=("2m", "4m")),
         "pre-enrolled-keys": BOOL,
         "ms-cert": Field(choices=("2011", "2023", "2023w", "2023k")),
+    },
+    default_part="file",
+)
+
+TPM_STATE = Field(
+    parts={
+        "file": Field(required=True),
+        "size": _SIZE,
+        "import-from": Field(pattern=r"\S+"),
+        "format": Field(choices=("raw", "qcow2", "vmdk")),
+        "version": Field(choices=("v1.2", "v2.0")),
     },
     default_part="file",
 )
@@ -282,7 +297,7 @@ _BY_PRIVILEGE: Mapping[str, Mapping[str, Field]] = {
         ),
         "vmgenid": Field(pattern=r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[01]"),
     },
-    "VM.Config.Disk": {"efidisk0": EFI_DISK},
+    "VM.Config.Disk": {"efidisk0": EFI_DISK, "tpmstate0": TPM_STATE, "vmstatestorage": TEXT},
 }
 
 _NUMBERED: Mapping[str, tuple[str, int, Field]] = {
@@ -306,7 +321,9 @@ _NUMBERED: Mapping[str, tuple[str, int, Field]] = {
     "scsi": ("VM.Config.Disk", 31, DISKS["scsi"]),
     "serial": ("VM.Config.HWType", 4, Field(pattern=r"/dev/.+|socket")),
     "unused": ("VM.Config.Disk", 256, Field(pattern=r"[\w.-]+:vm-\d+-[\w.-]+")),
+    "usb": ("VM.Config.HWType", 14, TEXT),
     "virtio": ("VM.Config.Disk", 16, DISKS["virtio"]),
+    "virtiofs": ("VM.Config.Options", 10, TEXT),
 }
 
 VM = Params(
@@ -368,7 +385,7 @@ def privilege_of(key: str) -> str:
 
 def is_disk(key: str) -> bool:
     """Say whether a key names a drive."""
-    return key == "efidisk0" or base_name(key) in {"ide", "sata", "scsi", "virtio"}
+    return key in {"efidisk0", "tpmstate0"} or base_name(key) in {"ide", "sata", "scsi", "virtio"}
 
 
 def typed(key: str, value: str) -> str | int:

@@ -33,7 +33,7 @@ class Answer:
 
     @property
     def errors(self) -> dict[str, str]:
-        return dict((self.body or {}).get("errors", {}))
+        return dict(self.body.get("errors", {})) if isinstance(self.body, dict) else {}
 
 
 @cache

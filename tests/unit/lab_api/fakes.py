@@ -40,18 +40,18 @@ class FakeGuests:
     import_gate: threading.Event | None = None
     next_pid: int = 5000
 
-    def import_disk(self, source: Path, target: Path, size: int) -> None:
+    def import_disk(self, source: Path, target: Path, size: float) -> None:
         assert size * GIB >= virtual(source)
-        make_raw(target, size * GIB)
+        make_raw(target, int(size * GIB))
         if self.import_gate is not None:
             self.import_gate.wait(10)
 
-    def create_disk(self, target: Path, size: int) -> None:
-        make_raw(target, size * GIB)
+    def create_disk(self, target: Path, size: float) -> None:
+        make_raw(target, int(size * GIB))
 
-    def grow_disk(self, disk: Path, size: int) -> None:
+    def grow_disk(self, disk: Path, size: float) -> None:
         assert size * GIB >= disk.stat().st_size
-        make_raw(disk, size * GIB)
+        make_raw(disk, int(size * GIB))
 
     def create_efivars(self, target: Path) -> None:
         make_raw(target, 528 * 1024)

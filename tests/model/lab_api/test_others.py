@@ -1,0 +1,87 @@
+"""What other people's hands and tools leave on a host, and what a token may not do there."""
+
+from __future__ import annotations
+
+import pytest
+
+from provision.lab.api import core
+from tests.model.lab_api.conftest import Site
+from tests.unit.lab_api.client import token_client
+
+QEMU = "/nodes/pve/qemu"
+
+
+@pytest.mark.parametrize(
+    ("form", "status", "reason"),
+    [
+        ({"usb0": "host=1234:5678"}, 500, "only root can set 'usb0' config for real devices"),
+        ({"usb0": "spice"}, 200, "OK"),
+        ({"virtiofs0": "dirid=shared"}, 200, "OK"),
+        ({"vmstatestorage": "local-disks"}, 200, "OK"),
+        ({"tpmstate0": "local-disks:1,version=v2.0"}, 200, "OK"),
+        ({"pool": "nopool"}, 403, "pool 'nopool' does not exist"),
+    ],
+)
+def test_a_token_at_creation_is_answered_as_by_the_real_one(
+    site: Site, form: dict[str, str], status: int, reason: str
+) -> None:
+    answer = site.token("POST", QEMU, vmid="100", **form)
+    assert (answer.status, answer.reason) == (status, reason)
+
+
+def test_a_token_without_rights_learns_nothing_about_a_missing_storage(site: Site) -> None:
+    root = site.root
+    root("POST", "/access/users", userid="vm@pve")
+    secret = root("POST", "/access/users/vm@pve/token/t1", privsep="0").data["value"]
+    root("PUT", "/access/acl", path="/vms", roles="PVEVMAdmin", users="vm@pve")
+    user = token_client(site.app, "vm@pve!t1", secret)
+    answer = user("POST", QEMU, vmid="100", scsi0="nostore:1")
+    assert answer.reason == "Permission check failed (/storage/nostore, Datastore.AllocateSpace)"
+    assert root("POST", QEMU, vmid="100", scsi0="nostore:1").reason == "storage 'nostore' does not exist"
+
+
+def test_a_tpm_has_four_mebibytes_and_a_half_gibibyte_stays_one(site: Site) -> None:
+    disks = {"tpmstate0": "local-disks:1,version=v2.0", "scsi0": "local-disks:0.5"}
+    assert site.token.task("POST", QEMU, vmid="100", **disks) == "OK"
+    config = site.token("GET", f"{QEMU}/100/config").data
+    assert config["tpmstate0"].endswith("size=4M,version=v2.0")
+    assert config["scsi0"].endswith("size=512M")
+    assert config["boot"] == "order=scsi0"
+
+
+def test_the_clusters_list_is_as_old_as_its_cache(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed() -> list[tuple[int, str]]:
+        rows = site.token("GET", "/cluster/resources", {"type": "vm"}).data
+        return [(row["vmid"], row["status"]) for row in rows]
+
+    site.token.task("POST", QEMU, vmid="100")
+    assert listed() == [(100, "stopped")]
+    site.token.task("POST", QEMU, vmid="101")
+    assert site.token.task("POST", f"{QEMU}/100/status/start") == "OK"
+    assert listed() == [(100, "stopped"), (101, "unknown")]
+    assert site.token("GET", QEMU).data[0]["status"] == "running"
+    monkeypatch.setattr(core, "STATD_SECONDS", 0.0)
+    assert listed() == [(100, "running"), (101, "stopped")]
+
+
+def test_a_clone_is_another_machine_with_the_same_notes(site: Site) -> None:
+    made = {
+        "net0": "virtio,bridge=vmbr0",
+        "scsi0": "local-disks:1",
+        "smbios1": "uuid=1-2,serial=c2VyaWFs,base64=1",
+    }
+    site.root.task("POST", QEMU, vmid="100", name="vm", description="mine", **made)
+    assert site.root.task("POST", f"{QEMU}/100/clone", newid="101") == "OK"
+    old, new = (site.root("GET", f"{QEMU}/{vmid}/config").data for vmid in (100, 101))
+    assert (new["name"], new["description"]) == ("Copy-of-VM-vm", "mine")
+    assert new["scsi0"] == old["scsi0"].replace("vm-100", "vm-101")
+    assert new["net0"] != old["net0"]
+    assert new["smbios1"].partition(",")[2] == old["smbios1"].partition(",")[2]
+    assert new["smbios1"] != old["smbios1"]
+
+
+def test_a_template_does_not_start(site: Site) -> None:
+    site.root.task("POST", QEMU, vmid="100")
+    assert site.root.task("POST", f"{QEMU}/100/template") == "OK"
+    assert site.root("GET", QEMU).data[0]["template"] == 1
+    assert "template" in site.root.task("POST", f"{QEMU}/100/status/start")

@@ -42,12 +42,12 @@ def test_a_storage_that_the_node_cannot_use_is_refused(tmp_path: Path, storage: 
     [
         ("0000:02:00", "13", None),
         ("0000:02:00.0;0000:03:00.0", "13", None),  # the group of the first one counts
-        ("0000:02:00.0;0000:02:00.1", "13", "'id' does not match for '0000:02:00.1'"),
+        ("0000:02:00.0;0000:02:00.1", "13", "'id' does not match for 'gpu'"),
         ("0000:02:00.0;0000:09:00.0", "13", "pci device '0000:09:00.0' not found"),
         ("0000:03:00", "13", "'iommugroup' does not match"),
     ],
 )
 def test_each_device_of_a_mapping_must_have_its_ids(path: str, group: str, problem: str | None) -> None:
     entry = {"path": path, "id": "10de:2204", "subsystem-id": "1af4:1100", "iommugroup": group}
-    found = mapping_problem(entry, DEVICES)
+    found = mapping_problem(entry, DEVICES, "gpu")
     assert (found is None) if problem is None else problem in str(found)

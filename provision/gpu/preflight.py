@@ -60,10 +60,13 @@ def _hosts(evidence: Evidence, *, managed: bool | None = None) -> Iterator[Host 
             continue
         facts = GpuFacts(evidence.snapshot(system))
         status, functions = facts.gpu, facts.functions
-        if isinstance(status, Unknown) or isinstance(functions, Unknown):
-            reason = status if isinstance(status, Unknown) else functions
-            if isinstance(reason, Unknown):
+        reason = status if isinstance(status, Unknown) else functions
+        if isinstance(reason, Unknown):
+            # No step will ever ask a node whose driver is its own: there is nothing to wait for.
+            if managed_driver(evidence.inventory, node.name) is not None:
                 yield UnknownYet(f"driver of {node.name}: {reason.reason}", node.name)
+            continue
+        if isinstance(status, Unknown) or isinstance(functions, Unknown):
             continue
         yield Host(node, driver, facts, status, functions)
 

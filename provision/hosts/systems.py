@@ -48,6 +48,8 @@ def ssh_endpoint(login: Login, fingerprints: tuple[str, ...] = (), wait: float =
 
 def bare_metal(inventory: Inventory, node: Node) -> SystemSpec:
     """Return the system of a machine that no hypervisor carries."""
+    if node.connection == "local":
+        return SystemSpec(names.ssh(node.name), "host", node.name, {}, constant(LocalEndpoint()))
     endpoint = ssh_endpoint(inventory.login(node.name))
     credentials = (login_key(inventory, node.name),)
     return SystemSpec(

@@ -44,6 +44,8 @@ def key_place(inventory: Inventory, subject: str, system: str) -> KeyPlace:
             return KeyPlace("provision runs on that machine, without SSH", "")
     elif node is not None:
         section, own = ("nodes", subject), node.ssh
+        if node.connection == "local":
+            return KeyPlace("provision runs on that machine, without SSH", "")
     else:
         dhcp = inventory.dhcp
         section, own = ("network", "dhcp"), dhcp.ssh if dhcp is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,19 @@ exit 18
 """
 
 
+TOOLS = ("sed", "ls", "sort", "tail", "uname", "grep", "od", "tr", "timeout")
+"""What else the question runs: nothing of a real driver is in the search path."""
+
+
 def state(shell: str, folder: Path, tool: str) -> GpuStatus:
+    for name in (*TOOLS, SHELLS[shell][0], "sh"):
+        real = shutil.which(name)
+        if real is not None:
+            (folder / name).symlink_to(real)
     if tool:
         (folder / "nvidia-smi").write_text(tool)
         (folder / "nvidia-smi").chmod(0o755)
-    frame = run(shell, GPU_STATE_KIND.script([GpuState()]), path=folder)
+    frame = run(shell, GPU_STATE_KIND.script([GpuState()]), env={"PATH": str(folder)})
     answer = GPU_STATE_KIND.parse(frame, [GpuState()])[GpuState()]
     assert isinstance(answer, GpuStatus), answer
     return answer
@@ -41,12 +50,15 @@ def test_every_shell_reads_the_cards(shell: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_driver_that_does_not_work_is_an_answer(shell: str, tmp_path: Path) -> None:
     status = state(shell, tmp_path, BROKEN)
-    assert (status.tool, status.cards) == (True, ())
-    assert "version mismatch" in status.failure
+    assert status.tool
+    # On a machine with real cards each of them is asked for by its address, too.
+    problems = [card.problem for card in status.cards] or [status.failure]
+    assert all("version mismatch" in problem for problem in problems)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_machine_without_a_driver_is_an_answer(shell: str, tmp_path: Path) -> None:
     status = state(shell, tmp_path, "")
     assert status.next_kernel
+    assert not status.tool
     assert status.cards == ()

@@ -263,6 +263,8 @@ class NodeSettings(Model):
     """Distribution packages that are installed."""
     sysctl: dict[Word, Text] = Field(default_factory=dict)
     """Kernel parameters, now and at boot."""
+    connection: Literal["ssh", "local"] = "ssh"
+    """Over SSH, or `local` if provision runs on the node itself; not for VMs."""
     ssh: Ssh = Field(default_factory=Ssh.model_construct)
     """How it is reached by SSH, if that differs from `access:`."""
     interfaces: Interfaces | None = None

@@ -134,6 +134,9 @@ def _bare_metal(node: Node, path: KeyPath, findings: Findings) -> None:
 
 
 def _virtual(node: Node, path: KeyPath, findings: Findings) -> None:
+    if node.connection == "local":
+        summary = f"the VM {node.name} cannot have `connection: local`"
+        findings.conflict(summary, (*path, "connection"), remedy="remove the key")
     if node.vmid is None and not findings.written((*path, "vmid")):
         findings.lacks(f"the VM {node.name}", "vmid", path)
     if not node.nics:

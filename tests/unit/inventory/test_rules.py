@@ -260,3 +260,18 @@ def test_without_access_each_key_says_what_to_write(fails: Fails) -> None:
         "access.user",
         "access.key",
     ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("vmid: 101,", "vmid: 101, connection: local,", "the VM vm-1 cannot have `connection: local`"),
+        (
+            "vmid: 101,",
+            "vmid: 101, driver: { branch: '580' },",
+            "the GPU driver of vm-1 lacks the key 'origin'",
+        ),
+    ],
+)
+def test_what_a_machine_cannot_be_is_named(fails: Fails, old: str, new: str, words: str) -> None:
+    assert words in [problem.summary for problem in fails(SITE.replace(old, new, 1))]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from provision.contracts.query import QueryKind
+from provision.hosts.queries.boot_swap import BOOT_SWAP_KIND
+from provision.hosts.queries.boot_sysctl import BootSysctlKind
 from provision.hosts.queries.file import FileStateKind, FileTextKind, LinkTargetKind
 from provision.hosts.queries.kernel import BOOT_LOADER_KIND, ModuleStateKind
 from provision.hosts.queries.secret import SecretTextKind
@@ -24,6 +26,8 @@ _KINDS: tuple[QueryKind, ...] = (
     PackageStateKind(),
     UnitStateKind(),
     SysctlValueKind(),
+    BootSysctlKind(),
+    BOOT_SWAP_KIND,
     ModuleStateKind(),
     BOOT_LOADER_KIND,
     ROOT_CHAIN_KIND,

@@ -12,6 +12,8 @@ from provision.contracts.query import Unknown
 from provision.dhcp.dnsmasq_files import DnsmasqFiles
 from provision.gpu.queries import GpuState
 from provision.hosts.operations.basic import INLINE_LIMIT, sysctl_file
+from provision.hosts.queries.boot_swap import BootSwap
+from provision.hosts.queries.boot_sysctl import BootSysctl
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name
 from provision.hosts.queries.secret import SecretText, secret_of
@@ -25,6 +27,7 @@ from provision.hosts.resources.sysctl import SysctlValue
 from provision.inventory.kernel_line import MODULE_LISTS, parse
 from provision.k3s.queries import JoinToken, password_of
 from provision.testing import model_k3s
+from provision.testing.model_boot import boot_settings, boot_swap
 from provision.testing.model_dhcp import dnsmasq_rows
 from provision.testing.model_gpu import gpu_state
 from provision.testing.model_shell import run_command
@@ -145,6 +148,8 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     PackageState: _package,
     UnitState: _unit,
     SysctlValue: _sysctl,
+    BootSysctl: lambda state, query: boot_settings(state, sysctl_file(query.key)),
+    BootSwap: lambda state, _: boot_swap(state),
     ModuleState: _module,
     BootLoader: lambda state, _: state.loader,
     PciFunctions: _pci,

@@ -15,6 +15,7 @@ from provision.hosts.operations import basic as ops
 from provision.hosts.operations import edit as ops_edit
 from provision.hosts.operations import grow as ops_grow
 from provision.hosts.operations.apt import InstallVersions
+from provision.hosts.queries.boot_swap import NO_UNIT
 from provision.hosts.queries.file import digest_of
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.resources.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
@@ -23,6 +24,7 @@ from provision.k3s import k3s_effects
 from provision.testing import model_k3s
 from provision.testing.model_answers import blacklist_of
 from provision.testing.model_apt import transaction
+from provision.testing.model_boot import boot_settings, boot_swap
 from provision.testing.model_gpu import drive_gpus, set_power_limits
 from provision.testing.model_state import HostState, ModelFile, ModelUnit, resolved
 
@@ -145,7 +147,7 @@ def _set_owner(state: HostState, op: ops.SetOwner) -> None:
 
 
 def _link(state: HostState, op: ops.LinkTo) -> None:
-    if op.target not in state.files:
+    if op.target != NO_UNIT and op.target not in state.files:
         raise OperationFailedError(f"{op.target} does not exist")
     state.files[op.path] = ModelFile(mode="0777", type="link", target=op.target)
 
@@ -406,11 +408,9 @@ def boot(state: HostState) -> None:
         ):  # systemd-modules-load minds the blacklist, modprobe(8) by name does not
             _load(state, ops.LoadModule(line))
     state.sysctls = dict(state.base_sysctls)
-    for line in _lines(state, "/etc/sysctl.d/"):
-        key, equals, value = line.partition("=")
-        file = ops.sysctl_file(key.strip())
-        if equals and file in state.sysctls:
-            state.sysctls[file] = value.strip()
+    for file in state.sysctls:
+        for setting in boot_settings(state, file):
+            state.sysctls[file] = setting.value
     for name, unit in state.units.items():
         unit.needs_reload = unit.waiting = False
         unit.active = unit.active if unit.file == "static" else unit.file == "enabled"
@@ -419,6 +419,8 @@ def boot(state: HostState) -> None:
     state.hostname = state.text("/etc/hostname").strip() or state.hostname
     rows = [line.split() for line in state.text("/etc/fstab").split("\n") if not line.startswith("#")]
     state.swaps = tuple(row[0] for row in rows if row[2:3] == ["swap"])
+    # zramswap.service and dev-zram0.swap alike
+    state.swaps += ("/dev/zram0",) if any("zram" in unit.name for unit in boot_swap(state)) else ()
 
 
 def _probe(state: HostState) -> None:

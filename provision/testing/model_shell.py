@@ -15,6 +15,7 @@ from provision.hosts.operations.basic import sysctl_file
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.queries.shell import ShellResult
 from provision.testing.model_apt import dpkg_text, policy_text, simulation_text
+from provision.testing.model_boot import boot_swap
 from provision.testing.model_gpu import kernel_log_text, next_module_text, pci_text, smi_text
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
 
@@ -124,8 +125,7 @@ def _sysctl(state: HostState, word: str) -> Answer:
 
 def _settings(state: HostState, folder: str) -> Answer:
     """Return the files of /etc/FOLDER as `systemd-analyze cat-config` shows them."""
-    paths = state.below(f"/etc/{folder}/", ".conf")
-    return 0, "".join(f"# {path}\n{state.text(path)}\n" for path in paths)
+    return 0, "".join(f"# {path}\n{state.text(resolved(state, path))}\n" for path in state.merged(folder))
 
 
 def _modprobe(state: HostState) -> Answer:
@@ -147,12 +147,7 @@ def _in_sys(state: HostState, name: str) -> Answer:
 
 
 def _swap_units(state: HostState) -> Answer:
-    names = [
-        path
-        for path in state.files
-        if fnmatch(path, "/etc/systemd/system/*.swap") or path == "/etc/systemd/zram-generator.conf"
-    ]
-    return 0, "".join(f"{name}\n" for name in names)
+    return 0, "".join(f"{unit.name}\n" for unit in boot_swap(state))
 
 
 def _link(state: HostState, path: str) -> Answer:
@@ -228,7 +223,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"test -d /sys/module/(\S+)", _in_sys),
     (r"grep -qs -e '/(.*)\\\.ko' .*modules\.builtin\"", _builtin),
     (r"systemd-detect-virt -c \|\| true", lambda state: (0, state.clock.container or "none")),
-    (r"ls -d /etc/systemd/system/\*\.swap .*", _swap_units),
+    (r"for f in /etc/systemd/system/\*\.wants/\* .* \| sort -u", _swap_units),
     (r"readlink (\S+)", _link),
     (r"getent passwd (\S+) \| cut -d : -f 6", _home),
     (r"df -kP / \|.*", lambda state: (0, f"{state.root.size // 1024}\n")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import posixpath
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
@@ -180,6 +181,15 @@ class HostState:
             if entry.type == "file" and path.startswith(prefix) and path.endswith(suffix)
         )
 
+    def merged(self, kind: str) -> list[str]:
+        """Return the files of a `.d` folder of systemd by name: of one name, the first folder's counts."""
+        chosen: dict[str, str] = {}
+        for folder in (f"/etc/{kind}/", f"/run/{kind}/", f"/usr/local/lib/{kind}/", f"/usr/lib/{kind}/"):
+            for path in self.files:
+                if path.startswith(folder) and path.endswith(".conf"):
+                    chosen.setdefault(path.removeprefix(folder), path)
+        return [chosen[name] for name in sorted(chosen)]
+
     def blacklisted(self) -> frozenset[str]:
         """Return the modules that modprobe.d keeps off."""
         modules: set[str] = set()
@@ -296,7 +306,7 @@ def resolved(state: HostState, path: str) -> str:
         if entry is None or entry.type != "link":
             return path
         parent = path.rpartition("/")[0]
-        path = entry.target if entry.target.startswith("/") else f"{parent}/{entry.target}"
+        path = posixpath.normpath(posixpath.join(parent, entry.target))
     return ""
 
 

@@ -221,6 +221,10 @@ def test_modules_are_loaded(host: Host, managed: Managed) -> None:
 def _is_loaded(host: Host, name: str) -> bool:
     if host.run("test -d %s", f"/sys/module/{name}").rc == 0:
         return True
+    return _is_built_in(host, name)
+
+
+def _is_built_in(host: Host, name: str) -> bool:
     builtin = f"/{name.replace('_', '[-_]')}\\.ko"
     return bool(host.run('grep -qs -e %s "/lib/modules/$(uname -r)/modules.builtin"', builtin).rc == 0)
 
@@ -242,7 +246,7 @@ def test_modules_at_next_boot(host: Host, managed: Managed) -> None:
 
 
 def test_module_options(host: Host, managed: Managed) -> None:
-    """Every declared option of a kernel module is what modprobe passes to it."""
+    """Every declared option of a kernel module is passed by modprobe, or by the kernel line."""
     declared = {name: module.options for name, module in managed.modules() if module.options}
     if not declared:
         raise NotDeclared("no options")
@@ -253,17 +257,31 @@ def test_module_options(host: Host, managed: Managed) -> None:
             passed.setdefault(words[1].replace("-", "_"), {}).update(
                 word.partition("=")[::2] for word in words[2:]
             )
-    wrong = [
-        f"{name}: {option} is not passed"
-        for name, options in declared.items()
-        for option in options.split()
-        if passed.get(name, {}).get(option.partition("=")[0]) != option.partition("=")[2]
-    ]
+    wrong: list[str] = []
+    for name, options in declared.items():
+        values = _kernel_options(host, name) if _is_built_in(host, name) else passed.get(name, {})
+        place = "built in, and not on the kernel line" if _is_built_in(host, name) else "not passed"
+        wrong += [
+            f"{name}: {option} is {place}"
+            for option in options.split()
+            if values.get(option.partition("=")[0]) != option.partition("=")[2]
+        ]
     assert not wrong, "; ".join(wrong)
 
 
+def _kernel_options(host: Host, name: str) -> dict[str, str]:
+    """Return the options of a built-in module on the kernel line: `NAME.OPTION=VALUE`."""
+    options: dict[str, str] = {}
+    for word in str(host.check_output("cat /proc/cmdline")).split():
+        key, _, value = word.partition("=")
+        module, dot, option = key.partition(".")
+        if dot and module.replace("-", "_") == name:
+            options[option] = value
+    return options
+
+
 def test_blacklisted_modules(host: Host, managed: Managed) -> None:
-    """No kernel module is loaded that is declared as blacklisted, and modprobe has each on its list."""
+    """No module is loaded or built in that is declared as blacklisted, and modprobe has each on its list."""
     names = [name for name, declared in managed.modules() if declared.blacklisted]
     if not names:
         raise NotDeclared("no blacklisted modules")
@@ -272,6 +290,14 @@ def test_blacklisted_modules(host: Host, managed: Managed) -> None:
     loaded = {row.split()[0] for row in host.check_output("cat /proc/modules").splitlines()}
     problems = [f"{name} is not blacklisted" for name in names if name not in listed]
     problems += [f"{name} is loaded" for name in names if name in loaded]
+    line = str(host.check_output("cat /proc/cmdline"))
+    off = [word for word in line.split() if word.startswith("initcall_blacklist=")]
+    if not any("sysfb_init" in word for word in off):
+        problems += [
+            f"{name} is built into the kernel"
+            for name in names
+            if _is_built_in(host, name) and not any(name in word for word in off)
+        ]
     assert not problems, "; ".join(problems)
 
 

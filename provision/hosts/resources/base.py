@@ -91,6 +91,10 @@ class HostResource(KeyedResource):
         effects = self._due_effects(snapshot)
         return ops.fix(operations, effects, secrets=self._secrets(), timeout=self._seconds())
 
+    def refusal(self, code: str, summary: str, *, untouched: str, remedy: str) -> Impossible:
+        """Return why nothing is done about a difference, for parts of the resource."""
+        return self._refused(code, summary, untouched=untouched, remedy=remedy)
+
     def _due_effects(self, snapshot: Snapshot, /) -> tuple[Effect, ...]:
         """Return the effects of a fix, where they depend on what is there."""
         del snapshot

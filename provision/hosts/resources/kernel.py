@@ -17,6 +17,7 @@ from provision.hosts.operations import edit as ops_edit
 from provision.hosts.queries.file import FileText, digest_of
 from provision.hosts.queries.kernel import CMDLINE, ModuleState, module_name
 from provision.hosts.resources.base import Composite, Live, Operations, Part, checked_name
+from provision.hosts.resources.built_in import BuiltIn, initcall_of
 from provision.hosts.resources.file import File
 from provision.inventory.kernel_line import (
     OPTION_LISTS,
@@ -92,6 +93,10 @@ class KernelModule(Composite):
         """Return both files, and the loaded module: it takes its options while it is loaded."""
         load, options = self.files
         parts: dict[str, Part] = {"options": options, "at boot": load}
+        if self.options and not self.absent:
+            wanted = tuple(f"{self.name}.{option.plain}" for option in parse(self.options))
+            quoted = tuple(f'"{argument}"' if " " in argument else argument for argument in wanted)
+            parts["built in"] = BuiltIn(self, self._state, "options in modprobe.d have", quoted)
         if not self.absent:
             parts["loaded"] = Live(
                 self._state,
@@ -158,6 +163,8 @@ class ModprobeBlacklist(Composite):
         parts: dict[str, Part] = {"file": self.file}
         for query in self._states:
             parts[query.name] = Live(query, _loaded, "not loaded", settles=Settles.AFTER_EFFECT)
+            arguments = (f"initcall_blacklist={initcall_of(query.name)}",)
+            parts[f"{query.name} built in"] = BuiltIn(self, query, "a blacklist has", arguments)
         return parts
 
     def _due_effects(self, snapshot: Snapshot, /) -> tuple[Effect, ...]:

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from provision.contracts.change import Change, Op
 from provision.contracts.query import Frame
+from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
-from provision.hosts.resources.base import Composite, Live, Part, lines_of, no_answer
+from provision.hosts.queries.boot_sysctl import BootSetting, BootSysctl
+from provision.hosts.resources.base import Composite, Live, Operations, Part, lines_of, no_answer
 from provision.hosts.resources.file import File
 
 _KEY = re.compile(r"[a-z0-9_-]+(?:\.[A-Za-z0-9_/@-]+)+")
@@ -83,7 +86,7 @@ class Sysctl(Composite):
         return File.of_text(self.system, path, content, source=self.source)
 
     def parts(self) -> Mapping[str, Part]:
-        """Return the file and the live value."""
+        """Return the file, what wins at the next boot, and the live value."""
         if self.value is None:
             return {"at boot": self.file}
         # A module of the same step may bring a parameter that is not there yet: only the operation knows.
@@ -93,4 +96,39 @@ class Sysctl(Composite):
             " ".join(self.value.split()),
             (ops.SetSysctl(self.name, self.value),),
         )
-        return {"at boot": self.file, "value": live}
+        return {"at boot": self.file, "next boot": _NextBoot(self), "value": live}
+
+
+@dataclass(frozen=True, slots=True)
+class _NextBoot:
+    """No file that is read after ours sets another value."""
+
+    resource: Sysctl
+
+    def queries(self) -> tuple[BootSysctl, ...]:
+        return (BootSysctl(self.resource.name),)
+
+    def _overriding(self, snapshot: Snapshot) -> BootSetting | None:
+        """Return the setting that wins over ours: between files of one name, ours counts (in /etc)."""
+        own = self.resource.file.path.rpartition("/")[2]
+        later = [setting for setting in snapshot[BootSysctl(self.resource.name)] if setting.place > own]
+        desired = " ".join((self.resource.value or "").split())
+        return later[-1] if later and later[-1].value != desired else None
+
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        setting = self._overriding(snapshot)
+        if setting is None:
+            return ()
+        return (Change(Op.ATTENTION, "value", f"{setting.value} by {setting.file}", self.resource.value),)
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        setting = self._overriding(snapshot)
+        if setting is None:
+            return ()
+        name, own = self.resource.name, self.resource.file.path
+        return self.resource.refusal(
+            "SYSCTL_OVERRIDDEN",
+            f"{setting.file} sets {name} = {setting.value} at boot, after {own}",
+            untouched=f"{name} was not changed",
+            remedy=f"remove {name} from {setting.file}, or declare the value that it sets",
+        )

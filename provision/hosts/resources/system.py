@@ -16,6 +16,7 @@ from provision.hosts import host_effects
 from provision.hosts.names import DAEMONS
 from provision.hosts.operations import basic as ops
 from provision.hosts.operations import edit as ops_edit
+from provision.hosts.queries.boot_swap import NO_UNIT, UNITS, BootSwap, SwapUnit
 from provision.hosts.queries.file import FileText, LinkTarget
 from provision.hosts.queries.system import ClockState, HostKeys
 from provision.hosts.resources.base import Composite, HostResource, Live, Operations, Part
@@ -189,7 +190,7 @@ class TimeSync(Composite):
 
 @dataclass(frozen=True, slots=True)
 class SwapIsOff(Composite):
-    """No swap, now and at boot; lines of /etc/fstab are kept as comments."""
+    """No swap, now and at boot; lines of /etc/fstab are kept as comments, other units are masked."""
 
     kind: ClassVar[str] = "swap"
 
@@ -207,8 +208,32 @@ def _areas_at_boot(content: bytes | None) -> str | None:
     return ", ".join(_text(line).split()[0] for line in lines if ops_edit.is_swap(line)) or None
 
 
-_SWAP_PARTS = {
+@dataclass(frozen=True, slots=True)
+class _SwapUnits:
+    """Units that start swap at the next boot: masked, or no longer wanted if they are the administrator's."""
+
+    def queries(self) -> tuple[BootSwap, ...]:
+        return (BootSwap(),)
+
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        units: tuple[SwapUnit, ...] = snapshot[BootSwap()]
+        return tuple(
+            Change(Op.UPDATE, unit.name, f"by {unit.origin}", "not at boot" if unit.links else "masked")
+            for unit in units
+        )
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        operations: list[ops.Operation] = []
+        for unit in snapshot[BootSwap()]:
+            operations += [ops.RemoveFile(link) for link in unit.links]
+            if not unit.links:
+                operations.append(ops.LinkTo(f"{UNITS}/{unit.name}", NO_UNIT))
+        return operations
+
+
+_SWAP_PARTS: Mapping[str, Part] = {
     "at boot": Live(FSTAB, _areas_at_boot, None, (ops_edit.CommentOutSwap(FSTAB.path),)),
+    "units at boot": _SwapUnits(),
     "active": Live(SWAPS, _active_areas, None, (ops.SwapOff(),)),
 }
 

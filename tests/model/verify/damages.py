@@ -128,6 +128,22 @@ GPU_LISTS = (
     "test_gpu_driver_at_next_boot",
 )
 """Checks that fail where the driver lists no card."""
+
+
+def zram(state: HostState) -> None:
+    """Install and configure the generator of zram swap."""
+    state.files["/usr/lib/systemd/system-generators/zram-generator"] = ModelFile(b"ELF", "0755")
+    state.files["/etc/systemd/zram-generator.conf"] = ModelFile(b"[zram0]\n")
+
+
+def zram_service(state: HostState) -> None:
+    """Install and enable zram-tools."""
+    unit_file = "/usr/lib/systemd/system/zramswap.service"
+    state.files[unit_file] = ModelFile(b"[Service]\n")
+    link = ModelFile(mode="0777", type="link", target=unit_file)
+    state.files["/etc/systemd/system/multi-user.target.wants/zramswap.service"] = link
+
+
 KEYS = "/home/debian/.ssh/authorized_keys"
 LATER = ModelFile(b"vm.max_map_count = 65530\n")
 RESERVED = "/etc/dnsmasq.d/hosts/provision-tiny-vm"
@@ -159,6 +175,12 @@ DAMAGES = (
     Damage("test_services", "(auto-restart)", on(GUEST, unit("cron.service", active=False, waiting=True))),
     # kernel
     Damage("test_kernel_parameters", "vm.max_map_count = 1", on(GUEST, sysctl("vm.max_map_count", "1"))),
+    Damage(
+        "test_kernel_parameters_at_next_boot",
+        "/usr/lib/sysctl.d/99-vendor.conf sets vm.swappiness = 60",
+        on(PVE, file("/usr/lib/sysctl.d/99-vendor.conf", content=b"vm.swappiness = 60\n")),
+        "pve",
+    ),
     Damage("test_kernel_parameters", "vm.swappiness = 60", on(PVE, sysctl("vm.swappiness", "60")), "pve"),
     Damage(
         "test_kernel_parameters_at_next_boot",
@@ -211,7 +233,8 @@ DAMAGES = (
         "/dev/vdb",
         on(GUEST, file("/etc/fstab", content=b"/dev/vdb none swap sw 0 0")),
     ),
-    Damage("test_no_swap_at_next_boot", "zram", on(GUEST, file("/etc/systemd/zram-generator.conf"))),
+    Damage("test_no_swap_at_next_boot", "dev-zram0.swap", on(GUEST, zram)),
+    Damage("test_no_swap_at_next_boot", "zramswap.service", on(GUEST, zram_service)),
     Damage(
         "test_root_filesystem_fills_the_disk",
         "2048 MiB",

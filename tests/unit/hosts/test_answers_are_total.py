@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from provision.contracts.query import Frame, Unknown
+from provision.hosts.queries.boot_swap import BootSwap, SwapUnit
+from provision.hosts.queries.boot_sysctl import BootSetting, BootSysctl
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.kernel import BootLoader, ModuleState
 from provision.hosts.queries.secret import SecretText
@@ -194,6 +196,19 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
                 62275977216 - 62272831488,
                 31134318592,
             )
+        },
+    ),
+    (
+        "swap at boot",
+        b"m|a.swap\nu|a.swap|/lib/systemd/system/a.swap|\nw|a.swap|/x/a.wants/a.swap\nz|zram0|/etc/zram.conf\ndone|\n",
+        {BootSwap(): (SwapUnit("dev-zram0.swap", "/etc/zram.conf"),)},
+    ),
+    (
+        "parameters at boot",
+        b"p|/etc/sysctl.d/9.conf|/etc/sysctl.conf\nl|/etc/sysctl.d/9.conf|vm.swappiness = 1\ndone|\n",
+        {
+            BootSysctl("vm.swappiness"): (BootSetting("9.conf", "/etc/sysctl.conf", "1"),),
+            BootSysctl("a.b"): (),
         },
     ),
     (

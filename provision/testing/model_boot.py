@@ -1,0 +1,54 @@
+"""What the next boot of ModelHost reads: the merged files of sysctl.d, units that start swap."""
+
+from __future__ import annotations
+
+import re
+
+from provision.hosts.operations.basic import sysctl_file
+from provision.hosts.queries.boot_swap import NO_UNIT, SERVICES, UNITS, SwapUnit
+from provision.hosts.queries.boot_sysctl import BootSetting
+from provision.testing.model_state import HostState, resolved
+
+_GENERATOR = "/usr/lib/systemd/system-generators/zram-generator"
+_ZRAM = "/etc/systemd/zram-generator.conf"
+
+
+def boot_settings(state: HostState, file: str) -> tuple[BootSetting, ...]:
+    """Return what sets a file of /proc/sys at the next boot, the last one winning."""
+    settings: list[BootSetting] = []
+    for path in state.merged("sysctl.d"):
+        target = resolved(state, path)
+        for line in state.text(target).split("\n"):
+            key, equals, value = line.partition("=")
+            name = key.strip().lstrip("-")
+            written = f"/proc/sys/{name}" if "." not in name.partition("/")[0] else sysctl_file(name)
+            if equals and line.strip()[:1] not in ("#", ";") and written == file:
+                settings.append(BootSetting(path.rpartition("/")[2], target, " ".join(value.split())))
+    return tuple(settings)
+
+
+def boot_swap(state: HostState) -> tuple[SwapUnit, ...]:
+    """Return the units that start swap at the next boot."""
+    units: dict[str, SwapUnit] = {}
+    if _GENERATOR in state.files:
+        for device in re.findall(r"(?m)^\[(zram\d+)\]", state.text(_ZRAM)):
+            units[f"dev-{device}.swap"] = SwapUnit(f"dev-{device}.swap", _ZRAM)
+    links: dict[str, list[str]] = {}
+    for path, entry in state.files.items():
+        if entry.type == "link" and re.search(r"\.(wants|requires)/", path):
+            links.setdefault(path.rpartition("/")[2], []).append(path)
+    for path, entry in state.files.items():
+        folder, _, name = path.rpartition("/")
+        if entry.type != "file" or name not in links or not (name.endswith(".swap") or name in SERVICES):
+            continue
+        source = re.search(r"(?m)^SourcePath=(.*)$", state.text(path))
+        if source is None or source[1] != "/etc/fstab":
+            own = tuple(link for link in links[name] if link.startswith(f"{UNITS}/"))
+            origin = source[1] if source is not None else path
+            units.setdefault(name, SwapUnit(name, origin, own if folder == UNITS else ()))
+    return tuple(units[name] for name in sorted(units) if not _is_masked(state, name))
+
+
+def _is_masked(state: HostState, name: str) -> bool:
+    entry = state.files.get(f"{UNITS}/{name}")
+    return entry is not None and entry.type == "link" and entry.target == NO_UNIT

@@ -82,6 +82,10 @@ def _link(state: HostState, query: LinkTarget) -> object:
 
 
 def _package(state: HostState, query: PackageState) -> object:
+    if not state.packages.get(query.name):
+        for name, provided in state.provides.items():
+            if query.name in provided and state.packages.get(name):
+                return PackageStatus(held=name in state.held, provider=name)
     return PackageStatus(state.packages.get(query.name, ""), query.name in state.held)
 
 

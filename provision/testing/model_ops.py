@@ -158,7 +158,8 @@ def _install(state: HostState, op: ops.InstallPackages) -> None:
             raise OperationFailedError(f"E: Unable to locate package {name}")
         if any(state.packages.get(other) for other in state.conflicts.get(name, ())):
             raise OperationFailedError("E: Packages need to be removed but remove is disabled.")
-    for name in op.names:
+    providers = {name: real for real, names in state.provides.items() for name in names}
+    for name in (providers.get(name, name) for name in op.names):
         state.packages[name] = state.packages.get(name) or state.available.get(name, "1.0")
         for unit in state.brings.get(name, ()):
             state.units.setdefault(unit, ModelUnit())

@@ -101,6 +101,11 @@ def _dpkg(state: HostState, words: str) -> Answer:
     return int(len(rows) < len(names)), "".join(rows)
 
 
+def _provided(state: HostState) -> Answer:
+    rows = [f"ii  {', '.join(state.provides.get(name, ()))}\n" for name in state.packages]
+    return 0, "".join(rows)
+
+
 def _unit(state: HostState, word: str) -> Answer:
     unit = state.units.get(word)
     if unit is None:
@@ -215,6 +220,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"grep -s manage_etc_hosts (\S+)", lambda state, path: (int("manage_etc" not in state.text(path)), "")),
     (rf"test -e {_W} \|\| test -L .*", _exists),
     (r"dpkg-query -W -f .* -- (.*)", _dpkg),
+    (r"dpkg-query -W -f .*Provides.*", _provided),
     (r"systemctl show -p \S+ -- (\S+)", _unit),
     (r"systemctl list-units --state=failed .*", _failed),
     (r"sysctl -n (\S+)", _sysctl),

@@ -81,6 +81,7 @@ class HostState:
         archive: versions that archives have, newest first, each with its origin (`Debian`), by name.
         pulls: packages that come along with one, by its name.
         missing: packages that no archive has.
+        provides: names that a package provides, by its name.
         conflicts: packages that cannot be there with one, by its name.
         dependents: packages that go with one, by its name.
         brings: units that a package brings, running and enabled.
@@ -112,6 +113,7 @@ class HostState:
     archive: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     pulls: dict[str, tuple[str, ...]] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
+    provides: dict[str, tuple[str, ...]] = field(default_factory=dict)
     conflicts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     dependents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     brings: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -271,6 +273,7 @@ class HostState:
             "archive",
             "pulls",
             "missing",
+            "provides",
             "conflicts",
             "dependents",
             "brings",

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from provision.hosts.operations import apt_locks
 from provision.hosts.operations.basic import quote, words
 
-_APT = (
-    "NEEDRESTART_MODE=l apt-get -y -q -o DPkg::Lock::Timeout=300"
-    " -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
-    " --no-install-recommends --allow-change-held-packages --allow-downgrades"
-)
+_APT = f"apt-get {apt_locks.OPTIONS} --no-install-recommends --allow-change-held-packages --allow-downgrades"
 _MORE = """BEGIN { n = split(ENVIRON["PROVISION_NAMES"], a, " "); for (i = 1; i <= n; i++) named[a[i]] = 1 }
 ($1 == "Remv" || $1 == "Purg") && !($2 in named) { printf "%s%s", sep, $2; sep = ", " }"""
 
@@ -38,12 +35,12 @@ class InstallVersions:
         more = f"PROVISION_NAMES={quote(' '.join(self.removable))} awk {quote(_MORE)}"
         simulate = f"{_APT} -s install -- {names}"
         return (
-            "export DEBIAN_FRONTEND=noninteractive\ndpkg --configure -a\n"
+            f"{apt_locks.SHELL}provision_configure\n"
             f"if ! plan=$({simulate}); then\n"
-            "  apt-get -q -o DPkg::Lock::Timeout=300 update\n"
+            "  provision_lists\n"
             f"  plan=$({simulate})\n"
             "fi\n"
             f"more=$(printf '%s\\n' \"$plan\" | {more})\n"
             f'if [ -n "$more" ]; then printf \'%s%s\\n\' {quote(self.refusal)} "$more" >&2; exit 1; fi\n'
-            f"{_APT} install -- {names}"
+            f"provision_apt {_APT} install -- {names}"
         )

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 
 from provision.contracts.effect import Effect
 from provision.contracts.remedy import Blob, Fix
+from provision.hosts.operations import apt_locks
 from provision.hosts.operations.placement import ANY, KEEP, deduplicated, placed
 
 INLINE_LIMIT = 64 * 1024
@@ -284,15 +285,6 @@ class LinkTo:
         return placed(self.path, task)
 
 
-_APT = (
-    "NEEDRESTART_MODE=l apt-get -y -q -o DPkg::Lock::Timeout=300"
-    " -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold"
-)
-
-
-# A dpkg that was killed leaves packages half configured, and apt-get refuses to work until they are not.
-_DPKG = "export DEBIAN_FRONTEND=noninteractive\ndpkg --configure -a\n"
-
 # apt-get also removes what depends on a package, and -y answers its question: its plan is read first.
 _MORE = """BEGIN { n = split(ENVIRON["PROVISION_NAMES"], a, " "); for (i = 1; i <= n; i++) named[a[i]] = 1 }
 ($1 == "Remv" || $1 == "Purg") && !($2 in named) { printf "%s%s", sep, $2; sep = ", " }"""
@@ -310,9 +302,7 @@ class InstallPackages:
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        install = f"{_APT} --no-remove install -- {words(self.names)}"
-        update = "apt-get -q -o DPkg::Lock::Timeout=300 update"
-        return f"{_DPKG}if ! {install}; then {update}; {install}; fi"
+        return f"{apt_locks.SHELL}provision_install {words(self.names)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,10 +316,11 @@ class RemovePackages:
         names, (before, after) = words(self.names), map(quote, self.refusal)
         more = f"PROVISION_NAMES={quote(' '.join(self.names))} awk {quote(_MORE)}"
         return (
-            f"{_DPKG}plan=$({_APT} -s remove -- {names})\n"
+            f"{apt_locks.SHELL}provision_configure\n"
+            f"plan=$(apt-get {apt_locks.OPTIONS} -s remove -- {names})\n"
             f"more=$(printf '%s\\n' \"$plan\" | {more})\n"
             f'if [ -n "$more" ]; then printf \'%s%s%s\\n\' {before} "$more" {after} >&2; exit 1; fi\n'
-            f"{_APT} remove -- {names}"
+            f"provision_apt apt-get {apt_locks.OPTIONS} remove -- {names}"
         )
 
     @property
@@ -350,7 +341,8 @@ class HoldPackages:
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        return f"apt-mark {'hold' if self.hold else 'unhold'} -- {words(self.names)}"
+        verb = "hold" if self.hold else "unhold"
+        return f"{apt_locks.SHELL}provision_apt apt-mark {verb} -- {words(self.names)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,7 +462,7 @@ def fix(
     operations = tuple(ops)
     blobs = [operation.blob for operation in operations if isinstance(operation, WriteFile | WriteBlob)]
     return Fix(
-        script=deduplicated("\n".join(operation.shell() for operation in operations)) or ":",
+        script=deduplicated("\n".join(operation.shell() for operation in operations), apt_locks.SHELL) or ":",
         effects=tuple(dict.fromkeys(effects)),
         blobs=tuple(blob for blob in blobs if blob is not None),
         secrets=tuple(secrets),

@@ -100,8 +100,9 @@ def placed(path: str, task: str, *, owner: str = KEEP, make: bool = True, conten
     return f'{FUNCTIONS}provision_content={content}\nprovision_task={text}\neval "$provision_task"'
 
 
-def deduplicated(script: str) -> str:
-    """Return a script of several `placed` fragments in which the functions are defined once, first."""
-    if FUNCTIONS not in script:
-        return script
-    return FUNCTIONS + script.replace(FUNCTIONS, "")
+def deduplicated(script: str, *shared: str) -> str:
+    """Return a script of several fragments in which each of the shared texts stands once, first."""
+    for text in (FUNCTIONS, *shared):
+        if text in script:
+            script = text + script.replace(text, "")
+    return script

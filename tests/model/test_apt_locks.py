@@ -1,0 +1,217 @@
+"""apt and dpkg whose locks somebody else holds, repositories that refuse, names that others provide."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provision.contracts.remedy import Fix
+from provision.contracts.snapshot import Snapshot
+from provision.hosts.query_kinds import HOST_KINDS
+from provision.hosts.resources.package import Package, PackageState, PackageStatus
+from tests.model.shells import SHELLS, run
+
+pytestmark = pytest.mark.parametrize("shell", SHELLS)
+
+LOCKS = ("lib/dpkg/lock-frontend", "lib/dpkg/lock", "lib/apt/lists/lock", "cache/apt/archives/lock")
+
+APT = r"""
+echo "apt-get $*" >>"$STATE/log"
+case " $* " in
+    *' update '*) cat "$STATE/update" 2>/dev/null; exit "$(cat "$STATE/update-rc" 2>/dev/null || echo 0)" ;;
+esac
+if [ -e "$STATE/fails" ]; then rm "$STATE/fails"; echo 'E: no' >&2; exit 100; fi
+if [ -e "$STATE/never" ]; then echo 'E: Unable to locate package x' >&2; exit 100; fi
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> dict[str, Any]:
+    folder, state = tmp_path / "bin", tmp_path / "state"
+    folder.mkdir()
+    state.mkdir()
+    for lock in LOCKS:
+        path = tmp_path / "var" / lock
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    for name, text in {"apt-get": APT, "dpkg": 'echo "dpkg $*" >>"$STATE/log"\n'}.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}", encoding="ascii")
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}", "STATE": str(state)}
+
+
+def install(shell: str, tmp_path: Path, host: dict[str, Any]) -> Any:
+    package = Package("x/ssh", ("prov-tool",))
+    fix = package.fix(Snapshot("x/ssh", answers={PackageState("prov-tool"): PackageStatus()}))
+    assert isinstance(fix, Fix)
+    lines = [f"{name}={value}; export {name}" for name, value in host.items()]
+    script = fix.script.replace("/var/", f"{tmp_path}/var/")
+    return run(shell, "\n".join((*lines, script)))
+
+
+def log(host: dict[str, Any]) -> list[str]:
+    lines = Path(host["STATE"], "log").read_text().splitlines()
+    return [
+        " ".join(word for word in line.split() if word in ("dpkg", "apt-get", "update", "install"))
+        for line in lines
+    ]
+
+
+@contextmanager
+def held(path: Path, seconds: float) -> Iterator[None]:
+    """Hold a lock as dpkg does, in another process, for a while."""
+    ready, go = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with path.open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            os.write(go, b"x")
+            time.sleep(seconds)
+            os._exit(0)
+    os.read(ready, 1)
+    reaper = threading.Thread(target=os.waitpid, args=(child, 0))
+    reaper.start()
+    try:
+        yield
+    finally:
+        reaper.join()
+        os.close(ready)
+        os.close(go)
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_lock_of_apt_and_dpkg_is_waited_for(
+    shell: str, host: dict[str, Any], tmp_path: Path, lock: str
+) -> None:
+    begun = time.monotonic()
+    with held(tmp_path / "var" / lock, 0.7):
+        frame = install(shell, tmp_path, host)
+    assert frame.rc == 0
+    assert time.monotonic() - begun > 0.7
+    assert log(host) == ["dpkg", "apt-get install"]
+
+
+def test_the_holder_is_named_after_a_while(shell: str, host: dict[str, Any], tmp_path: Path) -> None:
+    sleep = tmp_path / "bin" / "sleep"
+    sleep.write_text("#!/bin/sh\nexec /bin/sleep 0.05\n", encoding="ascii")
+    sleep.chmod(0o755)
+    with held(tmp_path / "var" / LOCKS[0], 3):
+        frame = install(shell, tmp_path, host)
+    assert frame.rc == 0
+    assert b"waiting for process " in frame.stdout
+    assert b"(" in frame.stdout.partition(b"waiting for process ")[2].partition(b"\n")[0]
+
+
+def test_a_lock_taken_meanwhile_is_waited_for(shell: str, host: dict[str, Any], tmp_path: Path) -> None:
+    apt = tmp_path / "bin" / "apt-get"
+    holder = tmp_path / "holder.py"
+    holder.write_text(
+        f"import fcntl, time\nfile = open('{tmp_path}/var/{LOCKS[2]}', 'r+')\n"
+        f"fcntl.lockf(file, fcntl.LOCK_EX)\nopen('{tmp_path}/locked', 'w').close()\ntime.sleep(0.8)\n"
+    )
+    take = (
+        f"if [ ! -e {tmp_path}/locked ]; then {sys.executable} {holder} >/dev/null 2>&1 &\n"
+        f"while [ ! -e {tmp_path}/locked ]; do sleep 0.05; done; echo E: locked >&2; exit 100; fi\n"
+    )
+    apt.write_text(f"#!/bin/sh\n{take}{APT}", encoding="ascii")
+    frame = install(shell, tmp_path, host)
+    assert frame.rc == 0
+    assert log(host) == ["dpkg", "apt-get install"]
+
+
+REFUSED = (
+    "Hit:1 http://deb.debian.org bookworm\n"
+    "E: Failed to fetch https://enterprise.proxmox.com/x 401 Unauthorized\n"
+)
+
+
+def test_lists_that_fail_in_part_do_not_stop_the_installation(
+    shell: str, host: dict[str, Any], tmp_path: Path
+) -> None:
+    state = Path(host["STATE"])
+    (state / "fails").touch()
+    (state / "update").write_text(REFUSED)
+    (state / "update-rc").write_text("100")
+    frame = install(shell, tmp_path, host)
+    assert frame.rc == 0
+    assert b"warning: not all package lists could be fetched" in frame.stdout
+    assert log(host) == ["dpkg", "apt-get install", "apt-get update", "apt-get install"]
+
+
+def test_a_repository_that_refuses_is_named_when_nothing_helps(
+    shell: str, host: dict[str, Any], tmp_path: Path
+) -> None:
+    state = Path(host["STATE"])
+    (state / "never").touch()
+    (state / "update").write_text(REFUSED)
+    (state / "update-rc").write_text("100")
+    frame = install(shell, tmp_path, host)
+    assert frame.rc == 100
+    assert b"enterprise.proxmox.com" in frame.stderr
+    assert b"sources.list.d" in frame.stderr.splitlines()[-1]
+
+
+DPKG = r"""
+case "$*" in
+    *Provides*) cat <<'EOF'
+mawk|ii |awk
+libpng-tools|rc |libpng12-dev
+exim4|ii |mail-transport-agent, default-mta (= 4.96)
+proxmox-headers-6.14.8-2-pve|hi |linux-headers, pve-headers-6.14.8-2-pve
+half|iF |half-virtual
+EOF
+    ;;
+    *) shift 3; rc=0
+        for n do case $n in
+            mawk) echo 'p|mawk|amd64|ii |1.3.4' ;;
+            gone) echo 'p|gone|amd64|rc |2.0' ;;
+            *) rc=1 ;;
+        esac; done
+        exit $rc ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("mawk", PackageStatus("1.3.4")),
+        ("mawk:amd64", PackageStatus("1.3.4")),
+        ("awk", PackageStatus(provider="mawk")),
+        ("mail-transport-agent", PackageStatus(provider="exim4")),
+        ("default-mta", PackageStatus(provider="exim4")),
+        ("pve-headers-6.14.8-2-pve", PackageStatus(held=True, provider="proxmox-headers-6.14.8-2-pve")),
+        ("linux-headers", PackageStatus(held=True, provider="proxmox-headers-6.14.8-2-pve")),
+        ("libpng12-dev", PackageStatus()),
+        ("half-virtual", PackageStatus()),
+        ("gone", PackageStatus()),
+        ("default-mt", PackageStatus()),
+        ("none", PackageStatus()),
+    ],
+)
+def test_a_name_that_an_installed_package_provides_counts(
+    shell: str, tmp_path: Path, name: str, status: PackageStatus
+) -> None:
+    (tmp_path / "dpkg-query").write_text(f"#!/bin/sh\n{DPKG}", encoding="ascii")
+    (tmp_path / "dpkg-query").chmod(0o755)
+    queries = [PackageState(name), PackageState("mawk")]
+    frame = run(shell, f"PATH={tmp_path}:$PATH\n{HOST_KINDS['package'].script(queries)}")
+    assert HOST_KINDS["package"].parse(frame, queries)[queries[0]] == status
+    wanted = Package("x/ssh", (name,))
+    changes = wanted.changes(Snapshot("x/ssh", answers={queries[0]: status}))
+    assert bool(changes) is not status.usable
+
+
+def test_a_provided_name_is_no_package_to_remove(shell: str) -> None:
+    del shell
+    status = {PackageState("awk"): PackageStatus(provider="mawk")}
+    assert Package("x/ssh", ("awk",), absent=True).changes(Snapshot("x/ssh", answers=status)) == ()

@@ -9,7 +9,7 @@ from typing import Any
 
 from provision.contracts.change import Change, Key, Settles
 from provision.contracts.remedy import ByHand, Impossible
-from provision.contracts.resource import AnswerId, ask, changes_of
+from provision.contracts.resource import AnswerId, ask, changes_of, remedy_of
 from provision.engine.difference import settles_without_action
 from provision.engine.journal import shown
 from provision.engine.model import PlannedChange
@@ -111,7 +111,7 @@ def finish(run: Run, state: StepState) -> StepResult:
         if not state.indeterminate:
             raise
         return failed(_cut(state, error.diagnostics[0].summary), changed)
-    wrong = _wrong(state, _left(run, state))
+    wrong = _wrong(run, state, _left(run, state))
     if wrong is not None:
         return failed(wrong, changed)
     if state.waits:
@@ -130,14 +130,14 @@ def _broken_off(state: StepState, changed: tuple[PlannedChange, ...]) -> StepRes
     return failed(diagnostic, changed, exit_code=ExitCode.INTERRUPTED)
 
 
-def _wrong(state: StepState, left: dict[Key, tuple[Change, ...]]) -> Diagnostic | None:
+def _wrong(run: Run, state: StepState, left: dict[Key, tuple[Change, ...]]) -> Diagnostic | None:
     """Return why a step has failed after all, if it has."""
     if any(key in left for key in state.indeterminate):
         return _cut(state, "it was not done")
     if state.problem is not None:
         return state.problem
     if left:
-        return _unsettled(state, left)
+        return _unsettled(run, state, left)
     return _cut(state, "it was done; what comes after it was not begun") if state.cut else None
 
 
@@ -262,9 +262,13 @@ def left_behind(state: StepState) -> Diagnostic:
     )
 
 
-def _unsettled(state: StepState, wrong: dict[Key, tuple[Change, ...]]) -> Diagnostic:
+def _unsettled(run: Run, state: StepState, wrong: dict[Key, tuple[Change, ...]]) -> Diagnostic:
     for key in wrong:
+        resource = state.differences[key].resource
+        snapshot = run.session.snapshot(key.system)
         remedy = state.differences[key].remedy
+        if snapshot is not None and not snapshot.missing(resource.queries()):
+            remedy = remedy_of(resource, snapshot)  # by what is there now
         if isinstance(remedy, Impossible):
             return remedy.diagnostic
     key = next(iter(wrong))

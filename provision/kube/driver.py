@@ -18,7 +18,7 @@ from provision.contracts.snapshot import Snapshot
 from provision.kube import refusals
 from provision.kube.actions import Actor
 from provision.kube.comparison import MANAGER, is_applied, without_servers
-from provision.kube.kinds import JOB, POD, collection_path, object_path
+from provision.kube.kinds import JOB, POD, SECRET, collection_path, object_path
 from provision.kube.lease import hold_lease
 from provision.kube.queries import (
     Drift,
@@ -31,11 +31,14 @@ from provision.kube.queries import (
     ServerVersion,
 )
 from provision.kube.readiness import State, readiness
+from provision.kube.releases import LABELS, HelmReleases, releases_of
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError, UnknownOutcome
 
 PAGE = 500
+SMALL_PAGE = 20
+"""Secrets may have 1 MiB each."""
 BULKY = frozenset({"pods", "secrets", "events"})
 """Collections that may be large: single objects are asked one by one."""
 _APPLY = "application/apply-patch+yaml"
@@ -106,7 +109,9 @@ class KubeDriver:
         for log, job in zip(logs, jobs, strict=True):
             answers[log] = self._job_log(log, objects[_place(job)])
         for query in queries:
-            if isinstance(query, ServerVersion):
+            if isinstance(query, HelmReleases):
+                answers[query] = self._releases(cancel)
+            elif isinstance(query, ServerVersion):
                 answers[query] = self._version()
             elif isinstance(query, ApiGet):
                 answers[query] = self._plain(query)
@@ -114,7 +119,7 @@ class KubeDriver:
 
     def _listing(self, query: ListQuery, cancel: Cancel, fields: str = "") -> Listing | Unknown:
         path = collection_path(query.api, query.plural, query.namespace)
-        parameters: dict[str, object] = {"limit": PAGE}
+        parameters: dict[str, object] = {"limit": SMALL_PAGE if query.plural == "secrets" else PAGE}
         parameters |= {"labelSelector": query.labels} if query.labels else {}
         parameters |= {"fieldSelector": fields} if fields else {}
         found: list[Live] = []
@@ -195,6 +200,10 @@ class KubeDriver:
         path = object_path(POD.api, POD.plural, query.namespace, newest.name)
         reply = self._connection.request("GET", f"{path}/log?{urlencode({'tailLines': query.lines})}")
         return tuple(str(reply.body).splitlines()[-query.lines :]) if reply.is_success else ()
+
+    def _releases(self, cancel: Cancel) -> object:
+        secrets = self._listing(ListQuery(SECRET.api, SECRET.plural, "", LABELS), cancel)
+        return secrets if isinstance(secrets, Unknown) else releases_of(secrets.objects)
 
     def _version(self) -> str | Unknown:
         reply = self._connection.request("GET", "/version")

@@ -16,6 +16,7 @@ from provision.kube.driver import KubeDriver
 from provision.lab.kube.app import KubeApi, Request, Response
 from provision.lab.kube.kinds import Kind, kinds_of
 from provision.lab.kube.store import Controller, Object, Store, Write
+from provision.testing.model_helm import HELM_CHART_CRD, HelmController
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Transient
 
@@ -83,9 +84,9 @@ def ready_status(store: Store, kind: Kind, body: Object) -> dict[str, Any] | Non
         replicas = body["spec"].get("replicas", 1)
         names = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
         return {"observedGeneration": generation, **dict.fromkeys(names, replicas)}
-    if kind.name == "Job":
+    if kind.name == "Job" and not body["metadata"]["name"].startswith("helm-"):
         return {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}
-    if kind.name == "Pod":
+    if kind.name == "Pod" and body.get("status", {}).get("phase") != "Failed":
         return {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     return None
 
@@ -118,14 +119,19 @@ class ModelCluster:
     Args:
         api: its API; add `faults` to it for answers of your own.
         connections: all connections that were made.
+        on_write: see ModelKube; for connections that are made from now on.
+        helm: the Helm controller of k3s.
     """
 
     api: KubeApi = field(default_factory=lambda: KubeApi(watch_seconds=0.0))
     connections: list[ModelKube] = field(default_factory=list)
     on_write: Callable[[str], None] | None = None
+    helm: HelmController = field(default_factory=HelmController)
 
     def __post_init__(self) -> None:
-        self.controllers.extend((end_namespaces, ready_workloads))
+        self.define(HELM_CHART_CRD)
+        self.api.logs = self.helm.logs
+        self.controllers.extend((end_namespaces, self.helm, ready_workloads))
 
     @property
     def store(self) -> Store:

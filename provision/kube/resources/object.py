@@ -183,7 +183,7 @@ class KubeAbsent(KeyedResource):
         """Delete it, and wait until its finalizers are gone."""
         del snapshot
         path = object_path(self.of.api, self.of.plural, self.namespace, self.name)
-        return ApiCall((_deletion(path, self.seconds),), risks=self.risks)
+        return ApiCall((deletion(path, self.seconds),), risks=self.risks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +231,12 @@ class KubePruned(KeyedResource):
         for live in self._orphans(snapshot):
             namespace = str(live.metadata.get("namespace") or "")
             path = object_path(self.of.api, self.of.plural, namespace, live.name)
-            requests.append(_deletion(path, self.seconds))
+            requests.append(deletion(path, self.seconds))
         return ApiCall(tuple(requests))
 
 
-def _deletion(path: str, seconds: float) -> Request:
+def deletion(path: str, seconds: float) -> Request:
+    """Return the request that deletes an object and waits until it is gone."""
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
     return Request("DELETE", path, options, task=seconds)
 

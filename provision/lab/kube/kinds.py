@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -30,7 +30,7 @@ class Kind:
     namespaced: bool = True
     status: bool = True
     generation: bool = True
-    schema: Mapping[str, Any] | None = None
+    schema: Mapping[str, Any] | None = field(default=None, compare=False)
     fields: tuple[str, ...] = ("spec", "status")
 
     @property

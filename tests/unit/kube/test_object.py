@@ -9,7 +9,7 @@ import pytest
 
 from provision.contracts.change import Op, Settles
 from provision.contracts.driver import Verdict
-from provision.kube.kinds import CONFIG_MAP, DAEMON_SET, HELM_CHART, NAMESPACE, KubeKind
+from provision.kube.kinds import CONFIG_MAP, DAEMON_SET, NAMESPACE, KubeKind
 from provision.kube.names import API, selector_of
 from provision.kube.queries import ListQuery, ObjectQuery, list_query, object_query
 from provision.kube.resources.object import KubeAbsent, KubeObject, KubePruned, kube_object
@@ -243,10 +243,11 @@ def test_what_is_declared_no_more_is_pruned_by_label(cluster: ModelCluster) -> N
 
 
 def test_a_kind_that_is_not_served_has_no_objects(cluster: ModelCluster) -> None:
-    query = list_query(HELM_CHART)
-    snapshot = ask(cluster, query, object_query(HELM_CHART, "x", "kube-system"))
+    gadgets = KubeKind("example.io/v1", "Gadget", "gadgets")
+    query = list_query(gadgets)
+    snapshot = ask(cluster, query, object_query(gadgets, "x", "kube-system"))
     assert snapshot[query].is_served is False
-    assert snapshot[object_query(HELM_CHART, "x", "kube-system")] is None
+    assert snapshot[object_query(gadgets, "x", "kube-system")] is None
 
 
 def test_what_may_not_be_read_is_unknown_and_not_absent(cluster: ModelCluster) -> None:

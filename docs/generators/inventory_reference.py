@@ -15,7 +15,7 @@ from docs.generators.inventory_examples import examples, unsupported_fields
 from docs.generators.reference_text import AFTER, BEFORE, EFFECTS
 from provision.api.domains import effect_classes
 from provision.api.support import all_untested
-from provision.inventory import scalars
+from provision.inventory import grammar, scalars
 from provision.inventory.docstrings import field_docs
 from provision.inventory.models import base
 from provision.inventory.models.inventory import Inventory
@@ -49,12 +49,35 @@ _WORDS = {
     "Mode": "octal mode",
     "PciAddress": "PCI address",
     "PciId": "PCI id",
-    "Url": "URL",
     "Sha256": "SHA-256",
     "CertificateFingerprint": "fingerprint",
     "HostKey": "SHA256:...",
     "Values": "mapping",
     "Vars": "mapping",
+}
+_NAMES = {
+    "Line": "text",
+    "ShellText": "shell text",
+    "Url": "URL",
+    "Jump": "jump host",
+    "TokenId": "user@realm!token",
+    "Storage": "storage",
+    "Bridge": "bridge",
+    "Pool": "pool",
+    "CpuType": "CPU type",
+    "CpuFlag": "CPU flag",
+    "ImageFile": "file name",
+    "TimeZone": "time zone",
+    "Login": "user",
+    "Server": "host name or address",
+    "SysctlKey": "kernel parameter",
+    "Package": "package",
+    "Module": "kernel module",
+    "OwnerName": "user or number",
+    "PackageName": "package",
+    "UnitName": "unit",
+    "ModuleName": "kernel module",
+    "ParameterName": "kernel parameter",
 }
 
 
@@ -62,6 +85,8 @@ def _checks() -> dict[int, str]:
     found = {}
     for name, words in _WORDS.items():
         found[id(typing.get_args(getattr(scalars, name))[1])] = words
+    for name, words in _NAMES.items():
+        found[id(typing.get_args(getattr(grammar, name))[1])] = words
     found[id(typing.get_args(base.SecretRef)[1])] = "!secret"
     return found
 

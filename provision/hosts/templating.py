@@ -20,14 +20,11 @@ _CONSTANTS = frozenset({"true", "false", "none", "True", "False", "None", "not",
 
 @lru_cache(maxsize=1)
 def _environment() -> Any:
-    from jinja2 import StrictUndefined  # noqa: PLC0415 - slow, and only needed where a text has braces
-    from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415 - likewise
-
-    return ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined,
-        autoescape=False,  # configuration files of hosts, no HTML
-        keep_trailing_newline=True,
+    from provision.hosts.limited_templates import (  # noqa: PLC0415 - slow, and only for texts with braces
+        LimitedEnvironment,
     )
+
+    return LimitedEnvironment()
 
 
 @lru_cache(maxsize=1024)
@@ -54,14 +51,18 @@ def render(text: str, values: Mapping[str, object], what: str, source: Source | 
         return filled
     from jinja2 import TemplateError  # noqa: PLC0415 - slow, see above
 
+    from provision.hosts.limited_templates import render_limited  # noqa: PLC0415 - likewise
+
+    if len(text) > _LIMIT:
+        raise _error(f"{what} is larger than 1 MiB", source)
     try:
-        rendered: str = _compiled(text).render(values)
+        rendered = render_limited(_compiled(text), values)
     except TemplateError as error:
         raise _error(f"{what}: {error.message or type(error).__name__}", source) from None
-    except (TypeError, ValueError, ArithmeticError, LookupError, OverflowError, AttributeError) as error:
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
         raise _error(f"{what}: {error}", source) from None
-    if len(rendered) > _LIMIT:
-        raise _error(f"{what} became larger than 1 MiB", source)
+    except (RecursionError, MemoryError) as error:
+        raise _error(f"{what}: {type(error).__name__}", source) from None
     return rendered
 
 

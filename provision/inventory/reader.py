@@ -14,6 +14,7 @@ from provision.inventory.scalars import Scalar, near
 from provision.inventory.secrets import Secret
 from provision.inventory.tree import Item, SourceFile
 from provision.values.diagnostics import Diagnostic, Source
+from provision.values.read_file import read_limited
 
 REFERENCE = "!secret"
 """The tag of a secret by reference."""
@@ -58,8 +59,7 @@ def read_text(path: Path, shown: str, code: str = "INVENTORY_UNREADABLE") -> str
         return Unreadable([Diagnostic(code, f"{shown}: {summary}", source=source, remedy=remedy)])
 
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_limited(path, MAX_BYTES)
     except IsADirectoryError:
         raise fail("is a folder, not a file") from None
     except OSError as error:

@@ -54,9 +54,15 @@ def _read(
     extends = root.child("extends")
     if extends is None or not isinstance(extends.value, Scalar):
         return root
-    base_path = path.parent / Path(str.__str__(extends.value)).expanduser()
-    here = path.resolve()
-    if base_path.resolve() in {*readers, here} or len(readers) >= _MAX_EXTENDS:
+    try:
+        base_path = path.parent / Path(str.__str__(extends.value)).expanduser()
+        here, other = path.resolve(), base_path.resolve()
+    except (RuntimeError, OSError, ValueError) as error:  # no such home folder; a name too long; NUL
+        reason = getattr(error, "strerror", None) or "no such file name or home folder"
+        summary = f"`extends` names no file: {reason}"
+        problems.append(Diagnostic("INVENTORY_EXTENDS", summary, source=extends.source()))
+        return root
+    if other in {*readers, here} or len(readers) >= _MAX_EXTENDS:
         problems.append(
             Diagnostic("INVENTORY_EXTENDS", "`extends` refers back to this file", source=extends.source())
         )

@@ -185,6 +185,25 @@ def pattern(expression: str, words: str) -> Callable[[Any], str]:
     return check
 
 
+def or_template(expression: str, words: str) -> Callable[[Any], str]:
+    """Return a validator for text that matches `expression`, or holds a `{{ name }}` in one line."""
+    named = pattern(expression, words)
+
+    def check(value: Any) -> str:
+        word = text(value)
+        start = word.find("{{")
+        if (
+            start >= 0
+            and word.find("}}", start) >= 0
+            and len(word) <= _LONGEST
+            and not {"\n", "\0"} & set(word)
+        ):
+            return word
+        return named(word)
+
+    return check
+
+
 def converted(parse: Callable[[str], T]) -> Callable[[Any], T]:
     """Return a validator from a parser that raises ValueError; values already parsed pass."""
 
@@ -318,9 +337,7 @@ def near(word: str, known: Any) -> str:
 Text = Annotated[str, Check(text, _TEXT)]
 Word = Annotated[
     str,
-    Check(
-        pattern(r"(?!-)[^\s\x00-\x1f\x7f]+|[^\n\0]*\{\{[^\n\0]*\}\}[^\n\0]*", "name without spaces"), _WORD
-    ),
+    Check(or_template(r"(?!-)[^\s\x00-\x1f\x7f]+", "name without spaces"), _WORD),
 ]
 """A name that goes to commands of hosts: no spaces, no dash at its start; or a template."""
 
@@ -422,10 +439,6 @@ PciAddress = Annotated[str, Check(converted(_pci_address), _WORD)]
 PciId = Annotated[
     str,
     Check(pattern(r"[0-9a-f]{4}:[0-9a-f]{4}", "PCI vendor and device id like 10de:2204"), _WORD),
-]
-Url = Annotated[
-    str,
-    Check(pattern(r"https?://[^\s/@]+(?:/\S*)?", "http or https URL without a login in it"), _WORD),
 ]
 Sha256 = Annotated[
     str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -58,7 +59,8 @@ def open_at_hand(inventory: Inventory) -> None:
             opened.add(value.reference)
             with suppress(UsageError, OSError):
                 # A pipe would be waited for.
-                if value.kind == "env" or (value.kind == "file" and Path(value.reference[0]).is_file()):
+                is_at_hand = value.kind == "file" and Path(value.reference[0]).is_file()
+                if value.kind == "env" or is_at_hand:
                     value.open(inventory.redactor)
 
 
@@ -70,17 +72,24 @@ def _secret(secret: Secret, redactor: Redactor) -> tuple[Diagnostic, ...]:
     return ()
 
 
+def _reason(file: Path, *, is_folder: bool) -> str:
+    """Return why a file cannot be read; empty if it can."""
+    try:
+        mode = file.stat().st_mode
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        return "does not exist" if missing else f"cannot be read: {error.strerror}"
+    if not stat.S_ISREG(mode) and not is_folder:
+        return "is no file"
+    return "" if os.access(file, os.R_OK) else "cannot be read"
+
+
 def _file(inventory: Inventory, path: KeyPath, file: Path) -> tuple[Diagnostic, ...]:
     what = str(path[-1])
     if what in _LATER:
         return ()
-    if not file.exists():
-        reason = "does not exist"
-    elif not file.is_file() and what not in _FOLDERS:
-        reason = "is no file"
-    elif not os.access(file, os.R_OK):
-        reason = "cannot be read"
-    else:
+    reason = _reason(file, is_folder=what in _FOLDERS)
+    if not reason:
         return ()
     remedy = "correct the name, or create the file"
     if what == "key":

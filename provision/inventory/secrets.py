@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from provision.inventory.scalars import shape_of, wrong
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import UsageError
+from provision.values.read_file import read_limited
 from provision.values.redaction import Redactor
 
 _LIMIT = 1024 * 1024
@@ -53,6 +54,7 @@ class Secret:
                 raise self._error(
                     f"the variable {self.reference[0]} is not set", "set it, and run the command again"
                 )
+            value = self._decode(os.fsencode(value))
         elif self.kind == "file":
             value = self._read()
         else:
@@ -73,8 +75,7 @@ class Secret:
 
     def _read(self) -> str:
         try:
-            with Path(self.reference[0]).open("rb") as file:
-                data = file.read(_LIMIT + 1)
+            data = read_limited(Path(self.reference[0]), _LIMIT)
         except OSError as error:
             remedy = f"correct the name, or write the secret {self._place()}"
             raise self._error(f"{self.reference[0]}: {error.strerror}", remedy) from None

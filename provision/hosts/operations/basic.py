@@ -111,8 +111,8 @@ class WriteBlob:
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        copy = f'cat -- "$PROVISION_BLOBS"/{self.blob.sha256} >"$t"'
-        return _replacing(self.path, copy, self.mode, "root", "root")
+        content = f'"$PROVISION_BLOBS"/{self.blob.sha256}'
+        return _replacing(self.path, 'cat <&3 >"$n"', self.mode, "root", "root", content=content)
 
 
 def _ownership(owner: str, group: str) -> str:
@@ -440,8 +440,8 @@ class RunCommand:
     satisfies: str = ""
 
     def shell(self) -> str:
-        """Return it as a POSIX fragment with the ordinary umask."""
-        return f"( umask 022\n{self.text}\n)"
+        """Return it as a POSIX fragment with the ordinary umask; a missing quote ends nothing but it."""
+        return f"( umask 022\neval {quote(self.text)}\n)"
 
 
 def fix(

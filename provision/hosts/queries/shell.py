@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from provision.contracts.query import Frame, Unknown
+from provision.hosts.operations.basic import quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class ShellKind:
             mark = _mark(query).decode()
             lines += [
                 f"printf '\\n{mark}b\\n'; printf '\\n{mark}b\\n' >&2",
-                f"( {query.command}\n) </dev/null; provision_rc=$?",
+                # in a literal, so that a missing quote ends this command alone
+                f"( eval {quote(query.command)}\n) </dev/null; provision_rc=$?",
                 f"printf '\\n{mark}e %s\\n' \"$provision_rc\"; printf '\\n{mark}e\\n' >&2",
             ]
         lines.append("true")

@@ -17,9 +17,12 @@ from provision.contracts.remedy import Impossible, Remedy
 from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
+from provision.inventory.grammar import USER
 
 _PATH = re.compile(r"/(?:[^\x00-\x1f\x7f\\/]+(?:/[^\x00-\x1f\x7f\\/]+)*)?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,254}")
+_OWNER = re.compile(rf"{USER}|[0-9]{{1,10}}|")
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @lru_cache(maxsize=65536)
@@ -44,6 +47,28 @@ def checked_name(name: str) -> str:
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"{name!r} is not a plain name")
     return name
+
+
+def checked_owner(name: str) -> str:
+    """Return the name or number of a user or group; empty is unmanaged.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if _OWNER.fullmatch(name) is None:
+        raise ValueError(f"{name!r} is not the name or number of a user or group")
+    return name
+
+
+def checked_line(text: str, what: str) -> str:
+    """Return one line of text.
+
+    Raises:
+        ValueError: it holds a line break, NUL or another control character than a tab.
+    """
+    if _CONTROLS.search(text):
+        raise ValueError(f"{what} is not one line of text without control characters")
+    return text
 
 
 # ---------------------------------------------------------------- resources

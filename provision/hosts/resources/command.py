@@ -10,7 +10,7 @@ from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
 from provision.hosts.queries.file import FileState
 from provision.hosts.queries.shell import Shell
-from provision.hosts.resources.base import HostResource, Operations, checked_path
+from provision.hosts.resources.base import HostResource, Operations, checked_line, checked_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,9 @@ class Command(HostResource):
     def __post_init__(self) -> None:
         if not (self.creates or self.unless):
             raise ValueError(f"command {self.name!r} has no guard: creates or unless")
+        checked_line(self.name, "the name of a command")
+        if "\0" in self.run or "\0" in self.unless:
+            raise ValueError(f"command {self.name!r}: a shell cannot hold a NUL character")
         if self.creates:
             checked_path(self.creates)
 

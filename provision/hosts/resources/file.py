@@ -14,7 +14,7 @@ from provision.contracts.remedy import Impossible
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
 from provision.hosts.queries.file import FileState, FileStatus, FileText, digest_of, salt_of
-from provision.hosts.resources.base import HostResource, Operations, checked_path
+from provision.hosts.resources.base import HostResource, Operations, checked_line, checked_owner, checked_path
 from provision.values.diagnostics import Source
 
 _SHOWN = 4000
@@ -92,6 +92,11 @@ class File(_Entry):
     group: str = ""
     absent: bool = False
     secret: bool = False
+
+    def __post_init__(self) -> None:
+        checked_path(self.path)
+        checked_owner(self.owner)
+        checked_owner(self.group)
 
     @classmethod
     def of_text(cls, system: str, path: str, text: str | None, source: Source | None) -> File:
@@ -179,8 +184,7 @@ class FileLine(_Entry):
 
     def __post_init__(self) -> None:
         checked_path(self.path)
-        if "\n" in self.line:
-            raise ValueError(f"{self.path}: a line holds no newline")
+        checked_line(self.line, f"the line of {self.path}")
 
     def _key_name(self) -> str:
         return f"{self.path}: {self.line}"
@@ -230,6 +234,11 @@ class Directory(_Entry):
     mode: str = "0755"
     owner: str = ""
     group: str = ""
+
+    def __post_init__(self) -> None:
+        checked_path(self.path)
+        checked_owner(self.owner)
+        checked_owner(self.group)
 
     def queries(self) -> tuple[FileState, ...]:
         """Return the one query."""

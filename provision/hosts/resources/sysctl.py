@@ -12,10 +12,19 @@ from provision.contracts.query import Frame
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
 from provision.hosts.queries.boot_sysctl import BootSetting, BootSysctl
-from provision.hosts.resources.base import Composite, Live, Operations, Part, lines_of, no_answer
+from provision.hosts.resources.base import (
+    Composite,
+    Live,
+    Operations,
+    Part,
+    checked_line,
+    lines_of,
+    no_answer,
+)
 from provision.hosts.resources.file import File
+from provision.inventory.grammar import SYSCTL_KEY
 
-_KEY = re.compile(r"[a-z0-9_-]+(?:\.[A-Za-z0-9_/@-]+)+")
+_KEY = re.compile(SYSCTL_KEY)
 _MISSING = "no such parameter"
 
 
@@ -74,6 +83,8 @@ class Sysctl(Composite):
     def __post_init__(self) -> None:
         if _KEY.fullmatch(self.name) is None:
             raise ValueError(f"{self.name!r} is not the name of a kernel parameter")
+        if self.value is not None:
+            checked_line(self.value, f"the value of {self.name}")
 
     def _key_name(self) -> str:
         return self.name

@@ -22,6 +22,7 @@ from provision.hosts.resources.kernel import KernelModule, ModprobeBlacklist
 from provision.hosts.resources.package import Package
 from provision.hosts.resources.service import Service
 from provision.hosts.resources.sysctl import Sysctl
+from provision.hosts.shell_syntax import syntax_error
 from provision.hosts.templating import read_template, render
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.host_resources import (
@@ -189,14 +190,11 @@ def _module(
 
 
 def _command(site: HostSite, declaration: CommandResource, filled: Any, source: Source | None) -> Command:
-    return Command(
-        site.system,
-        filled(declaration.name),
-        filled(declaration.run),
-        creates=filled(declaration.creates),
-        unless=filled(declaration.unless),
-        source=source,
-    )
+    name, run, unless = filled(declaration.name), filled(declaration.run), filled(declaration.unless)
+    for key, text in (("run", run), ("unless", unless)):
+        if "\0" not in text and (error := syntax_error(text)):
+            raise ValueError(f"command {name!r}: `{key}` is not valid shell text: {error}")
+    return Command(site.system, name, run, creates=filled(declaration.creates), unless=unless, source=source)
 
 
 def _place(

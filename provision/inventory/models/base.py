@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict
 
-from provision.inventory.scalars import Check, Flag, HostKey, LocalPath, Port, Word
+from provision.inventory.grammar import Jump, Login
+from provision.inventory.scalars import Check, Flag, HostKey, LocalPath, Port
 from provision.inventory.secrets import Secret, secret_of
 
 _SECRET = {
@@ -32,7 +33,7 @@ class Model(BaseModel):
 class Ssh(Model):
     """How one host is reached by SSH, where it differs from `access:`."""
 
-    user: Word | None = None
+    user: Login | None = None
     """Login. A user other than root needs sudo without a password, or `sudo: false`."""
     sudo: Flag = True
     """Become root with sudo if the login is another user. Without it, only what that user may do works."""
@@ -42,7 +43,7 @@ class Ssh(Model):
     """Fingerprint of the host key (`SHA256:...`); nothing else is accepted then."""
     port: Port | None = None
     """TCP port of sshd."""
-    jump: Word | None = None
+    jump: Jump | None = None
     """Jump host, as for `ssh -J`."""
     known_hosts: LocalPath | None = None
     """File with known host keys."""

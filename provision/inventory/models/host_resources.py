@@ -7,6 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
 
+from provision.inventory.grammar import (
+    Line,
+    ModuleName,
+    OwnerName,
+    PackageName,
+    ParameterName,
+    ShellText,
+    UnitName,
+)
 from provision.inventory.models.base import Model, SecretRef
 from provision.inventory.scalars import Flag, LocalPath, Mode, TargetPath, Text, Vars, Word
 from provision.values.references import load_object
@@ -25,21 +34,21 @@ class FileResource(Model):
     """Jinja2 template on the controller for the content."""
     secret: SecretRef | None = None
     """Its whole content, by reference. It is never shown."""
-    line: Text | None = None
+    line: Line | None = None
     """One line that the file must have. The rest of the file is left alone."""
     vars: Vars = Field(default_factory=dict)
     """More values for the template."""
     mode: Mode | None = None
     """Octal mode; if unset, 0644 for new files and 0600 for secrets."""
-    owner: Word | None = None
+    owner: OwnerName | None = None
     """Owning user."""
-    group: Word | None = None
+    group: OwnerName | None = None
     """Owning group."""
     sensitive: Flag = False
     """Never show the content in plans and logs."""
     absent: Flag = False
     """The file must not exist."""
-    restart: tuple[Word, ...] = ()
+    restart: tuple[UnitName, ...] = ()
     """Units to restart when it changes."""
 
 
@@ -48,7 +57,7 @@ class PackageResource(Model):
 
     kind: Literal["package"]
     """Which kind of resource."""
-    name: Word
+    name: PackageName
     """Package name."""
     absent: Flag = False
     """The package must not be installed."""
@@ -61,7 +70,7 @@ class ServiceResource(Model):
 
     kind: Literal["service"]
     """Which kind of resource."""
-    name: Word
+    name: UnitName
     """Unit name; `.service` may be left out."""
     running: Flag | None = None
     """Whether it runs now."""
@@ -74,9 +83,9 @@ class SysctlResource(Model):
 
     kind: Literal["sysctl"]
     """Which kind of resource."""
-    key: Word
+    key: ParameterName
     """Its name with dots, as `vm.swappiness`."""
-    value: Text
+    value: Line
     """Its value."""
 
 
@@ -85,11 +94,11 @@ class KernelModuleResource(Model):
 
     kind: Literal["kernel_module"]
     """Which kind of resource."""
-    name: Word
+    name: ModuleName
     """Module name."""
     blacklisted: Flag = False
     """Never load it. Otherwise it is loaded now and at boot."""
-    options: Text | None = None
+    options: Line | None = None
     """Module options (`a=1 b=2`)."""
 
 
@@ -98,13 +107,13 @@ class CommandResource(Model):
 
     kind: Literal["command"]
     """Which kind of resource."""
-    name: Text
+    name: Line
     """Its name in plans."""
-    run: Text
+    run: ShellText
     """POSIX shell text to run."""
     creates: TargetPath | None = None
     """The command runs while this path does not exist."""
-    unless: Text | None = None
+    unless: ShellText | None = None
     """The command runs while this shell text fails. The text must not change anything."""
 
 

@@ -4,6 +4,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from provision.inventory.grammar import Bridge, Module, TokenId, Url
+from provision.inventory.grammar import Storage as StorageName
 from provision.inventory.models.base import Model, SecretRef, Ssh
 from provision.inventory.models.host_resources import HostResources
 from provision.inventory.scalars import (
@@ -18,7 +20,6 @@ from provision.inventory.scalars import (
     PciId,
     PveName,
     Text,
-    Url,
     Vars,
     Word,
 )
@@ -29,7 +30,7 @@ class Api(Model):
 
     url: Url | None = None
     """Base URL; if unset, `https://ADDRESS:8006`."""
-    token_id: Text | None = None
+    token_id: TokenId | None = None
     """API token's name: `user@realm!token`."""
     token: SecretRef | None = None
     """API token's secret, by reference."""
@@ -40,11 +41,11 @@ class Api(Model):
 class Storage(Model):
     """Names of Proxmox VE storages, by use."""
 
-    images: Word = "local"
+    images: StorageName = "local"
     """Storage for cloud images (content type import or iso)."""
-    disks: Word = "local-lvm"
+    disks: StorageName = "local-lvm"
     """Storage for VM disks."""
-    snippets: Word = "local"
+    snippets: StorageName = "local"
     """Storage for cloud-init snippets."""
 
 
@@ -84,13 +85,13 @@ class Hypervisor(Model):
     """Package repositories of the host."""
     storage: Storage = Field(default_factory=Storage.model_construct)
     """Its storages, by use."""
-    bridge: Word = "vmbr0"
+    bridge: Bridge = "vmbr0"
     """Bridge for network devices of VMs."""
     reserve_memory: Mebibytes | None = None
     """Memory that the host and its ZFS cache keep for themselves."""
     cards: dict[Label, Card] = Field(default_factory=dict)
     """PCI cards by alias."""
-    blacklist_extra: tuple[Word, ...] = ()
+    blacklist_extra: tuple[Module, ...] = ()
     """More kernel modules that must not be loaded, besides those of the cards."""
     kernel_arguments: tuple[KernelArgument, ...] = ()
     """More kernel arguments of the host, one each; quote a value with blanks: `acpi_osi="!Windows 2015"`."""

@@ -4,6 +4,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from provision.inventory.grammar import (
+    Bridge,
+    CpuFlag,
+    CpuType,
+    Line,
+    Package,
+    Pool,
+    Server,
+    Storage,
+    SysctlKey,
+    TimeZone,
+)
 from provision.inventory.models.base import Model, Ssh
 from provision.inventory.models.host_resources import HostResources
 from provision.inventory.scalars import (
@@ -22,7 +34,6 @@ from provision.inventory.scalars import (
     Vars,
     VmId,
     Whole,
-    Word,
     text,
     whole,
     wrong,
@@ -47,7 +58,7 @@ Balloon = Annotated[int, Check(_balloon, {"type": "string", "examples": ["off", 
 class Nic(Model):
     """A network device of a VM."""
 
-    bridge: Word | None = None
+    bridge: Bridge | None = None
     """Bridge; if unset, the hypervisor's."""
     vlan: Annotated[int, Check(whole(1, 4094), {"type": "integer"})] | None = None
     """VLAN tag."""
@@ -66,7 +77,7 @@ class Disk(Model):
 
     size: Mebibytes
     """Size, a whole number of GiB."""
-    storage: Word | None = None
+    storage: Storage | None = None
     """Storage; if unset, the hypervisor's `storage.disks`."""
     ssd: Flag | None = None
     """Show it to the guest as an SSD."""
@@ -77,7 +88,7 @@ class Disk(Model):
 class Efi(Model):
     """The disk of OVMF's variables."""
 
-    storage: Word | None = None
+    storage: Storage | None = None
     """Storage; if unset, the hypervisor's `storage.disks`."""
     pre_enrolled_keys: Flag = False
     """Secure Boot keys; with them, unsigned kernel modules do not load."""
@@ -86,7 +97,7 @@ class Efi(Model):
 class Tpm(Model):
     """An emulated TPM."""
 
-    storage: Word | None = None
+    storage: Storage | None = None
     """Storage; if unset, the hypervisor's `storage.disks`."""
     version: Literal["v1.2", "v2.0"] = "v2.0"
     """TPM version; it cannot be changed later."""
@@ -95,9 +106,9 @@ class Tpm(Model):
 class Cpu(Model):
     """CPU model of a VM."""
 
-    type: Text | None = None
+    type: CpuType | None = None
     """Proxmox VE CPU type (`host`, `x86-64-v2-AES`)."""
-    flags: tuple[Text, ...] = ()
+    flags: tuple[CpuFlag, ...] = ()
     """Flags switched on or off (`+aes`, `-pcid`)."""
 
 
@@ -233,7 +244,7 @@ class NodeSettings(Model):
     """Least memory after ballooning, or `off`."""
     agent: Flag | None = None
     """QEMU guest agent."""
-    pool: Word | None = None
+    pool: Pool | None = None
     """Proxmox VE pool."""
     tags: tuple[Label, ...] = ()
     """More Proxmox VE tags."""
@@ -251,17 +262,17 @@ class NodeSettings(Model):
     """The GPUs that it must have."""
     hostname: HostName | None = None
     """Host name, or `unmanaged`. If unset, a VM has its key, and bare metal is left alone."""
-    timezone: Word | None = None
+    timezone: TimeZone | None = None
     """Time zone (`Etc/UTC`)."""
-    ntp: tuple[Word, ...] | None = None
+    ntp: tuple[Server, ...] | None = None
     """Time servers."""
     swap: Literal["off", "unmanaged"] | None = None
     """Whether swap is switched off, now and at boot."""
     grow_root: Flag | None = None
     """Whether the root filesystem fills the disk; if unset, on VMs with an image."""
-    packages: tuple[Word, ...] = ()
+    packages: tuple[Package, ...] = ()
     """Distribution packages that are installed."""
-    sysctl: dict[Word, Text] = Field(default_factory=dict)
+    sysctl: dict[SysctlKey, Line] = Field(default_factory=dict)
     """Kernel parameters, now and at boot."""
     connection: Literal["ssh", "local"] = "ssh"
     """Over SSH, or `local` if provision runs on the node itself; not for VMs."""

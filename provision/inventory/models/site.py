@@ -4,12 +4,14 @@ from typing import Literal
 
 from pydantic import Field
 
+from provision.inventory.grammar import ImageFile, Jump, Line, Login, Url
 from provision.inventory.models.base import Model, SecretRef, Ssh
 from provision.inventory.scalars import (
     Address,
     AddressRange,
     CertificateFingerprint,
     Flag,
+    HostName,
     LocalPath,
     Mebibytes,
     Network4,
@@ -17,7 +19,6 @@ from provision.inventory.scalars import (
     Sha256,
     TargetPath,
     Text,
-    Url,
     Word,
 )
 from provision.inventory.vocabulary import Order
@@ -46,17 +47,17 @@ class Policy(Model):
 class Access(Model):
     """How guests and nodes are reached by SSH."""
 
-    user: Word | None = None
+    user: Login | None = None
     """Login of guests; cloud-init creates it."""
     key: LocalPath | None = None
     """Private key file. The public key beside it (`.pub`) goes into new VMs."""
-    jump: Word | None = None
+    jump: Jump | None = None
     """Jump host, as for `ssh -J`."""
     known_hosts: LocalPath | None = None
     """File with known host keys; if unset, your own."""
     port: Port | None = None
     """TCP port of sshd on all nodes."""
-    authorized_keys: tuple[Text, ...] | None = None
+    authorized_keys: tuple[Line, ...] | None = None
     """All public keys of the login on guests. If unset, they are not managed."""
 
 
@@ -65,7 +66,7 @@ class Proxy(Model):
 
     url: Url | None = None
     """Proxy for http and https."""
-    no_proxy: tuple[Text, ...] = ()
+    no_proxy: tuple[Line, ...] = ()
     """More exceptions. Nodes, pods and services are always exceptions."""
 
 
@@ -110,7 +111,7 @@ class Dhcp(Model):
     """How the router's web API is reached."""
     file: TargetPath | None = None
     """File or folder on the router for reservations (dnsmasq, kea)."""
-    server: Word | None = None
+    server: Line | None = None
     """Name of the DHCP server or interface on the router (opnsense, pfsense, unifi)."""
     range: AddressRange | None = None
     """Addresses that the server gives out freely (`first-last`)."""
@@ -129,7 +130,7 @@ class Network(Model):
     """Default router."""
     dns: tuple[Address, ...] = ()
     """Name servers, if they are not the gateway."""
-    domain: Text | None = None
+    domain: HostName | None = None
     """DNS domain of the site."""
     dhcp: Dhcp | None = None
     """The DHCP server."""
@@ -142,7 +143,7 @@ class Image(Model):
     """Where it is downloaded from."""
     sha256: Sha256 | None = None
     """Its digest, checked at download; if unset, that of provision.lock.yaml (`provision pin INVENTORY`)."""
-    file: Word | None = None
+    file: ImageFile | None = None
     """File name in the storage, otherwise `NAME.qcow2`. 8 digits of the digest are added if it lacks them."""
 
 

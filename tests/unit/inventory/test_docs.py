@@ -63,7 +63,7 @@ def test_unsupported_keys_are_marked_in_example_and_table() -> None:
     text = reference_markdown()
     assert "  backend: opnsense  # not supported yet\n" in text
     assert "Name servers, if they are not the gateway. *Not supported yet.* |" in text
-    assert "| `packages` | list of name |  | Distribution packages that are installed. |" in text
+    assert "| `packages` | list of package |  | Distribution packages that are installed. |" in text
     assert unsupported_fields()[Dhcp, "backend"] == "partly supported"
     assert (Profile, "memory") not in unsupported_fields()
 

@@ -59,8 +59,8 @@ CASES = [
     ("  vm-1:", "  VM_1:", "INVENTORY_VALUE", "VM_1", "DNS label"),
     ("vmid: 101,", "vmid: 101, name: x,", "INVENTORY_UNKNOWN_KEY", "name", "a node's name is its key"),
     ("    address: 10.0.0.5\n", "    address: 10.0.0.5\n    name: x\n", "INVENTORY_UNKNOWN_KEY", "name", "did you mean node"),
-    ("cores: 2", "cores: 2, packages: [--purge]", "INVENTORY_VALUE", "--purge", "not a valid name without spaces"),
-    ("cores: 2", "cores: 2, packages: [a b]", "INVENTORY_VALUE", "a b", "not a valid name without spaces"),
+    ("cores: 2", "cores: 2, packages: [--purge]", "INVENTORY_VALUE", "--purge", "not a valid package name"),
+    ("cores: 2", "cores: 2, packages: [a b]", "INVENTORY_VALUE", "a b", "not a valid package name"),
     # missing keys
     ("vmid: 101, address: 10.0.0.11", "vmid: 101", "INVENTORY_MISSING_KEY", "vm-1", "lacks the key 'address'"),
     ("vmid: 101, ", "", "INVENTORY_MISSING_KEY", "vm-1", "lacks the key 'vmid'"),
@@ -214,7 +214,7 @@ RESOURCE_CASES = [
     ("{ kind: service, name: x }", "neither running nor enabled"),
     ("{ kind: command, name: x, run: y }", "needs one guard"),
     ("{ kind: command, name: x, run: y, creates: /a, unless: b }", "needs one guard"),
-    ("{ kind: sysctl, key: a, value: 1 }, { kind: sysctl, key: a, value: 2 }", "declared twice"),
+    ("{ kind: sysctl, key: a.b, value: 1 }, { kind: sysctl, key: a.b, value: 2 }", "declared twice"),
 ]
 
 

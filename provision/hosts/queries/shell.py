@@ -6,12 +6,12 @@ Verification asks through these, so that what was asked last time is fetched wit
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from provision.contracts.query import Frame, Unknown
-from provision.hosts.operations.basic import quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ShellKind:
             lines += [
                 f"printf '\\n{mark}b\\n'; printf '\\n{mark}b\\n' >&2",
                 # in a literal, so that a missing quote ends this command alone
-                f"( eval {quote(query.command)}\n) </dev/null; provision_rc=$?",
+                f"( eval {shlex.quote(query.command)}\n) </dev/null; provision_rc=$?",
                 f"printf '\\n{mark}e %s\\n' \"$provision_rc\"; printf '\\n{mark}e\\n' >&2",
             ]
         lines.append("true")

@@ -21,7 +21,6 @@ from provision.inventory.scalars import (
     PveName,
     Text,
     Vars,
-    Word,
 )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import ApiCall, Fix
 from provision.contracts.rule import Evidence, Finding, Rule
 from provision.contracts.snapshot import Snapshot
 from provision.hosts import names
@@ -17,7 +19,7 @@ CODE = "CONTROLLER_ON_TARGET"
 
 
 def controller(evidence: Evidence, own: str | None = None) -> list[Finding]:
-    """Warn when this very machine is one of those that may be rebooted."""
+    """Warn when this very machine is one that this run reboots, if the policy allows it."""
     return [
         Diagnostic(
             CODE,
@@ -27,7 +29,29 @@ def controller(evidence: Evidence, own: str | None = None) -> list[Finding]:
             remedy="Its reboot comes last; run the same command again after it.",
         )
         for subject in _home(evidence, own)
+        if _may_reboot(evidence, subject)
     ]
+
+
+def _may_reboot(evidence: Evidence, subject: str) -> bool:
+    """Whether a change, or what an earlier run left to do, reboots a subject's machine or cuts its power."""
+    system = names.ssh(subject)
+    snapshot = evidence.snapshot(system)
+    pending = snapshot.pending if isinstance(snapshot, Snapshot) else ()
+    if any(_ends_it(marker.effect) for marker in pending):
+        return True
+    for resource in evidence.resources:
+        remedy = evidence.remedy(resource)
+        if not isinstance(remedy, Fix | ApiCall):
+            continue
+        for effect in (*remedy.effects, *remedy.risks):
+            if _ends_it(effect) and (effect.target == subject or resource.key.system == system):
+                return True
+    return False
+
+
+def _ends_it(effect: Effect) -> bool:
+    return effect.cls.reboots or effect.cls.voids_target
 
 
 def home(
@@ -67,11 +91,12 @@ def _machine_id() -> str:
 RULES = (
     Rule(
         (CODE,),
-        "provision runs on a machine that it may reboot",
+        "provision runs on a machine that this run may reboot",
         "run the same command again after the reboot",
         controller,
         severity=Severity.WARNING,
         removal=True,
+        of_resources=True,
     ),
 )
 

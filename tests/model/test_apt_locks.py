@@ -27,6 +27,7 @@ LOCKS = ("lib/dpkg/lock-frontend", "lib/dpkg/lock", "lib/apt/lists/lock", "cache
 APT = r"""
 echo "apt-get $*" >>"$STATE/log"
 case " $* " in
+    *' indextargets '*) cat "$STATE/targets" 2>/dev/null || echo MetaKey: main; exit 0 ;;
     *' update '*) cat "$STATE/update" 2>/dev/null; exit "$(cat "$STATE/update-rc" 2>/dev/null || echo 0)" ;;
 esac
 if [ -e "$STATE/fails" ]; then rm "$STATE/fails"; echo 'E: no' >&2; exit 100; fi
@@ -158,6 +159,19 @@ def test_a_repository_that_refuses_is_named_when_nothing_helps(
     assert frame.rc == 100
     assert b"enterprise.proxmox.com" in frame.stderr
     assert b"sources.list.d" in frame.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("targets", ["", "MetaKey: main/binary-amd64/Packages\n"])
+def test_a_host_without_a_package_source_is_told_apart(
+    shell: str, host: dict[str, Any], tmp_path: Path, targets: str
+) -> None:
+    state = Path(host["STATE"])
+    (state / "never").touch()
+    (state / "targets").write_text(targets)
+    frame = install(shell, tmp_path, host)
+    assert frame.rc == 100
+    assert b"Unable to locate package x" in frame.stderr
+    assert (b"no package source is configured" in frame.stderr) is not bool(targets)
 
 
 DPKG = r"""

@@ -91,6 +91,8 @@ provision_install() {
     if [ "$provision_rc" -ne 0 ] && [ -n "$provision_failed" ]; then
         printf '%s\n' 'not all package lists could be fetched:' "$provision_failed" \
             'disable this repository in /etc/apt/sources.list.d, or give it its credentials or a mirror' >&2
+    elif [ "$provision_rc" -ne 0 ] && targets=$(apt-get indextargets 2>/dev/null) && [ -z "$targets" ]; then
+        printf '%s\n' 'no package source is configured on this host: add one in /etc/apt/sources.list.d' >&2
     fi
     return "$provision_rc"
 }

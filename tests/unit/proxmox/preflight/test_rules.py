@@ -12,13 +12,15 @@ from provision.api import preflight
 from provision.api.domains import load_inventory as load
 from provision.api.preflight import evidence
 from provision.connections.contracts import KeyPair
+from provision.contracts.effect import Effect
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context
 from provision.contracts.rule import Evidence
-from provision.contracts.snapshot import Snapshot
+from provision.contracts.snapshot import Pending, Snapshot
 from provision.dhcp.preflight import mac_duplicate
 from provision.dhcp.roles import dhcp_reservation
 from provision.engine.generated import GeneratedValues
+from provision.hosts.host_effects import REBOOT_HYPERVISOR
 from provision.hosts.preflight import controller, home
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.resources.pci import IommuStatus, PciFunction
@@ -312,10 +314,19 @@ def test_the_console_is_not_taken_while_the_host_is_silent(world: World) -> None
 
 def test_running_on_the_hypervisor_itself_is_a_warning(world: World) -> None:
     world.host.files["/etc/machine-id"] = ModelFile(b"0123456789abcdef\n")
+    reboot = Effect(REBOOT_HYPERVISOR)
+    world.host.pending[reboot] = Pending(reboot, world.host.boot_id, "r1")
     (finding,) = controller(site(world), "0123456789abcdef")
     assert isinstance(finding, Diagnostic)
     assert (finding.code, finding.severity) == ("CONTROLLER_ON_TARGET", Severity.WARNING)
     assert controller(site(world), "other") == []
+
+
+def test_where_nothing_reboots_the_machine_of_this_process_is_no_risk(world: World) -> None:
+    world.host.files["/etc/machine-id"] = ModelFile(b"0123456789abcdef\n")
+    seen = site(world)
+    quiet = Evidence(seen.inventory, seen.snapshots, ())
+    assert controller(quiet, "0123456789abcdef") == []
 
 
 def test_who_has_to_reboot_the_machine_of_this_process_is_told_how(world: World) -> None:

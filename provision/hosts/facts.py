@@ -7,6 +7,7 @@ import re
 from provision.contracts.query import Unknown
 from provision.contracts.view import View
 from provision.hosts.queries.file import FileText
+from provision.hosts.queries.identity import Identity, MachineIdentity
 from provision.hosts.queries.kernel import CMDLINE, BootLoader
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.queries.system import ClockState, ClockStatus
@@ -41,6 +42,11 @@ class HostFacts(View):
         """Of machine-id(5), empty when it is not known: MACHINE_ID."""
         text = self.text(MACHINE_ID)
         return "" if isinstance(text, Unknown) else text.strip()
+
+    @property
+    def identity(self) -> MachineIdentity | Unknown:
+        """Which machine this is: Identity."""
+        return self.answer_as(Identity(), MachineIdentity)
 
     @property
     def memory(self) -> int | Unknown:

@@ -10,8 +10,9 @@ from provision.contracts.effect import Effect
 from provision.contracts.remedy import ApiCall, Fix
 from provision.contracts.rule import Evidence, Finding, Rule
 from provision.contracts.snapshot import Snapshot
-from provision.hosts import names
+from provision.hosts import identity_rules, names
 from provision.hosts.facts import MACHINE_ID, HostFacts
+from provision.hosts.queries.identity import Identity
 from provision.inventory import Inventory
 from provision.values.diagnostics import Diagnostic, Severity
 
@@ -98,9 +99,11 @@ RULES = (
         removal=True,
         of_resources=True,
     ),
+    *identity_rules.RULES,
 )
 
 
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
     """Return the questions that these rules look at beyond those of roles, by system."""
-    return {names.ssh(subject): (MACHINE_ID,) for subject in (*inventory.hypervisors, *inventory.nodes)}
+    asked: dict[str, tuple[Any, ...]] = {names.ssh(name): (MACHINE_ID,) for name in inventory.hypervisors}
+    return asked | {names.ssh(name): (MACHINE_ID, Identity()) for name in inventory.nodes}

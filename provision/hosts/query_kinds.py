@@ -8,6 +8,7 @@ from provision.contracts.query import QueryKind
 from provision.hosts.queries.boot_swap import BOOT_SWAP_KIND
 from provision.hosts.queries.boot_sysctl import BootSysctlKind
 from provision.hosts.queries.file import FileStateKind, FileTextKind, LinkTargetKind
+from provision.hosts.queries.identity import IDENTITY_KIND
 from provision.hosts.queries.kernel import BOOT_LOADER_KIND, ModuleStateKind
 from provision.hosts.queries.secret import SecretTextKind
 from provision.hosts.queries.shell import ShellKind
@@ -33,6 +34,7 @@ _KINDS: tuple[QueryKind, ...] = (
     ROOT_CHAIN_KIND,
     CLOCK_STATE_KIND,
     HOST_KEYS_KIND,
+    IDENTITY_KIND,
     BRIDGES_KIND,
     LINKS_KIND,
     PCI_FUNCTIONS_KIND,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
@@ -15,6 +16,7 @@ from provision.hosts.operations.basic import INLINE_LIMIT, sysctl_file
 from provision.hosts.queries.boot_swap import BootSwap
 from provision.hosts.queries.boot_sysctl import BootSysctl
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
+from provision.hosts.queries.identity import Identity, MachineIdentity
 from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name
 from provision.hosts.queries.secret import SecretText, secret_of
 from provision.hosts.queries.shell import Shell
@@ -143,6 +145,25 @@ def _host_keys(state: HostState, query: HostKeys) -> object:
     return tuple((key, " ".join(state.text(f"{key}.pub").split()[:2])) for key in keys)
 
 
+_IMAGE_KEY = "AAAAold"
+"""The host key with which every guest in memory starts: it says nothing of a clone."""
+
+
+def _identity(state: HostState, query: Identity) -> object:
+    del query
+    key = " ".join(state.text("/etc/ssh/ssh_host_ed25519_key.pub").split()[:2])
+    name = re.search(r"(?m)^node-name: *[\"']?([^\"'\n]+)", state.text("/etc/rancher/k3s/config.yaml"))
+    return MachineIdentity(
+        machine_id=state.text("/etc/machine-id").strip(),
+        product_uuid=state.product_uuid,
+        hostname=state.hostname,
+        host_key="" if _IMAGE_KEY in key else key,
+        macs=tuple(sorted(state.commands.get("link", {}))),
+        node_name=name[1].lower() if name is not None else "",
+        addresses=tuple(sorted(held.decode() for held in state.commands.get("link", {}).values())),
+    )
+
+
 ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     FileState: _file,
     FileText: _text,
@@ -164,6 +185,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     Bridges: lambda state, _: state.bridges,
     NetworkLinks: lambda state, _: (*state.links, *state.bridges),
     HostKeys: _host_keys,
+    Identity: _identity,
     GpuState: gpu_state,
     DnsmasqFiles: dnsmasq_rows,
     Shell: lambda state, query: run_command(state, query.command),

@@ -98,6 +98,7 @@ class HostState:
         commands: what a command of the inventory does, where it does more than its guard requires.
         loaded_driver: version of the loaded GPU driver; empty for none.
         foreign_driver: version of a GPU driver that no package brought.
+        product_uuid: of the board; empty for none.
         secure_boot: whether the firmware enforces signatures.
         nvlink_off: the loaded GPU driver keeps NVLink off.
         peer_memory: the kernel has the symbol that nvidia_peermem needs.
@@ -146,6 +147,7 @@ class HostState:
     commands: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
     loaded_driver: str = ""
     foreign_driver: str = ""
+    product_uuid: str = ""
     secure_boot: bool = False
     nvlink_off: bool = False
     peer_memory: bool = False

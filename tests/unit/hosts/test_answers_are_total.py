@@ -15,6 +15,7 @@ from provision.contracts.query import Frame, Unknown
 from provision.hosts.queries.boot_swap import BootSwap, SwapUnit
 from provision.hosts.queries.boot_sysctl import BootSetting, BootSysctl
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
+from provision.hosts.queries.identity import Identity, MachineIdentity
 from provision.hosts.queries.kernel import BootLoader, ModuleState
 from provision.hosts.queries.secret import SecretText
 from provision.hosts.queries.system import Bridges, ClockState, ClockStatus, HostKeys, NetworkLinks
@@ -57,6 +58,18 @@ done|
 """
 
 SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
+    (
+        "a machine's identity",
+        b"me|0123456789abcdef0123456789abcdef||h|ssh-ed25519 AAAAx r@h|\nmac|52:54:00:00:00:01\ndone|\n",
+        {
+            Identity(): MachineIdentity(
+                "0123456789abcdef0123456789abcdef",
+                hostname="h",
+                host_key="ssh-ed25519 AAAAx",
+                macs=("52:54:00:00:00:01",),
+            )
+        },
+    ),
     (
         "files",
         (

@@ -90,8 +90,8 @@ def _own_uuid(uuid: str) -> str:
     """Return a UUID that tells machines apart; dummies are none."""
     digits = set(uuid.replace("-", ""))
     is_uuid = re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid) is not None
-    # 0s, Fs and FEFE...: at most two digits in all.
-    return uuid if is_uuid and uuid not in DUMMY_UUIDS and len(digits) > 2 else ""  # noqa: PLR2004
+    is_pattern = len(digits) <= 2  # noqa: PLR2004 - 0s, Fs and FEFE... have at most two digits
+    return uuid if is_uuid and uuid not in DUMMY_UUIDS and not is_pattern else ""
 
 
 IDENTITY_KIND = HostFactKind(Identity, "the machine's identity", _SCRIPT, _read)

@@ -21,8 +21,9 @@ DOMAIN = Domain(
     roles={
         "base_os": "provision.hosts.roles.base_os:ROLE",
         "host_resources": "provision.hosts.roles.host_resources:ROLE",
+        "shared_storage": "provision.hosts.roles.shared_storage:ROLE",
     },
-    destroy_keeps=frozenset({"host_resources"}),
+    destroy_keeps=frozenset({"host_resources", "shared_storage"}),
     rules="provision.hosts.preflight:RULES",
     evidence="provision.hosts.preflight:evidence",
     checks=("provision.hosts.checks",),

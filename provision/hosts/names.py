@@ -21,6 +21,11 @@ def ssh(subject: str) -> str:
     return f"{subject}/ssh"
 
 
+def marker(path: str, node: str) -> str:
+    """Return the file by which a node shows the others that it sees the same storage."""
+    return f"{path.rstrip('/')}/.provision-{node}"
+
+
 @lru_cache(maxsize=4096)
 def checked_unit(name: str) -> str:
     """Return a unit's full name; `.service` may be left out.

@@ -12,6 +12,5 @@ DOMAIN = Domain(
     drivers={"cluster": "provision.kube.systems:open_api"},
     roles={"kubernetes_node": "provision.kube.roles.kubernetes_node:ROLE"},
     checks=("provision.kube.checks",),
-    planned_roles=("shared_storage",),
     unsupported="provision.kube.unsupported:unsupported",
 )

@@ -19,6 +19,7 @@ from provision.hosts.queries.boot_swap import NO_UNIT
 from provision.hosts.queries.file import digest_of
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.resources.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
+from provision.hosts.resources.mount import MountPath, SetFstabLine, with_fstab_line
 from provision.inventory.kernel_line import entries, parse
 from provision.k3s import k3s_effects
 from provision.testing import model_k3s
@@ -183,6 +184,19 @@ def _install_versions(state: HostState, op: InstallVersions) -> None:
             state.held.discard(move.name)
 
 
+def _set_fstab_line(state: HostState, op: SetFstabLine) -> None:
+    content = state.files["/etc/fstab"].content if "/etc/fstab" in state.files else b""
+    _write(state, ops.WriteFile("/etc/fstab", with_fstab_line(content, op.path, op.line), mode=""))
+
+
+def _mount(state: HostState, op: MountPath) -> None:
+    rows = [line.split() for line in state.text("/etc/fstab").split("\n") if not line.startswith("#")]
+    row = next((row for row in rows if row[1:2] == [op.path]), None)
+    if row is None:
+        raise OperationFailedError(f"mount: {op.path}: can't find in /etc/fstab.")
+    state.mounts[op.path] = row[0]
+
+
 def _set_power_limit(state: HostState, op: SetPowerLimit) -> None:
     if not state.loaded_driver:
         raise OperationFailedError("NVIDIA-SMI has failed because it couldn't communicate with the driver")
@@ -303,6 +317,8 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.LinkTo: _link,
     ops.InstallPackages: _install,
     InstallVersions: _install_versions,
+    MountPath: _mount,
+    SetFstabLine: _set_fstab_line,
     SetPowerLimit: _set_power_limit,
     ops.RemovePackages: _uninstall,
     ops.HoldPackages: _hold,
@@ -420,6 +436,7 @@ def boot(state: HostState) -> None:
     state.hostname = state.text("/etc/hostname").strip() or state.hostname
     rows = [line.split() for line in state.text("/etc/fstab").split("\n") if not line.startswith("#")]
     state.swaps = tuple(row[0] for row in rows if row[2:3] == ["swap"])
+    state.mounts = {row[1]: row[0] for row in rows if row[2:3] == ["nfs"]}
     # zramswap.service and dev-zram0.swap alike
     state.swaps += ("/dev/zram0",) if any("zram" in unit.name for unit in boot_swap(state)) else ()
 

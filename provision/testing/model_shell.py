@@ -232,6 +232,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"for f in /etc/systemd/system/\*\.wants/\* .* \| sort -u", _swap_units),
     (r"readlink (\S+)", _link),
     (r"getent passwd (\S+) \| cut -d : -f 6", _home),
+    (r"df -kP -- \S+ \|.*", lambda state: (0, f"{state.free * 1024}\n")),
     (r"df -kP / \|.*", lambda state: (0, f"{state.root.size // 1024}\n")),
     (
         r"timedatectl show -p NTPSynchronized --value",

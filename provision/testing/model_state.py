@@ -104,6 +104,8 @@ class HostState:
         peer_memory: the kernel has the symbol that nvidia_peermem needs.
         power_limits: watts by PCI address, where they are not the default.
         card_faults: fields of CardStatus by PCI address, where a card shows something else.
+        mounts: source by path, of network filesystems.
+        free: MiB that are free on any filesystem.
         kernel_log: what the kernel said since boot, beside its first line.
     """
 
@@ -154,6 +156,8 @@ class HostState:
     power_limits: dict[str, float] = field(default_factory=dict)
     card_faults: dict[str, dict[str, Any]] = field(default_factory=dict)
     kernel_log: tuple[str, ...] = ()
+    mounts: dict[str, str] = field(default_factory=dict)
+    free: int = 512 * 1024
     pending: dict[Effect, Pending] = field(default_factory=dict)
     boots: int = 1
 
@@ -322,6 +326,12 @@ def virtual_content(state: HostState, path: str) -> bytes | None:
         "/proc/sys/kernel/hostname": lambda: state.hostname,
         "/proc/swaps": lambda: "\n".join(
             ("Filename Type Size Used Priority", *(f"{swap} partition 1048572 0 -2" for swap in state.swaps))
+        ),
+        "/proc/self/mounts": lambda: "\n".join(
+            (
+                "/dev/vda1 / ext4 rw 0 0",
+                *(f"{source} {path} nfs4 rw 0 0" for path, source in state.mounts.items()),
+            )
         ),
         "/proc/meminfo": lambda: f"MemTotal: {state.memory * 1024} kB\nMemAvailable: {state.memory * 900} kB",
         "/sys/devices/system/cpu/online": lambda: f"0-{state.cpus - 1}" if state.cpus > 1 else "0",

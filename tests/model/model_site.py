@@ -68,6 +68,12 @@ class Host(ModelHost):
     """A ModelHost whose boundaries are those of the site."""
 
     life: Life | None = None
+    share: Callable[[], None] | None = None
+
+    def answer(self, queries: frozenset[Any], cancel: Cancel) -> Snapshot:
+        if self.share is not None:
+            self.share()
+        return super().answer(queries, cancel)
 
     def _boundary(self, what: str) -> None:
         super()._boundary(what)
@@ -132,6 +138,7 @@ class ModelSite:
         self.cluster = ModelCluster()
         self.cluster.api.faults.append(self._join_nodes)
         self.life = Life()
+        self.is_shared = True
         self.events: list[Event] = []
         self.questions: list[str] = []
         for name, hypervisor in inventory.hypervisors.items():
@@ -162,11 +169,22 @@ class ModelSite:
     def _add(self, system: str, state: HostState) -> Host:
         state.brings["cron"] = ("cron.service",)
         host = Host(system, state, on_script=lambda _state, _script: None)
+        host.share = self._share
         host.answers[Shell] = self._shell(host.answers[Shell])
         self.hosts[system] = host
         return host
 
     # ------------------------------------------------------------ what machines do by themselves
+
+    def _share(self) -> None:
+        """Show every node what others wrote into storage that they share."""
+        if not self.is_shared:
+            return
+        states = [host.state for name, host in self.hosts.items() if name != "router"]
+        for storage in self.inventory.storage.values():
+            files = {path: state.files[path] for state in states for path in state.below(f"{storage.path}/")}
+            for state in states:
+                state.files.update(files)
 
     def _power(self, vm: ModelVm, on: bool) -> None:
         found = next((name for name, node in self.inventory.nodes.items() if node.vmid == vm.vmid), None)

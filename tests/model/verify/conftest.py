@@ -78,6 +78,8 @@ profiles:
       - { kind: package, name: cron }
       - { kind: service, name: cron, running: true, enabled: true }
       - { kind: command, name: setup, run: setup, unless: test -n ready }
+storage:
+  models: { path: /srv/models, manage: true, server: "198.18.0.3:/models", same_on_all: true, free: 100GiB }
 nodes:
   vm: { profile: small, vmid: 201, address: 198.18.0.11, gpus: [one] }
   gpu:
@@ -114,6 +116,7 @@ def site(applied: ModelSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelS
     (api,) = applied.apis.values()
     kept = copy.deepcopy((api.vms, api.volumes, api.mappings))
     yield applied
+    applied.is_shared = True
     for name, state in hosts.items():
         applied.hosts[name].state = state
     api.vms, api.volumes, api.mappings = kept

@@ -111,6 +111,16 @@ def add_key(state: HostState, line: bytes) -> None:
     state.files[KEYS].content += line
 
 
+def fill(state: HostState) -> None:
+    state.free = 10
+
+
+def not_shared(site: ModelSite) -> None:
+    """Take a node's view of the shared storage away."""
+    site.is_shared = False
+    site.hosts[GUEST].state.files.pop("/srv/models/.provision-gpu")
+
+
 def card(**faults: Any) -> Callable[[HostState], object]:
     """Return a damage of the second GPU: fields of CardStatus."""
     return lambda state: state.card_faults.setdefault("0000:02:00.0", {}).update(faults)
@@ -385,6 +395,16 @@ DAMAGES = (
         "test_address_is_reserved",
         "2 reservations",
         on(ROUTER, file("/etc/dnsmasq.d/hosts/x", content=b"52:54:00:00:00:09,198.18.0.11,x\n")),
+    ),
+    # storage
+    Damage("test_shared_storage_is_mounted", "not mounted", on(GUEST, lambda state: state.mounts.clear())),
+    Damage(
+        "test_shared_storage_is_the_same",
+        "lacks the marker of gpu",
+        not_shared,
+    ),
+    Damage(
+        "test_shared_storage_has_space", "10 MiB free", on(GUEST, lambda state: setattr(state, "free", 10))
     ),
     # GPUs
     Damage(

@@ -28,7 +28,6 @@ OPTIONS = [
     ("name: site\n", "name: site\nexpect: { nccl: { nvls: required } }\n", "verify_nccl", "expect.nccl (cluster)", "nccl:"),
     ("name: site\n", "name: site\ngpu: { toolkit: host }\n", "gpu_operator", "the container toolkit", "toolkit:"),
     ("name: site\n", "name: site\nrdma: { netns: shared }\n", "network_operator", "RDMA of pods", "rdma:"),
-    ("name: site\n", "name: site\nstorage: { s: { path: /s, free: 1GiB } }\n", "shared_storage", "what shared storage must be", "s:"),
     ("address: 10.0.0.5\n", "address: 10.0.0.5\n    repositories: enterprise\n", "repositories", "repositories enterprise (pve)", "repositories:"),
     ("vmid: 101,", "vmid: 101, ofed: { minimum: '24' },", "rdma_host", "NIC driver stack", "ofed:"),
     ("vmid: 101,", "vmid: 101, container_runtime: { minimum: '2' },", "container_runtime", "a container runtime", "container_runtime:"),

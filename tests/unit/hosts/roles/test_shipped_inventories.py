@@ -16,7 +16,7 @@ from provision.contracts.resource import Resource
 from provision.contracts.role import Context
 from provision.engine.generated import GeneratedValues
 from provision.hosts.resources.pci import IommuStatus
-from provision.hosts.roles import base_os, host_resources
+from provision.hosts.roles import base_os, host_resources, shared_storage
 from provision.inventory import Inventory, Subject, select
 from provision.proxmox.roles import hypervisor_host
 from provision.testing.model_host import HostState, ModelHost, ModelUnit, guest_state, hypervisor_state
@@ -25,7 +25,7 @@ from tests.unit.hosts.converge import converge, differing
 
 ROOT = Path(__file__).parents[4]
 INVENTORIES = sorted((ROOT / "inventories").glob("*.yaml"))
-ROLES: tuple[ModuleType, ...] = (hypervisor_host, base_os, host_resources)
+ROLES: tuple[ModuleType, ...] = (hypervisor_host, base_os, host_resources, shared_storage)
 
 
 @lru_cache

@@ -80,6 +80,7 @@ unit: $(STAMP)
 model: $(STAMP)
 	$(VENV)/bin/pytest tests/model tests/contract -n 2
 	$(VENV)/bin/pytest tests/unit -m hypothesis --hypothesis-profile=deep -n 2
+	$(PY) benchmarks/fuzz_inventories.py --count 20000 --processes 2
 
 # Writes the generated pages, and the outputs of commands in all pages.
 docs: $(STAMP)

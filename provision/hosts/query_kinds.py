@@ -10,6 +10,7 @@ from provision.hosts.queries.boot_sysctl import BootSysctlKind
 from provision.hosts.queries.file import FileStateKind, FileTextKind, LinkTargetKind
 from provision.hosts.queries.identity import IDENTITY_KIND
 from provision.hosts.queries.kernel import BOOT_LOADER_KIND, ModuleStateKind
+from provision.hosts.queries.saved import SavedFileKind
 from provision.hosts.queries.secret import SecretTextKind
 from provision.hosts.queries.shell import ShellKind
 from provision.hosts.queries.system import BRIDGES_KIND, CLOCK_STATE_KIND, HOST_KEYS_KIND, LINKS_KIND
@@ -24,6 +25,7 @@ _KINDS: tuple[QueryKind, ...] = (
     FileTextKind(),
     LinkTargetKind(),
     SecretTextKind(),
+    SavedFileKind(),
     PackageStateKind(),
     UnitStateKind(),
     SysctlValueKind(),

@@ -18,6 +18,8 @@ from provision.hosts.queries.boot_sysctl import BootSysctl
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.identity import Identity, MachineIdentity
 from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name
+from provision.hosts.queries.saved import ABSENT as BEFORE_ABSENT
+from provision.hosts.queries.saved import FILE, NOTHING, RESTORED, SavedFile
 from provision.hosts.queries.secret import SecretText, secret_of
 from provision.hosts.queries.shell import Shell
 from provision.hosts.queries.system import Bridges, ClockState, HostKeys, NetworkLinks
@@ -62,6 +64,15 @@ def _file(state: HostState, query: FileState) -> object:
             content = entry.content
     owner, group, size = entry.owner, entry.group, len(entry.content)
     return FileStatus(entry.type, entry.mode, owner, group, _id(owner), _id(group), size, digest, content)
+
+
+def _saved(state: HostState, query: SavedFile) -> object:
+    if query.path not in state.saved:
+        return NOTHING
+    before = state.saved[query.path]
+    if before is None:
+        return BEFORE_ABSENT
+    return RESTORED if before == RESTORED else FILE
 
 
 def _text(state: HostState, query: FileText) -> object:
@@ -167,6 +178,7 @@ def _identity(state: HostState, query: Identity) -> object:
 ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     FileState: _file,
     FileText: _text,
+    SavedFile: _saved,
     LinkTarget: _link,
     SecretText: lambda state, query: secret_of(query.path, _text(state, FileText(query.path))),
     JoinToken: lambda state, query: password_of(secret_of(query.path, _text(state, FileText(query.path)))),

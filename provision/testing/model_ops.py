@@ -14,10 +14,13 @@ from provision.hosts import host_effects
 from provision.hosts.operations import basic as ops
 from provision.hosts.operations import edit as ops_edit
 from provision.hosts.operations import grow as ops_grow
+from provision.hosts.operations import saved as ops_saved
 from provision.hosts.operations.apt import InstallVersions
+from provision.hosts.operations.placement import STATE
 from provision.hosts.queries.boot_swap import NO_UNIT
 from provision.hosts.queries.file import digest_of
 from provision.hosts.queries.kernel import module_name
+from provision.hosts.queries.saved import RESTORED
 from provision.hosts.resources.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
 from provision.hosts.resources.mount import MountPath, SetFstabLine, with_fstab_line
 from provision.inventory.kernel_line import entries, parse
@@ -44,12 +47,33 @@ def _write(state: HostState, op: ops.WriteFile) -> None:
     if state.folder(path):
         raise OperationFailedError(f"refused: {path} is a directory")
     _parents(state, path)
+    if op.save:
+        _save(state, path)
     keep = present or ModelFile()
     state.files[path] = ModelFile(
         op.content, mode_of(op.mode or keep.mode), op.owner or keep.owner, op.group or keep.group
     )
     if path.startswith("/etc/systemd/system/"):
         _unit_file(state, path)
+
+
+def _save(state: HostState, path: str) -> None:
+    """Keep what a path holds at its first change."""
+    if path.startswith(STATE) or state.saved.get(path, RESTORED) != RESTORED:
+        return
+    present = state.files.get(path)
+    if present is None or present.type == "file":
+        state.saved[path] = None if present is None else replace(present)
+
+
+def _restore(state: HostState, op: ops_saved.RestoreFile) -> None:
+    before = state.saved.get(op.path)
+    if before == RESTORED:
+        return
+    if not isinstance(before, ModelFile):
+        raise OperationFailedError(f"refused: {op.path}: nothing is saved")
+    state.files[op.path] = replace(before)
+    state.saved[op.path] = RESTORED
 
 
 def _write_blob(state: HostState, op: ops.WriteBlob) -> None:
@@ -113,6 +137,10 @@ def _unit_file(state: HostState, path: str) -> None:
 def _remove(state: HostState, op: ops.RemoveFile) -> None:
     if state.folder(op.path):
         raise OperationFailedError(f"{op.path} is a directory")
+    if op.save:
+        _save(state, op.path)
+    if op.path in state.saved and state.saved[op.path] is None:
+        del state.saved[op.path]
     if state.files.pop(op.path, None) is not None:
         _keep_parent(state, op.path)
 
@@ -311,6 +339,7 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops_edit.CommentOutSwap: _comment_out_swap,
     ops_edit.ReplaceUnchanged: _replace_seen,
     ops.RemoveFile: _remove,
+    ops_saved.RestoreFile: _restore,
     ops.MakeDirectory: _make_directory,
     ops.SetMode: _set_mode,
     ops.SetOwner: _set_owner,

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from provision.contracts.effect import Effect
 from provision.contracts.remedy import Blob, Fix
 from provision.hosts.operations import apt_locks
-from provision.hosts.operations.placement import ANY, KEEP, deduplicated, placed
+from provision.hosts.operations.placement import ANY, KEEP, deduplicated, placed, saved_name
 
 INLINE_LIMIT = 64 * 1024
 """Content up to this many bytes goes inline; larger content is a blob."""
@@ -71,6 +71,7 @@ class WriteFile:
         mode: octal as typed (`0644`); empty keeps the present one, 0644 for a new file.
         owner: user; empty keeps the present one, root for a new file.
         group: group; likewise.
+        save: keep what was there before the first change; not for keys that must be dead.
     """
 
     path: str
@@ -78,6 +79,7 @@ class WriteFile:
     mode: str = "0644"
     owner: str = ""
     group: str = ""
+    save: bool = True
 
     @property
     def blob(self) -> Blob | None:
@@ -92,7 +94,8 @@ class WriteFile:
         make, content = _literal(self.content), "/dev/null"
         if blob is not None:
             make, content = "cat <&3", f'"$PROVISION_BLOBS"/{blob.sha256}'
-        return _replacing(self.path, f'{make} >"$n"', self.mode, self.owner, self.group, content=content)
+        fill = f'{make} >"$n"'
+        return _replacing(self.path, fill, self.mode, self.owner, self.group, content=content, save=self.save)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,14 @@ def rewritten(path: str, command: str) -> str:
 
 
 def _replacing(
-    path: str, fill: str, mode: str = "", owner: str = "", group: str = "", *, content: str = "/dev/null"
+    path: str,
+    fill: str,
+    mode: str = "",
+    owner: str = "",
+    group: str = "",
+    *,
+    content: str = "/dev/null",
+    save: bool = True,
 ) -> str:
     """Return a fragment that replaces a file atomically: rename(2) of a synced file in the same file system.
 
@@ -141,6 +151,7 @@ def _replacing(
         owner: user; empty keeps the present one.
         group: likewise.
         content: shell word of a file that `fill` reads from descriptor 3.
+        save: keep what was there before the first change.
     """
     lines = [
         '[ ! -L "$b" ] || provision_no "$p is a symbolic link"',
@@ -155,7 +166,7 @@ def _replacing(
     kept_mode = 'if [ -e "$b" ]; then m=$(stat -c %a -- "$b"); else m=644; fi; chmod -- "$m" "$n"'
     lines.append(f'chmod -- {quote(mode)} "$n"' if mode else kept_mode)
     task = "\n".join((*lines, 'sync -- "$n" 2>/dev/null || sync', "provision_place"))
-    return placed(path, task, owner=owner or KEEP, content=content)
+    return placed(path, task, owner=owner or KEEP, content=content, save=save)
 
 
 _AWK = """BEGIN { line = ENVIRON["PROVISION_LINE"] }
@@ -192,13 +203,20 @@ def with_line(content: bytes, line: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFile:
-    """Remove a file or symbolic link, never a directory."""
+    """Remove a file or symbolic link, never a directory; a file that was there before is saved.
+
+    Args:
+        path: absolute path.
+        save: keep what was there before the first change; not for keys that must be dead.
+    """
 
     path: str
+    save: bool = True
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
-        return placed(self.path, 'rm -f -- "$b"', owner=ANY, make=False)
+        remove = placed(self.path, 'rm -f -- "$b"', owner=ANY, make=False, save=self.save)
+        return f"{remove}\nprovision_forget {saved_name(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)

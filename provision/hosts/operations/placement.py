@@ -8,6 +8,7 @@ could not change themselves. Any other way is refused.
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 
 from provision.connections.folders import ENTER
@@ -33,9 +34,33 @@ then set -- --init-groups
 else set -- --clear-groups
 provision_g=$provision_w
 fi
-printf '%s\n' 'set -eu' "$provision_functions" provision_child=1 "$provision_task" | setpriv \
---reuid "$provision_w" --regid "$provision_g" "$@" \
---inh-caps=-all --no-new-privs -- /bin/sh -s 3<"$provision_content" 9>&-
+set -- --reuid "$provision_w" --regid "$provision_g" "$@" --inh-caps=-all --no-new-privs --
+provision_saved setpriv "$@"
+printf '%s\n' 'set -eu' "$provision_functions" provision_child=1 "$provision_task" |
+setpriv "$@" /bin/sh -s 3<"$provision_content" 9>&-
+}
+provision_saved() {
+[ -n "$provision_save" ] && [ -n "${PROVISION_BLOBS:-}" ] || return 0
+provision_v=${PROVISION_BLOBS%/blobs}/saved/$provision_save provision_o=
+[ ! -f "$provision_v.entry" ] || { IFS= read -r provision_o; IFS= read -r provision_o; } <"$provision_v.entry"
+case $provision_o in ''|restored) ;; *) return 0 ;; esac
+provision_o=$("$@" stat -c '%f %a %u %g' -- "$p" 2>/dev/null) || provision_o=absent
+case $provision_o in 8*|absent) ;; *) return 0 ;; esac
+mkdir -p -- "${provision_v%/*}"
+if [ "$provision_o" != absent ]; then
+"$@" cat -- "$p" >"$provision_v.part"
+sync -- "$provision_v.part" 2>/dev/null || sync
+mv -fT -- "$provision_v.part" "$provision_v"
+fi
+printf '%s\n%s\n' "$p" "$provision_o" >"$provision_v.part"
+mv -fT -- "$provision_v.part" "$provision_v.entry"
+}
+provision_forget() {
+[ -n "${PROVISION_BLOBS:-}" ] || return 0
+provision_v=${PROVISION_BLOBS%/blobs}/saved/$1 provision_o=
+[ -f "$provision_v.entry" ] || return 0
+{ IFS= read -r provision_o; IFS= read -r provision_o; } <"$provision_v.entry"
+[ "$provision_o" != absent ] || rm -f -- "$provision_v.entry"
 }
 provision_at() {
 provision_u=$(id -u)
@@ -53,7 +78,9 @@ esac
 fi
 if [ -n "${provision_child:-}" ]
 then provision_do
-else provision_do 3<"$provision_content"
+else
+provision_saved
+provision_do 3<"$provision_content"
 fi
 cd /
 }
@@ -81,7 +108,25 @@ ANY = "any"
 """Nothing is written that could be read: whoever owns the folder may own the file."""
 
 
-def placed(path: str, task: str, *, owner: str = KEEP, make: bool = True, content: str = "/dev/null") -> str:
+STATE = "/var/lib/provision/"
+"""What provision itself keeps on a host; nothing of it is saved."""
+
+
+def saved_name(path: str) -> str:
+    """Return the name below `saved/` of what a path held before."""
+    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def placed(
+    path: str,
+    task: str,
+    *,
+    owner: str = KEEP,
+    make: bool = True,
+    content: str = "/dev/null",
+    save: bool = False,
+    given: str = "",
+) -> str:
     """Return a fragment that does a task in the folder of a path.
 
     Args:
@@ -90,14 +135,18 @@ def placed(path: str, task: str, *, owner: str = KEEP, make: bool = True, conten
         owner: to whom the file belongs afterwards, a name or number, `KEEP` or `ANY`.
         make: whether a missing folder is made (0755); otherwise nothing is done where it is missing.
         content: shell word of a file that the task reads from descriptor 3; it is opened by root.
+        save: keep what the path holds at first touch, with its mode and owner, below `saved/`.
+        given: shell word that goes before the task: assignments that root makes.
     """
+    saved = saved_name(path) if save and not path.startswith(STATE) else ""
     lines = (
         f"p={shlex.quote(path)} provision_owner={shlex.quote(owner)} provision_make={int(make)}",
+        f"provision_save={saved}",
         f"provision_do() {{\n{task}\n}}",
         "provision_at </dev/null",
     )
     text = shlex.quote("\n".join(lines))
-    return f'{FUNCTIONS}provision_content={content}\nprovision_task={text}\neval "$provision_task"'
+    return f'{FUNCTIONS}provision_content={content}\nprovision_task={given}{text}\neval "$provision_task"'
 
 
 def deduplicated(script: str, *shared: str) -> str:

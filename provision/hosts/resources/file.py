@@ -13,7 +13,9 @@ from provision.contracts.change import Change, Op
 from provision.contracts.remedy import Impossible
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
+from provision.hosts.operations.saved import RestoreFile
 from provision.hosts.queries.file import FileState, FileStatus, FileText, digest_of, salt_of
+from provision.hosts.queries.saved import FILE, NOTHING, RESTORED, SavedFile
 from provision.hosts.resources.base import HostResource, Operations, checked_line, checked_owner, checked_path
 from provision.values.diagnostics import Source
 
@@ -82,6 +84,7 @@ class File(_Entry):
         group: likewise.
         absent: the file must not be there.
         secret: the content is compared by a salted hash, and never shown or fetched.
+        restores: with `absent`, a file that was there before is put back instead.
     """
 
     kind: ClassVar[str] = "file"
@@ -92,6 +95,7 @@ class File(_Entry):
     group: str = ""
     absent: bool = False
     secret: bool = False
+    restores: bool = False
 
     def __post_init__(self) -> None:
         checked_path(self.path)
@@ -113,9 +117,12 @@ class File(_Entry):
             return FileState(self.path, salt=salt_of(self.system, self.path))
         return FileState(self.path, want=_cached_digest(self.content))
 
-    def queries(self) -> tuple[FileState, ...]:
-        """Return the one query."""
-        return (self.query,)
+    def queries(self) -> tuple[FileState | SavedFile, ...]:
+        """Return the query, and that about what was there before where it is put back."""
+        return (self.query, SavedFile(self.path)) if self.restores else (self.query,)
+
+    def _saved(self, snapshot: Snapshot) -> str:
+        return str(snapshot[SavedFile(self.path)]) if self.restores else NOTHING
 
     def creation(self) -> tuple[Change, ...]:
         """Return it as missing, or nothing where it must be."""
@@ -128,7 +135,7 @@ class File(_Entry):
         """Return what differs in existence, content, mode, owner and group."""
         status: FileStatus = snapshot[self.query]
         if self.absent:
-            return (Change(Op.DELETE, "file", status.type, None),) if status.exists else ()
+            return self._removal(snapshot)
         new = self._secret_content() if self.secret else shown(self.content)
         if not status.exists:
             return self.creation()
@@ -140,6 +147,15 @@ class File(_Entry):
         size_and_hash = f"{status.size} bytes, sha256 {status.digest[:12]}"
         old = SecretStr(status.digest) if self.secret else shown(status.content, size_and_hash)
         return (Change(Op.UPDATE, "content", old, new, secret=self.secret), *changes)
+
+    def _removal(self, snapshot: Snapshot) -> tuple[Change, ...]:
+        status: FileStatus = snapshot[self.query]
+        saved = self._saved(snapshot)
+        if saved == FILE:
+            return (Change(Op.UPDATE, "file", "as provision left it", "as it was before provision"),)
+        if saved == RESTORED or not status.exists:
+            return ()
+        return (Change(Op.DELETE, "file", status.type, None),)
 
     def _content_differs(self, status: FileStatus) -> bool:
         if self.content is None:
@@ -157,7 +173,9 @@ class File(_Entry):
         if status.type in ("directory", "other"):
             return self._type_refused(status.type)
         if self.absent:
-            return [ops.RemoveFile(self.path)]
+            if self._saved(snapshot) == FILE:
+                return [RestoreFile(self.path)]
+            return [ops.RemoveFile(self.path, save=not self.restores)]
         if not status.exists or self._content_differs(status):
             return [ops.WriteFile(self.path, self.content or b"", self.mode, self.owner, self.group)]
         return _permission_operations(self, {change.path for change in _permission_changes(self, status)})

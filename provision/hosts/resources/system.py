@@ -277,10 +277,12 @@ class HostKey(HostResource):
         operations: list[ops.Operation] = []
         if keys.pop(self.PATH, None) != self._public:
             private, public = self.private.get_secret_value().rstrip("\n") + "\n", f"{self._public}\n"
-            operations.append(ops.WriteFile(self.PATH, private.encode(), "0600", "root", "root"))
-            operations.append(ops.WriteFile(f"{self.PATH}.pub", public.encode(), "0644", "root", "root"))
+            operations.append(ops.WriteFile(self.PATH, private.encode(), "0600", "root", "root", save=False))
+            operations.append(
+                ops.WriteFile(f"{self.PATH}.pub", public.encode(), "0644", "root", "root", save=False)
+            )
         for path in keys:
-            operations += [ops.RemoveFile(f"{path}.pub"), ops.RemoveFile(path)]
+            operations += [ops.RemoveFile(f"{path}.pub", save=False), ops.RemoveFile(path, save=False)]
         return operations
 
     def _secrets(self) -> tuple[SecretStr, ...]:

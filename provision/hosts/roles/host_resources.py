@@ -129,15 +129,17 @@ def _lasting(found: Iterator[Resource], context: Context) -> Iterator[Resource]:
 
 
 def retired(context: Context) -> tuple[Resource, ...]:
-    """Return whole files, kernel parameters and modules as absent when a hypervisor's must go.
+    """Return whole files, kernel parameters and modules as they were before, on machines that stay.
 
-    Packages, services, lines and commands stay: others may have come to need them.
+    A file that was there before is put back, the others go. Packages, services, lines and commands stay:
+    others may have come to need them.
 
     Raises:
         UsageError: a path or name is wrong, with its position.
     """
-    if context.subject.kind != "hypervisor":
-        return ()
+    node = context.inventory.nodes.get(context.subject.name)
+    if context.subject.kind != "hypervisor" and (node is None or node.is_virtual):
+        return ()  # a VM goes as a whole
     return tuple(reversed(tuple(_lasting(_each(context, _gone), context))))
 
 
@@ -168,7 +170,7 @@ def _gone(site: HostSite, declaration: HostResource, source: Source | None) -> I
     if isinstance(declaration, FileResource):
         if declaration.line is None and not declaration.absent:
             path, effects = _place(site, declaration, source)
-            yield File(site.system, path, absent=True, effects=effects, source=source)
+            yield File(site.system, path, absent=True, restores=True, effects=effects, source=source)
     elif isinstance(declaration, SysctlResource):
         yield Sysctl(site.system, filled(declaration.key), None, source=source)
     elif isinstance(declaration, KernelModuleResource):

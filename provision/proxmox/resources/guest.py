@@ -58,7 +58,7 @@ class SnippetGone(KeyedResource):
 
     def queries(self) -> tuple[FileState, ...]:
         """Ask whether it is there."""
-        return self._file.queries()
+        return (self._file.query,)
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return its removal, if it is there."""

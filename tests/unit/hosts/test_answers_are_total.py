@@ -17,6 +17,7 @@ from provision.hosts.queries.boot_sysctl import BootSetting, BootSysctl
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.identity import Identity, MachineIdentity
 from provision.hosts.queries.kernel import BootLoader, ModuleState
+from provision.hosts.queries.saved import SavedFile
 from provision.hosts.queries.secret import SecretText
 from provision.hosts.queries.system import Bridges, ClockState, ClockStatus, HostKeys, NetworkLinks
 from provision.hosts.query_kinds import HOST_KINDS
@@ -106,6 +107,16 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
             SecretText("/etc/empty"): None,
             SecretText("/etc/gone"): None,
             SecretText("/etc/shut"): Unknown("/etc/shut may not be read"),
+        },
+    ),
+    (
+        "saved",
+        ("nothing|/etc/new\nfile|/etc/a|b\nabsent|/etc/ours\nrestored|/etc/back\n",),
+        {
+            SavedFile("/etc/new"): "nothing",
+            SavedFile("/etc/a|b"): "file",
+            SavedFile("/etc/ours"): "absent",
+            SavedFile("/etc/back"): "restored",
         },
     ),
     (

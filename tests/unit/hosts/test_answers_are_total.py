@@ -111,7 +111,7 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
     ),
     (
         "saved",
-        ("nothing|/etc/new\nfile|/etc/a|b\nabsent|/etc/ours\nrestored|/etc/back\n",),
+        b"nothing|/etc/new\nfile|/etc/a|b\nabsent|/etc/ours\nrestored|/etc/back\n",
         {
             SavedFile("/etc/new"): "nothing",
             SavedFile("/etc/a|b"): "file",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from pydantic import SecretStr
 
@@ -57,10 +57,12 @@ class GeneratedValues:
         self._declared = {value.name: value for value in declared}
         self._rotate = rotate
 
-    def questions(self) -> dict[str, set[object]]:
-        """Return what is asked for the values, by system."""
+    def questions(self, names: Collection[str] | None = None) -> dict[str, set[object]]:
+        """Return what is asked for the values, or for some of them, by system."""
         questions: dict[str, set[object]] = {}
         for value in self._declared.values():
+            if names is not None and value.name not in names:
+                continue
             for system, query in (*value.homes, *value.upcoming):
                 questions.setdefault(system, set()).add(query)
         return questions

@@ -98,6 +98,17 @@ def _ask_again(run: Run, state: StepState) -> None:
         except ProvisionError:
             if system not in state.optional:
                 raise
+    _ask_homes(run, state)
+
+
+def _ask_homes(run: Run, state: StepState) -> None:
+    """Ask for generated values where a home was made or reached after the plan."""
+    if state.role is None or state.role.generates is None:
+        return
+    names = {value.name for value in state.role.generates(run.environment.inventory)}
+    for system, queries in run.expander.generated.questions(names).items():
+        run.session.claim(system, queries)
+        run.session.ask_known(system, queries, run.cancel)
 
 
 def _expand_again(run: Run, state: StepState) -> None:

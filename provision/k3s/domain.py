@@ -15,6 +15,9 @@ DOMAIN = Domain(
         "k3s_server": "provision.k3s.roles.k3s_server:ROLE",
         "k3s_agent": "provision.k3s.roles.k3s_agent:ROLE",
     },
+    rules="provision.k3s.preflight:RULES",
+    evidence="provision.k3s.preflight:evidence",
+    checks=("provision.k3s.checks",),
     unsupported="provision.k3s.unsupported:unsupported",
     sections=(("k3s",),),
 )

@@ -122,6 +122,7 @@ class MachineStatus:
 
     Args:
         addresses: global IPv4 addresses with prefix, by interface, as pairs.
+        dynamic: addresses that came from a DHCP lease.
         routes: IPv4 routes: destination (`default` or a network) and interface, as pairs.
         nameservers: of /etc/resolv.conf.
         upstream: of systemd-resolved's own file, which k3s uses where the first one is a loopback.
@@ -134,6 +135,7 @@ class MachineStatus:
     """
 
     addresses: tuple[tuple[str, str], ...] = ()
+    dynamic: tuple[str, ...] = ()
     routes: tuple[tuple[str, str], ...] = ()
     nameservers: tuple[str, ...] = ()
     upstream: tuple[str, ...] = ()
@@ -151,8 +153,9 @@ class MachineStatus:
 
 
 _MACHINE = r"""if command -v ip >/dev/null 2>&1; then
-  ip -o -4 addr show scope global 2>/dev/null | while read -r _ dev _ cidr _; do
+  ip -o -4 addr show scope global 2>/dev/null | while read -r _ dev _ cidr rest; do
     case $dev in cni0|flannel*|kube-*|docker0|lxc*|veth*) ;; *) printf 'address|%s|%s\n' "$dev" "$cidr";; esac
+    case $rest in *dynamic*) printf 'dynamic|%s\n' "${cidr%/*}";; esac
   done
   ip -4 route show 2>/dev/null | while read -r to rest; do
     dev=${rest##*dev }; dev=${dev%% *}
@@ -230,6 +233,7 @@ def _read_machine(rows: Rows) -> MachineStatus:
     inotify, cgroup = rows["inotify"][0][0], rows["cgroup"][0][0]
     return MachineStatus(
         _pairs(rows, "address"),
+        tuple(row[0] for row in rows.get("dynamic", ())),
         _pairs(rows, "route"),
         tuple(row[0] for row in rows.get("name", ())),
         tuple(row[0] for row in rows.get("upstream", ())),

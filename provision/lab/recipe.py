@@ -16,7 +16,7 @@ ASSETS = Path(__file__).parent / "assets"
 BASE_PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "udev", "iproute2", "iputils-ping", "openssh-server", "procps", "kmod",
     "sudo", "chrony", "dnsmasq", "pciutils", "lvm2", "cloud-guest-utils", "e2fsprogs", "fdisk",
-    "ca-certificates", "curl", "less", "python3-minimal", "cron", "tzdata",
+    "ca-certificates", "curl", "less", "python3", "cron", "tzdata",
 )  # fmt: skip
 VM_PACKAGES = (
     "linux-image-amd64", "initramfs-tools", "cloud-init", "grub2-common", "grub-pc-bin", "grub-efi-amd64-bin",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 from provision.k3s import paths
@@ -13,6 +14,7 @@ from provision.k3s.queries import LastWords, Machine, MachineStatus, ServiceLog
 from provision.testing.model_state import HostState, ModelFile
 
 UNITS = (paths.SERVER, paths.AGENT)
+CERTIFICATE = f"{paths.DATA}/server/tls/serving-kube-apiserver.crt"
 
 
 def started(state: HostState, name: str) -> None:
@@ -30,6 +32,7 @@ def started(state: HostState, name: str) -> None:
         full = f"{authority}::server:{token.rpartition(':')[2]}\n".encode()
         state.files[paths.FULL_TOKEN.path] = ModelFile(full, "0600")
         state.files[f"{paths.DATASTORE.path}/state.db"] = ModelFile(b"datastore")
+        state.files[CERTIFICATE] = ModelFile(b"valid")
         state.files[paths.KUBECONFIG] = ModelFile(kubeconfig(authority), "0600")
     containerd = f"{paths.DATA}/agent/etc/containerd/config.toml"
     state.files[containerd] = ModelFile(b"version = 3\n")
@@ -88,13 +91,47 @@ def _machine(state: HostState, query: Machine) -> object:
     del query
     held = [value.decode() for value in state.commands.get("link", {}).values()]
     addresses = tuple(("eth0", f"{address}/24") for address in held)
-    return MachineStatus(addresses, (("default", "eth0"),), ("198.18.0.1",), inotify=8192, cgroup=2)
+    if state.machine is not None:
+        return state.machine
+    routes, servers = (("default", "eth0"),), ("198.18.0.1",)
+    return MachineStatus(addresses, (), routes, servers, inotify=8192, cgroup=2)
 
 
 def _log(state: HostState, query: ServiceLog) -> object:
     unit = state.units.get(query.unit)
     return LastWords(("level=fatal msg=stopped",) if unit is not None and unit.waiting else ())
 
+
+def _process(state: HostState, name: str) -> tuple[int, str]:
+    unit = state.units.get(name)
+    return 0, f"{1000 + UNITS.index(name) if unit is not None and unit.active else 0}\n"
+
+
+def _arguments(_state: HostState, pid: str) -> tuple[int, str]:
+    return 0, f"{paths.BINARY} {'server' if pid == '1000' else 'agent'} "
+
+
+def _limits(state: HostState, pid: str) -> tuple[int, str]:
+    text = state.text(paths.unit_file(UNITS[int(pid) - 1000]))
+    limit = "unlimited" if "LimitMEMLOCK=infinity" in text else "8388608"
+    return 0, f"Max locked memory         {limit}            {limit}            bytes\n"
+
+
+def _certificate(state: HostState) -> tuple[int, str]:
+    expires = state.text(CERTIFICATE) != "valid"
+    return int(
+        expires
+    ), f"notAfter=Dec 1 06:00:00 2027 GMT\nCertificate will {'' if expires else 'not '}expire\n"
+
+
+COMMANDS: tuple[tuple[str, Callable[..., tuple[int, str]]], ...] = (
+    (r"/usr/local/bin/k3s --version", lambda state: (0, f"k3s version {state.k3s_version} (model)\n")),
+    (r"systemctl show -p MainPID --value -- (k3s\S*)", _process),
+    (r"tr '.0' ' ' < /proc/(\d+)/cmdline", _arguments),
+    (r"cat /proc/(\d+)/limits", _limits),
+    (r"openssl x509 -noout -enddate -checkend .*", _certificate),
+)
+"""What the commands of checks answer, by their form."""
 
 ANSWERS: dict[type[Any], Any] = {Machine: _machine, ServiceLog: _log}
 """How each query of k3s is answered."""

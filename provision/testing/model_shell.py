@@ -17,6 +17,7 @@ from provision.hosts.queries.shell import ShellResult
 from provision.testing.model_apt import dpkg_text, policy_text, simulation_text
 from provision.testing.model_boot import boot_swap
 from provision.testing.model_gpu import kernel_log_text, next_module_text, pci_text, smi_text
+from provision.testing import model_k3s
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
 
 Answer = tuple[int, str]
@@ -210,6 +211,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"dpkg-query -W -f='\$\{db:Status-Abbrev\}\|.*", dpkg_text),
     (r"apt-cache policy; echo @packages; apt-cache policy -- (.*)", policy_text),
     (r"apt-get -s .* install -- (.*)", simulation_text),
+    *model_k3s.COMMANDS,
     (r"uname -n", lambda state: (0, f"{state.hostname}\n")),
     (r"cat ([^|>]+) 2>/dev/null \|\| true", _cat_all),
     (r"cat /proc/modules", _modules),

@@ -14,6 +14,7 @@ from provision.hosts.queries.kernel import module_name
 from provision.hosts.queries.system import ClockStatus
 from provision.hosts.resources.filesystem import RootStatus
 from provision.hosts.resources.pci import IommuStatus, PciFunction
+from provision.k3s.queries import MachineStatus
 
 GIB = 1024**3
 _NO_IOMMU = IommuStatus((), 0, cpu="GenuineIntel")
@@ -96,6 +97,8 @@ class HostState:
         base_sysctls: kernel parameters after a boot, without /etc/sysctl.d.
         bridges: bridges for VMs.
         links: network interfaces that are no such bridges.
+        k3s_version: what the binary of k3s calls itself.
+        machine: what k3s needs of it, where that differs from an ordinary guest.
         commands: what a command of the inventory does, where it does more than its guard requires.
         loaded_driver: version of the loaded GPU driver; empty for none.
         foreign_driver: version of a GPU driver that no package brought.
@@ -148,6 +151,8 @@ class HostState:
     memory: int = 4096
     cpus: int = 4
     probes: dict[str, int] = field(default_factory=dict)
+    machine: MachineStatus | None = None
+    k3s_version: str = "v1.35.7+k3s1"
     commands: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
     loaded_driver: str = ""
     foreign_driver: str = ""

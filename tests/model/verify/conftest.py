@@ -81,16 +81,30 @@ profiles:
 storage:
   models: { path: /srv/models, manage: true, server: "198.18.0.3:/models", same_on_all: true, free: 100GiB }
 nodes:
-  vm: { profile: small, vmid: 201, address: 198.18.0.11, gpus: [one] }
+  vm:
+    profile: small
+    vmid: 201
+    address: 198.18.0.11
+    gpus: [one]
+    k3s: server
+    labels: { lab/role: test }
+    taints: ["lab=yes:NoSchedule"]
   gpu:
     address: 198.18.0.12
     driver: { origin: nvidia, branch: "580", hold: true, power_limit: 300, fabric_manager: same-version }
     gpu_cards:
       { count: 2, name: NVIDIA H100 80GB HBM3, memory: 81559MiB, nvswitch: true, ecc: true, mig: false }
+k3s: { version: v1.35.7+k3s1, binary: ./k3s }
 """.replace("@SHA", "0" * 64).replace("@PRINT", ":".join(["00"] * 32))
 
 
-OWN = {"token": "t", "secret": "hunter2-and-more", "key": "k", "key.pub": "ssh-ed25519 AAAA me"}
+OWN = {
+    "token": "t",
+    "secret": "hunter2-and-more",
+    "key": "k",
+    "key.pub": "ssh-ed25519 AAAA me",
+    "k3s": "binary",
+}
 """Files beside the inventory."""
 
 
@@ -115,8 +129,12 @@ def site(applied: ModelSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelS
     hosts = {name: copy.deepcopy(host.state) for name, host in applied.hosts.items()}
     (api,) = applied.apis.values()
     kept = copy.deepcopy((api.vms, api.volumes, api.mappings))
+    nodes = applied.cluster.api.store.of_kind(applied.cluster.api.store.kind("Node"))
+    objects = copy.deepcopy(dict(nodes))
     yield applied
     applied.is_shared = True
     for name, state in hosts.items():
         applied.hosts[name].state = state
     api.vms, api.volumes, api.mappings = kept
+    nodes.clear()
+    nodes.update(objects)

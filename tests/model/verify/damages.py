@@ -158,7 +158,56 @@ KEYS = "/home/debian/.ssh/authorized_keys"
 LATER = ModelFile(b"vm.max_map_count = 65530\n")
 RESERVED = "/etc/dnsmasq.d/hosts/provision-tiny-vm"
 
+def kube_node(change: Callable[[Any], object]) -> Callable[[ModelSite], object]:
+    """Return a damage of the Node object of the server."""
+
+    def do(site: ModelSite) -> None:
+        store = site.cluster.api.store
+        change(store.of_kind(store.kind("Node"))["", "vm"])
+
+    return do
+
+
+def not_ready(node: Any) -> None:
+    node["status"]["conditions"] = [{"type": "Ready", "status": "False", "message": "no network"}]
+
+
+K3S = "k3s.service"
+K3S_UNIT = f"/etc/systemd/system/{K3S}"
+OTHER_CONFIG = b"node-name: vm\ncluster-cidr: 10.42.0.0/16\nservice-cidr: 10.43.0.0/16\n"
+CONFIG = "/etc/rancher/k3s/config.yaml"
+CERTIFICATE = "/var/lib/rancher/k3s/server/tls/serving-kube-apiserver.crt"
+
 DAMAGES = (
+    # the cluster's nodes
+    Damage("test_node_is_ready", "no network", kube_node(not_ready)),
+    Damage("test_node_is_schedulable", "cordoned", kube_node(lambda node: node["spec"].update(unschedulable=True))),
+    Damage("test_node_labels", "lab/role is None", kube_node(lambda node: node["metadata"]["labels"].pop("lab/role"))),
+    Damage("test_node_taints", "missing: lab=yes:NoSchedule", kube_node(lambda node: node["spec"].pop("taints"))),
+    # k3s
+    Damage(
+        "test_k3s_runs",
+        "k3s.service is inactive",
+        on(GUEST, unit(K3S, active=False)),
+        also=(("test_k3s_process", "vm"),),
+    ),
+    Damage("test_k3s_runs", "k3s.service is disabled", on(GUEST, unit(K3S, file="disabled"))),
+    Damage("test_k3s_version", "v1.34.1", on(GUEST, lambda state: setattr(state, "k3s_version", "v1.34.1"))),
+    Damage("test_k3s_files_are_private", f"{CONFIG}: root 644", on(GUEST, file(CONFIG, mode="0644"))),
+    Damage(
+        "test_k3s_configuration",
+        "node-ip is None",
+        on(
+            GUEST,
+            file(CONFIG, content=b"node-name: vm\ncluster-cidr: 10.42.0.0/16\nservice-cidr: 10.43.0.0/16\n"),
+        ),
+    ),
+    Damage(
+        "test_k3s_process",
+        "may lock 8388608",
+        on(GUEST, file(f"/etc/systemd/system/{K3S}", content=b"[Unit]\n")),
+    ),
+    Damage("test_k3s_certificate", "Dec 1 06:00:00 2027", on(GUEST, file(CERTIFICATE, content=b"soon"))),
     # files
     Damage("test_files", "/etc/app has other content", on(GUEST, file("/etc/app", content=b"b"))),
     Damage("test_files", "/etc/app has mode 644", on(GUEST, file("/etc/app", mode="0644"))),

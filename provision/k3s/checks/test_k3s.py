@@ -1,0 +1,111 @@
+"""Nodes of the cluster from inside: the unit, the binary, its files, the process and its certificate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pytest
+from testinfra.host import Host
+
+from provision.contracts.check import NotDeclared, Site
+from provision.hosts.systemd_units import unit
+from provision.inventory.models.cluster import K3s
+from provision.inventory.models.node import Node
+
+ETC = "/etc/rancher/k3s"
+UNITS = {"server": "k3s.service", "agent": "k3s-agent.service"}
+CERTIFICATE = "/var/lib/rancher/k3s/server/tls/serving-kube-apiserver.crt"
+DAYS = 30
+"""k3s renews its certificates when it starts and fewer than 90 days are left."""
+
+
+@pytest.fixture
+def host(site: Site, node: str) -> Host:
+    """The node by SSH."""
+    return site.host(f"{node}/ssh")
+
+
+@pytest.fixture
+def declared(site: Site, node: str) -> Node:
+    """What the inventory says of it."""
+    item = site.inventory.nodes[node]
+    if item.k3s is None or site.inventory.k3s is None:
+        raise NotDeclared("it is not in the cluster")
+    return item
+
+
+@pytest.fixture
+def k3s(site: Site, declared: Node) -> K3s:
+    """What the inventory says of the cluster."""
+    section = site.inventory.k3s
+    if section is None or declared.k3s is None:
+        raise NotDeclared("it is not in the cluster")
+    return section
+
+
+def _unit_of(declared: Node) -> str:
+    return UNITS[str(declared.k3s)]
+
+
+def test_k3s_runs(host: Host, declared: Node) -> None:
+    """The unit of k3s is active and starts at boot."""
+    name = _unit_of(declared)
+    state = unit(host, name)
+    assert state.active == "active", f"{name} is {state.active} ({state.sub})"
+    assert state.starts_at_boot, f"{name} is {state.file or 'not enabled'}"
+
+
+def test_k3s_version(host: Host, k3s: K3s) -> None:
+    """The binary is the declared release."""
+    text = host.check_output("/usr/local/bin/k3s --version")
+    assert k3s.version in text.split(), f"it is {text.splitlines()[0][:80] if text else 'silent'}"
+
+
+@pytest.mark.usefixtures("declared")
+def test_k3s_files_are_private(host: Host) -> None:
+    """Only root can read the token and the configuration."""
+    for path in (f"{ETC}/token", f"{ETC}/config.yaml"):
+        status = host.run("stat -c '%%U %%a' -- %s", path)
+        assert status.rc == 0, f"{path} is missing"
+        assert status.stdout.split() == ["root", "600"], f"{path}: {status.stdout.strip()}"
+
+
+def _settings(text: str) -> Mapping[str, str]:
+    """Return the keys with one value; lists are not among them."""
+    return dict(re.findall(r"(?m)^([a-z-]+): (.+)$", text.replace("'", "").replace('"', "")))
+
+
+def test_k3s_configuration(host: Host, declared: Node, k3s: K3s) -> None:
+    """The configuration names the node, its address, and the networks of pods and services."""
+    settings = _settings(host.check_output(f"cat {ETC}/config.yaml"))
+    expected = {"node-name": declared.kubernetes_name, "node-ip": declared.address}
+    if declared.k3s == "server":
+        expected |= {"cluster-cidr": k3s.pod_cidr, "service-cidr": k3s.service_cidr}
+    wrong = [f"{key} is {settings.get(key)}" for key, value in expected.items() if settings.get(key) != value]
+    assert not wrong, "; ".join(wrong)
+
+
+def test_k3s_process(host: Host, declared: Node) -> None:
+    """The running process has no flags of its own, and pods may lock memory without limit."""
+    name = _unit_of(declared)
+    pid = host.check_output("systemctl show -p MainPID --value -- %s", name).strip()
+    assert pid not in ("", "0"), f"{name} has no process"
+    words = host.check_output(f"tr '\\0' ' ' < /proc/{pid}/cmdline").split()
+    flags = [word.partition("=")[0] for word in words if word.startswith("-")]
+    assert not flags, f"{name} was started with {' '.join(flags)}"
+    limits = host.check_output(f"cat /proc/{pid}/limits")
+    match = re.search(r"(?m)^Max locked memory\s+(\S+)", limits)
+    assert match is not None
+    assert match[1] == "unlimited", f"{name} may lock {match[1]} bytes of memory"
+
+
+def test_k3s_certificate(host: Host, declared: Node) -> None:
+    """The certificate of the API is valid for at least 30 more days."""
+    if declared.k3s != "server":
+        raise NotDeclared("an agent serves no API")
+    seconds = DAYS * 24 * 3600
+    result = host.run(f"openssl x509 -noout -enddate -checkend {seconds} -in {CERTIFICATE}")
+    assert result.rc in (0, 1), "openssl is not installed"
+    end = result.stdout.partition("notAfter=")[2].splitlines()[:1]
+    assert result.rc == 0, f"it ends {end[0] if end else 'soon'}; a restart of k3s renews it"

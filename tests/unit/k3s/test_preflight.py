@@ -1,0 +1,103 @@
+# ruff: noqa: E501 - a table with one case a line
+"""Every code of k3s's preflight: the machine that it refuses, and the nearest one that it accepts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from provision.api.domains import load_inventory
+from provision.contracts.rule import Evidence
+from provision.contracts.snapshot import Snapshot
+from provision.k3s.preflight import RULES
+from provision.k3s.queries import Machine, MachineStatus
+from provision.values.diagnostics import Diagnostic, Severity
+
+ADDRESSES = (("eth0", "10.0.0.1/24"),)
+GOOD = MachineStatus(
+    ADDRESSES, (), (("default", "eth0"), ("10.0.0.0/24", "eth0")), ("10.0.0.254",), (), inotify=128, cgroup=2
+)
+UNIT = ("/usr/local/bin/k3s", "server")
+
+
+def found(
+    folder: Path, status: MachineStatus, node: str = "", k3s: str = "", skew: float = 0.0
+) -> dict[str, Severity]:
+    """Return codes and severities of what the rules say of one server."""
+    file = folder / "site.yaml"
+    file.write_text(
+        "version: 1\nname: site\naccess: { user: root }\n"
+        f"nodes: {{ s1: {{ address: 10.0.0.1, k3s: server{node} }} }}\n"
+        f"k3s: {{ version: v1.35.7+k3s1{k3s} }}\n"
+    )
+    snapshots = {"s1/ssh": Snapshot("s1/ssh", "boot", {Machine(): status}, skew=skew)}
+    evidence = Evidence(load_inventory(file), snapshots, ())
+    findings = [finding for rule in RULES for finding in rule.check(evidence)]
+    problems = [finding for finding in findings if isinstance(finding, Diagnostic)]
+    assert all(problem.remedy and problem.subject == "s1" for problem in problems)
+    codes = {code for rule in RULES for code in rule.codes}
+    assert {problem.code for problem in problems} <= codes
+    return {problem.code: problem.severity for problem in problems}
+
+
+E, W = Severity.ERROR, Severity.WARNING
+NFT = "chain `INPUT' in table `filter' is incompatible, use 'nft' tool."
+CASES = [
+    # machine, what the node and k3s declare besides, what is said
+    (GOOD, "", "", {}),
+    (replace(GOOD, nameservers=("127.0.0.1",)), "", "", {"NODE_DNS_LOOPBACK": E}),
+    (replace(GOOD, nameservers=("127.0.0.53",), upstream=("10.0.0.254",)), "", "", {}),
+    (replace(GOOD, nameservers=("127.0.0.1",)), "", ", config: { resolv-conf: /etc/r }", {}),
+    (replace(GOOD, nameservers=()), "", "", {}),
+    (replace(GOOD, routes=(("10.0.0.0/24", "eth0"),)), "", "", {"NODE_NO_DEFAULT_ROUTE": E}),
+    (replace(GOOD, addresses=(*ADDRESSES, ("dummy0", "169.254.1.1/16")), routes=(("default", "dummy0"),)), "", "", {"NODE_NO_DEFAULT_ROUTE": E}),
+    (replace(GOOD, routes=(("default", "eth0"), ("10.42.0.0/16", "eth1"))), "", "", {"POD_NETWORK_ROUTED": E}),
+    (replace(GOOD, routes=(("default", "eth0"), ("10.43.7.0/24", "eth1"))), "", "", {"POD_NETWORK_ROUTED": E}),
+    (replace(GOOD, routes=(("default", "eth0"), ("10.42.0.0/16", "eth1"))), "", ", pod_cidr: 10.52.0.0/16", {}),
+    (replace(GOOD, routes=(("default", "eth0"), ("unreachable", "lo"))), "", "", {}),
+    (replace(GOOD, addresses=(("eth0", "10.0.0.9/24"),)), "", "", {"NODE_ADDRESS_ABSENT": E}),
+    (replace(GOOD, dynamic=("10.0.0.1",)), "", "", {"SERVER_ADDRESS_DYNAMIC": W}),
+    (replace(GOOD, filters=(("iptables-legacy", 3, (NFT,)),)), "", "", {"HOST_FIREWALL": E}),
+    (replace(GOOD, filters=(("iptables-nft", 0, ("-P FORWARD DROP",)),)), "", "", {"HOST_FIREWALL": W}),
+    (replace(GOOD, filters=(("iptables-nft", 4, ("Permission denied",)),)), "", "", {}),
+    (replace(GOOD, foreign=("kubeadm (/etc/kubernetes/kubelet.conf)",)), "", "", {"KUBERNETES_PRESENT": E}),
+    (replace(GOOD, foreign=("docker (/lib/systemd/system/docker.service)",)), "", "", {"KUBERNETES_PRESENT": W}),
+    (replace(GOOD, foreign=("docker (/lib/systemd/system/docker.service)",)), ", container_runtime: {}", "", {}),
+    (replace(GOOD, flags=(*UNIT, "--kube-apiserver-arg", "v=2")), "", "", {"K3S_FLAGS_IN_UNIT": E}),
+    (replace(GOOD, flags=(*UNIT, "--kube-apiserver-arg", "v=2")), "", ", config: { kube-apiserver-arg: [v=2] }", {}),
+    (replace(GOOD, flags=(*UNIT, "-c", "/etc/k3s.yaml")), "", "", {"K3S_FLAGS_IN_UNIT": E}),
+    (replace(GOOD, flags=(*UNIT, "--disable", "traefik", "--token=abc")), "", "", {}),
+    (replace(GOOD, cgroup=1), "", "", {"CGROUP_V1": E}),
+    (replace(GOOD, cgroup=0), "", "", {}),
+    (replace(GOOD, overlay=False), "", "", {"OVERLAYFS_MISSING": E}),
+    (GOOD, ", gpu_cards: { count: 1 }", "", {"INOTIFY_LIMIT": W}),
+    (GOOD, ", gpu_cards: { count: 1 }, sysctl: { fs.inotify.max_user_instances: 8192 }", "", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "node", "k3s", "codes"), CASES)
+def test_what_k3s_would_stumble_over_is_said_before(
+    tmp_path: Path, status: MachineStatus, node: str, k3s: str, codes: dict[str, Severity]
+) -> None:
+    assert found(tmp_path, status, node, k3s) == codes
+
+
+@pytest.mark.parametrize(
+    ("skew", "node", "codes"),
+    [(3, "", {}), (-90, "", {"CLOCK_SKEW": E}), (90, ", ntp: [10.0.0.9]", {"CLOCK_SKEW": W})],
+)
+def test_a_clock_that_differs_is_refused_before_certificates_are_made(
+    tmp_path: Path, skew: float, node: str, codes: dict[str, Severity]
+) -> None:
+    assert found(tmp_path, GOOD, node, skew=skew) == codes
+
+
+def test_the_token_in_a_foreign_unit_is_not_shown(tmp_path: Path) -> None:
+    status = replace(GOOD, flags=(*UNIT, "--token", "hunter2", "--agent-token=hunter3", "--debug"))
+    file = tmp_path / "site.yaml"
+    assert found(tmp_path, status) == {"K3S_FLAGS_IN_UNIT": E}
+    snapshots = {"s1/ssh": Snapshot("s1/ssh", "boot", {Machine(): status})}
+    findings = [item for rule in RULES for item in rule.check(Evidence(load_inventory(file), snapshots, ()))]
+    assert "hunter" not in str(findings)

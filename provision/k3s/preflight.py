@@ -304,7 +304,7 @@ RULES = (
     _rule(
         flags,
         ("K3S_FLAGS_IN_UNIT",),
-        "a k3s that provision did not install has flags which the inventory does not declare",
+        "a k3s that was installed otherwise has flags which the inventory does not declare",
         "declare them under `k3s.config`",
         _E,
     ),

@@ -12,6 +12,7 @@ from provision.api.domains import effect_classes
 from provision.api.domains import load_inventory as load
 from provision.inventory import Inventory
 from provision.values.outcomes import ExitCode
+from tests.model.k3s_site import pinned
 from tests.model.model_site import DeadError, ModelSite
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
@@ -175,7 +176,7 @@ def test_other_shipped_inventories_converge_as_far_as_roles_exist(name: str, tmp
 
 
 def credentials(name: str, folder: Path) -> Inventory:
-    """Return a shipped inventory with credentials that exist."""
+    """Return a shipped inventory with credentials that exist, and the pins of its release of k3s."""
     key = folder / "key"
     key.write_text("not a real key\n")
     (folder / "key.pub").write_text("ssh-ed25519 AAAA me\n")
@@ -189,4 +190,4 @@ def credentials(name: str, folder: Path) -> Inventory:
         + (f"hypervisors: {{ {hypervisors} }}\n" if hypervisors else "")
         + (f"images: {{ {images} }}\n" if images else "")
     )
-    return load(INVENTORIES / f"{name}.yaml", overlays=[overlay])
+    return pinned(load(INVENTORIES / f"{name}.yaml", overlays=[overlay]))

@@ -92,8 +92,10 @@ def _k3s(inventory: Inventory, findings: Findings) -> None:
 def _servers(k3s: K3s, servers: list[str], findings: Findings) -> None:
     """Etcd needs more than half of its members: an even number survives no more failures than one less."""
     for key in sorted(_OWNED.intersection(k3s.config)):
-        remedy = "use the key of nodes or of k3s that says it"
-        findings.conflict(f"provision sets {key!r} itself", ("k3s", "config", key), remedy=remedy)
+        remedy = "remove it, and use the key of nodes or of k3s that says it"
+        findings.conflict(
+            f"{key!r} follows from other keys of the inventory", ("k3s", "config", key), remedy=remedy
+        )
     count = len(servers)
     if count < 2:  # noqa: PLR2004 - one server has no other
         return

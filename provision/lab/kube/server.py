@@ -16,6 +16,15 @@ Login = Callable[[str, str], str | None]
 credentials that are wrong."""
 
 
+Beside = Callable[[str, str, str, str], tuple[int, str] | None]
+"""From method, path, `Authorization` header and body to status and text; None for what the API answers."""
+
+
+def _nothing(method: str, path: str, authorization: str, body: str) -> None:
+    """Serve nothing beside Kubernetes."""
+    del method, path, authorization, body
+
+
 def admin(token: str, common_name: str) -> str | None:
     """Accept any client certificate that the server's authority has signed, and no token."""
     if token:
@@ -31,12 +40,19 @@ class KubeServer:
         address: host and port; port 0 for any.
         context: certificate, key and the authority of clients; None for plain HTTP.
         login: who a client is.
+        beside: what is served beside Kubernetes.
     """
 
     def __init__(
-        self, api: KubeApi, address: tuple[str, int], context: ssl.SSLContext | None, login: Login = admin
+        self,
+        api: KubeApi,
+        address: tuple[str, int],
+        context: ssl.SSLContext | None,
+        login: Login = admin,
+        beside: Beside | None = None,
     ) -> None:
-        handler = type("Handler", (_Handler,), {"api": api, "login": staticmethod(login)})
+        members = {"api": api, "login": staticmethod(login), "beside": staticmethod(beside or _nothing)}
+        handler = type("Handler", (_Handler,), members)
         self._server = _Server(address, handler)
         self._context = context
         if context is not None:
@@ -74,11 +90,16 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     api: KubeApi
     login: Login
+    beside: Beside
     protocol_version = "HTTP/1.1"
 
     def _answer(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length).decode("utf-8", "replace")
+        other = type(self).beside(self.command, self.path, self.headers.get("Authorization") or "", body)
+        if other is not None:
+            self._send(Response(*other))
+            return
         kind = (self.headers.get("Content-Type") or "").partition(";")[0].strip()
         self._send(self.api.handle(Request(self.command, self.path, kind, body, self._user())))
 

@@ -14,10 +14,10 @@ from fnmatch import fnmatch
 from provision.hosts.operations.basic import sysctl_file
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.queries.shell import ShellResult
+from provision.testing import model_k3s
 from provision.testing.model_apt import dpkg_text, policy_text, simulation_text
 from provision.testing.model_boot import boot_swap
 from provision.testing.model_gpu import kernel_log_text, next_module_text, pci_text, smi_text
-from provision.testing import model_k3s
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
 
 Answer = tuple[int, str]

@@ -12,6 +12,7 @@ SUBJECTS = {
     "gpu_vm": "every VM with a card",
     "node": "every node",
     "machine": "every hypervisor and node",
+    "cluster": "the cluster",
 }
 """Whom a check is about, by the argument that names it; the first one that it or its fixtures take."""
 

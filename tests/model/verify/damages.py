@@ -158,6 +158,7 @@ KEYS = "/home/debian/.ssh/authorized_keys"
 LATER = ModelFile(b"vm.max_map_count = 65530\n")
 RESERVED = "/etc/dnsmasq.d/hosts/provision-tiny-vm"
 
+
 def kube_node(change: Callable[[Any], object]) -> Callable[[ModelSite], object]:
     """Return a damage of the Node object of the server."""
 
@@ -166,6 +167,15 @@ def kube_node(change: Callable[[Any], object]) -> Callable[[ModelSite], object]:
         change(store.of_kind(store.kind("Node"))["", "vm"])
 
     return do
+
+
+def another_node(site: ModelSite) -> None:
+    """Let a machine join that nobody declared."""
+    site.cluster.add_node("stranger", "198.18.0.99")
+
+
+def cordon(node: Any) -> None:
+    node["spec"]["unschedulable"] = True
 
 
 def not_ready(node: Any) -> None:
@@ -181,9 +191,20 @@ CERTIFICATE = "/var/lib/rancher/k3s/server/tls/serving-kube-apiserver.crt"
 DAMAGES = (
     # the cluster's nodes
     Damage("test_node_is_ready", "no network", kube_node(not_ready)),
-    Damage("test_node_is_schedulable", "cordoned", kube_node(lambda node: node["spec"].update(unschedulable=True))),
-    Damage("test_node_labels", "lab/role is None", kube_node(lambda node: node["metadata"]["labels"].pop("lab/role"))),
-    Damage("test_node_taints", "missing: lab=yes:NoSchedule", kube_node(lambda node: node["spec"].pop("taints"))),
+    Damage(
+        "test_node_is_schedulable",
+        "cordoned",
+        kube_node(cordon),
+    ),
+    Damage(
+        "test_node_labels",
+        "lab/role is None",
+        kube_node(lambda node: node["metadata"]["labels"].pop("lab/role")),
+    ),
+    Damage(
+        "test_node_taints", "missing: lab=yes:NoSchedule", kube_node(lambda node: node["spec"].pop("taints"))
+    ),
+    Damage("test_cluster_members", "stranger is not declared", another_node, "cluster"),
     # k3s
     Damage(
         "test_k3s_runs",

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from provision.lab.k3s.authority import token_prefix
 from provision.lab.k3s.settings import FatalError
 
+OK = 200
 _TIMEOUT = 10.0
 
 
@@ -54,7 +55,7 @@ class Client:
         status, text = self._send(self._trusted, method, path, body, headers)
         if status in (401, 403):
             raise FatalError(f"{path}: {text}")
-        if status != 200:  # noqa: PLR2004 - OK
+        if status != OK:
             raise OSError(f"{status} {text[:200]}")
         return text
 

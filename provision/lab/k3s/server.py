@@ -25,6 +25,7 @@ SERVER = DATA / "server"
 TOKEN, AGENT_TOKEN = SERVER / "token", SERVER / "agent-token"
 STATE = SERVER / "db" / "state.db"
 SNAPSHOTS = SERVER / "db" / "snapshots"
+OK = 200
 SILENCE = 15.0
 """Seconds without a word of a node after which it is not ready."""
 EVERY = 3.0
@@ -76,14 +77,14 @@ class Cluster:
             digest = base64.b64encode(hashlib.sha256(password.encode()).hexdigest().encode()).decode()
             secret = f"/api/v1/namespaces/kube-system/secrets/{name}.node-password.k3s"
             held = self.api.handle(Request("GET", secret))
-            if isinstance(held.body, dict) and held.status == 200:  # noqa: PLR2004 - OK
+            if isinstance(held.body, dict) and held.status == OK:
                 if held.body["data"]["hash"] != digest:
                     return f"Node password rejected, duplicate hostname or another password for {name}"
             else:
                 metadata = {"name": f"{name}.node-password.k3s", "namespace": "kube-system"}
                 body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"hash": digest}}
                 self._send("POST", "/api/v1/namespaces/kube-system/secrets", body)
-            if self.api.handle(Request("GET", f"/api/v1/nodes/{name}")).status != 200:  # noqa: PLR2004 - OK
+            if self.api.handle(Request("GET", f"/api/v1/nodes/{name}")).status != OK:
                 labels = {"kubernetes.io/hostname": name, **data["labels"]}
                 annotations = {"k3s.io/node-args": json.dumps(data["arguments"])}
                 about = {"name": name, "labels": labels, "annotations": annotations}

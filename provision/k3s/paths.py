@@ -29,6 +29,8 @@ FULL_TOKEN: Final = SecretText(f"{DATA}/server/token")
 FULL_AGENT_TOKEN: Final = SecretText(f"{DATA}/server/agent-token")
 ADMIN: Final = SecretText(KUBECONFIG)
 DATASTORE: Final = FileState(f"{DATA}/server/db")
+PASSWORD: Final = FileState("/etc/rancher/node/password")
+"""What a node proves with that it is the one which registered under its name."""
 OWN_CONFIG: Final = FileText(CONFIG)
 
 

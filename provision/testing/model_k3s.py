@@ -34,6 +34,7 @@ def started(state: HostState, name: str) -> None:
         state.files[f"{paths.DATASTORE.path}/state.db"] = ModelFile(b"datastore")
         state.files[CERTIFICATE] = ModelFile(b"valid")
         state.files[paths.KUBECONFIG] = ModelFile(kubeconfig(authority), "0600")
+    state.files.setdefault(paths.PASSWORD.path, ModelFile(b"node password", "0600"))
     containerd = f"{paths.DATA}/agent/etc/containerd/config.toml"
     state.files[containerd] = ModelFile(b"version = 3\n")
 

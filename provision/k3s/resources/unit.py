@@ -96,9 +96,12 @@ class K3sUnit(HostResource):
 
     def affects(self, changes: Sequence[Change], /) -> frozenset[AnswerId]:
         """Return what a server makes when it starts: the full token with its CA, and the admin's access."""
-        if self.unit != paths.SERVER or all(change.path == "enabled" for change in changes):
+        if all(change.path == "enabled" for change in changes):
             return frozenset()
+        if self.unit != paths.SERVER:
+            return frozenset({(self.system, paths.PASSWORD)})
         made = (
+            paths.PASSWORD,
             paths.FULL_TOKEN,
             paths.FULL_AGENT_TOKEN,
             paths.ADMIN,

@@ -13,6 +13,7 @@ from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Questions
 from provision.contracts.system import InventoryValue
 from provision.hosts import names
+from provision.hosts.facts import HostFacts
 from provision.hosts.generated_values import generated_value
 from provision.hosts.queries.file import FileText
 from provision.hosts.resources.file import File
@@ -23,7 +24,9 @@ from provision.inventory.models.node import Node
 from provision.k3s import artifacts, configuration, paths, unit_files
 from provision.k3s.queries import JoinToken, Machine, MachineStatus, authority_of
 from provision.k3s.resources.files import K3sFile, K3sUpload
+from provision.k3s.resources.node import EarlierNode
 from provision.k3s.resources.token import K3sAbsent
+from provision.kube.names import API
 
 VALUE = "k3s-token"
 """The join token, as `provision rotate` takes it."""
@@ -161,6 +164,23 @@ def registration_file(inventory: Inventory, node: Node, text: str) -> Resource:
     return File(
         names.ssh(node.name), paths.REGISTRATION, text.encode(), "0600", "root", "root", source=source
     )
+
+
+def earlier_self(context: Context) -> tuple[Resource, ...]:
+    """Return what the cluster must forget before a machine joins under a name that it knows.
+
+    A machine without its node password is a new one, or one with a new disk. The cluster would reject it
+    (`Node password rejected`), and etcd takes no second member of one name.
+    """
+    node = context.inventory.nodes[context.subject.name]
+    system = names.ssh(node.name)
+    if context.require(system, paths.PASSWORD).exists:
+        return ()
+    machine_id = HostFacts(context.seen(system)).machine_id
+    if not machine_id:
+        return ()
+    source = context.inventory.source(("nodes", node.name, "k3s"))
+    return (EarlierNode(API, node.kubernetes_name, machine_id, source=source),)
 
 
 def retired(context: Context, unit: str) -> tuple[Resource, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Questions, Role
 from provision.hosts import names
+from provision.hosts.facts import MACHINE_ID
 from provision.hosts.resources.service import UnitState
 from provision.inventory import Inventory, Subject
 from provision.k3s import configuration, paths
@@ -25,7 +26,10 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 def questions(inventory: Inventory, subject: Subject) -> Questions:
     """Ask the host what k3s needs, and every server for the full token."""
     own = names.ssh(subject.name)
-    return {**common.tokens_of_servers(inventory), own: (Machine(), UnitState(UNIT))}
+    return {
+        **common.tokens_of_servers(inventory),
+        own: (Machine(), UnitState(UNIT), paths.PASSWORD, MACHINE_ID),
+    }
 
 
 def resources(context: Context) -> Sequence[Resource]:
@@ -46,6 +50,7 @@ def resources(context: Context) -> Sequence[Resource]:
     return [
         *common.software(inventory, node, UNIT),
         *common.files(inventory, node, UNIT, config, token),
+        *common.earlier_self(context),
         K3sUnit(system, UNIT, k3s.endpoint or server.name, source=source),
     ]
 

@@ -13,6 +13,7 @@ from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Questions, Role
 from provision.hosts import names
+from provision.hosts.facts import MACHINE_ID
 from provision.hosts.resources.service import UnitState
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.node import Node
@@ -36,7 +37,7 @@ def questions(inventory: Inventory, subject: Subject) -> Questions:
     """Ask the host what k3s needs and has, and every server for the full token."""
     asked = dict(common.tokens_of_servers(inventory))
     own = names.ssh(subject.name)
-    more = (Machine(), paths.OWN_CONFIG, paths.DATASTORE, UnitState(UNIT))
+    more = (Machine(), paths.OWN_CONFIG, paths.DATASTORE, paths.PASSWORD, MACHINE_ID, UnitState(UNIT))
     asked[own] = (*asked.get(own, ()), *more)
     return asked
 
@@ -66,6 +67,8 @@ def resources(context: Context) -> Sequence[Resource]:
             )
         )
     found += common.files(inventory, node, UNIT, config, own)
+    if server is not None:
+        found += common.earlier_self(context)
     joins = "" if server is None else server.name
     found.append(K3sUnit(system, UNIT, joins, source=inventory.source(("nodes", node.name, "k3s"))))
     return found

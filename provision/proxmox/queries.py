@@ -6,6 +6,7 @@ more; nothing else is asked, whatever the inventory holds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -167,9 +168,25 @@ class VmState:
         return self.config.get("lock", "")
 
     @property
-    def marker(self) -> Marker | None:
-        """Whose it is."""
+    def noted_marker(self) -> Marker | None:
+        """The marker in its Notes, which people may have overwritten."""
         return marker.read(self.next_value("description"))
+
+    @property
+    def marker(self) -> Marker | None:
+        """Whose it is: by its Notes, or, while it has our tag, by the second home of the marker."""
+        noted = self.noted_marker
+        if noted is not None or marker.TAG not in re.split("[;, ]", self.next_value("tags")):
+            return noted
+        macs = {
+            part.partition("=")[2].upper()
+            for key in self.config
+            if re.fullmatch(r"net\d+", key)
+            for part in self.config[key].split(",")
+        }
+        kept = marker.read_smbios1(self.next_value("smbios1"), self.vmid, self.name, macs)
+        # The snippet with the first key leaves the configuration together with that key.
+        return kept if kept is None or self.next_value("cicustom") else kept.settled()
 
     def marker_of(self, inventory: str, node: str) -> Marker | None:
         """Return its marker if that names this node of this inventory: the VM is ours."""

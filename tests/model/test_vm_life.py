@@ -135,13 +135,38 @@ def test_destroy_leaves_nothing_of_ours_and_everything_else(world: World) -> Non
 def test_a_foreign_vm_is_left_alone_by_apply_and_destroy(world: World) -> None:
     world.apply()
     vm = world.pve.vms[101]
-    vm.config["description"] = "somebody else's"
+    vm.config.update(description="somebody else's", tags="web")
     config = dict(vm.config)
     with pytest.raises(Refused) as caught:
         world.apply()
     assert [each.code for each in caught.value.diagnostics] == ["VMID_TAKEN_FOREIGN"]
     world.destroy()
     assert world.pve.vms[101].config == config
+
+
+def test_overwritten_notes_are_given_their_marker_again(world: World) -> None:
+    world.apply()
+    vm = world.pve.vms[101]
+    before = vm.config["description"]
+    vm.config["description"] = "my own notes\n- a list"
+    assert [
+        change.path for step in world.plan().steps for item in step.changes for change in item.changes
+    ] == ["description"]
+    report = world.apply()
+    assert report.exit_code == 0
+    assert vm.config["description"] == f"my own notes\n- a list\n{before}"
+    assert world.plan().empty
+
+
+def test_a_copy_with_empty_notes_is_nobodys(world: World) -> None:
+    world.apply()
+    vm = world.pve.vms[101]
+    copy = ModelVm(900, {**vm.config, "name": "Copy-of-VM-vm-1", "description": ""})
+    copy.config["net0"] = "virtio=BC:24:11:99:99:99,bridge=vmbr0"
+    world.pve.vms[900] = copy
+    config = dict(copy.config)
+    assert world.apply(prune=True).exit_code == 0
+    assert copy.config == config
 
 
 def test_the_console_start_waits_for_consent(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from provision.contracts.snapshot import Snapshot
 from provision.proxmox import formats, vm_effects
 from provision.proxmox.answers import tags as split_tags
 from provision.proxmox.formats import Format, join, normal, size_gib
-from provision.proxmox.marker import TAG, Marker
+from provision.proxmox.marker import TAG, Marker, smbios1, write
 from provision.proxmox.pci_entries import PciEntries
 from provision.proxmox.queries import Elsewhere, NodeBridges, NodeStorages, VmConfig, VmState
 from provision.proxmox.resources.vm_cards import placed_cards
@@ -173,6 +173,7 @@ class Vm(VmResource):
         }
         if self.drives:
             data["boot"] = f"order={self.drives[0].slot}"
+        data["smbios1"] = smbios1(self.marker, self.vmid, self.nics[0].mac if self.nics else "")
         if self.pool:
             data["pool"] = self.pool
         create = Request("POST", f"/nodes/{self.node}/qemu", data, task=CREATE_SECONDS)
@@ -239,6 +240,7 @@ class Vm(VmResource):
             differences += _fixed("tpmstate0", self.tpm.new(), formats.TPMSTATE, "version", state)
         for drive in self.drives:
             differences += _drive(drive, state)
+        differences += _notes(state)
         tags = state.next_value("tags")
         if not {TAG, *self.tags} <= set(split_tags(tags)):
             new = ";".join(sorted({*split_tags(tags), TAG, *self.tags}))
@@ -307,7 +309,10 @@ def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source 
     if present is not None and present.inventory == marker.inventory:
         remedy += f", or, if {present.node} is called {marker.node} now, {adopt}"
     elif present is not None:
-        remedy += f", or take the line `provision: ...` out of its notes (`qm config {vmid}`), then {adopt}"
+        remedy += (
+            f", or take the line `provision: ...` out of its notes and its tag `{TAG}` off"
+            f" (`qm config {vmid}`), then {adopt}"
+        )
     elif isinstance(state, VmState):
         remedy += f", or {adopt}"
     return Diagnostic(
@@ -361,6 +366,16 @@ class _Difference:
         settles = Settles.AFTER_EFFECT if cold else Settles.NOW
         op = Op.CREATE if self.old is None else Op.DELETE if self.new is None else Op.UPDATE
         return Change(op, self.path, self.old, self.new, settles)
+
+
+def _notes(state: VmState) -> list[_Difference]:
+    """Return the marker line that Notes have lost; what people wrote there stays."""
+    marker = state.marker
+    if marker is None or marker == state.noted_marker:
+        return []
+    description = state.next_value("description")
+    text = write(description, marker)
+    return [_Difference("description", "description", description or None, text, write=text)]
 
 
 def _unwritten(differences: list[_Difference]) -> int:

@@ -125,7 +125,7 @@ def test_a_protected_vm_is_left(world: World) -> None:
 def test_only_our_own_vms_can_be_marked(world: World) -> None:
     with pytest.raises(UsageError, match="NODE_UNKNOWN"):
         mark(world, "vm-9")
-    world.pve.vms[101].config["description"] = "somebody's"
+    world.pve.vms[101].config.update(description="somebody's", tags="theirs")
     with pytest.raises(Permanent, match="VMID_TAKEN_FOREIGN"):
         mark(world, "vm-1")
     del world.pve.vms[102]

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provision.proxmox.marker import Marker, read, write
+from provision.proxmox.marker import Marker, read, read_smbios1, smbios1, write
 
 FULL = Marker("lab", "vm-1", "SHA256:aa", "SHA256:bb", "tok", "start")
 WORD = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789:+/-", min_size=1, max_size=20)
@@ -45,3 +49,37 @@ def test_text_that_only_names_provision_is_not_a_marker() -> None:
 def test_the_guest_may_show_every_key_that_the_marker_names() -> None:
     marker = Marker("lab", "vm-1", "SHA256:new,SHA256:old", "SHA256:first")
     assert marker.fingerprints == ("SHA256:new", "SHA256:old", "SHA256:first")
+
+
+KEPT = Marker("lab", "vm-1", "SHA256:" + "k" * 43, "SHA256:" + "f" * 43)
+MAC = "BC:24:11:00:00:01"
+
+
+@pytest.mark.parametrize(
+    ("vmid", "name", "macs", "ours"),
+    [
+        (101, "vm-1", {MAC}, True),
+        (101, "renamed", {MAC}, True),
+        (101, "vm-1", {"BC:24:11:00:00:99"}, True),
+        (101, "renamed", {"BC:24:11:00:00:99"}, False),
+        (102, "vm-1", {MAC}, False),  # restored under another number, or a clone
+    ],
+)
+def test_the_second_home_counts_with_its_witnesses(vmid: int, name: str, macs: set[str], ours: bool) -> None:
+    text = smbios1(KEPT, 101, MAC.lower())
+    assert read_smbios1(text, vmid, name, macs) == (KEPT if ours else None)
+
+
+def test_the_second_home_fits_and_holds_no_token_of_a_moment() -> None:
+    long = Marker("i" * 63, "n" * 63, KEPT.host_key, KEPT.first_key, replace="tok", owes="start")
+    text = smbios1(long, 999_999_999, MAC)
+    assert len(text) <= 512  # PVE's limit
+    assert re.fullmatch(r"uuid=[0-9a-f-]{36},family=[A-Za-z0-9+/=]+,base64=1", text)
+    assert read_smbios1(text, 999_999_999, "n" * 63, ()) == replace(long, replace="", owes="")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "uuid=1", "family=%,base64=1", "uuid=1,family=AAAA,base64=1", "family=eA=="]
+)
+def test_a_foreign_smbios_is_no_marker(text: str) -> None:
+    assert read_smbios1(text, 101, "vm-1", {MAC}) is None

@@ -255,7 +255,7 @@ def test_creation_sends_everything_in_one_request_and_grows_the_disk() -> None:
         ),
         (
             VmState(102, "other", "stopped", {"description": "provision: inventory=home node=vm-gpu"}),
-            "out of its notes (`qm config 102`), then take the VM over: `provision import",
+            "out of its notes and its tag `provision` off (`qm config 102`), then take the VM over:",
         ),
         (Elsewhere("pve2", "qemu", "x"), "Give vm-gpu another vmid"),
         (Elsewhere("pve", "lxc", "ct"), "Give vm-gpu another vmid"),

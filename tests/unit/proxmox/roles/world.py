@@ -239,6 +239,7 @@ class World:
         assert isinstance(vms, dict)
         for config, _, _ in vms.values():
             del config["description"]
+            config.pop("smbios1", None)
         return {
             **found,
             "host": {path: each.mode for path, each in self.host.files.items() if each.type == "file"},

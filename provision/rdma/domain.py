@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from provision.contracts.domain import Domain
+from provision.contracts.support import Untested
+from provision.inventory import Inventory
+
+
+def _has_rails(inventory: Inventory) -> bool:
+    return any(node.rails for node in inventory.nodes.values())
+
 
 DOMAIN = Domain(
     "rdma",
-    planned_roles=("rdma_host", "network_operator"),
+    query_kinds={"host": "provision.rdma.queries:HOST_KINDS"},
+    roles={"rdma_host": "provision.rdma.roles.rdma_host:ROLE"},
+    planned_roles=("network_operator",),
+    destroy_keeps=frozenset({"rdma_host"}),
+    rules="provision.rdma.preflight:RULES",
+    evidence="provision.rdma.preflight:evidence",
+    checks=("provision.rdma.checks",),
+    untested=(Untested("RDMA ports of physical NICs", ("rdma",), _has_rails),),
     unsupported="provision.rdma.unsupported:unsupported",
     sections=(("rdma",),),
 )

@@ -11,14 +11,16 @@ HOST, NETWORK = "rdma_host", "network_operator"
 
 
 def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
-    """Yield ports, driver stacks, networks of pods, and what verification shall find of them."""
+    """Yield driver stacks, ports of VMs, networks of pods, and what verification shall find of them."""
     for name, node in inventory.nodes.items():
-        path, ofed = ("nodes", name), node.ofed
-        if node.rails or node.rail_addresses:
-            yield Unsupported(HOST, "RDMA ports", (*path, "rails"), (name,), (HOST,))
-        if ofed is not None and (ofed.manage or ofed.minimum):
-            yield Unsupported(HOST, "a NIC driver stack", (*path, "ofed"), (name,), (HOST,))
-    if inventory.rdma is not None:
+        path = ("nodes", name)
+        if node.ofed is not None and (node.ofed.manage or node.ofed.version):
+            yield Unsupported(HOST, "installing a NIC driver stack", (*path, "ofed"), (name,), (HOST,))
+        if node.rails and node.is_virtual:
+            # A virtio NIC has no RDMA; a passed-through one needs a key of the VM that does not exist yet.
+            yield Unsupported(HOST, "RDMA ports of a VM", (*path, "rails"), (name,), (HOST,))
+    rdma = inventory.rdma
+    if rdma is not None and (rdma.operator is not None or rdma.resources or rdma.networks):
         yield Unsupported(NETWORK, "RDMA of pods", ("rdma",), (CLUSTER,), (NETWORK,))
     for key in ("rdma", "nccl"):
         if getattr(inventory.expect, key) is not None:

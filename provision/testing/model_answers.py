@@ -30,6 +30,7 @@ from provision.hosts.resources.service import UnitState, UnitStatus
 from provision.hosts.resources.sysctl import SysctlValue
 from provision.inventory.kernel_line import MODULE_LISTS, parse
 from provision.k3s.queries import JoinToken, password_of
+from provision.rdma.queries import RdmaState
 from provision.testing import model_k3s
 from provision.testing.model_boot import boot_settings, boot_swap
 from provision.testing.model_dhcp import dnsmasq_rows
@@ -200,6 +201,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     Identity: _identity,
     GpuState: gpu_state,
     DnsmasqFiles: dnsmasq_rows,
+    RdmaState: lambda state, _: state.rdma,
     Shell: lambda state, query: run_command(state, query.command),
     **model_k3s.ANSWERS,
 }

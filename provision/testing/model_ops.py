@@ -30,6 +30,7 @@ from provision.testing.model_answers import blacklist_of
 from provision.testing.model_apt import transaction
 from provision.testing.model_boot import boot_settings, boot_swap
 from provision.testing.model_gpu import drive_gpus, set_power_limits
+from provision.testing.model_rdma import booted
 from provision.testing.model_state import HostState, ModelFile, ModelUnit, resolved
 
 _ADDITION = re.compile(r'(?m)^  \*\) GRUB_CMDLINE_LINUX_DEFAULT="\$GRUB_CMDLINE_LINUX_DEFAULT "(.*) ;;$')
@@ -447,6 +448,7 @@ def boot(state: HostState) -> None:
     state.modules = set(state.base_modules)
     _probe(state)
     drive_gpus(state)
+    state.rdma = booted(state.rdma, _lines(state, "/etc/modprobe.d/"), state.cmdline)
     off = state.blacklisted() | blacklist_of(state.cmdline)
     for line in _lines(state, "/etc/modules-load.d/"):
         if (

@@ -18,6 +18,7 @@ from provision.testing import model_k3s
 from provision.testing.model_apt import dpkg_text, policy_text, simulation_text
 from provision.testing.model_boot import boot_swap
 from provision.testing.model_gpu import kernel_log_text, next_module_text, pci_text, smi_text
+from provision.testing.model_rdma import address_rows, gid_table
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
 
 Answer = tuple[int, str]
@@ -212,6 +213,11 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"apt-cache policy; echo @packages; apt-cache policy -- (.*)", policy_text),
     (r"apt-get -s .* install -- (.*)", simulation_text),
     *model_k3s.COMMANDS,
+    (r"ip -4 -o addr show", lambda state: (0, address_rows(state.rdma))),
+    (
+        r"for g in /sys/class/infiniband/([^/]+)/ports/([0-9]+)/gids/\*; do .*",
+        lambda state, device, port: (0, gid_table(state.rdma, device, port)),
+    ),
     (r"uname -n", lambda state: (0, f"{state.hostname}\n")),
     (r"cat ([^|>]+) 2>/dev/null \|\| true", _cat_all),
     (r"cat /proc/modules", _modules),

@@ -15,6 +15,8 @@ from provision.hosts.queries.system import ClockStatus
 from provision.hosts.resources.filesystem import RootStatus
 from provision.hosts.resources.pci import IommuStatus, PciFunction
 from provision.k3s.queries import MachineStatus
+from provision.rdma.queries import RdmaStatus
+from provision.testing.model_rdma import kernel_file
 
 GIB = 1024**3
 _NO_IOMMU = IommuStatus((), 0, cpu="GenuineIntel")
@@ -111,6 +113,7 @@ class HostState:
         mounts: source by path, of network filesystems.
         free: MiB that are free on any filesystem.
         kernel_log: what the kernel said since boot, beside its first line.
+        rdma: RDMA ports and interfaces, as the kernel shows them.
     """
 
     files: dict[str, ModelFile] = field(default_factory=dict)
@@ -165,6 +168,7 @@ class HostState:
     kernel_log: tuple[str, ...] = ()
     mounts: dict[str, str] = field(default_factory=dict)
     free: int = 512 * 1024
+    rdma: RdmaStatus = field(default_factory=RdmaStatus)
     pending: dict[Effect, Pending] = field(default_factory=dict)
     boots: int = 1
 
@@ -344,6 +348,9 @@ def virtual_content(state: HostState, path: str) -> bytes | None:
         "/sys/devices/system/cpu/online": lambda: f"0-{state.cpus - 1}" if state.cpus > 1 else "0",
         "/sys/module/nvidia/version": lambda: state.loaded_driver,
     }
+    shown = kernel_file(state.rdma, path)
+    if shown is not None:
+        return f"{shown}\n".encode()
     if path not in texts or (path == "/sys/module/nvidia/version" and not state.loaded_driver):
         return None
     return f"{texts[path]()}\n".encode()

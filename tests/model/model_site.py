@@ -33,6 +33,7 @@ from provision.testing.model_host import (
     hypervisor_state,
 )
 from provision.testing.model_proxmox import ModelProxmox, ModelVm
+from provision.testing.model_rdma import rails_of
 from provision.values.cancel import Cancel
 from provision.values.events import Event
 from provision.verify.model import VerifyReport
@@ -332,6 +333,7 @@ def _bare_metal(node: Node) -> HostState:
     state = guest_state(node.name)
     last = int(node.address.rpartition(".")[2])
     state.commands["link"] = {f"52:54:00:00:01:{last:02x}": node.address.encode()}
+    state.rdma = rails_of(node)
     if node.driver is not None and node.driver.origin is not None:
         archive_drivers(state, node.driver.origin)
     if node.gpu_cards is not None:

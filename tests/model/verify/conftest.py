@@ -94,7 +94,10 @@ nodes:
     driver: { origin: nvidia, branch: "580", hold: true, power_limit: 300, fabric_manager: same-version }
     gpu_cards:
       { count: 2, name: NVIDIA H100 80GB HBM3, memory: 81559MiB, nvswitch: true, ecc: true, mig: false }
+    rails: { r0: { device: rdma7, hca: mlx5_8, port: 1, mtu: 4220 } }
+    rail_addresses: { r0: 10.224.7.143/12 }
 k3s: { version: v1.35.7+k3s1, binary: ./k3s }
+rdma: { netns: shared }
 """.replace("@SHA", "0" * 64).replace("@PRINT", ":".join(["00"] * 32))
 
 

@@ -126,6 +126,25 @@ def card(**faults: Any) -> Callable[[HostState], object]:
     return lambda state: state.card_faults.setdefault("0000:02:00.0", {}).update(faults)
 
 
+def port(**fields: Any) -> Callable[[HostState], object]:
+    """Return a damage of the RDMA port."""
+    return lambda state: setattr(
+        state, "rdma", replace(state.rdma, ports=(replace(state.rdma.ports[0], **fields),))
+    )
+
+
+def interface(**fields: Any) -> Callable[[HostState], object]:
+    """Return a damage of the rail's interface."""
+    return lambda state: setattr(
+        state, "rdma", replace(state.rdma, interfaces=(replace(state.rdma.interfaces[0], **fields),))
+    )
+
+
+def netns(mode: str) -> Callable[[HostState], object]:
+    """Return a damage of the mode of namespaces."""
+    return lambda state: setattr(state, "rdma", replace(state.rdma, netns=mode))
+
+
 GUEST, PVE, ROUTER, GPU = "vm/ssh", "pve/ssh", "router", "gpu/ssh"
 UPGRADES = "/etc/apt/apt.conf.d/52provision-gpu"
 PID = "pid='<unknown>', name=<unknown>"
@@ -485,6 +504,31 @@ DAMAGES = (
         (("test_gpu_count", "gpu"),),
     ),
     Damage("test_gpu_count", "no UUID: 00000000:02:00.0", on(GPU, card(uuid=Meaning.BROKEN)), "gpu"),
+    # rails
+    Damage("test_rail_address", "no interface has 10.224.7.143/12", on(GPU, interface(addresses=())), "gpu"),
+    Damage(
+        "test_rail_address",
+        "rdma9 has 10.224.7.143/12, not rdma7",
+        on(GPU, interface(name="rdma9")),
+        "gpu",
+        (("test_rail_mtu", "gpu"),),
+    ),
+    Damage("test_rail_port", "mlx5_8 port 1 is 1: DOWN", on(GPU, port(state="DOWN")), "gpu"),
+    Damage("test_rail_port", "mlx5_8 port 1 is InfiniBand", on(GPU, port(link_layer="InfiniBand")), "gpu"),
+    Damage(
+        "test_rail_gid",
+        "no RoCE v2 entry 0000:0000:0000:0000:0000:ffff:0ae0:078f",
+        on(GPU, port(gids=())),
+        "gpu",
+    ),
+    Damage("test_rail_mtu", "rdma7 has MTU 1500, not 4220", on(GPU, interface(mtu=1500)), "gpu"),
+    Damage("test_rdma_namespaces", "the mode is exclusive, not shared", on(GPU, netns("exclusive")), "gpu"),
+    Damage(
+        "test_rdma_namespaces_at_boot",
+        "nothing sets netns_mode=1 at boot",
+        on(GPU, gone("/etc/modprobe.d/provision-rdma-netns.conf")),
+        "gpu",
+    ),
     Damage("test_gpu_model", "40960 MiB", on(GPU, card(memory=40960)), "gpu"),
     Damage("test_gpu_model", "NVIDIA A100", on(GPU, card(name="NVIDIA A100")), "gpu"),
     Damage(

@@ -1,0 +1,68 @@
+"""A node's RDMA: the modules that pods need, and how network namespaces share the devices.
+
+Ports, addresses and MTU are the network's and are only looked at: by preflight and by the checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context, Role
+from provision.hosts import names
+from provision.hosts.change_effects import reboot_of
+from provision.hosts.queries.kernel import BootLoader
+from provision.hosts.resources.kernel import KernelArguments, KernelModule
+from provision.hosts.resources.package import Package
+from provision.inventory import Inventory, Subject
+from provision.rdma.queries import RdmaState
+from provision.rdma.resources.namespaces import NamespaceMode
+
+MODULES = ("ib_uverbs", "rdma_ucm")
+"""Verbs and connections of programs: `/dev/infiniband/uverbsN` and `rdma_cm`."""
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether the node has rails."""
+    node = inventory.nodes.get(subject.name) if subject.kind == "node" else None
+    return node is not None and node.manage and bool(node.rails)
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask for ports, and for the boot loader where the mode of namespaces is declared."""
+    loader = () if inventory.rdma is None or inventory.rdma.netns is None else (BootLoader(),)
+    return {names.ssh(subject.name): (RdmaState(), *loader)}
+
+
+def resources(context: Context) -> tuple[Resource, ...]:
+    """Return modules, the user-space part where the node has none of its own, and the mode of namespaces."""
+    inventory, name = context.inventory, context.subject.name
+    node, system = inventory.nodes[name], names.ssh(name)
+    source = inventory.source(("nodes", name, "rails"))
+    made: list[Resource] = []
+    if node.ofed is None:
+        # NVIDIA's own stack (`ofed`) brings packages of the same files.
+        made.append(Package(system, ("rdma-core",), source=source))
+    made += [KernelModule(system, module, source=source) for module in MODULES]
+    if inventory.rdma is None or inventory.rdma.netns is None:
+        return tuple(made)
+    source = inventory.source(("rdma", "netns"))
+    status = context.require(system, RdmaState(), f"cannot read the RDMA ports of {name}", source)
+    reboot = reboot_of(inventory, context.subject)
+    mode = NamespaceMode(system, inventory.rdma.netns, reboot, status.built_in, source=source)
+    made.append(mode)
+    if status.built_in:
+        loader = context.require(system, BootLoader(), f"cannot read the boot loader of {name}", source)
+        argument = f"ib_core.{mode.option}"
+        made.append(KernelArguments(system, (argument,), loader, reboot, source=source))
+    return tuple(made)
+
+
+ROLE = Role(
+    name="rdma_host",
+    needs=("base_os", "host_resources"),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from provision.contracts.support import CLUSTER, Unsupported
 from provision.inventory import Inventory
 
-HOST, NETWORK = "rdma_host", "network_operator"
+STACK, VM, NETWORK = "ofed", "rdma_vm", "network_operator"
 
 
 def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
@@ -15,10 +15,10 @@ def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
     for name, node in inventory.nodes.items():
         path = ("nodes", name)
         if node.ofed is not None and (node.ofed.manage or node.ofed.version):
-            yield Unsupported(HOST, "installing a NIC driver stack", (*path, "ofed"), (name,), (HOST,))
+            yield Unsupported(STACK, "a NIC driver stack", (*path, "ofed"), (name,), ("rdma_host",))
         if node.rails and node.is_virtual:
             # A virtio NIC has no RDMA; a passed-through one needs a key of the VM that does not exist yet.
-            yield Unsupported(HOST, "RDMA ports of a VM", (*path, "rails"), (name,), (HOST,))
+            yield Unsupported(VM, "RDMA ports of a VM", (*path, "rails"), (name,), ("rdma_host",))
     rdma = inventory.rdma
     if rdma is not None and (rdma.operator is not None or rdma.resources or rdma.networks):
         yield Unsupported(NETWORK, "RDMA of pods", ("rdma",), (CLUSTER,), (NETWORK,))

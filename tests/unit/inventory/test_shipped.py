@@ -94,7 +94,8 @@ def test_the_homelab_is_the_one_of_the_facts() -> None:
 def test_fractions_are_unserved_and_replace_the_sharing_of_the_pair() -> None:
     inventory = load(ROOT / "inventories" / "h100-kai-fractions.yaml", environ={})
     assert [note.summary.rpartition(": ")[2] for note in untested(inventory)] == [
-        "GPU drivers of Ubuntu and NVIDIA"
+        "GPU drivers of Ubuntu and NVIDIA",
+        "RDMA ports of physical NICs",
     ]
     assert "gpu_sharing" in {each.role for each in unsupported(inventory)}
     assert inventory.sharing is not None

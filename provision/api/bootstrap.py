@@ -16,7 +16,7 @@ from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 from provision.values.redaction import Redactor
-from provision.values.whole_file import write_whole
+from provision.values.whole_file import make_private_folder, write_whole
 
 
 def look(connection: ShellConnection, host: str, cancel: Cancel) -> ProxmoxHost:
@@ -106,5 +106,5 @@ def _secret_of(answer: bytes) -> SecretStr | None:
 
 def _write_secret(path: Path, secret: SecretStr) -> None:
     """Write a secret, readable by its owner only from its first byte."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_folder(path.parent)
     write_whole(path, secret.get_secret_value() + "\n")

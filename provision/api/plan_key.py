@@ -10,7 +10,7 @@ from pathlib import Path
 from provision.engine.run_lock import unusable
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
-from provision.values.whole_file import write_whole
+from provision.values.whole_file import make_private_folder, write_whole
 
 VARIABLE = "PROVISION_PLAN_KEY"
 _SHORTEST = 16
@@ -32,7 +32,7 @@ def plan_key(folder: Path) -> bytes:
     path = folder / "plan.key"
     try:
         if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(path.parent)
             write_whole(path, secrets.token_hex(32))
         return bytes.fromhex(path.read_text().strip())
     except OSError as error:

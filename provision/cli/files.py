@@ -82,14 +82,16 @@ def schema(
     return 0
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write a file that the user named.
+def write_file(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file that the user named; a new one has a mode of its own, whatever the umask allows.
 
     Raises:
         UsageError: it cannot be written.
     """
     with writing(path):
-        path.write_text(text, encoding="utf-8")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags, mode), "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def report_run(
 
     record = _find_run(run)
     file = output or Path(f"provision-{record.id}.html")
-    write_file(file, html_report(record))
+    write_file(file, html_report(record), 0o600)
     say(f"Written: {file}")
     return 0
 

@@ -6,6 +6,7 @@ not reached, 596 to 599 that its answer was lost; pveproxy closes idle connectio
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from provision.connections.contracts import ApiError, HttpsEndpoint
+from provision.connections.deadline import within
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Refused, Transient, UnknownOutcome
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
+TOTAL_TIMEOUT = 180.0
+LARGEST = 64 * 1024 * 1024
+"""Bytes that an answer may have; one of 20,000 VMs has about 10 MB."""
 IDLE = 2.0
 """Seconds after which a write gets a new connection: pveproxy closes idle ones."""
 UNAUTHORIZED = 401
@@ -52,11 +57,20 @@ class PveConnection:
     Args:
         endpoint: address, certificate and token.
         subject: the hypervisor's name, for diagnostics.
-        timeout: seconds to wait for an answer.
+        timeout: seconds to wait for the next bytes of an answer.
+        total: seconds that the whole of an exchange may take.
     """
 
-    def __init__(self, endpoint: HttpsEndpoint, subject: str = "", timeout: float = ANSWER_TIMEOUT) -> None:
+    def __init__(
+        self,
+        endpoint: HttpsEndpoint,
+        subject: str = "",
+        timeout: float = ANSWER_TIMEOUT,
+        total: float = TOTAL_TIMEOUT,
+    ) -> None:
         self.requests = 0
+        self._total = total
+        self._odd_bodies: list[bool] = []
         self._endpoint = endpoint
         self._subject = subject
         self._timeout = timeout
@@ -74,7 +88,12 @@ class PveConnection:
                 adapter.close()
         self.requests += 1
         try:
-            return self._send(api, method, path, plain(data or {}))
+            return within(self._total, lambda: self._send(api, method, path, plain(data or {})))
+        except TimeoutError as error:
+            self.close()
+            if write:
+                raise self._unknown(method, path, str(error)) from None
+            raise Transient(self._unreachable(error)) from None
         finally:
             self._last = time.monotonic()
 
@@ -86,6 +105,20 @@ class PveConnection:
         self._api = None
 
     def _send(self, api: Any, method: str, path: str, data: dict[str, object]) -> object:
+        self._odd_bodies.clear()
+        try:
+            answer = self._exchange(api, method, path, data)
+        except _TooLargeError:
+            raise self._odd(method, path, f"its answer is larger than {LARGEST >> 20} MiB") from None
+        except RecursionError:
+            raise self._odd(method, path, "its answer is nested too deep") from None
+        except ValueError as error:  # a number of thousands of digits
+            raise self._odd(method, path, f"its answer is not understood: {str(error)[:100]}") from None
+        if any(self._odd_bodies) and not _is_text(answer):
+            raise self._odd(method, path, "its answer is not Unicode text")
+        return answer
+
+    def _exchange(self, api: Any, method: str, path: str, data: dict[str, object]) -> object:
         import requests  # noqa: PLC0415 - slow: only when an API is spoken to
         from proxmoxer.core import ResourceException  # noqa: PLC0415 - the same
 
@@ -109,6 +142,10 @@ class PveConnection:
             raise Permanent(self._unreadable("its answer is not JSON")) from None
         return answer
 
+    def _odd(self, method: str, path: str, what: str) -> Exception:
+        """Return what an answer without measure means: a write may have taken effect."""
+        return Permanent(self._unreadable(what)) if method in READS else self._unknown(method, path, what)
+
     def _open(self) -> Any:
         if self._api is not None:
             return self._api
@@ -120,11 +157,27 @@ class PveConnection:
 
         pin = self._endpoint.fingerprint.replace(":", "").lower()
 
+        odd = self._odd_bodies
+
         class Pinned(HTTPAdapter):
             """Trusts one certificate, by its SHA-256, and nothing else."""
 
             def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
                 super().init_poolmanager(*args, **kwargs, assert_fingerprint=pin)
+
+            def send(self, *args: Any, **kwargs: Any) -> requests.Response:
+                response: requests.Response = super().send(*args, **kwargs)
+                pieces, size = [], 0
+                for piece in response.iter_content(64 * 1024):
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > LARGEST:
+                        response.close()
+                        raise _TooLargeError
+                body = b"".join(pieces)
+                odd.append(_HALF_PAIR.search(body) is not None)
+                response._content = body  # noqa: SLF001 - requests reads without a limit
+                return response
 
         url = urlsplit(self._endpoint.url)
         user, _, token = self._endpoint.token_id.partition("!")
@@ -216,6 +269,25 @@ class PveConnection:
                 remedy="Run the command again: it checks the present state first.",
             )
         )
+
+
+_HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
+"""How JSON writes a half of a surrogate pair; most answers have none, and are not looked at again."""
+
+
+class _TooLargeError(Exception):
+    """An answer passes the limit."""
+
+
+def _is_text(answer: object) -> bool:
+    """Whether no text in an answer holds half of a surrogate pair, which nothing can write."""
+    try:
+        json.dumps(answer, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return False
+    except (TypeError, ValueError):
+        return True  # no JSON: a test's own object
+    return True
 
 
 def plain(data: Mapping[str, object]) -> dict[str, object]:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from provision.values.fingerprints import is_host_key
-from provision.values.whole_file import write_whole
+from provision.values.whole_file import make_private_folder, write_whole
 
 _FIELDS = 3
 
@@ -163,6 +163,6 @@ class TrustStore:
         return [(words[0], words[1]) for words in fields if len(words) == 2 and is_host_key(words[1])]  # noqa: PLR2004 - system, key
 
     def _write(self, lines: list[tuple[str, str]]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(self.path.parent)
         kept = "".join(f"{system} {fingerprint}\n" for system, fingerprint in lines)
         write_whole(self.path, f"# accepted SSH host keys: system, fingerprint\n{kept}")

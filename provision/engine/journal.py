@@ -19,6 +19,7 @@ from provision.contracts.change import Change
 from provision.engine.model import StepId
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
+from provision.values.whole_file import make_private_folder
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
@@ -229,7 +230,7 @@ class Journal:
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
             self._thread.start()
-        entry = _Entry(sql, values)
+        entry = _Entry(sql, tuple(_storable(value) for value in values))
         self._queue.put(entry)
         return entry
 
@@ -252,7 +253,7 @@ class Journal:
                     for entry in entries:
                         database.execute(entry.sql, entry.values)
                     database.commit()
-            except sqlite3.Error as error:
+            except Exception as error:  # noqa: BLE001 - the thread's last line of defence: the run learns it
                 self.error = self._unwritable(error)
             for entry in entries:
                 entry.written.set()
@@ -260,9 +261,16 @@ class Journal:
             database.close()
 
 
+def _storable(value: object) -> object:
+    """Return a value as SQLite takes it: half of a surrogate pair is no Unicode text."""
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value
+
+
 def _open(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    make_private_folder(path.parent)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
     database = sqlite3.connect(path, timeout=30)
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")

@@ -12,7 +12,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from provision.values.whole_file import write_whole
+from provision.values.whole_file import make_private_folder, write_whole
 
 VERSION = 1
 
@@ -103,7 +103,7 @@ def write(path: Path, queries_by_system: Mapping[str, Iterable[Any]]) -> None:
         indexes.sort()
     text = json.dumps({"version": VERSION, "queries": packed, "systems": systems}, separators=(",", ":"))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(path.parent)
         write_whole(path, text, lasting=False)
     except OSError:
         return

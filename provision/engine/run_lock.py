@@ -15,6 +15,7 @@ from pathlib import Path
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError, UsageError
 from provision.values.outcomes import ExitCode
+from provision.values.whole_file import make_private_folder
 
 
 def _locked(summary: str, remedy: str = "wait for it to end, and run again") -> ProvisionError:
@@ -39,6 +40,10 @@ def unusable(folder: Path, error: OSError) -> UsageError:
     )
 
 
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Through a link, another file would be emptied; a pipe would be waited for."""
+
+
 @contextmanager
 def run_lock(path: Path, run: str, who: str) -> Iterator[None]:
     """Hold the run lock of an inventory; the kernel frees it with the process, even after a kill.
@@ -48,8 +53,8 @@ def run_lock(path: Path, run: str, who: str) -> Iterator[None]:
         UsageError: the folder of the state cannot hold it.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        make_private_folder(path.parent)
+        handle = os.open(path, os.O_CREAT | _FLAGS, 0o600)
     except OSError as error:
         raise unusable(path.parent, error) from None
     try:
@@ -89,7 +94,7 @@ def clear_run_lock(path: Path) -> Holder | None:
         UsageError: the folder of the state can hold no lock.
     """
     try:
-        handle = os.open(path, os.O_RDWR)
+        handle = os.open(path, _FLAGS)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -121,12 +126,15 @@ def _read(handle: int) -> Holder | None:
     try:
         found = json.loads(os.pread(handle, 4096, 0))
         return Holder(str(found["run"]), str(found["who"]), int(found["pid"]), float(found["since"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
 def _told(holder: Holder | None) -> str:
     if holder is None:
         return "another run of this inventory goes on"
-    since = time.strftime("%H:%M:%S", time.localtime(holder.since))
+    try:
+        since = time.strftime("%H:%M:%S", time.localtime(holder.since))
+    except (OverflowError, ValueError, OSError):
+        since = "an unknown time"
     return f"run {holder.run} of {holder.who} (process {holder.pid}) goes on since {since}"

@@ -174,7 +174,7 @@ def read(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text())
         options_of(data)
         known = data["format"] == FORMAT and isinstance(data["key"], str)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise UsageError(
             Diagnostic(
                 "PLAN_UNREADABLE",

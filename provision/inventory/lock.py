@@ -96,7 +96,7 @@ def write_lock(path: Path, lock: Lock) -> None:
             lines += [f"  {json.dumps(name)}:", f"    url: {json.dumps(pin.url)}"]
             lines += [f"    sha256: {json.dumps(pin.sha256)}"]
     try:
-        write_whole(path, "\n".join(lines) + "\n", 0o666)
+        write_whole(path, "\n".join(lines) + "\n", 0o644)
     except OSError as error:
         raise UsageError(
             Diagnostic("FILE_NOT_WRITTEN", f"{path} cannot be written: {error.strerror}")

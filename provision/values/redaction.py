@@ -41,6 +41,7 @@ _ESCAPES = re.compile(
     r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # OSC, DCS and the like: titles, links
     r"|\x1b[ -/]*[0-~]?"
 )
+_LONELY = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
 _INVISIBLE = re.compile(
@@ -80,7 +81,7 @@ def _base64_forms(secret: bytes) -> Iterator[bytes]:
 
 def _forms(secret: str) -> set[bytes]:
     """Return a secret as shells, JSON, Python, URLs, HTML, hex and base64 write it, and its lines."""
-    raw = secret.encode("utf-8", "surrogateescape")
+    raw = _LONELY.sub("\ufffd", secret).encode("utf-8", "surrogateescape")
     in_json = json.dumps(secret)[1:-1]
     in_url = quote(raw, safe="")
     texts = {
@@ -99,7 +100,11 @@ def _forms(secret: str) -> set[bytes]:
         repr(raw)[2:-1],
         shlex.quote(secret)[1:-1] if "'" in secret else secret,
     }
-    forms = {raw, _INVISIBLE.sub(b"", raw), *(text.encode("utf-8", "surrogateescape") for text in texts)}
+    forms = {
+        raw,
+        _INVISIBLE.sub(b"", raw),
+        *(_LONELY.sub("\ufffd", text).encode("utf-8", "surrogateescape") for text in texts),
+    }
     encoded = {*_base64_forms(raw), raw.hex().encode(), raw.hex().upper().encode(), *raw.splitlines()}
     return {form for form in forms if len(form) >= SHORTEST} | {
         form for form in encoded if len(form) >= _SHORTEST_FORM
@@ -170,7 +175,11 @@ class Redactor:
         """Return the text with every secret masked."""
         if self.is_empty:
             return text
-        data = text.encode("utf-8", "surrogateescape")
+        try:
+            data = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:  # half of a surrogate pair, as JSON can write it, stands for no byte
+            text = _LONELY.sub("\ufffd", text)
+            data = text.encode("utf-8", "surrogateescape")
         masked = self.data(data)
         return text if masked is data else masked.decode("utf-8", "surrogateescape")
 

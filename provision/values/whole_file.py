@@ -7,6 +7,19 @@ import threading
 from pathlib import Path
 
 
+def make_private_folder(path: Path) -> None:
+    """Make a folder and those above it that are missing, for its owner only, whatever the process's umask is.
+
+    Raises:
+        OSError: it cannot be made, or something else is there.
+    """
+    if path.is_dir():
+        return
+    if path.parent != path:
+        make_private_folder(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+
+
 def write_whole(path: Path, text: str, mode: int = 0o600, *, lasting: bool = True) -> None:
     """Write a file beside its place and rename it.
 

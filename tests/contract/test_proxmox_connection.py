@@ -7,6 +7,7 @@ import json
 import logging
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from provision.connections import https
 from provision.connections.contracts import ApiError, HttpsEndpoint
 from provision.connections.https import PveConnection
 from provision.values.errors import Permanent, Refused, Transient, UnknownOutcome
@@ -205,3 +207,41 @@ def test_secrets_are_in_no_log_and_no_error(server: Server, caplog: pytest.LogCa
             api.request("POST", "/nodes/pve/qemu", {"cipassword": SECRET})
         texts.append(repr(caught.value) + str(caught.value))
     assert SECRET not in caplog.text + "".join(texts) + repr(api.__dict__)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"data":' + b"[" * 200_000 + b"]" * 200_000 + b"}", "nested too deep"),
+        (b'{"data":' + b"9" * 5_000 + b"}", "not"),
+        (b'{"data":{"name":"\\ud800"}}', "not Unicode text"),
+        (b'{"data":"' + b"x" * 70_000 + b'"}', "larger than"),
+    ],
+)
+def test_an_answer_without_measure_is_this_apis_alone(
+    server: Server, body: bytes, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(https, "LARGEST", 500_000 if b"[" in body else 65_536)
+    connection = server.connection()
+    server.answers += [(200, "OK", body), (200, "OK", body), (200, "OK", {"data": "\u00fc"})]
+    with pytest.raises(Permanent, match=words):
+        connection.request("GET", "/nodes")
+    with pytest.raises((UnknownOutcome, Permanent)):
+        connection.request("POST", "/nodes", {"a": 1})
+    assert connection.request("GET", "/nodes") == "\u00fc"
+
+
+def test_an_answer_that_drips_has_a_deadline_for_the_whole(server: Server) -> None:
+    endpoint = HttpsEndpoint(
+        f"https://127.0.0.1:{server.port}", "prov@pve!lab", SecretStr(SECRET), server.fingerprint
+    )
+    connection = PveConnection(endpoint, "pve", 5.0, total=0.3)
+    server.answers += [(-1, "", None), (-1, "", None), (200, "OK", {"data": 1})]
+    began = time.monotonic()
+    with pytest.raises(Transient, match="API_UNREACHABLE"):
+        connection.request("GET", "/nodes")
+    with pytest.raises(UnknownOutcome, match="API_ANSWER_LOST"):
+        connection.request("POST", "/nodes", {"a": 1})
+    assert time.monotonic() - began < 3
+    server.gate.set()
+    assert connection.request("GET", "/nodes") == 1

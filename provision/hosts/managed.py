@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from provision.hosts.apt_settings import apt_files
 from provision.hosts.names import DAEMONS, checked_unit
 from provision.hosts.templating import read_template, render
 from provision.inventory import Inventory, Subject
@@ -68,6 +69,9 @@ class Managed:
 
     def files(self) -> Iterator[DeclaredFile]:
         """Yield files with what is declared of them; of a file with declared lines, never its content."""
+        if self._node is not None:
+            for path, text in apt_files(self._inventory, self._node):
+                yield DeclaredFile(path, text.encode(), "0644")
         for resource in self._of(FileResource):
             if resource.absent:
                 continue
@@ -110,8 +114,14 @@ class Managed:
 
     def modules(self) -> Iterator[tuple[str, KernelModuleResource]]:
         """Yield the kernel modules by name, with `_` for `-` as the kernel has them."""
+        for name in self._node.modules if self._node is not None else ():
+            yield name.replace("-", "_"), KernelModuleResource(kind="kernel_module", name=name)
         for resource in self._of(KernelModuleResource):
             yield self._text(resource.name).replace("-", "_"), resource
+
+    def hosts(self) -> tuple[str, ...]:
+        """Return the names that /etc/hosts must have."""
+        return tuple(self._node.hosts) if self._node is not None else ()
 
     def commands(self) -> Iterator[tuple[str, str, str]]:
         """Yield name and both guards, `creates` and `unless`, of each command."""

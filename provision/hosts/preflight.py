@@ -10,7 +10,7 @@ from provision.contracts.effect import Effect
 from provision.contracts.remedy import ApiCall, Fix
 from provision.contracts.rule import Evidence, Finding, Rule
 from provision.contracts.snapshot import Snapshot
-from provision.hosts import identity_rules, names
+from provision.hosts import identity_rules, names, site_rules
 from provision.hosts.facts import MACHINE_ID, HostFacts
 from provision.hosts.queries.identity import Identity
 from provision.inventory import Inventory
@@ -100,10 +100,14 @@ RULES = (
         of_resources=True,
     ),
     *identity_rules.RULES,
+    *site_rules.RULES,
 )
 
 
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
     """Return the questions that these rules look at beyond those of roles, by system."""
     asked: dict[str, tuple[Any, ...]] = {names.ssh(name): (MACHINE_ID,) for name in inventory.hypervisors}
-    return asked | {names.ssh(name): (MACHINE_ID, Identity()) for name in inventory.nodes}
+    more = site_rules.evidence(inventory)
+    for name in map(names.ssh, inventory.nodes):
+        asked[name] = (MACHINE_ID, Identity(), *more.get(name, ()))
+    return asked

@@ -10,10 +10,7 @@ from provision.inventory import Inventory
 
 def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
     """Yield options of the site as a whole that nothing reads yet."""
-    proxy, sources, network = inventory.proxy, inventory.sources, inventory.network
-    if proxy.url is not None or proxy.no_proxy:
-        key = "no_proxy" if proxy.url is None else "url"
-        yield Unsupported("proxy", f"proxy.{key}", ("proxy", key))
+    sources, network = inventory.sources, inventory.network
     if sources.mode != "online":
         yield Unsupported(f"sources_{sources.mode}", f"sources.mode {sources.mode}", ("sources", "mode"))
     if sources.registries:

@@ -21,6 +21,7 @@ from provision.hosts.queries.boot_swap import NO_UNIT
 from provision.hosts.queries.file import digest_of
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.queries.saved import RESTORED
+from provision.hosts.resources.hosts_file import SetHostsEntry, with_entry
 from provision.hosts.resources.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
 from provision.hosts.resources.mount import MountPath, SetFstabLine, with_fstab_line
 from provision.inventory.kernel_line import entries, parse
@@ -218,6 +219,11 @@ def _set_fstab_line(state: HostState, op: SetFstabLine) -> None:
     _write(state, ops.WriteFile("/etc/fstab", with_fstab_line(content, op.path, op.line), mode=""))
 
 
+def _set_hosts_entry(state: HostState, op: SetHostsEntry) -> None:
+    content = state.files[op.path].content if op.path in state.files else b""
+    _write(state, ops.WriteFile(op.path, with_entry(content, op.name, op.address), mode=""))
+
+
 def _mount(state: HostState, op: MountPath) -> None:
     rows = [line.split() for line in state.text("/etc/fstab").split("\n") if not line.startswith("#")]
     row = next((row for row in rows if row[1:2] == [op.path]), None)
@@ -348,6 +354,7 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.InstallPackages: _install,
     InstallVersions: _install_versions,
     MountPath: _mount,
+    SetHostsEntry: _set_hosts_entry,
     SetFstabLine: _set_fstab_line,
     SetPowerLimit: _set_power_limit,
     ops.RemovePackages: _uninstall,

@@ -86,6 +86,10 @@ def _commands(managed: Managed) -> str:
     return next((f"rm -rf {quote(creates)}" for _, creates, _ in managed.commands() if creates), "")
 
 
+def _hosts(managed: Managed) -> str:
+    return next((f"printf '192.0.2.1 %s\\n' {quote(name)} >> /etc/hosts" for name in managed.hosts()), "")
+
+
 def _always(script: str) -> Callable[[Managed], str]:
     return lambda _managed: script
 
@@ -103,6 +107,7 @@ _SCRIPTS: Mapping[str, Callable[[Managed], str]] = {
     "test_modules_at_next_boot": _modules_at_boot,
     "test_commands": _commands,
     "test_hostname": _always("printf 'broken\\n' > /etc/hostname"),
+    "test_hosts_entries": _hosts,
     "test_timezone": _always("printf 'broken\\n' > /etc/timezone"),
     "test_no_swap_at_next_boot": _always("printf '/dev/null none swap sw 0 0\\n' >> /etc/fstab"),
     "test_time_daemon": _always(f"systemctl disable {' '.join(DAEMONS.values())} || :"),

@@ -129,6 +129,16 @@ def test_timezone(host: Host, declared: Node) -> None:
     assert noted == declared.timezone, f"/etc/timezone says {noted}"
 
 
+def test_hosts_entries(host: Host, declared: Node) -> None:
+    """Every declared name has its address in /etc/hosts, and no other."""
+    if not declared.hosts:
+        raise NotDeclared("no entries of /etc/hosts")
+    rows = [row.partition("#")[0].split() for row in host.check_output("cat /etc/hosts").splitlines()]
+    for name, address in declared.hosts.items():
+        addresses = [row[0] for row in rows if name in row[1:]]
+        assert addresses == [address], f"{name} has {', '.join(addresses) or 'no address'}, not {address}"
+
+
 def _is_container(host: Host) -> bool:
     return host.run("systemd-detect-virt -c || true").stdout.strip() not in ("", "none")
 

@@ -12,13 +12,18 @@ from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
 from provision.contracts.system import InventoryValue
 from provision.hosts import names
+from provision.hosts.apt_settings import apt_files
 from provision.hosts.public_keys import login_keys, public_key_file
+from provision.hosts.queries.file import FileText
 from provision.hosts.queries.system import ClockState
-from provision.hosts.resources.file import authorized_keys
+from provision.hosts.resources.file import File, authorized_keys
 from provision.hosts.resources.filesystem import RootFilesystem
+from provision.hosts.resources.hosts_file import HostsEntry
+from provision.hosts.resources.kernel import KernelModule
 from provision.hosts.resources.package import Package, PackageState
 from provision.hosts.resources.sysctl import Sysctl
 from provision.hosts.resources.system import Hostname, SwapIsOff, TimeSync, Timezone
+from provision.hosts.roles.host_resources import HOSTS, HOSTS_TEMPLATE, MADE_BY_CLOUD_INIT
 from provision.hosts.systems import login_key
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.node import Node
@@ -41,6 +46,9 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
         or node.swap == "off"
         or node.packages
         or node.sysctl
+        or node.modules
+        or node.hosts
+        or any(apt_files(inventory, node))
         or inventory.access.authorized_keys is not None
     )
 
@@ -49,7 +57,8 @@ def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any,
     """Ask, where time servers or chrony are declared, which daemon there is and whose clock it is."""
     node = inventory.nodes[subject.name]
     asked = (ClockState(), PackageState(_CHRONY), PackageState(_TIMESYNCD))
-    return {names.ssh(node.name): asked if node.ntp is not None or _CHRONY in node.packages else ()}
+    asked_for = asked if node.ntp is not None or _CHRONY in node.packages else ()
+    return {names.ssh(node.name): (*asked_for, *((FileText(HOSTS),) if node.hosts else ()))}
 
 
 def resources(context: Context) -> tuple[Resource, ...]:
@@ -64,6 +73,8 @@ def resources(context: Context) -> tuple[Resource, ...]:
         found.append(Hostname(system, node.managed_hostname, source=source))
     if node.grows_root:
         found.append(RootFilesystem(system, source=inventory.source((*where, "grow_root"))))
+    for path, text in apt_files(inventory, node):
+        found.append(File.of_text(system, path, text, inventory.source(where)))
     daemon = _daemon(context, node)
     source = inventory.source((*where, "packages"))
     found += _packages(context, node, daemon, source)
@@ -76,8 +87,24 @@ def resources(context: Context) -> tuple[Resource, ...]:
         found.append(SwapIsOff(system, source=inventory.source((*where, "swap"))))
     for name, value in node.sysctl.items():
         found.append(Sysctl(system, name, value, source=inventory.source((*where, "sysctl", name))))
+    for module in node.modules:
+        found.append(KernelModule(system, module, source=inventory.source((*where, "modules"))))
+    found += _hosts(context, node)
     found += _keys(inventory, node, system)
     return tuple(found)
+
+
+def _hosts(context: Context, node: Node) -> Iterator[HostsEntry]:
+    """Yield the entries of /etc/hosts, and of what cloud-init makes it from at each boot."""
+    if not node.hosts:
+        return
+    system = names.ssh(node.name)
+    content = context.require(system, FileText(HOSTS), may_be_absent=True)
+    paths = (HOSTS_TEMPLATE, HOSTS) if MADE_BY_CLOUD_INIT.encode() in (content or b"") else (HOSTS,)
+    for name, address in node.hosts.items():
+        source = context.inventory.source(("nodes", node.name, "hosts", name))
+        for path in paths:
+            yield HostsEntry(system, path, name, address, source=source)
 
 
 def _packages(context: Context, node: Node, daemon: str, source: Source | None) -> Iterator[Package]:

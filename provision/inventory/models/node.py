@@ -9,6 +9,7 @@ from provision.inventory.grammar import (
     CpuFlag,
     CpuType,
     Line,
+    ModuleName,
     Package,
     Pool,
     Server,
@@ -274,6 +275,12 @@ class NodeSettings(Model):
     """Distribution packages that are installed."""
     sysctl: dict[SysctlKey, Line] = Field(default_factory=dict)
     """Kernel parameters, now and at boot."""
+    modules: tuple[ModuleName, ...] = ()
+    """Kernel modules that are loaded, now and at boot."""
+    hosts: dict[HostName, Address] = Field(default_factory=dict)
+    """Addresses by name in /etc/hosts."""
+    unattended_upgrades: Literal["off", "keep_kernel", "unmanaged"] | None = None
+    """Whether unattended upgrades are switched off, or leave kernels alone."""
     connection: Literal["ssh", "local"] = "ssh"
     """Over SSH, or `local` if provision runs on the node itself; not for VMs."""
     ssh: Ssh = Field(default_factory=Ssh.model_construct)

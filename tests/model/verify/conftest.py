@@ -70,6 +70,9 @@ profiles:
     swap: off
     packages: [ca-certificates]
     sysctl: { vm.max_map_count: 262144 }
+    modules: [br_netfilter]
+    hosts: { registry.lab: 198.18.0.3 }
+    unattended_upgrades: keep_kernel
     host_resources:
       - { kind: file, path: /etc/app, content: "a = {{ name }}\\n", owner: root, group: root, mode: "0640" }
       - { kind: file, path: /etc/secret, secret: !secret { file: ./secret } }

@@ -115,6 +115,10 @@ def fill(state: HostState) -> None:
     state.free = 10
 
 
+def add_host(state: HostState) -> None:
+    state.files["/etc/hosts"].content += b"192.0.2.1 registry.lab\n"
+
+
 def not_shared(site: ModelSite) -> None:
     """Take a node's view of the shared storage away."""
     site.is_shared = False
@@ -319,7 +323,9 @@ DAMAGES = (
     # the system
     Damage("test_hostname", "it calls itself x", on(GUEST, lambda state: setattr(state, "hostname", "x"))),
     Damage("test_hostname", "/etc/hostname says x", on(GUEST, file("/etc/hostname", content=b"x\n"))),
-    Damage("test_hostname", "/etc/hosts", on(GUEST, file("/etc/hosts", content=b"127.0.0.1 localhost\n"))),
+    Damage(
+        "test_hostname", "/etc/hosts", on(GUEST, file("/etc/hosts", content=b"198.18.0.3 registry.lab\n"))
+    ),
     Damage(
         "test_timezone",
         "Berlin",
@@ -485,6 +491,7 @@ DAMAGES = (
         "2 reservations",
         on(ROUTER, file("/etc/dnsmasq.d/hosts/x", content=b"52:54:00:00:00:09,198.18.0.11,x\n")),
     ),
+    Damage("test_hosts_entries", "registry.lab has 198.18.0.3, 192.0.2.1", on(GUEST, add_host)),
     # storage
     Damage("test_shared_storage_is_mounted", "not mounted", on(GUEST, lambda state: state.mounts.clear())),
     Damage(

@@ -18,8 +18,6 @@ OPTIONS = [
     ("backend: manual,", "backend: dnsmasq, ssh: {}, order: boot_first,", "dhcp_boot_first", "boot_first with dnsmasq", "order:"),
     ("gateway: 10.0.0.1\n", "gateway: 10.0.0.1\n  dns: [10.0.0.2]\n", "resolver", "network.dns", "dns:"),
     ("gateway: 10.0.0.1\n", "gateway: 10.0.0.1\n  domain: example.org\n", "resolver", "network.domain", "domain:"),
-    ("name: site\n", "name: site\nproxy: { url: http://10.0.0.9 }\n", "proxy", "proxy.url", "proxy:"),
-    ("name: site\n", "name: site\nproxy: { no_proxy: [a] }\n", "proxy", "proxy.no_proxy", "proxy:"),
     ("name: site\n", "name: site\nsources: { mode: mirror, mirror: https://m }\n", "sources_mirror", "sources.mode mirror", "mode: mirror"),
     ("name: site\n", "name: site\nsources: { mode: bundle, bundle: ./b }\n", "sources_bundle", "sources.mode bundle", "mode: bundle"),
     ("name: site\n", "name: site\nsources: { registries: { docker.io: https://m } }\n", "sources_registries", "sources.registries", "registries:"),
@@ -70,20 +68,20 @@ MANY = (
     SITE.replace("vmid: 101,", "vmid: 101, interfaces: { node: eth0 },").replace(
         "backend: manual,", f"backend: opnsense, {API},"
     )
-    + "proxy: { url: http://10.0.0.9 }\nexpect: { nccl: { nvls: required } }\n"
+    + "sources: { apt: https://m }\nexpect: { nccl: { nvls: required } }\n"
 )
 
 
 @pytest.mark.parametrize(
     ("targets", "steps", "roles"),
     [
-        ((), (), {"proxy", "verify_nccl", "dhcp_opnsense", "node_interfaces"}),
-        (("vm-2",), (), {"proxy", "dhcp_opnsense"}),
-        (("pve",), (), {"proxy"}),
-        ((), ("base_os",), {"proxy"}),
-        ((), ("dhcp_reservation",), {"proxy", "dhcp_opnsense"}),
-        ((), ("address", "verify"), {"proxy", "dhcp_opnsense", "verify_nccl"}),
-        (("vm-1",), ("k3s_agent",), {"proxy", "node_interfaces"}),
+        ((), (), {"sources_apt", "verify_nccl", "dhcp_opnsense", "node_interfaces"}),
+        (("vm-2",), (), {"sources_apt", "dhcp_opnsense"}),
+        (("pve",), (), {"sources_apt"}),
+        ((), ("base_os",), {"sources_apt"}),
+        ((), ("dhcp_reservation",), {"sources_apt", "dhcp_opnsense"}),
+        ((), ("address", "verify"), {"sources_apt", "dhcp_opnsense", "verify_nccl"}),
+        (("vm-1",), ("k3s_agent",), {"sources_apt", "node_interfaces"}),
     ],
 )
 def test_targets_and_steps_leave_out_what_they_do_not_meet(
@@ -93,4 +91,4 @@ def test_targets_and_steps_leave_out_what_they_do_not_meet(
     met = [each for each in unsupported(inventory) if each.concerns(targets, steps)]
     assert {each.role for each in met} == roles
     for each in met:
-        assert ("--target" in each.problem(inventory).remedy) == (each.role != "proxy")
+        assert ("--target" in each.problem(inventory).remedy) == (each.role != "sources_apt")

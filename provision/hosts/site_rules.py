@@ -1,0 +1,124 @@
+"""Rules about what machines need of each other before anything is changed: peers that answer, space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from provision.contracts.query import Unknown
+from provision.contracts.rule import Evidence, Finding, Rule
+from provision.hosts import names
+from provision.hosts.facts import HostFacts
+from provision.hosts.operations.basic import quote
+from provision.hosts.queries.shell import Shell, ShellResult
+from provision.inventory import Inventory
+from provision.inventory.models.cluster import SharedStorage
+from provision.inventory.models.node import Node
+from provision.values.diagnostics import Diagnostic
+
+_FIELDS = 4
+
+
+def peers(inventory: Inventory) -> Mapping[str, tuple[Node, ...]]:
+    """Return whom each node with rails must reach: its neighbours in a ring, which are tried both ways."""
+    nodes = [node for node in inventory.nodes.values() if node.rails and node.manage]
+    if len(nodes) < 2:  # noqa: PLR2004 - a pair
+        return {}
+    ring: dict[str, tuple[Node, ...]] = {}
+    for index, node in enumerate(nodes):
+        others = (nodes[index - 1], nodes[(index + 1) % len(nodes)])
+        ring[node.name] = tuple({other.name: other for other in others}.values())
+    return ring
+
+
+def peers_query(others: tuple[Node, ...]) -> Shell:
+    """Return the query for routes to some nodes, and whether they answer."""
+    addresses = " ".join(quote(str(node.address)) for node in others)
+    return Shell(
+        f'for p in {addresses}; do ip -4 route get "$p" >/dev/null 2>&1; r=$?;'
+        ' ping -n -q -c 2 -i 0.2 -W 2 "$p" >/dev/null 2>&1; echo "peer $p $r $?"; done'
+    )
+
+
+def space_query(storage: SharedStorage) -> Shell:
+    """Return the query for the free space at a path, if the path is there."""
+    return Shell(f"df -kP -- {quote(storage.path)} 2>/dev/null || true")
+
+
+def unreachable(evidence: Evidence) -> list[Finding]:
+    """Refuse nodes with rails that do not reach each other; a node without ip(8) or ping(8) is not judged."""
+    return list(_unreachable(evidence))
+
+
+def _unreachable(evidence: Evidence) -> Iterator[Diagnostic]:
+    for name, others in peers(evidence.inventory).items():
+        result = HostFacts(evidence.snapshot(names.ssh(name))).answer_as(peers_query(others), ShellResult)
+        if isinstance(result, Unknown):
+            continue
+        by_address = {str(node.address): node.name for node in others}
+        for row in map(str.split, result.stdout.decode("utf-8", "replace").splitlines()):
+            if len(row) != _FIELDS or row[1] not in by_address:
+                continue
+            problem = {"2": "has no route to"}.get(row[2]) or {"1": "gets no answer from"}.get(row[3])
+            if problem is not None:
+                yield Diagnostic(
+                    "PEER_UNREACHABLE",
+                    f"{name} {problem} {by_address[row[1]]} at {row[1]}",
+                    name,
+                    source=evidence.inventory.source(("nodes", name)),
+                    untouched="Nothing was changed.",
+                    remedy=f"look at routes and firewalls on {name}: ip route get {row[1]}; ping {row[1]}",
+                )
+
+
+def low_space(evidence: Evidence) -> list[Finding]:
+    """Refuse shared storage with less free space than declared, where it is there already."""
+    found: list[Finding] = []
+    for name, storage in evidence.inventory.storage.items():
+        for node in evidence.inventory.nodes.values():
+            if storage.free is None or not node.manage:
+                continue
+            facts = HostFacts(evidence.snapshot(names.ssh(node.name)))
+            fields = facts.output(space_query(storage)).split("\n")[-2:]
+            row = next((line.split() for line in fields if line.strip().endswith(storage.path)), [])
+            if len(row) < _FIELDS or not row[3].isdecimal() or int(row[3]) // 1024 >= storage.free:
+                continue
+            found.append(
+                Diagnostic(
+                    "STORAGE_SPACE_LOW",
+                    f"{storage.path} of {node.name} has {int(row[3]) // 1024} MiB free, not {storage.free}",
+                    node.name,
+                    source=evidence.inventory.source(("storage", name)),
+                    untouched="Nothing was changed.",
+                    remedy=f"free some space, or declare less `free`; see: du -xhd 1 {storage.path}",
+                )
+            )
+    return found
+
+
+def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
+    """Return what these rules ask, by system."""
+    ring = peers(inventory)
+    spaces = tuple(space_query(storage) for storage in inventory.storage.values() if storage.free is not None)
+    asked: dict[str, tuple[Any, ...]] = {}
+    for name, node in inventory.nodes.items():
+        if node.manage:
+            others = (peers_query(ring[name]),) if name in ring else ()
+            asked[names.ssh(name)] = (*others, *spaces)
+    return asked
+
+
+RULES = (
+    Rule(
+        ("PEER_UNREACHABLE",),
+        "a node with rails has no route to its neighbour, or gets no answer from it",
+        "look at routes and firewalls: `ip route get ADDRESS`, `ping ADDRESS`",
+        unreachable,
+    ),
+    Rule(
+        ("STORAGE_SPACE_LOW",),
+        "a shared storage has less free space than `storage.NAME.free`",
+        "free some space, or declare less `free`",
+        low_space,
+    ),
+)

@@ -108,12 +108,12 @@ class Need:
     Args:
         role: name of the other role.
         count: how many must have ended well; with fewer, the step is blocked.
-        scope: `near` is the step's subject and its parents, `site` is every subject.
+        scope: `own` is the step's subject, `near` that and its parents, `site` is every subject.
     """
 
     role: str
     count: Count = "all"
-    scope: Literal["near", "site"] = "near"
+    scope: Literal["own", "near", "site"] = "near"
 
     def least(self, available: int) -> int:
         """Return how many of the available steps must have ended well."""
@@ -146,6 +146,7 @@ class Role:
             and `require` raises NotYet; the step does not wait for it otherwise.
         generates: the generated values that the role reads.
         needs: other roles whose steps must have ended well; a bare name is `Need(name)`.
+        needs_of: what a subject needs, where not all need the same; `needs` names all that any may need.
         needs_new_boot: its answers are true only after the pending reboots of its systems.
         unreached_stops: where the playbook says `stop_on_failure`, an unreached subject counts as failed.
         retired: what destroy removes, as absent.
@@ -166,6 +167,7 @@ class Role:
     optional: Callable[[Inventory, Subject], Collection[str]] = _none_optional
     generates: Callable[[Inventory], Sequence[GeneratedValue]] | None = None
     needs: tuple[str | Need, ...] = ()
+    needs_of: Callable[[Inventory, Subject], tuple[str | Need, ...]] | None = None
     needs_new_boot: bool = False
     unreached_stops: bool = False
     retired: Callable[[Context], Sequence[Resource]] | None = None

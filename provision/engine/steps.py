@@ -12,7 +12,7 @@ from provision.contracts.role import Need, Role
 from provision.engine.environment import Entry, Environment, Options, Playbook
 from provision.engine.graph import ordered
 from provision.engine.model import Barrier, Step, StepId
-from provision.inventory import Subject
+from provision.inventory import Inventory, Subject
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 from provision.values.outcomes import Outcome
@@ -207,12 +207,15 @@ class _Builder:
                     (needs if parent.needed else after).update(last)
             barriers += [Barrier(tuple(steps), 1) for steps in alternatives.values() if steps]
         near = dict.fromkeys((step.subject.name, *(parent.name for parent in parents)))
-        for need in _needs(self.environment.roles[step.id.role]):
+        for need in _needs(self.environment.roles[step.id.role], self.environment.inventory, step.subject):
             if need.scope == "site":
                 barriers += self._site_need(need)
                 continue
+            subjects = near if need.scope == "near" else (step.subject.name,)
             ids = [
-                each for name in near if (each := StepId(need.role, name)) in self.steps and each != step.id
+                needed
+                for name in subjects
+                if (needed := StepId(need.role, name)) in self.steps and needed != step.id
             ]
             if need.count == "all":
                 needs.update(ids)
@@ -233,8 +236,8 @@ class _Builder:
         return self.barriers[role, needed]
 
 
-def _needs(role: Role) -> Iterator[Need]:
-    for need in role.needs:
+def _needs(role: Role, inventory: Inventory, subject: Subject) -> Iterator[Need]:
+    for need in role.needs if role.needs_of is None else role.needs_of(inventory, subject):
         yield Need(need) if isinstance(need, str) else need
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
-from provision.contracts.role import Context, Role
+from provision.contracts.role import Context, Need, Role
 from provision.hosts import names as host_names
 from provision.hosts.facts import HostFacts
 from provision.hosts.public_keys import login_keys
@@ -372,9 +372,17 @@ def _cloud_init(
     )
 
 
+def needs_of(inventory: Inventory, subject: Subject) -> tuple[str | Need, ...]:
+    """Return what a VM needs: one without a card does not wait for the drivers and mappings of cards."""
+    image, reservation = Need("image"), Need("dhcp_reservation", scope="own")
+    return NEEDS if inventory.nodes[subject.name].gpus else (image, reservation)
+
+
+NEEDS: tuple[str | Need, ...] = ("hypervisor_host", "image", "pci_mapping", "dhcp_reservation")
 ROLE = Role(
     name="virtual_machine",
-    needs=("hypervisor_host", "image", "pci_mapping", "dhcp_reservation"),
+    needs=NEEDS,
+    needs_of=needs_of,
     declared=declared,
     questions=questions,
     resources=resources,

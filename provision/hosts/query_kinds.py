@@ -10,6 +10,7 @@ from provision.hosts.queries.boot_sysctl import BootSysctlKind
 from provision.hosts.queries.file import FileStateKind, FileTextKind, LinkTargetKind
 from provision.hosts.queries.identity import IDENTITY_KIND
 from provision.hosts.queries.kernel import BOOT_LOADER_KIND, ModuleStateKind
+from provision.hosts.queries.modprobe import MODPROBE_RULES_KIND
 from provision.hosts.queries.saved import SavedFileKind
 from provision.hosts.queries.secret import SecretTextKind
 from provision.hosts.queries.shell import ShellKind
@@ -39,6 +40,7 @@ _KINDS: tuple[QueryKind, ...] = (
     IDENTITY_KIND,
     BRIDGES_KIND,
     LINKS_KIND,
+    MODPROBE_RULES_KIND,
     PCI_FUNCTIONS_KIND,
     ModuleCandidatesKind(),
     IOMMU_STATE_KIND,

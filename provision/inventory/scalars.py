@@ -272,7 +272,8 @@ def _pci_address(value: str) -> str:
     if found is None:
         raise ValueError(f"{value[:60]!r} is not a PCI address with a domain like 0000:02:00")
     if found[2] is not None:
-        raise ValueError(f"{value!r} is one function, but all functions are passed: did you mean {found[1]}?")
+        alone = f"functions: [{found[2][1]}]"
+        raise ValueError(f"{value!r} is one function: did you mean {found[1]}? For it alone add `{alone}`")
     return value
 
 
@@ -435,6 +436,7 @@ Mode = Annotated[
     str,
     Check(pattern(r"0?[0-7]{3,4}", "file mode in octal like 0644"), _WORD),
 ]
+PciFunctionNumber = Annotated[int, Check(whole(0, 7), {"type": "integer", "minimum": 0, "maximum": 7})]
 PciAddress = Annotated[str, Check(converted(_pci_address), _WORD)]
 PciId = Annotated[
     str,

@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 from provision.inventory import Inventory, Subject
-from provision.inventory.models.hypervisor import Hypervisor
+from provision.inventory.models.hypervisor import Card, Hypervisor
 from provision.inventory.models.node import Node
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
@@ -38,6 +38,21 @@ def api(hypervisor: str) -> str:
 def mapping(inventory: Inventory, card: str) -> str:
     """Return the id of a card's PCI mapping; PVE allows letters, digits, `-` and `_`."""
     return mapping_prefix(inventory) + re.sub(r"[^A-Za-z0-9_-]", "-", card)
+
+
+def mappings(inventory: Inventory, card: str, declared: Card) -> dict[str, str]:
+    """Return the ids of a card's PCI mappings with their paths: the card, or each function that is passed.
+
+    PVE compares the ids of each device of a list with one id, so unlike functions need a mapping each
+    (pve-guest-common, `PVE/Mapping/PCI.pm`, assert_valid).
+    """
+    whole = mapping(inventory, card)
+    if not declared.functions:
+        return {whole: declared.address}
+    # An alias has no underscore, so no other card's mapping is called like this.
+    return {
+        f"{whole}_f{number}": f"{declared.address}.{number}" for number in sorted(set(declared.functions))
+    }
 
 
 def mapping_prefix(inventory: Inventory) -> str:

@@ -91,8 +91,8 @@ def open_api(opening: Opening) -> Driver:
 def parents(inventory: Inventory, subject: Subject) -> tuple[Parent, ...]:
     """Return the hypervisor of a VM: all of its steps come before those of its VMs.
 
-    A VM without a card needs of them only what its roles name: it does not wait for a reboot that the cards of
-    its host need, and that nobody has allowed yet.
+    A VM without a card needs of them only what its roles name: it does not wait for a reboot that the cards
+    of its host need, and that nobody has allowed yet.
     """
     node = inventory.nodes.get(subject.name) if subject.kind == "node" else None
     return (Parent(node.hypervisor, bool(node.gpus)),) if node is not None and node.hypervisor else ()

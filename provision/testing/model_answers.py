@@ -18,6 +18,7 @@ from provision.hosts.queries.boot_sysctl import BootSysctl
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.identity import Identity, MachineIdentity
 from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name
+from provision.hosts.queries.modprobe import ModprobeRules
 from provision.hosts.queries.saved import ABSENT as BEFORE_ABSENT
 from provision.hosts.queries.saved import FILE, NOTHING, RESTORED, SavedFile
 from provision.hosts.queries.secret import SecretText, secret_of
@@ -138,7 +139,10 @@ def blacklist_of(line: str) -> frozenset[str]:
 
 def _pci(state: HostState, query: PciFunctions) -> object:
     del query
-    functions = [replace(function.pci, driver=function.driver) for function in state.functions]
+    functions = [
+        replace(function.pci, driver=function.driver, override=function.override)
+        for function in state.functions
+    ]
     return tuple(sorted(functions, key=lambda function: function.address))
 
 
@@ -192,6 +196,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     BootLoader: lambda state, _: state.loader,
     PciFunctions: _pci,
     ModuleCandidates: _candidates,
+    ModprobeRules: lambda state, _: state.modprobe_rules(),
     IommuState: lambda state, _: state.iommu,
     RootChain: lambda state, _: state.root,
     ClockState: lambda state, _: state.clock,

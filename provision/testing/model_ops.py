@@ -24,6 +24,7 @@ from provision.hosts.queries.saved import RESTORED
 from provision.hosts.resources.hosts_file import SetHostsEntry, with_entry
 from provision.hosts.resources.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
 from provision.hosts.resources.mount import MountPath, SetFstabLine, with_fstab_line
+from provision.hosts.resources.pci import VFIO
 from provision.inventory.kernel_line import entries, parse
 from provision.k3s import k3s_effects
 from provision.testing import model_k3s
@@ -401,7 +402,7 @@ def bring_about(state: HostState, effect: Effect) -> None:
         for unit in state.units.values():
             unit.needs_reload = False
     elif effect.cls == host_effects.INITRAMFS:
-        kept = state.blacklisted()
+        kept = state.blacklisted() | state.by_slot()
         state.initramfs = dict.fromkeys(state.kernels, kept)
     elif effect.cls == host_effects.BOOT_LOADER:
         state.boot_line = next_line(state)
@@ -483,7 +484,10 @@ def _probe(state: HostState) -> None:
     """Load every module that finds a device and is not kept off; the first one gets the device."""
     kept = state.initramfs.get(state.running, frozenset()) | blacklist_of(state.cmdline)
     for function in state.functions:
+        function.override = VFIO if function.pci.address in kept else ""
         candidates = [name for name in function.modules if module_name(name) not in kept]
+        if function.override:
+            candidates = []
         function.driver = candidates[0] if candidates else ""
         state.modules.update(
             module_name(name) for name in candidates if module_name(name) not in state.builtin

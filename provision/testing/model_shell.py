@@ -137,7 +137,7 @@ def _settings(state: HostState, folder: str) -> Answer:
 
 def _modprobe(state: HostState) -> Answer:
     rows = [row for path in state.below("/etc/modprobe.d/", ".conf") for row in state.text(path).split("\n")]
-    return 0, "".join(f"{row}\n" for row in rows if row.startswith(("options ", "blacklist ")))
+    return 0, "".join(f"{row}\n" for row in rows if row.startswith(("options ", "blacklist ", "install ")))
 
 
 def _modules(state: HostState) -> Answer:
@@ -182,7 +182,9 @@ def _group(state: HostState, prefix: str) -> Answer:
 
 
 def _drivers(state: HostState, prefix: str) -> Answer:
-    functions = [each for each in state.functions if each.pci.address.startswith(f"{prefix}.")]
+    functions = [
+        each for each in state.functions if each.pci.address.startswith(f"{prefix}.") and not each.override
+    ]
     names = [name for each in functions if each.pci.cls.startswith("03") for name in each.modules]
     return 0, "".join(f"{name}\n" for name in names)
 

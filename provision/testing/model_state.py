@@ -11,6 +11,7 @@ from typing import Any
 from provision.contracts.effect import Effect
 from provision.contracts.snapshot import Pending
 from provision.hosts.queries.kernel import module_name
+from provision.hosts.queries.modprobe import ModprobeRule
 from provision.hosts.queries.system import ClockStatus
 from provision.hosts.resources.filesystem import RootStatus
 from provision.hosts.resources.pci import IommuStatus, PciFunction
@@ -71,6 +72,7 @@ class ModelFunction:
     pci: PciFunction
     modules: tuple[str, ...] = ()
     driver: str = ""
+    override: str = ""
 
 
 @dataclass(slots=True)
@@ -93,7 +95,7 @@ class HostState:
         grub: GRUB_CMDLINE_LINUX_DEFAULT of /etc/default/grub.
         boot_line: what the boot loader hands to the kernel at the next boot.
         cmdline: what the running kernel was given.
-        initramfs: modules that the initramfs of each kernel keeps off.
+        initramfs: modules that the initramfs of each kernel keeps off, functions that it gives to vfio-pci.
         base_modules: modules that every boot loads.
         skew: the clock minus the controller's, in seconds.
         base_sysctls: kernel parameters after a boot, without /etc/sysctl.d.
@@ -211,13 +213,23 @@ class HostState:
 
     def blacklisted(self) -> frozenset[str]:
         """Return the modules that modprobe.d keeps off."""
-        modules: set[str] = set()
-        for path in self.below("/etc/modprobe.d/", ".conf"):
-            for line in self.text(path).split("\n"):
-                fields = line.split()
-                if fields[:1] == ["blacklist"]:
-                    modules.update(map(module_name, fields[1:]))
-        return frozenset(modules)
+        return frozenset(rule.module for rule in self.modprobe_rules() if rule.keeps_off)
+
+    def modprobe_rules(self) -> tuple[ModprobeRule, ...]:
+        """Return the rules of all files of modprobe.d."""
+        rows = (
+            (path, tuple(line.split()))
+            for path in self.below("/etc/modprobe.d/", ".conf")
+            for line in self.text(path).split("\n")
+        )
+        verbs = {"blacklist", "install", "softdep", "options"}
+        return tuple(ModprobeRule(path, words) for path, words in rows if words and words[0] in verbs)
+
+    def by_slot(self) -> frozenset[str]:
+        """Return the PCI functions that a script of the initramfs gives to vfio-pci."""
+        scripts = (self.text(path) for path in self.below("/etc/initramfs-tools/scripts/init-top/"))
+        lines = (line for script in scripts for line in script.split("\n") if line.startswith("for f in "))
+        return frozenset(word for line in lines for word in line.split("; do")[0].split()[3:])
 
     def config_digest(self, unit: ModelUnit) -> str:
         """Return a digest of the files that a unit reads at its start."""

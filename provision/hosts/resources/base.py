@@ -100,9 +100,11 @@ class HostResource(KeyedResource):
 
     Args:
         effects: what must happen after a change.
+        risks: consents that the change itself needs.
     """
 
     effects: tuple[Effect, ...] = field(default=(), kw_only=True)
+    risks: tuple[Effect, ...] = field(default=(), kw_only=True)
 
     def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return what corrects it."""
@@ -114,7 +116,8 @@ class HostResource(KeyedResource):
         if isinstance(operations, Impossible):
             return operations
         effects = self._due_effects(snapshot)
-        return ops.fix(operations, effects, secrets=self._secrets(), timeout=self._seconds())
+        remedy = ops.fix(operations, effects, secrets=self._secrets(), timeout=self._seconds())
+        return replace(remedy, risks=self.risks) if self.risks else remedy
 
     def refusal(self, code: str, summary: str, *, untouched: str, remedy: str) -> Impossible:
         """Return why nothing is done about a difference, for parts of the resource."""

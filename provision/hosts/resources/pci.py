@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from provision.contracts.change import Change, Op, Settles
@@ -16,6 +16,8 @@ from provision.hosts.queries.kernel import CMDLINE
 from provision.hosts.resources.base import HostFactKind, HostResource, Operations, Rows, no_answer, rows_of
 from provision.inventory.kernel_line import missing_arguments
 
+VFIO = "vfio-pci"
+"""The driver by which a VM has a function."""
 _SLOT = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}")
 
 
@@ -39,6 +41,7 @@ class PciFunction:
         group: IOMMU group; empty for none.
         boot_vga: the firmware's console is on it.
         subsystem: ids of the card's maker, `1458:4043`; empty for none.
+        override: the only driver that may have it (sysfs, `driver_override`); empty for any.
     """
 
     address: str
@@ -49,6 +52,7 @@ class PciFunction:
     group: str = ""
     boot_vga: bool = False
     subsystem: str = ""
+    override: str = ""
 
     @property
     def slot(self) -> str:
@@ -73,15 +77,16 @@ class PciFunction:
 
 _PCI_SCRIPT = """for d in /sys/bus/pci/devices/*; do
   [ -r "$d/vendor" ] || continue
-  v= i= c= s= t= b=0 r= g=
+  v= i= c= s= t= b=0 r= g= o=
   read -r v <"$d/vendor" || :; read -r i <"$d/device" || :; read -r c <"$d/class" || :
   if [ -r "$d/subsystem_vendor" ]; then
     read -r s <"$d/subsystem_vendor" || :; read -r t <"$d/subsystem_device" || :
   fi
+  if [ -r "$d/driver_override" ]; then read -r o <"$d/driver_override" || :; fi
   if [ -r "$d/boot_vga" ]; then read -r b <"$d/boot_vga" || :; fi
   if [ -d "$d/driver" ]; then cd -P "$d/driver" && r=${PWD##*/}; fi
   if [ -d "$d/iommu_group" ]; then cd -P "$d/iommu_group" && g=${PWD##*/}; fi
-  printf 'f|%s|%s|%s|%s|%s|%s|%s|%s|%s\\n' "${d##*/}" "$v" "$i" "$c" "$r" "$g" "$b" "$s" "$t"
+  printf 'f|%s|%s|%s|%s|%s|%s|%s|%s|%s|%s\\n' "${d##*/}" "$v" "$i" "$c" "$r" "$g" "$b" "$s" "$t" "$o"
 done
 echo 'done|'"""
 
@@ -94,9 +99,12 @@ def _without_0x(rows: Sequence[Sequence[str]]) -> Iterator[list[str]]:
 def _read_functions(rows: Rows) -> tuple[PciFunction, ...]:
     """Read each function from sysfs, ordered by address."""
     functions = []
-    for address, vendor, device, cls, driver, group, boot_vga, *maker in _without_0x(rows.get("f", ())):
+    for address, vendor, device, cls, driver, group, boot_vga, *more in _without_0x(rows.get("f", ())):
+        maker = more[:2]
         subsystem = ":".join(maker) if all(maker) else ""
-        functions.append(PciFunction(address, vendor, device, cls, driver, group, boot_vga == "1", subsystem))
+        override = "".join(more[2:]).replace("(null)", "")  # what the kernel prints for none
+        function = PciFunction(address, vendor, device, cls, driver, group, boot_vga == "1", subsystem)
+        functions.append(replace(function, override=override))
     return tuple(sorted(functions, key=lambda function: function.address))
 
 
@@ -215,6 +223,9 @@ class CardUnbound(HostResource):
         arguments: kernel arguments that keep its drivers off; once they are active, another reboot would not
             unbind a driver that is bound all the same.
         reboot: what unbinds it.
+        functions: numbers of the functions that count; none for all.
+        by_slot: its functions are given to vfio-pci by their address instead: once they are, a reboot would
+            not help.
     """
 
     kind: ClassVar[str] = "card-unbound"
@@ -222,6 +233,8 @@ class CardUnbound(HostResource):
     slot: str
     arguments: tuple[str, ...]
     reboot: Effect
+    functions: tuple[int, ...] = ()
+    by_slot: bool = False
 
     def _key_name(self) -> str:
         return self.slot
@@ -234,7 +247,10 @@ class CardUnbound(HostResource):
         return [
             function
             for function in functions
-            if function.slot == self.slot and function.is_display and function.driver not in ("", "vfio-pci")
+            if function.slot == self.slot
+            and function.is_display
+            and (not self.functions or int(function.address[-1], 16) in self.functions)
+            and function.driver not in ("", VFIO)
         ]
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
@@ -254,11 +270,17 @@ class CardUnbound(HostResource):
         bound = self._bound(snapshot[PciFunctions()])
         if not bound:
             return self._left_alone("CARD_MISSING", f"there is no PCI card at {self.slot}")
-        if missing_arguments((snapshot[CMDLINE] or b"").decode("utf-8", "replace"), self.arguments):
+        if self._reboot_helps(snapshot, bound):
             return ()
         evidence = (f"{function.address} [{function.id}] driver {function.driver}" for function in bound)
-        summary = f"a host driver has the card {self.slot} although kernel arguments keep its drivers off"
+        summary = f"a host driver has the card {self.slot} although its drivers are kept off"
         return self._left_alone("HOST_DRIVER_BOUND", summary, *evidence)
+
+    def _reboot_helps(self, snapshot: Snapshot, bound: Sequence[PciFunction]) -> bool:
+        if self.by_slot:
+            return any(function.override != VFIO for function in bound)
+        line = (snapshot[CMDLINE] or b"").decode("utf-8", "replace")
+        return bool(missing_arguments(line, self.arguments))
 
     def _due_effects(self, snapshot: Snapshot, /) -> tuple[Effect, ...]:
         del snapshot

@@ -17,6 +17,7 @@ from provision.inventory.scalars import (
     Mac,
     Mebibytes,
     PciAddress,
+    PciFunctionNumber,
     PciId,
     PveName,
     Text,
@@ -52,11 +53,17 @@ class Card(Model):
     """A PCI card that is passed to VMs by its alias."""
 
     address: PciAddress
-    """PCI address with domain and without function, as `0000:02:00`. All functions are passed."""
+    """PCI address with domain and without function, as `0000:02:00`."""
+    functions: tuple[PciFunctionNumber, ...] = ()
+    """Numbers of the functions that are passed, as `[0, 1]`, and the host keeps the others; if unset, all."""
     id: PciId | None = None
     """Vendor and device id of the first function, as `10de:2204`."""
     drives_console: Flag = False
     """The host's monitor is connected to it, so passing it on needs the consent `console-loss`."""
+
+    def passes(self, number: str) -> bool:
+        """Whether the function with a number (one hex digit) is passed."""
+        return not self.functions or int(number, 16) in self.functions
 
 
 class Hypervisor(Model):

@@ -22,6 +22,10 @@ LISTS = ("modprobe.blacklist", "module_blacklist", "intel_iommu", "amd_iommu", "
 """Kernel arguments whose values are comma lists."""
 VFIO = "vfio-pci"
 NO_DRIVER = "none"
+ARGUMENTS = ("/etc/default/grub.d/50-provision.cfg", "/etc/kernel/provision-arguments")
+"""Where the next boot's arguments of ours are noted, by boot loader."""
+NO_LOAD = r"blacklist |install \S+ (\S*/)?(false|true|:)( |$)"
+"""A rule of modprobe.d by which a module is not loaded when a device asks for it."""
 DISPLAYS = ("0x03", "0x12")
 """PCI classes of displays and accelerators: what the role keeps host drivers off."""
 BRIDGES = "0x06"
@@ -64,6 +68,18 @@ def _words(line: str) -> set[str]:
     return words
 
 
+@pytest.fixture
+def passed(site: Site, hypervisor: str) -> Callable[[str], bool]:
+    """Whether a function, by full address, is one that a VM gets: all of a card, or those declared."""
+    cards = {card.address: card for card in site.inventory.hypervisors[hypervisor].cards.values()}
+
+    def is_passed(function: str) -> bool:
+        slot, _, number = function.rpartition(".")
+        return slot in cards and (not cards[slot].functions or int(number, 16) in cards[slot].functions)
+
+    return is_passed
+
+
 def _drivers(host: Host, slot: str) -> dict[str, tuple[str, str]]:
     """Return the PCI class and the bound driver by function address."""
     rows = _lines(
@@ -94,7 +110,7 @@ def _passed_with(inventory: Inventory, hypervisor: str, slot: str) -> set[str]:
     return {cards[alias].address for node in users for alias in node.gpus}
 
 
-def test_cards_have_no_host_driver(host: Host, slots: tuple[str, ...]) -> None:
+def test_cards_have_no_host_driver(host: Host, slots: tuple[str, ...], passed: Callable[[str], bool]) -> None:
     """Every display function of a declared card is with vfio-pci or without a driver.
 
     Its other functions (sound, USB) are left to drivers that the host needs, too, until its VM starts.
@@ -105,21 +121,21 @@ def test_cards_have_no_host_driver(host: Host, slots: tuple[str, ...]) -> None:
         wrong = {
             function: name
             for function, (cls, name) in drivers.items()
-            if cls.startswith(DISPLAYS) and name not in (VFIO, NO_DRIVER)
+            if passed(function) and cls.startswith(DISPLAYS) and name not in (VFIO, NO_DRIVER)
         }
         assert not wrong, f"host drivers hold functions of {slot}: {wrong}"
 
 
 def test_cards_of_running_vms_are_with_vfio(
-    site: Site, hypervisor: str, host: Host, slots: tuple[str, ...]
+    site: Site, hypervisor: str, host: Host, slots: tuple[str, ...], passed: Callable[[str], bool]
 ) -> None:
-    """vfio-pci holds every function of a card whose VM runs."""
+    """vfio-pci holds every function of a card whose VM runs, or those that are passed."""
     used = {slot: _users(site.inventory, hypervisor, slot) for slot in slots}
     running = [slot for slot, names in used.items() if not all(site.is_away(f"{name}/ssh") for name in names)]
     if not running:
         pytest.skip("unknown: no VM with a card runs")
     for slot in running:
-        drivers = {function: name for function, (_, name) in _drivers(host, slot).items()}
+        drivers = {function: name for function, (_, name) in _drivers(host, slot).items() if passed(function)}
         assert set(drivers.values()) == {VFIO}, f"{slot}: {drivers}"
 
 
@@ -133,10 +149,14 @@ def test_modules_of_cards_are_not_loaded(host: Host, slots: tuple[str, ...]) -> 
 
 
 def _candidates(host: Host, slot: str) -> set[str]:
-    """Return the modules that would drive the display functions of a card, and no device of the host."""
+    """Return the modules that would drive the display functions of a card, and no device of the host.
+
+    A function whose driver_override says vfio-pci is driven by no other.
+    """
     rows = _lines(
         host,
         'for f in /sys/bus/pci/devices/%s.*; do case "$(cat "$f/class")" in 0x03*) '
+        '[ "$(cat "$f/driver_override" 2>/dev/null)" = vfio-pci ] || '
         'modprobe -qR "$(cat "$f/modalias")" || true;; esac; done',
         slot,
     )
@@ -148,12 +168,12 @@ def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) 
     declared = site.inventory.hypervisors[hypervisor]
     if not (declared.cards or declared.kernel_arguments or declared.blacklist_extra):
         raise NotDeclared("neither cards nor arguments are declared")
-    ours = f"/etc/modprobe.d/provision-{names.BLACKLIST}.conf"
-    rows = _lines(host, "cat %s 2>/dev/null || true", ours)
-    kept_off = {row.split()[1] for row in rows if row.startswith("blacklist ")}
-    for card in declared.cards.values():
-        kept_off |= _candidates(host, card.address)
-    arguments = [*declared.kernel_arguments, *(f"modprobe.blacklist={module}" for module in sorted(kept_off))]
+    rows = _lines(host, "cat %s %s 2>/dev/null || true", *ARGUMENTS)
+    lists = re.findall(r"modprobe[.]blacklist=([\w,-]+)", "\n".join(rows))
+    kept_off = sorted({module for modules in lists for module in modules.split(",")})
+    console = any(card.drives_console for card in declared.cards.values())
+    arguments = [*declared.kernel_arguments, *(["nomodeset"] if console else [])]
+    arguments += [f"modprobe.blacklist={module}" for module in kept_off]
     active = _words(str(host.check_output("cat /proc/cmdline")))
     absent = sorted(_words(" ".join(arguments)) - active)
     assert not absent, f"not in /proc/cmdline: {', '.join(absent)}"
@@ -162,7 +182,7 @@ def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) 
 
 
 def test_nothing_else_of_the_group_is_touched(
-    site: Site, hypervisor: str, host: Host, slots: tuple[str, ...]
+    site: Site, hypervisor: str, host: Host, slots: tuple[str, ...], passed: Callable[[str], bool]
 ) -> None:
     """vfio-pci holds nothing of a card's IOMMU group but what is passed to the same VM."""
     for slot in slots:
@@ -178,7 +198,9 @@ def test_nothing_else_of_the_group_is_touched(
         taken = [
             function
             for function, cls, driver in (row.split() for row in rows)
-            if function.rpartition(".")[0] not in own and not cls.startswith(BRIDGES) and driver == VFIO
+            if not (function.rpartition(".")[0] in own and passed(function))
+            and not cls.startswith(BRIDGES)
+            and driver == VFIO
         ]
         assert not taken, f"taken from the host with {slot}: {taken}"
 
@@ -203,20 +225,27 @@ def test_mappings(site: Site, hypervisor: str, slots: tuple[str, ...]) -> None:
     mappings = {row["id"]: row for row in rows}
     problems: list[str] = []
     for alias in aliases:
-        row, card = mappings.get(names.mapping(site.inventory, alias)), declared.cards[alias]
-        if row is None:
-            problems.append(f"{alias} has no mapping")
-            continue
-        entries = [
-            dict(part.partition("=")[::2] for part in entry.split(",")) for entry in row.get("map", ())
-        ]
-        own = [entry for entry in entries if entry.get("node") == declared.node_name]
-        if [entry.get("path") for entry in own] != [card.address]:
-            problems.append(f"{alias} is mapped to {[entry.get('path') for entry in own]}")
-        elif card.id and own[0].get("id") != card.id:
-            problems.append(f"{alias} is mapped as {own[0].get('id')}")
-        problems += [f"{alias}: {check['message']}" for check in row.get("checks") or ()]
+        card = declared.cards[alias]
+        for number, (name, path) in enumerate(names.mappings(site.inventory, alias, card).items()):
+            ids = card.id if not number else None
+            problems += _mapping_problems(mappings.get(name), alias, path, ids, declared.node_name)
     assert not problems, "; ".join(problems)
+
+
+def _mapping_problems(
+    row: dict[str, Any] | None, alias: str, path: str, ids: str | None, node: str
+) -> list[str]:
+    """Return what is wrong with the mapping of a card, or of one function of it."""
+    if row is None:
+        return [f"{alias} has no mapping"]
+    entries = [dict(part.partition("=")[::2] for part in entry.split(",")) for entry in row.get("map", ())]
+    own = [entry for entry in entries if entry.get("node") == node]
+    problems = [f"{alias}: {check['message']}" for check in row.get("checks") or ()]
+    if [entry.get("path") for entry in own] != [path]:
+        problems.append(f"{alias} is mapped to {[entry.get('path') for entry in own]}")
+    elif ids and own[0].get("id") != ids:
+        problems.append(f"{alias} is mapped as {own[0].get('id')}")
+    return problems
 
 
 def test_images(site: Site, hypervisor: str) -> None:
@@ -246,8 +275,8 @@ def test_no_snippet_lies_there(site: Site, hypervisor: str, host: Host) -> None:
 
 def test_blacklist_at_next_boot(host: Host, slots: tuple[str, ...]) -> None:
     """No kernel module that would drive a declared display function may be loaded at the next boot."""
-    rows = _lines(host, "modprobe -c | grep -E '^(options|blacklist) ' || true")
-    listed = {row.split()[1].replace("-", "_") for row in rows if row.startswith("blacklist ")}
+    rows = _lines(host, "modprobe -c | grep -E '^(options|blacklist|install) ' || true")
+    listed = {row.split()[1].replace("-", "_") for row in rows if re.match(NO_LOAD, row)}
     candidates = {module for slot in slots for module in _candidates(host, slot)}
     if not candidates:
         raise Trivial("no driver of this host knows the cards")

@@ -315,6 +315,11 @@ def test_card_is_passed_through(site: Site, gpu_vm: str) -> None:
     """Every declared card is passed through by a mapping, as PCI Express."""
     declared = site.inventory.nodes[gpu_vm]
     cards = list(_cards(_read(site, declared)))
-    mappings = sorted(names.mapping(site.inventory, alias) for alias in declared.gpus)
+    hypervisor = site.inventory.hypervisors[declared.hypervisor or ""]
+    mappings = sorted(
+        mapping
+        for alias in declared.gpus
+        for mapping in names.mappings(site.inventory, alias, hypervisor.cards[alias])
+    )
     assert sorted(card.get("mapping", "") for card in cards) == mappings, f"{cards}, declared {mappings}"
     assert all(card.get("pcie") == "1" for card in cards), cards

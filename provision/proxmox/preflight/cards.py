@@ -6,6 +6,7 @@ from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
 from provision.hosts.resources.pci import PciFunction
 from provision.inventory.models.hypervisor import Hypervisor
+from provision.proxmox.host_drivers import passed_functions
 from provision.proxmox.preflight.site import host_facts, managed_vms
 from provision.proxmox.roles.pci_mapping import used
 from provision.values.diagnostics import Diagnostic
@@ -22,14 +23,14 @@ def group_shared(evidence: Evidence) -> list[Finding]:
             continue
         for node in nodes:
             aliases = [each for each in node.gpus if each in hypervisor.cards]
-            passed = {hypervisor.cards[each].address for each in aliases}
+            passed = {alias: passed_functions(hypervisor.cards[alias], functions) for alias in aliases}
+            taken = {function.address for own in passed.values() for function in own}
             for alias in aliases:
-                address = hypervisor.cards[alias].address
-                groups = {each.group for each in functions if each.slot == address and each.group}
+                groups = {function.group for function in passed[alias] if function.group}
                 strangers = [
                     each
                     for each in functions
-                    if each.group in groups and each.slot not in passed and not each.is_bridge
+                    if each.group in groups and each.address not in taken and not each.is_bridge
                 ]
                 if strangers:
                     found.append(_shared(evidence, hypervisor, alias, strangers))
@@ -62,7 +63,7 @@ def address_moved(evidence: Evidence) -> list[Finding]:
             continue
         for alias in used(evidence.inventory, hypervisor.name):
             card = hypervisor.cards[alias]
-            first = next((each for each in functions if each.slot == card.address), None)
+            first = next(iter(passed_functions(card, functions)), None)
             if first is None and not functions:
                 continue
             if first is not None and (card.id is None or first.id == card.id):

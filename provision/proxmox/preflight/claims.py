@@ -8,6 +8,7 @@ from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
+from provision.proxmox import names
 from provision.proxmox.host_facts import VmDevice
 from provision.proxmox.pci_entries import Functions, PciEntries, held_now
 from provision.proxmox.preflight.site import api_facts, host_facts, managed_vms
@@ -48,7 +49,7 @@ def claimed(evidence: Evidence) -> list[Finding]:
             held = _held(evidence, hypervisor, entries, vmid, theirs)
             for card in cards:
                 owner = owners[card]
-                if owner.vmid != vmid and held & entries.path(hypervisor.cards[card].address):
+                if owner.vmid != vmid and held & _functions(evidence, hypervisor, entries, card):
                     found.append(_claimed(evidence, hypervisor, entries, card, owner, theirs))
             found += _unreadable(evidence, hypervisor, entries, nodes, theirs)
     return found
@@ -77,6 +78,11 @@ def _held(
     return held_now(entries, active, vmid, reserved).union(*coming)
 
 
+def _functions(evidence: Evidence, hypervisor: Hypervisor, entries: PciEntries, card: str) -> Functions:
+    paths = names.mappings(evidence.inventory, card, hypervisor.cards[card]).values()
+    return entries.path(";".join(paths))
+
+
 def _claimed(
     evidence: Evidence,
     hypervisor: Hypervisor,
@@ -85,7 +91,7 @@ def _claimed(
     owner: Node,
     devices: Sequence[VmDevice],
 ) -> Diagnostic:
-    functions = entries.path(hypervisor.cards[card].address)
+    functions = _functions(evidence, hypervisor, entries, card)
     rows = [device for device in devices if entries.may_take(device.value) & functions]
     vmid = rows[0].vmid
     keys = ",".join(dict.fromkeys(device.key for device in rows))

@@ -25,7 +25,14 @@ def placed_cards(
         mapping_prefix: mappings of ours; such an entry that passes none of the cards goes.
     """
     parsed = {slot: formats.normal(value, formats.HOSTPCI) for slot, value in values.items() if value}
-    entries = {slot: value for slot, value in values.items() if value}
+    desired = {card.mapping for card in passed}
+
+    def is_left(slot: str) -> bool:
+        """Whether an entry names a mapping of ours that the VM shall have no more."""
+        mapping = parsed[slot].get("mapping", "")
+        return bool(mapping_prefix) and mapping.startswith(mapping_prefix) and mapping not in desired
+
+    entries = {slot: value for slot, value in values.items() if value and not is_left(slot)}
     kept: dict[str, str] = {}
     for card in passed:
         named = [slot for slot, parts in parsed.items() if parts.get("mapping") == card.mapping]
@@ -42,9 +49,4 @@ def placed_cards(
             kept[next(iter((*candidates, *free)))] = card.text()
         for other in candidates:
             entries.pop(other, None)
-    strangers = {
-        slot: value
-        for slot, value in entries.items()
-        if not (mapping_prefix and parsed[slot].get("mapping", "").startswith(mapping_prefix))
-    }
-    return {**strangers, **kept}
+    return {**entries, **kept}

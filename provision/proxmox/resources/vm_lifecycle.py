@@ -69,6 +69,7 @@ class VmPower(VmResource):
         memory: MiB, for the time that a start may take.
         passthrough: whether cards are passed to it.
         console: whether one of them drives the hypervisor's monitor.
+        companions: functions with a driver of the host that go along with its cards.
     """
 
     kind: ClassVar[str] = "vm-power"
@@ -78,6 +79,7 @@ class VmPower(VmResource):
     memory: int = 0
     passthrough: bool = False
     console: bool = False
+    companions: tuple[str, ...] = ()
 
     def _key_name(self) -> str:
         return self.name
@@ -104,11 +106,13 @@ class VmPower(VmResource):
         if settled and state is not None and state.running is (self.desired == "running"):
             return ApiCall(settled)
         if self.desired == "running":
-            risky = self.console and not (state is not None and state.running)
+            starts = not (state is not None and state.running)
+            risks = [Effect(vm_effects.DEVICE_LOSS, function) for function in self.companions]
+            risks += [Effect(vm_effects.CONSOLE_LOSS, self.name)] if self.console else []
             limit = start_timeout(self.memory, self.passthrough) + MARGIN
             return ApiCall(
                 (Request("POST", f"{self.path}/status/start", {}, task=limit),),
-                risks=(Effect(vm_effects.CONSOLE_LOSS, self.name),) if risky else (),
+                risks=tuple(risks) if starts else (),
             )
         data = {"timeout": SHUTDOWN_SECONDS, "forceStop": 1}
         shutdown = Request("POST", f"{self.path}/status/shutdown", data, task=SHUTDOWN_SECONDS + MARGIN)

@@ -1,30 +1,44 @@
 """The hypervisor's host: drivers kept off the cards that its VMs get, and the kernel command line.
 
 Which modules: those that the aliases of every installed kernel name for the card, their companions without an
-alias, and `blacklist_extra`. Drivers that hosts need for other devices are kept off only where the inventory
-names them: PVE takes the functions from these when a VM starts. No card is bound to vfio-pci early; PVE does
-it at the VM's start.
+alias, and `blacklist_extra`; not those that somebody else's rules keep off already. Drivers that hosts need
+for other devices are kept off only where the inventory names them: PVE takes the functions from these when a
+VM starts. No card is bound to vfio-pci early; PVE does it at the VM's start. Where another display card of
+the host uses the same driver, the card is given to vfio-pci by its address, and the other one keeps it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
 from provision.hosts import names
 from provision.hosts.change_effects import reboot_of
 from provision.hosts.facts import HostFacts
+from provision.hosts.queries.file import FileText
 from provision.hosts.queries.kernel import CMDLINE, BootLoader, module_name
-from provision.hosts.resources.kernel import LOADERS, KernelArguments, ModprobeBlacklist
-from provision.hosts.resources.pci import CardUnbound, IommuState, ModuleCandidates, PciFunctions
+from provision.hosts.queries.modprobe import ModprobeRules
+from provision.hosts.resources.file import File
+from provision.hosts.resources.kernel import (
+    HEADER,
+    INITRAMFS,
+    LOADERS,
+    KernelArguments,
+    ModprobeBlacklist,
+)
+from provision.hosts.resources.pci import VFIO, CardUnbound, IommuState, ModuleCandidates, PciFunctions
 from provision.inventory import Inventory, Subject
-from provision.inventory.kernel_line import missing_arguments, parse, united_arguments
+from provision.inventory.kernel_line import folded, missing_arguments, parse, united_arguments, values_of
 from provision.inventory.models.hypervisor import Card, Hypervisor
+from provision.proxmox.host_drivers import HostDrivers, Written, bystanders, host_drivers
 from provision.proxmox.host_facts import HypervisorFacts
 from provision.proxmox.names import BLACKLIST, SHARED_DRIVERS
+from provision.proxmox.vm_effects import DEVICE_LOSS
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 
@@ -41,6 +55,10 @@ INTEL_IOMMU = "intel_iommu=on"
 """Proxmox VE's kernels from 6.8 on do this by themselves, Debian's and older ones do not."""
 
 
+BY_SLOT = FileText("/etc/initramfs-tools/scripts/init-top/provision-cards")
+"""Our script of the initramfs (initramfs-tools(7)): it runs before udev loads drivers."""
+
+
 def declared(inventory: Inventory, subject: Subject) -> bool:
     """Whether the hypervisor has cards, arguments or a blacklist, and may be changed."""
     host = inventory.hypervisors.get(subject.name) if subject.kind == "hypervisor" else None
@@ -53,7 +71,7 @@ def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any,
     """Ask for the boot loader and, where there are cards, for these, their drivers and the IOMMU."""
     host = inventory.hypervisors[subject.name]
     cards = tuple(ModuleCandidates(card.address) for card in host.cards.values())
-    about_cards = (CMDLINE, IommuState(), PciFunctions(), *cards) if cards else ()
+    about_cards = (CMDLINE, IommuState(), PciFunctions(), ModprobeRules(), BY_SLOT, *cards) if cards else ()
     return {names.ssh(host.name): (BootLoader(), *about_cards)}
 
 
@@ -63,16 +81,26 @@ def resources(context: Context) -> tuple[Resource, ...]:
     host = inventory.hypervisors[subject.name]
     system = names.ssh(host.name)
     facts = HypervisorFacts(context.seen(system))
-    modules = _modules(context, host, facts)
-    wanted = _arguments(host, modules, facts)
+    drivers = _drivers(context, host, facts)
+    wanted = _arguments(host, drivers, facts)
     reboot = reboot_of(inventory, subject)
     source = inventory.source(("hypervisors", host.name, "cards"))
-    found: list[Resource] = [ModprobeBlacklist(system, BLACKLIST, modules, reboot, source=source)]
+    lost = (
+        ()
+        if isinstance(facts.functions, Unknown)
+        else bystanders(host.cards, facts.functions, drivers.modules)
+    )
+    risks = tuple(Effect(DEVICE_LOSS, function) for function in lost)
+    found: list[Resource] = [
+        ModprobeBlacklist(system, BLACKLIST, drivers.modules, reboot, source=source, risks=risks),
+        by_slot_script(system, drivers.by_slot),
+    ]
     if wanted or facts.loader in LOADERS:  # without arguments, what we added before must go
-        found.append(KernelArguments(system, wanted, facts.loader, reboot, source=source))
+        found.append(KernelArguments(system, wanted, facts.loader, reboot, source=source, risks=risks))
     for alias, card in host.cards.items():
         where = inventory.source(("hypervisors", host.name, "cards", alias))
-        found.append(CardUnbound(system, card.address, wanted, reboot, source=where))
+        by_slot = any(address.startswith(f"{card.address}.") for address in drivers.by_slot)
+        found.append(CardUnbound(system, card.address, wanted, reboot, card.functions, by_slot, source=where))
     return tuple(found)
 
 
@@ -101,18 +129,60 @@ def orphans(context: Context) -> tuple[Resource, ...]:
 
 def _gone(inventory: Inventory, subject: Subject, loader: str) -> tuple[Resource, ...]:
     system = names.ssh(subject.name)
-    blacklist = ModprobeBlacklist(system, BLACKLIST, ())
+    files = (ModprobeBlacklist(system, BLACKLIST, ()), by_slot_script(system, ()))
     if loader not in LOADERS:
-        return (blacklist,)
-    return (blacklist, KernelArguments(system, (), loader, reboot_of(inventory, subject), absent=True))
+        return files
+    return (*files, KernelArguments(system, (), loader, reboot_of(inventory, subject), absent=True))
 
 
-def _modules(context: Context, host: Hypervisor, facts: HypervisorFacts) -> tuple[str, ...]:
-    derived: set[str] = set()
-    for alias, card in host.cards.items():
-        derived |= modules_of_card(context, facts, alias, card)
-    # What somebody wrote down is meant: only what follows from a card by itself is held back.
-    return tuple(sorted((derived - SHARED_DRIVERS) | set(map(module_name, host.blacklist_extra))))
+def by_slot_script(system: str, functions: Sequence[str]) -> File:
+    """Return the script of the initramfs that gives functions to vfio-pci before any driver is loaded.
+
+    An identical card of the host keeps its driver: `driver_override` counts for one address, `ids=` for all
+    cards of a kind. A rule of udev would come too late where the other card loads the driver first.
+    """
+    content = (
+        f"#!/bin/sh\n{HEADER}"
+        "# The host keeps the drivers of these cards for other cards.\n"
+        'case "${1:-}" in prereqs) exit 0;; esac\n'
+        f"for f in {' '.join(functions)}; do\n"
+        "  o=/sys/bus/pci/devices/$f/driver_override\n"
+        f'  if [ -e "$o" ]; then echo {VFIO} >"$o"; fi\n'
+        "done\n"
+    )
+    return File(
+        system,
+        BY_SLOT.path,
+        content.encode() if functions else None,
+        mode="0755" if functions else "",
+        absent=not functions,
+        effects=(INITRAMFS,),
+    )
+
+
+def _drivers(context: Context, host: Hypervisor, facts: HypervisorFacts) -> HostDrivers:
+    """Return what this host's drivers need; what cannot be read keeps nothing off by itself."""
+    needed = {
+        alias: frozenset(modules_of_card(context, facts, alias, card) - SHARED_DRIVERS)
+        for alias, card in host.cards.items()
+    }
+    functions = facts.functions
+    rules = facts.known(ModprobeRules(), tuple, ())
+    own = f"/etc/modprobe.d/provision-{BLACKLIST}.conf"
+    script = facts.text(BY_SLOT)
+    listed = re.search(r"^for f in (.*); do$", "" if isinstance(script, Unknown) else script, re.MULTILINE)
+    return host_drivers(
+        host.cards,
+        needed,
+        () if isinstance(functions, Unknown) else functions,
+        tuple(rule for rule in rules if rule.file != own),
+        Written(
+            frozenset(rule.module for rule in rules if rule.file == own),
+            frozenset(listed[1].split() if listed is not None else ()),
+        ),
+        # What somebody wrote down is meant: only what follows from a card by itself is held back.
+        host.blacklist_extra,
+    )
 
 
 def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: Card) -> set[str]:
@@ -144,10 +214,14 @@ def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: 
     return found
 
 
-def _arguments(host: Hypervisor, modules: tuple[str, ...], facts: HypervisorFacts) -> tuple[str, ...]:
+def _arguments(host: Hypervisor, drivers: HostDrivers, facts: HypervisorFacts) -> tuple[str, ...]:
     found: list[str] = []
     if any(card.drives_console for card in host.cards.values()):
         found.append("nomodeset")
+    # Nothing has a card: the file of modprobe.d is enough, and no argument is worth a reboot of its own.
+    active = {folded(member) for member in values_of(facts.kernel_line, "modprobe.blacklist")}
+    extra = set(map(module_name, host.blacklist_extra))
+    modules = [each for each in drivers.modules if drivers.bound or each in active or each in extra]
     if modules:
         found.append(f"modprobe.blacklist={','.join(modules)}")
     if host.cards and _needs_intel_iommu(facts):

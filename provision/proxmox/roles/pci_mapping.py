@@ -43,15 +43,16 @@ def resources(context: Context) -> tuple[Resource, ...]:
     found: list[Resource] = []
     for card in used(inventory, hypervisor.name):
         source = inventory.source(("hypervisors", hypervisor.name, "cards", card))
-        found.append(
+        found += (
             PciMapping(
                 names.api(hypervisor.name),
                 hypervisor.node_name,
-                names.mapping(inventory, card),
-                _entry(context, hypervisor, card, source),
+                mapping,
+                _entry(context, hypervisor, card, path, source),
                 inventory=inventory.name,
                 source=source,
             )
+            for mapping, path in names.mappings(inventory, card, hypervisor.cards[card]).items()
         )
     return tuple(found)
 
@@ -64,11 +65,12 @@ def retired(context: Context) -> tuple[Resource, ...]:
         PciMapping(
             names.api(hypervisor.name),
             hypervisor.node_name,
-            names.mapping(inventory, card),
+            mapping,
             absent=True,
             source=inventory.source(("hypervisors", hypervisor.name, "cards", card)),
         )
-        for card in hypervisor.cards
+        for card, declared in hypervisor.cards.items()
+        for mapping in names.mappings(inventory, card, declared)
     )
 
 
@@ -89,9 +91,11 @@ def orphans(context: Context) -> tuple[Resource, ...]:
     if system not in context.snapshots:
         return ()  # the engine tells who is silent
     taken = {
-        names.mapping(inventory, card)
+        mapping
         for node in names.nodes_of(inventory, hypervisor.name)  # what is not managed may use its card, too
         for card in node.gpus
+        if card in hypervisor.cards
+        for mapping in names.mappings(inventory, card, hypervisor.cards[card])
     }
     mappings = context.require(system, Mappings(), f"cannot list the PCI mappings of {hypervisor.name}")
     return tuple(
@@ -117,23 +121,22 @@ def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
 
 
 def _entry(
-    context: Context, hypervisor: Hypervisor, card: str, source: Source | None
+    context: Context, hypervisor: Hypervisor, card: str, path: str, source: Source | None
 ) -> tuple[tuple[str, str], ...]:
-    address = hypervisor.cards[card].address
     what = f"cannot read the PCI cards of {hypervisor.name}"
     functions = context.require(host_names.ssh(hypervisor.name), PciFunctions(), what, source)
-    first = next((each for each in functions if each.slot == address), None)
+    first = next((each for each in functions if path in {each.slot, each.address}), None)
     if first is None:
         raise Permanent(
             Diagnostic(
                 "CARD_MISSING",
-                f"{hypervisor.name} has no PCI card at {address} ({card})",
+                f"{hypervisor.name} has no PCI card at {path} ({card})",
                 hypervisor.name,
                 source=source,
                 remedy="see which cards there are: `provision cards INVENTORY`",
             )
         )
-    parts = {"path": address, "id": first.id}
+    parts = {"path": path, "id": first.id}
     if first.subsystem:
         parts["subsystem-id"] = first.subsystem
     if first.group:

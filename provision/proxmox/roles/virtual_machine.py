@@ -23,6 +23,7 @@ from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import formats, macs, names, snippets, vm_disks
+from provision.proxmox.host_drivers import companions
 from provision.proxmox.host_facts import STORAGES
 from provision.proxmox.marker import TAG, Marker
 from provision.proxmox.pci_entries import PciEntries
@@ -80,7 +81,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
     # One that a power cycle of ours left off is started, too: nobody has switched it off by hand.
     if node.power_state != "unmanaged" or unborn or owes_start(state):
         wanted = "stopped" if node.power_state == "stopped" else "running"
-        found.append(_power(inventory, node, hypervisor, wanted))
+        found.append(_power(context, node, hypervisor, wanted))
     return tuple(found)
 
 
@@ -186,8 +187,11 @@ def retired(context: Context) -> tuple[Resource, ...]:
     )
 
 
-def _power(inventory: Inventory, node: Node, hypervisor: Hypervisor, wanted: str) -> VmPower:
-    console = any(hypervisor.cards[each].drives_console for each in node.gpus if each in hypervisor.cards)
+def _power(context: Context, node: Node, hypervisor: Hypervisor, wanted: str) -> VmPower:
+    inventory = context.inventory
+    cards = [hypervisor.cards[alias] for alias in node.gpus if alias in hypervisor.cards]
+    functions = HostFacts(context.seen(host_names.ssh(hypervisor.name))).functions if cards else ()
+    known = () if isinstance(functions, Unknown) else functions
     return VmPower(
         names.api(hypervisor.name),
         hypervisor.node_name,
@@ -196,7 +200,8 @@ def _power(inventory: Inventory, node: Node, hypervisor: Hypervisor, wanted: str
         wanted,
         memory=node.memory or 0,
         passthrough=bool(node.gpus),
-        console=console,
+        console=any(card.drives_console for card in cards),
+        companions=tuple(function for card in cards for function in companions(card, known)),
         source=inventory.source(("nodes", node.name, "power")),
     )
 
@@ -232,9 +237,10 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         nics=nics,
         drives=drives,
         passed=tuple(
-            Passed(names.mapping(inventory, each), pci.path(hypervisor.cards[each].address))
-            for each in node.gpus
-            if each in hypervisor.cards
+            Passed(mapping, pci.path(path))
+            for alias in node.gpus
+            if alias in hypervisor.cards
+            for mapping, path in names.mappings(inventory, alias, hypervisor.cards[alias]).items()
         ),
         pci=pci,
         efi=Efi(efi.storage or disks, efi.pre_enrolled_keys) if efi is not None else None,

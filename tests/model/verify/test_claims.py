@@ -152,7 +152,7 @@ def test_arguments_that_the_role_unites_count_in_any_order(
     wanted = "    kernel_arguments: [modprobe.blacklist=pcspkr, quiet]\n"
     text = CARDS.replace("    bridge: vmbr0\n", f"    bridge: vmbr0\n{wanted}")
     known = {
-        "provision-cards.conf": "# ours\nblacklist bochs_drm\n",
+        "50-provision.cfg": "case x in *' modprobe.blacklist=bochs_drm'*) ;; esac\n",
         "/proc/cmdline": cmdline,
         "modprobe -qR": "",
     }
@@ -172,12 +172,12 @@ def test_arguments_count_in_every_spelling_of_the_kernel(
 ) -> None:
     wanted = """    kernel_arguments: [kvm-intel.nested=1, 'dyndbg="file a +p"', intel_iommu=on]\n"""
     text = CARDS.replace("    bridge: vmbr0\n", f"    bridge: vmbr0\n{wanted}")
-    known = {"provision-cards.conf": "", "/proc/cmdline": cmdline, "modprobe -qR": ""}
+    known = {"50-provision.cfg": "", "/proc/cmdline": cmdline, "modprobe -qR": ""}
     assert found(inventory_of(tmp_path, text), Told(known), ARGUMENTS).outcome is outcome
 
 
 def test_cards_whose_drivers_need_no_blacklist_need_no_argument(tmp_path: Path) -> None:
-    known = {"provision-cards.conf": "", "/proc/cmdline": "ro", "modprobe -qR": ""}
+    known = {"50-provision.cfg": "", "/proc/cmdline": "ro", "modprobe -qR": ""}
     assert found(inventory_of(tmp_path, CARDS), Told(known), ARGUMENTS).outcome is CheckOutcome.TRIVIAL
 
 

@@ -17,6 +17,7 @@ from provision.hosts.queries.boot_sysctl import BootSetting, BootSysctl
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.identity import Identity, MachineIdentity
 from provision.hosts.queries.kernel import BootLoader, ModuleState
+from provision.hosts.queries.modprobe import ModprobeRule, ModprobeRules
 from provision.hosts.queries.saved import SavedFile
 from provision.hosts.queries.secret import SecretText
 from provision.hosts.queries.system import Bridges, ClockState, ClockStatus, HostKeys, NetworkLinks
@@ -117,6 +118,20 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
             SavedFile("/etc/a|b"): "file",
             SavedFile("/etc/ours"): "absent",
             SavedFile("/etc/back"): "restored",
+        },
+    ),
+    (
+        "modprobe",
+        (
+            b"m|/etc/modprobe.d/a.conf|blacklist  nouveau\n"
+            b"m|/lib/modprobe.d/b.conf|options vfio-pci ids=10de:2204|x\n"
+            b"m|/etc/modprobe.d/c.conf|blacklist\nm|alone\ndone|\n"
+        ),
+        {
+            ModprobeRules(): (
+                ModprobeRule("/etc/modprobe.d/a.conf", ("blacklist", "nouveau")),
+                ModprobeRule("/lib/modprobe.d/b.conf", ("options", "vfio-pci", "ids=10de:2204|x")),
+            )
         },
     ),
     (

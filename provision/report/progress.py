@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
@@ -128,6 +128,8 @@ class _Totals:
     checks: int = 0
     checks_ended: int = 0
     warnings: list[Diagnostic] = field(default_factory=list)
+    problem: str = ""
+    """The error that was printed last: the step that it ended does not repeat it."""
 
     @property
     def text(self) -> str:
@@ -192,6 +194,10 @@ class _Ticking:
                 self._totals.warnings.append(diagnostic)
             return
         self._flush_warnings()
+        if diagnostic is not None:
+            self._totals.problem = diagnostic.summary
+        elif isinstance(event, StepEnded) and event.reason and event.reason == self._totals.problem:
+            event = replace(event, reason="")
         for text, style in sentences(event):
             self._say(text, style)
 

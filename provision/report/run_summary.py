@@ -66,7 +66,7 @@ def lines(report: RunReport, *, debug: bool = False) -> list[Text]:
     counts = {outcome: sum(step.outcome is outcome for step in report.steps) for outcome in Outcome}
     done = counts[Outcome.UNCHANGED] + counts[Outcome.CHANGED]
     parts = [f"{done} done ({counts[Outcome.CHANGED]} changed)"]
-    parts += [f"{counts[outcome]} {outcome}" for outcome in _LISTED if counts[outcome]]
+    parts += [_counted(outcome, report.steps) for outcome in _LISTED if counts[outcome]]
     verb = "Interrupted" if report.interrupted else "Ended"
     result.append(
         Text.assemble(
@@ -127,11 +127,20 @@ def next_commands(report: RunReport, command: str) -> list[tuple[str, str]]:
     return []
 
 
+def _counted(outcome: Outcome, steps: Sequence[StepReport]) -> str:
+    """Return how many steps ended in a way, and how many changes they had made before they did."""
+    ended = [step for step in steps if step.outcome is outcome]
+    made = sum(len(step.changed) for step in ended)
+    return f"{len(ended)} {outcome}" + (f" (after {count(made, 'change')})" if made else "")
+
+
 def _by_reason(outcome: Outcome, steps: Iterable[StepReport]) -> list[Text]:
     """Return steps of one outcome, grouped by cause."""
     by_reason: dict[str, list[str]] = {}
     for step in steps:
-        reason = step.reason or (step.diagnostics[0].summary if step.diagnostics else "")
+        problems = {diagnostic.summary for diagnostic in step.diagnostics}
+        # The problem itself is printed above, once.
+        reason = "" if step.reason in problems else step.reason
         by_reason.setdefault(reason, []).append(str(step.id))
     result = []
     for reason, names in by_reason.items():

@@ -215,6 +215,17 @@ def test_a_log_says_which_systems_have_not_answered() -> None:
     assert printed(stream) == ["waiting for pve/ssh"] * 2
 
 
+def test_a_step_that_failed_does_not_repeat_the_problem_that_is_above_it() -> None:
+    progress, stream = plain(Clock())
+    problem = Diagnostic("IMAGE_UNPINNED", "the image has no digest", "pve")
+    progress(events.Problem(run="r", diagnostic=problem.as_json()))
+    ended = events.StepEnded(
+        run="r", subject="pve", role="image", outcome="failed", seconds=3.0, reason=problem.summary
+    )
+    progress(ended)
+    assert printed(stream) == ["pve: IMAGE_UNPINNED: the image has no digest", "pve: image: failed, 3.0 s"]
+
+
 def test_warnings_of_one_code_are_one_line() -> None:
     progress, stream = plain(Clock())
     for number in range(100):

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from provision.contracts import common_effects
+from provision.contracts.change import Key
 from provision.contracts.effect import Effect
-from provision.engine.model import ConsentNeed, RunReport, StepId, StepReport
+from provision.engine.model import ConsentNeed, PlannedChange, RunReport, StepId, StepReport
 from provision.report.run_summary import next_commands, print_summary
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
@@ -20,8 +21,10 @@ def ended(role: str, subject: str, outcome: Outcome, seconds: float = 0.0, reaso
     return StepReport(StepId(role, subject), outcome, seconds, reason=reason)
 
 
+CHANGE = PlannedChange(Key("vm-1/ssh", "file", "/etc/motd"), ())
 FAILED = replace(
-    ended("base_os", "vm-1", Outcome.FAILED, 42.0, "a package is missing"),
+    ended("base_os", "vm-1", Outcome.FAILED, 42.0, "there is no package foo"),
+    changed=(CHANGE, CHANGE),
     diagnostics=(
         Diagnostic("PACKAGE_MISSING", "there is no package foo", "vm-1", remedy="name another one"),
     ),
@@ -54,7 +57,7 @@ def test_the_summary_names_the_outcome_of_every_step() -> None:
         "  there is no package foo",
         "  next: name another one",
         "",
-        "  failed    vm-1: base_os: a package is missing",
+        "  failed    vm-1: base_os",
         "  waiting   pve: pci_mapping: reboot-hypervisor waits for consent",
         "  blocked   vm-1: k3s_agent: vm-1: base_os failed",
         f"  unreached {', '.join(f'n{number}: base_os' for number in range(6))} and 2 more",
@@ -62,7 +65,8 @@ def test_the_summary_names_the_outcome_of_every_step() -> None:
         "  reboot-hypervisor of pve waits for consent: give --allow reboot-hypervisor",
         "  delete of vm-9 (pve) waits for consent: the policy of the inventory says never",
         "",
-        "Ended after 3 min 10 s: 2 done (1 changed), 1 failed, 1 waiting, 1 blocked, 8 unreached (run r1)",
+        "Ended after 3 min 10 s: 2 done (1 changed), 1 failed (after 2 changes), 1 waiting, 1 blocked, 8",
+        "  unreached (run r1)",
         "Slowest: pve: hypervisor_host 2 min 05 s, vm-1: base_os 42 s",
         "Next: See the whole output:",
         "  provision show r1 --full",

@@ -16,7 +16,7 @@ from provision.contracts.effect import Effect
 from provision.contracts.query import ApiGet, ApiReply, Unknown
 from provision.contracts.remedy import ApiCall, Request
 from provision.contracts.snapshot import Snapshot
-from provision.proxmox import answers, tasks, vm_effects
+from provision.proxmox import answers, failures, tasks, vm_effects
 from provision.proxmox import marker as markers
 from provision.proxmox.marker import START, TAG
 from provision.proxmox.queries import (
@@ -415,7 +415,8 @@ class ProxmoxDriver:
             raise _Failure(Result(Verdict.NOT_BEGUN)) from None
 
     def _failed(self, text: str, code: str, evidence: tuple[str, ...] = (), handle: str = "") -> Result:
-        diagnostic = Diagnostic(code, text, self._node, evidence=evidence)
+        known, remedy = ("", "") if code == CHANGED else failures.classify(text)
+        diagnostic = Diagnostic(known or code, text.strip(), self._node, evidence=evidence, remedy=remedy)
         return Result(Verdict.FAILED, diagnostic=diagnostic, output=evidence, handle=handle)
 
     def _unknown(self, text: str, upid: tasks.Upid) -> Result:

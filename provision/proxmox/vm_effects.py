@@ -5,7 +5,7 @@ from __future__ import annotations
 from provision.contracts.effect import EffectClass
 
 DEVICE_LOSS = EffectClass(
-    70, "device-loss", "the host loses a device that its driver has", affects_existing=True
+    75, "device-loss", "the host loses a device that its driver has", affects_existing=True
 )
 """It affects a device of the hypervisor, which was there before a VM that is created in this run."""
 

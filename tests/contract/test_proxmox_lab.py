@@ -96,7 +96,7 @@ def test_a_wrong_checksum_is_a_failure_that_leaves_no_file(loop: Loop, site: Sit
     (result,) = loop.act(wrong)
     assert result.verdict is Verdict.FAILED
     assert result.diagnostic is not None
-    assert result.diagnostic.code == "TASK_FAILED"
+    assert result.diagnostic.code == "IMAGE_CHECKSUM"
     assert wrong.changes(loop.see(wrong))
     loop.settle(image(site))
 

@@ -166,7 +166,7 @@ def test_a_failed_task_has_its_log_as_evidence() -> None:
     (result,) = act(pve, start(101))
     assert result.verdict is Verdict.FAILED
     assert result.diagnostic is not None
-    assert result.diagnostic.code == "TASK_FAILED"
+    assert result.diagnostic.code == "MAPPING_MISSING"
     assert result.output == ("TASK ERROR: PCI device mapping not found for 'gone'",)
     assert result.handle.startswith("UPID:pve:")
 

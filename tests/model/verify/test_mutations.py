@@ -10,7 +10,7 @@ from provision.values.outcomes import ExitCode
 from provision.verify.claims import check_names
 from provision.verify.model import CheckOutcome, VerifyReport
 from tests.model.model_site import ModelSite
-from tests.model.verify.damages import DAMAGES, Damage
+from tests.model.verify.damages import DAMAGES, Damage, driver
 
 
 def has_also(known: dict[tuple[str, str], Damage]) -> bool:
@@ -74,7 +74,8 @@ def test_every_check_that_ships_is_among_the_damages() -> None:
 def test_what_was_asked_before_a_reboot_is_asked_again_after_it(site: ModelSite) -> None:
     host = site.hosts["pve/ssh"]
     assert site.apply().exit_code == 0  # from here on the plan asks along what the checks ask
-    host.state.cmdline = "ro"  # the next apply reboots, and nobody starts the VM that has the card
+    host.state.cmdline = "ro"
+    driver("bochs_drm")(host.state)  # the next apply reboots, and nobody starts the VM that has the card
     boot = host.state.boot_id
     report = site.apply(Options(allow=frozenset({"reboot-hypervisor"})))
     assert host.state.boot_id != boot

@@ -134,6 +134,14 @@ def test_a_vm_with_a_card_lives_and_dies(loop: Loop, site: Site) -> None:
     loop.settle(settled)
     assert "cicustom" not in loop.see(vm)[vm.queries()[0]].config
 
+    spoiled = {"name": "renamed", "description": "my own notes", "cores": 3}  # cores only wait
+    loop.driver._connection.request("PUT", f"{vm.path}/config", spoiled)
+    assert {each.path for each in vm.changes(loop.see(vm))} == {"name", "description", "cores"}
+    loop.settle(vm)
+    state = loop.see(vm)[vm.queries()[0]]
+    assert (state.name, dict(state.pending), len(site.guests.started)) == ("vm-gpu", {}, 1)
+    assert state.config["description"] == f"my own notes\n{MARK.settled()}"
+
     changed = replace(vm, settings=(*vm.settings[:3], ("cores", "2"), *vm.settings[4:]))
     results = power_cycled(loop, changed)
     assert {each.verdict for each in results} == {Verdict.DONE}, results

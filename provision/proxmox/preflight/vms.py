@@ -116,9 +116,11 @@ def management_path(evidence: Evidence) -> list[Finding]:
 
 RULES = (
     Rule(
-        ("VMID_TAKEN_FOREIGN",),
-        "a declared VMID belongs to a VM or container without this node's marker",
-        "choose another `vmid`, or run `provision import INVENTORY NODE`",
+        ("VMID_TAKEN_FOREIGN", "VM_CREATE_INTERRUPTED"),
+        "a declared VMID belongs to a VM or container without this node's marker, or to one that was never"
+        " finished: the task that created it still runs, or its worker was killed",
+        "choose another `vmid`, run `provision import INVENTORY NODE`, or remove what a dead worker left:"
+        " `qm destroy VMID --skiplock --purge`",
         vmid_taken,
         of_resources=True,
     ),

@@ -303,6 +303,16 @@ def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source 
         state: what has it.
         source: inventory line.
     """
+    if isinstance(state, VmState) and is_unfinished(state):
+        return Diagnostic(
+            code="VM_CREATE_INTERRUPTED",
+            summary=f"VM {vmid} of {marker.node} was never finished: all that it has is the lock `create`",
+            subject=marker.node,
+            source=source,
+            untouched="It was not changed.",
+            remedy=f"Wait until the task that creates it ends (`qm config {vmid}`). If no task does, remove what"
+            f" the dead one left: `qm destroy {vmid} --skiplock --purge`. Then apply again.",
+        )
     adopt = f"take the VM over: `provision import {_file(source)} {marker.node}`"
     present = state.marker if isinstance(state, VmState) else None
     remedy = f"Give {marker.node} another vmid"
@@ -323,6 +333,11 @@ def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source 
         untouched="It was not changed.",
         remedy=remedy,
     )
+
+
+def is_unfinished(state: VmState) -> bool:
+    """Whether all of a VM is the lock of its creation: the configuration is written when the task ends."""
+    return state.lock == "create" and set(state.config) <= {"lock"}
 
 
 def _file(source: Source | None) -> str:

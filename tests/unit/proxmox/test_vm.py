@@ -273,6 +273,17 @@ def test_a_foreign_vm_is_never_changed(answer: object, helps: str) -> None:
     assert gone.changes(snapshot) == ()
 
 
+def test_what_a_killed_creation_left_is_told_from_a_foreign_vm() -> None:
+    left = VmState(102, "VM 102", "stopped", {"lock": "create"})
+    refused = VM.fix(Snapshot("pve/api", answers={VmConfig(102): left}))
+    assert isinstance(refused, Impossible)
+    assert refused.diagnostic.code == "VM_CREATE_INTERRUPTED"
+    assert "qm destroy 102" in refused.diagnostic.remedy
+    theirs = replace(left, config={"lock": "create", "memory": "512"})
+    assert VM.foreign(theirs) is not None
+    assert VM.foreign(theirs) != VM.foreign(left)
+
+
 @pytest.mark.parametrize(
     "resource",
     [

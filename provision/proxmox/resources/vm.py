@@ -310,8 +310,8 @@ def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source 
             subject=marker.node,
             source=source,
             untouched="It was not changed.",
-            remedy=f"Wait until the task that creates it ends (`qm config {vmid}`). If no task does, remove what"
-            f" the dead one left: `qm destroy {vmid} --skiplock --purge`. Then apply again.",
+            remedy=f"Wait until the task that creates it ends (`qm config {vmid}`). If there is none, remove"
+            f" what a dead one left: `qm destroy {vmid} --skiplock --purge`. Then apply again.",
         )
     adopt = f"take the VM over: `provision import {_file(source)} {marker.node}`"
     present = state.marker if isinstance(state, VmState) else None

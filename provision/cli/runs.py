@@ -271,6 +271,7 @@ def _break_check(context: typer.Context, declared: Inventory, check: str, *, jso
 def destroy(
     context: typer.Context,
     inventory: InventoryName,
+    playbook: Playbook = None,
     yes: Yes = False,
     allow: Allow = None,
     host: Annotated[
@@ -293,7 +294,7 @@ def destroy(
     declared = settle(context, inventory)
     options = run_options(None, None, allow, host=host)
     with (
-        closing(open_site(declared)) as site,
+        closing(open_site(declared, playbook)) as site,
         watched(context, site, json=json) as (progress, emit, cancel),
     ):
 

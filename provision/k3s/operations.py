@@ -32,7 +32,7 @@ class RotateToken:
 ( umask 077; printf '%s %s\n' "$(date -u +%FT%TZ)" {former} >>{quote(paths.FORMER_TOKENS)} )
 {{ printf 'user = "server:%s"\n' {former}
 printf 'data = "{{\\"newToken\\":\\"%s\\"}}"\n' {new}; }} |
-curl --silent --show-error --fail --noproxy '*' --max-time 60 --config - --request PUT \
+curl --silent --show-error --fail --output /dev/null --noproxy '*' --max-time 60 --config - --request PUT \
   --cacert {paths.DATA}/server/tls/server-ca.crt --header 'Content-Type: application/json' \
   https://127.0.0.1:6443/v1-k3s/token"""
 

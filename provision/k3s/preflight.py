@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from ipaddress import IPv4Network, ip_address, ip_interface
 from typing import Any
 
+from provision.contracts.change import Op
 from provision.contracts.rule import Evidence, Finding, Rule
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.view import View
 from provision.hosts import names
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
+from provision.k3s import configuration
 from provision.k3s.queries import Machine, MachineStatus
 from provision.values.diagnostics import Diagnostic, Severity
 
@@ -252,6 +255,56 @@ def kernel(inventory: Inventory, node: Node, status: MachineStatus) -> Iterator[
         )
 
 
+def skew(inventory: Inventory, node: Node, status: MachineStatus) -> Iterator[Diagnostic]:
+    """Refuse a release that skips a minor version, or goes back: the datastore is converted only forwards."""
+    declared = _release(inventory.k3s.version) if inventory.k3s is not None else None
+    installed = _release(status.version)
+    if declared is None or installed is None or declared == installed:
+        return
+    if declared < installed:
+        summary = f"k3s {status.version} is installed, and an older release is declared"
+    elif declared[0] != installed[0] or declared[1] > installed[1] + 1:
+        summary = f"k3s {status.version} is installed, and the declared release skips a minor version"
+    else:
+        return
+    following = f"v{installed[0]}.{installed[1] + 1}"
+    remedy = f"declare a release of {following} first: k3s.version"
+    if declared < installed:
+        remedy = f"declare k3s.version: {status.version}"
+    yield _problem(inventory, node, "K3S_VERSION_SKEW", summary, remedy=remedy)
+
+
+def _release(version: str) -> tuple[int, ...] | None:
+    match = re.match(r"v([0-9]+)\.([0-9]+)\.([0-9]+)", version)
+    return tuple(map(int, match.groups())) if match is not None else None
+
+
+def datastore(evidence: Evidence) -> list[Finding]:
+    """Refuse to replace the only server: its disk has the datastore, and nothing else has it."""
+    servers = configuration.servers(evidence.inventory)
+    if len(servers) != 1 or evidence.inventory.k3s is None:
+        return []
+    name = servers[0].name
+    replaced = any(
+        resource.key.kind == "vm"
+        and resource.key.name == name
+        and any(change.op is Op.REPLACE for change in evidence.changes(resource))
+        for resource in evidence.resources
+    )
+    if not replaced:
+        return []
+    file = evidence.inventory.file or "INVENTORY"
+    return [
+        _problem(
+            evidence.inventory,
+            servers[0],
+            "K3S_DATASTORE_LOST",
+            "it is the only server, and its new disk would have no datastore: the cluster would be lost",
+            remedy=f"take the mark back: `provision rebuild {file} {name} --undo`, or use three servers",
+        )
+    ]
+
+
 def clocks(evidence: Evidence) -> list[Finding]:
     """Refuse clocks that differ before certificates are made; a time daemon may correct them before."""
     found: list[Finding] = []
@@ -356,6 +409,20 @@ RULES = (
         "a node has control groups of version 1, no overlayfs, or few inotify instances (a warning)",
         "boot with `systemd.unified_cgroup_hierarchy=1`; declare `sysctl:` of the node",
         _E,
+    ),
+    _rule(
+        skew,
+        ("K3S_VERSION_SKEW",),
+        "the declared release of k3s is older than the installed one, or skips a minor version",
+        "declare the next minor version in `k3s.version`",
+        _E,
+    ),
+    Rule(
+        ("K3S_DATASTORE_LOST",),
+        "the only server of a cluster would be created again, with an empty disk",
+        "take the mark back: `provision rebuild INVENTORY NODE --undo`",
+        datastore,
+        of_resources=True,
     ),
     Rule(
         ("CLOCK_SKEW",),

@@ -132,6 +132,7 @@ class MachineStatus:
         inotify: `max_user_instances` of the kernel, 0 where it is not known.
         cgroup: 1 or 2, 0 where it is not known.
         overlay: whether the kernel knows overlayfs.
+        version: release of the k3s that is installed, empty for none.
     """
 
     addresses: tuple[tuple[str, str], ...] = ()
@@ -145,6 +146,7 @@ class MachineStatus:
     inotify: int = 0
     cgroup: int = 0
     overlay: bool = True
+    version: str = field(default="", compare=False)
 
     def interface_of(self, address: str) -> str:
         """Return the interface that has an address, empty if none has."""
@@ -217,6 +219,10 @@ printf 'cgroup|%s\n' "$c"
 o=no; while read -r a b; do case "$a$b" in *overlay) o=yes;; esac; done </proc/filesystems
 if [ "$o" = no ] && [ -e "/lib/modules/$(uname -r)/kernel/fs/overlayfs" ]; then o=yes; fi
 printf 'overlay|%s\n' "$o"
+if [ -x /usr/local/bin/k3s ]; then
+  v=$(/usr/local/bin/k3s --version 2>/dev/null | sed -n 's/^k3s version \([^ ]*\).*/\1/p') || v=
+  printf 'version|%s\n' "$v"
+fi
 echo 'done|'
 """
 
@@ -243,6 +249,7 @@ def _read_machine(rows: Rows) -> MachineStatus:
         int(inotify) if inotify.isdecimal() else 0,
         int(cgroup) if cgroup.isdecimal() else 0,
         rows["overlay"][0][0] == "yes",
+        next((row[0] for row in rows.get("version", ())), ""),
     )
 
 

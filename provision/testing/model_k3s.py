@@ -95,7 +95,8 @@ def _machine(state: HostState, query: Machine) -> object:
     if state.machine is not None:
         return state.machine
     routes, servers = (("default", "eth0"),), ("198.18.0.1",)
-    return MachineStatus(addresses, (), routes, servers, inotify=8192, cgroup=2)
+    version = state.k3s_version if paths.BINARY in state.files else ""
+    return MachineStatus(addresses, (), routes, servers, inotify=8192, cgroup=2, version=version)
 
 
 def _log(state: HostState, query: ServiceLog) -> object:

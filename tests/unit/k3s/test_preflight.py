@@ -72,6 +72,10 @@ CASES = [
     (replace(GOOD, cgroup=1), "", "", {"CGROUP_V1": E}),
     (replace(GOOD, cgroup=0), "", "", {}),
     (replace(GOOD, overlay=False), "", "", {"OVERLAYFS_MISSING": E}),
+    (replace(GOOD, version="v1.34.9+k3s1"), "", "", {}),
+    (replace(GOOD, version="v1.35.9+k3s1"), "", "", {"K3S_VERSION_SKEW": E}),
+    (replace(GOOD, version="v1.33.4+k3s1"), "", "", {"K3S_VERSION_SKEW": E}),
+    (replace(GOOD, version="dev"), "", "", {}),
     (GOOD, ", gpu_cards: { count: 1 }", "", {"INOTIFY_LIMIT": W}),
     (GOOD, ", gpu_cards: { count: 1 }, sysctl: { fs.inotify.max_user_instances: 8192 }", "", {}),
 ]  # fmt: skip

@@ -79,12 +79,32 @@ class Lease:
             return "until a time that this machine cannot show"
 
 
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a router can do.
+
+    Args:
+        acts_at_once: a new reservation counts without a reload.
+        in_range: a reserved address may be one that the server also gives out freely.
+        persists: reservations survive a restart of the server.
+    """
+
+    acts_at_once: bool
+    in_range: bool
+    persists: bool
+
+
 class Router(Protocol):
-    """A router that provision configures."""
+    """A router that provision configures; `provision.testing.dhcp_contract` is what each one must pass."""
 
     @property
     def system(self) -> str:
         """The system that it is spoken to on."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
         ...
 
     def queries(self) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.contracts.query import Frame, QueryKind, Unknown
+from provision.contracts.query import Frame, Unknown
 
 OPTION, HOST, ETHER, LEASE = "option", "host", "ether", "lease"
 """Sorts of lines: of a configuration, of a dhcp-hostsfile or dhcp-hostsdir, of /etc/ethers, of leases."""
@@ -269,7 +269,3 @@ def _rows(lines: Sequence[str], frame: Frame) -> tuple[Row, ...] | Unknown:
             return Unknown(f"dnsmasq reads {path}, which cannot be read or does not exist")
         rows.append(Row(sort, path, text))
     return tuple(rows)
-
-
-KINDS: Mapping[str, QueryKind] = {DnsmasqFiles.kind: DnsmasqFilesKind()}
-"""What the DHCP domain asks of hosts, by `Query.kind`."""

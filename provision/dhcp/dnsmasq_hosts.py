@@ -66,7 +66,7 @@ def _reservations(text: str, path: str) -> Iterator[Reservation]:
             client = _shown(field)
         elif (kind in ("set", "net", "tag") and ":" in field) or field.startswith("["):
             continue
-        elif mac := _mac(field):
+        elif mac := read_mac(field):
             macs.append(mac)
         elif _ADDRESS.fullmatch(field):
             address = field
@@ -80,7 +80,7 @@ def _reservations(text: str, path: str) -> Iterator[Reservation]:
         yield Reservation(mac, address, name, path, client=client, ignored=is_ignored)
 
 
-def _mac(field: str) -> str:
+def read_mac(field: str) -> str:
     """Return a MAC with two digits a byte, `*` for any byte; empty if it is none.
 
     dnsmasq takes one digit for a byte, and several bytes between two separators.
@@ -111,7 +111,7 @@ def parse_leases(rows: Iterable[Row]) -> Iterator[Lease]:
         fields = row.text.split()
         if len(fields) < _LEASE_FIELDS or not fields[0].isascii() or not fields[0].isdecimal():
             continue
-        mac = _mac(fields[1])
+        mac = read_mac(fields[1])
         if not mac or not _ADDRESS.fullmatch(fields[2]):
             continue
         yield Lease(mac, fields[2], "" if fields[3] == "*" else fields[3], int(fields[0]))

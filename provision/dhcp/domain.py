@@ -14,7 +14,7 @@ DOMAIN = Domain(
         "address": "provision.dhcp.roles.address:ROLE",
     },
     rules="provision.dhcp.preflight:RULES",
-    query_kinds={"host": "provision.dhcp.dnsmasq_files:KINDS"},
+    query_kinds={"host": "provision.dhcp.query_kinds:HOST_KINDS"},
     checks=("provision.dhcp.checks",),
     backends=BACKENDS,
     unsupported="provision.dhcp.unsupported:unsupported",

@@ -10,7 +10,6 @@ from itertools import accumulate
 from typing import Any
 
 from provision.contracts.query import Unknown
-from provision.dhcp.dnsmasq_files import DnsmasqFiles
 from provision.gpu.queries import GpuState
 from provision.hosts.operations.basic import INLINE_LIMIT, sysctl_file
 from provision.hosts.queries.boot_swap import BootSwap
@@ -32,9 +31,8 @@ from provision.hosts.resources.sysctl import SysctlValue
 from provision.inventory.kernel_line import MODULE_LISTS, parse
 from provision.k3s.queries import JoinToken, password_of
 from provision.rdma.queries import RdmaState
-from provision.testing import model_k3s
+from provision.testing import model_dhcp, model_k3s
 from provision.testing.model_boot import boot_settings, boot_swap
-from provision.testing.model_dhcp import dnsmasq_rows
 from provision.testing.model_gpu import gpu_state
 from provision.testing.model_shell import run_command
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
@@ -205,9 +203,9 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     HostKeys: _host_keys,
     Identity: _identity,
     GpuState: gpu_state,
-    DnsmasqFiles: dnsmasq_rows,
     RdmaState: lambda state, _: state.rdma,
     Shell: lambda state, query: run_command(state, query.command),
     **model_k3s.ANSWERS,
+    **model_dhcp.ANSWERS,
 }
 """How each query is answered from the state."""

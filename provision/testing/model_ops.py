@@ -27,7 +27,7 @@ from provision.hosts.resources.mount import MountPath, SetFstabLine, with_fstab_
 from provision.hosts.resources.pci import VFIO
 from provision.inventory.kernel_line import entries, parse
 from provision.k3s import k3s_effects
-from provision.testing import model_k3s
+from provision.testing import model_dhcp, model_k3s
 from provision.testing.model_answers import blacklist_of
 from provision.testing.model_apt import transaction
 from provision.testing.model_boot import boot_settings, boot_swap
@@ -370,6 +370,7 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops_grow.GrowFilesystem: _grow_filesystem,
     ops.RunCommand: _command,
     **model_k3s.OPERATIONS,
+    **model_dhcp.OPERATIONS,
 }
 
 

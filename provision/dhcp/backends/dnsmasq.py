@@ -11,7 +11,7 @@ from typing import Any
 
 from provision.contracts.effect import Effect
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.contract import Lease, Reservation
+from provision.dhcp.contract import Capabilities, Lease, Reservation
 from provision.dhcp.dnsmasq_files import DnsmasqFiles
 from provision.dhcp.dnsmasq_hosts import parse_leases, parse_reservations
 from provision.dhcp.dnsmasq_paths import HOSTS_FOLDER
@@ -51,6 +51,11 @@ class Dnsmasq:
     def declared(cls, system: str, prefix: str, dhcp: Dhcp) -> Dnsmasq:
         """Return the router that an inventory declares."""
         return cls(system, prefix, (dhcp.file or HOSTS_FOLDER).rstrip("/"))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        return Capabilities(acts_at_once=True, in_range=True, persists=True)
 
     @property
     def files(self) -> DnsmasqFiles:

@@ -15,10 +15,21 @@ BACKENDS: Mapping[str, DhcpBackend] = {
         tested=True,
         router="provision.dhcp.backends.dnsmasq:Dnsmasq.declared",
     ),
-    "openwrt": DhcpBackend("ssh", ("address",)),
+    "openwrt": DhcpBackend(
+        "ssh",
+        ("address",),
+        orders=("reserve_first",),
+        router="provision.dhcp.backends.openwrt:OpenWrt.declared",
+    ),
     "opnsense": DhcpBackend("api", ("address", "server")),
     "opnsense_kea": DhcpBackend("api", ("address", "server")),
     "pfsense": DhcpBackend("api", ("address", "server")),
     "unifi": DhcpBackend("api", ("address", "server")),
-    "kea": DhcpBackend("ssh", ("address", "file")),
+    "kea": DhcpBackend(
+        "ssh",
+        ("address", "file"),
+        orders=("reserve_first",),
+        tested=True,
+        router="provision.dhcp.backends.kea:Kea.declared",
+    ),
 }

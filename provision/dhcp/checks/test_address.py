@@ -17,8 +17,10 @@ from provision.hosts.names import ROUTER
 def folder(site: Site, vm: str) -> str:
     """The dhcp-hostsdir of a router with dnsmasq, where the VM's address is reserved there."""
     dhcp = site.inventory.dhcp
-    if dhcp is None or dhcp.backend != "dnsmasq":
-        raise NotDeclared("there is no dnsmasq to look at")
+    if dhcp is None:
+        raise NotDeclared("there is no DHCP server to look at")
+    if dhcp.backend != "dnsmasq":
+        raise NotDeclared(f"there is no check of reservations by {dhcp.backend}")
     if not site.inventory.nodes[vm].nics:
         raise NotDeclared("it has no network device")
     return (dhcp.file or HOSTS_FOLDER).rstrip("/")

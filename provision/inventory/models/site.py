@@ -110,7 +110,7 @@ class Dhcp(Model):
     api: DhcpApi | None = None
     """How the router's web API is reached."""
     file: TargetPath | None = None
-    """File or folder on the router for reservations (dnsmasq, kea)."""
+    """On the router: the folder for reservations (dnsmasq), or the control socket (kea)."""
     server: Line | None = None
     """Name of the DHCP server or interface on the router (opnsense, pfsense, unifi)."""
     range: AddressRange | None = None

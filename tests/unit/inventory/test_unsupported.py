@@ -14,7 +14,6 @@ API = "api: { url: https://10.0.0.1, token: !secret { env: T } }"
 OPTIONS = [
     ("backend: manual,", f"backend: opnsense, {API},", "dhcp_opnsense", "dhcp.backend opnsense (vm-1, vm-2)", "backend:"),
     ("backend: manual,", f"backend: unifi, {API},", "dhcp_unifi", "dhcp.backend unifi", "backend:"),
-    ("backend: manual,", "backend: kea, ssh: {},", "dhcp_kea", "dhcp.backend kea", "backend:"),
     ("backend: manual,", "backend: dnsmasq, ssh: {}, order: boot_first,", "dhcp_boot_first", "boot_first with dnsmasq", "order:"),
     ("gateway: 10.0.0.1\n", "gateway: 10.0.0.1\n  dns: [10.0.0.2]\n", "resolver", "network.dns", "dns:"),
     ("gateway: 10.0.0.1\n", "gateway: 10.0.0.1\n  domain: example.org\n", "resolver", "network.domain", "domain:"),

@@ -28,7 +28,9 @@ def mac_duplicate(evidence: Evidence) -> list[Finding]:
             is_ours = each.vmid in own or (each.node, each.vmid) in managed
             if each.key.startswith("net") and not is_ours:
                 mac = formats.normal(each.value, formats.NET).get("macaddr", "")
-                holders.setdefault(mac, {})[f"{each.key} of VM {each.vmid}"] = ""
+                state = " (after its next start)" if each.pending else " (until it stops)"
+                state = state if each.pending or each.leaving else ""
+                holders.setdefault(mac, {})[f"{each.key} of VM {each.vmid}{state}"] = ""
     found: list[Finding] = []
     for mac, devices in holders.items():
         ours = [node for node in devices.values() if node]

@@ -32,7 +32,7 @@ def _failure(code: str, pattern: str, remedy: str) -> Failure:
 
 FAILURES: tuple[Failure, ...] = (
     _failure(
-        "RAW_PCI_BY_TOKEN",
+        "PVE_AUTH_TOKEN_RAW_PCI",
         r"only root can set '(hostpci\d+)' config",
         "An API token may not set or remove a card without a mapping. Remove the entry on the host:"
         " `qm set VMID --delete {0}`, then run the command again.",

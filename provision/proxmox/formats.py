@@ -39,6 +39,7 @@ class Format:
         aliases: other names of keys.
         models: keys that carry two values at once: `virtio=MAC` is model and macaddr.
         ignored: keys that do not belong to the desired state.
+        lists: keys whose values are lists joined by semicolons, in any order.
     """
 
     default_key: str = ""
@@ -47,6 +48,7 @@ class Format:
     aliases: Mapping[str, str] = field(default_factory=dict)
     models: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
+    lists: frozenset[str] = frozenset()
 
 
 DRIVE = Format(
@@ -80,7 +82,12 @@ HOSTPCI = Format(
     defaults={"pcie": "0", "rombar": "1", "x-vga": "0", "legacy-igd": "0", "driver": "vfio"},
     flags=frozenset({"pcie", "rombar", "x-vga", "legacy-igd"}),
 )
-CPU = Format(default_key="cputype", defaults={"cputype": "kvm64", "hidden": "0"}, flags=frozenset({"hidden"}))
+CPU = Format(
+    default_key="cputype",
+    defaults={"cputype": "kvm64", "hidden": "0"},
+    flags=frozenset({"hidden"}),
+    lists=frozenset({"flags"}),
+)
 MEMORY = Format(default_key="current", defaults={"current": "512"})
 AGENT = Format(
     default_key="enabled",
@@ -146,6 +153,8 @@ def _value(key: str, value: str, form: Format) -> str:
         return "1" if low in _TRUE else "0" if low in _FALSE else value
     if key == "macaddr":
         return value.upper()
+    if key in form.lists:
+        return ";".join(sorted(set(value.split(";")) - {""}))
     return value
 
 

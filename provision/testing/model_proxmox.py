@@ -61,6 +61,7 @@ class ModelProxmox:
         bridges: kinds of bridges by name.
         mappings: PCI mappings by id: their entries.
         descriptions: texts of mappings by id.
+        problems: what the node's check says of mappings, by id.
         rights: privileges by path.
         on_power: called with a VM and whether it runs now.
         faults: next answers by (method, path): an exception that is raised once.
@@ -76,6 +77,7 @@ class ModelProxmox:
     bridges: dict[str, str] = field(default_factory=lambda: {"vmbr0": "bridge"})
     mappings: dict[str, list[str]] = field(default_factory=dict)
     descriptions: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, list[str]] = field(default_factory=dict)
     rights: dict[str, dict[str, int]] = field(default_factory=lambda: {"/": dict.fromkeys(ALL_RIGHTS, 1)})
     on_power: Callable[[ModelVm, bool], None] | None = None
     faults: dict[tuple[str, str], Exception] = field(default_factory=dict)
@@ -146,7 +148,9 @@ class ModelProxmox:
             {
                 "id": name,
                 "map": list(entries),
-                "checks": [],
+                "checks": [
+                    {"severity": "error", "message": problem} for problem in self.problems.get(name, ())
+                ],
                 "digest": _sha(entries),
                 "type": "pci",
                 "description": self.descriptions.get(name, ""),

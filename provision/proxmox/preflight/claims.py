@@ -8,10 +8,12 @@ from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.proxmox import names
+from provision.proxmox import formats, names
+from provision.proxmox.api_facts import ApiFacts
 from provision.proxmox.host_facts import VmDevice
 from provision.proxmox.pci_entries import Functions, PciEntries, held_now
 from provision.proxmox.preflight.site import api_facts, host_facts, managed_vms
+from provision.proxmox.resources.vm import Vm
 from provision.proxmox.roles.pci_mapping import used
 from provision.values.diagnostics import Diagnostic
 
@@ -135,7 +137,71 @@ def _unreadable(
             yield UnknownYet(reason, hypervisor.name)
 
 
+def raw_entries(evidence: Evidence) -> list[Finding]:
+    """Refuse to change an entry that root made without a mapping: a token may neither set nor remove it."""
+    found: list[Finding] = []
+    for vm in evidence.of_kind(Vm):
+        for change in evidence.changes(vm):
+            old = str(change.old or "")
+            if not change.path.startswith("hostpci") or not old or formats.parse(old).get("mapping"):
+                continue
+            found.append(
+                Diagnostic(
+                    "PVE_AUTH_TOKEN_RAW_PCI",
+                    f"{change.path} of {vm.name} passes a card without a mapping, and an API token may not"
+                    " change that",
+                    vm.name,
+                    evidence=(f"{change.path}: {old}", f"wanted: {change.new or 'nothing'}"),
+                    source=vm.source,
+                    untouched="The VM was not changed.",
+                    remedy=f"remove the entry on the host: `qm set {vm.vmid} --delete {change.path}`,"
+                    " then run the command again",
+                )
+            )
+    return found
+
+
+def invalid_mappings(evidence: Evidence) -> list[Finding]:
+    """Refuse a mapping of somebody else's that Proxmox VE finds wrong: the VM would not start."""
+    found: list[Finding] = []
+    for vm in evidence.of_kind(Vm):
+        state = ApiFacts(evidence.snapshot(vm.system)).vm(vm.vmid) if vm.passed else None
+        problems = {mapping.name: mapping.problems for mapping in vm.pci.mappings if mapping.problems}
+        for key in state.config if state is not None else ():
+            parts = formats.parse(state.next_value(key)) if key.startswith("hostpci") and state else {}
+            name = parts.get("mapping", "")
+            is_ours = bool(vm.mapping_prefix) and name.startswith(vm.mapping_prefix)
+            if name in problems and not is_ours:  # ours are written anew
+                found.append(
+                    Diagnostic(
+                        "MAPPING_INVALID",
+                        f"{vm.name} has a card by the mapping {name}, which no longer fits the host",
+                        vm.name,
+                        evidence=problems[name],
+                        source=vm.source,
+                        untouched="The VM was not changed.",
+                        remedy=f"correct the mapping, or give the card to ours: `qm set {vm.vmid} --delete"
+                        f" {key}` on the host",
+                    )
+                )
+    return found
+
+
 RULES = (
+    Rule(
+        ("PVE_AUTH_TOKEN_RAW_PCI",),
+        "a VM's entry for a card has no mapping, and has to change: an API token may not do that",
+        "`qm set VMID --delete hostpciN` on the host",
+        raw_entries,
+        of_resources=True,
+    ),
+    Rule(
+        ("MAPPING_INVALID",),
+        "a VM has its card by a mapping of somebody else's that does not fit the hardware any more",
+        "correct the mapping, or `qm set VMID --delete hostpciN` on the host",
+        invalid_mappings,
+        of_resources=True,
+    ),
     Rule(
         ("GPU_CLAIMED_BY_OTHER_VM",),
         "another running VM has the card in its configuration, under whatever name, or waits for its next"

@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from provision.proxmox.failures import FAILURES, classify
 
 TEXTS = [
-    ("only root can set 'hostpci0' config for non-mapped devices\n", "RAW_PCI_BY_TOKEN", "--delete hostpci0"),
+    (
+        "only root can set 'hostpci0' config for non-mapped devices\n",
+        "PVE_AUTH_TOKEN_RAW_PCI",
+        "--delete hostpci0",
+    ),
     ("only root can set 'args' config\n", "ROOT_ONLY_KEY", "--args VALUE"),
     ("no PCI device found for '0000:77:00'", "CARD_MISSING", "0000:77:00"),
     (

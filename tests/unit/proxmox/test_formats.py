@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,6 +66,48 @@ def test_two_ways_to_write_it_mean_the_same(form: Format, one: str, other: str) 
 )
 def test_strings_with_other_meanings_differ(form: Format, one: str, other: str) -> None:
     assert normal(one, form) != normal(other, form)
+
+
+FORMS = {
+    "agent": formats.AGENT,
+    "cpu": formats.CPU,
+    "drive": formats.DRIVE,
+    "efidisk": formats.EFIDISK,
+    "hostpci": formats.HOSTPCI,
+    "machine": formats.MACHINE,
+    "mapping": formats.MAPPING_ENTRY,
+    "memory": formats.MEMORY,
+    "net": formats.NET,
+    "startup": formats.STARTUP,
+    "tpmstate": formats.TPMSTATE,
+}
+SPELLINGS = {"1": ("1", "on", "yes", "true", "On"), "0": ("0", "off", "no", "false", "OFF")}
+
+
+@given(st.data())
+def test_order_spelling_and_defaults_do_not_change_a_meaning(data: st.DataObject) -> None:
+    form = data.draw(st.sampled_from(list(FORMS.values())))
+    free = st.dictionaries(WORDS.filter(lambda word: word not in formats.NIC_MODELS), VALUES, max_size=3)
+    parts = {**form.defaults, **data.draw(free)}
+    parts |= {flag: data.draw(st.sampled_from("01")) for flag in form.flags}
+    parts = {key: value for key, value in parts.items() if value}
+    meaning = normal(join(parts), form)
+    other = {
+        key: data.draw(st.sampled_from(SPELLINGS[value])) if key in form.flags else value
+        for key, value in parts.items()
+        if form.defaults.get(key) != value or data.draw(st.booleans())
+    }
+    shuffled = dict(data.draw(st.permutations(list(other.items()))))
+    assert normal(join(shuffled), form) == meaning
+    assert normal(join(meaning), form) == meaning, "what is written is read back as it was meant"
+
+
+@given(st.lists(st.sampled_from(["+aes", "-pcid", "+pdpe1gb", "+virt-ssbd"]), max_size=5), st.randoms())
+def test_flags_of_a_cpu_mean_the_same_in_any_order(flags: list[str], random: Random) -> None:
+    shuffled = [*flags, *flags[:1]]
+    random.shuffle(shuffled)
+    one, other = (f"host,flags={';'.join(words)}" for words in (flags, shuffled))
+    assert normal(one, formats.CPU) == normal(other, formats.CPU)
 
 
 def test_defaults_are_not_explicit_values() -> None:

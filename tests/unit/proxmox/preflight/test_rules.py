@@ -289,6 +289,24 @@ def test_a_vm_of_another_declared_node_of_the_cluster_is_no_stranger(world: Worl
     assert finding.summary == f"{one} belongs to net0 of vm-1 and net0 of VM 601"
 
 
+@pytest.mark.parametrize(
+    ("rows", "summary"),
+    [
+        (["net0: e1000=MAC"], "net0 of VM 601"),
+        (["net0: e1000=MAC", "[PENDING]", "delete: net0"], "net0 of VM 601 (until it stops)"),
+        (["[PENDING]", "net3: virtio=MAC"], "net3 of VM 601 (after its next start)"),
+        (["[before-upgrade]", "net0: virtio=MAC"], ""),
+    ],
+)
+def test_a_mac_counts_until_its_device_is_gone(world: World, rows: list[str], summary: str) -> None:
+    mac = macs.made("site", "vm-1", 0)
+    lines = (f"pve2/qemu-server/601.conf:{row.replace('MAC', mac)}" for row in rows)
+    found = [each for each in mac_duplicate(cluster(world, *lines)) if isinstance(each, Diagnostic)]
+    assert [each.summary for each in found] == (
+        [f"{mac} belongs to net0 of vm-1 and {summary}"] if summary else []
+    )
+
+
 def test_a_card_of_another_node_at_the_same_address_is_another_card(world: World) -> None:
     assert claimed(cluster(world, "pve2/qemu-server/601.conf:hostpci0: 0000:02:00")) == []
     (finding,) = claimed(cluster(world, "pve/qemu-server/600.conf:hostpci0: 0000:02:00"))

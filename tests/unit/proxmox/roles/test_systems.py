@@ -169,4 +169,6 @@ def test_macs_of_one_inventory_differ_and_declared_ones_win(tmp_path: Path) -> N
 def test_an_existing_vm_s_mac_is_read_back(inventory: Inventory) -> None:
     state = VmState(101, "vm-1", "running", {"net0": "e1000=bc:24:11:aa:bb:cc,bridge=x"})
     assert macs.of_node(inventory, inventory.nodes["vm-1"], 0, state) == "BC:24:11:AA:BB:CC"
+    leaving = replace(state, pending={"net0": None})
+    assert macs.of_node(inventory, inventory.nodes["vm-1"], 0, leaving) == "BC:24:11:AA:BB:CC"
     assert macs.of_node(inventory, inventory.nodes["vm-1"], 0, None) == macs.made("site", "vm-1", 0)

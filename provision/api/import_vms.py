@@ -25,6 +25,7 @@ from provision.proxmox.answers import tags as split_tags
 from provision.proxmox.marker import TAG
 from provision.proxmox.queries import VmConfig, VmState
 from provision.proxmox.resources.vm import Vm
+from provision.proxmox.resources.vm_lifecycle import VmPower
 from provision.proxmox.roles import virtual_machine
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
@@ -151,5 +152,7 @@ def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState)
     held = snapshots[api]
     snapshots[api] = replace(held, answers={**held.answers, VmConfig(state.vmid): adopted})
     context = Context(site.inventory, subject, snapshots, site.environment.generated())
-    vm = next(resource for resource in virtual_machine.resources(context) if isinstance(resource, Vm))
-    return changes_of(vm, snapshots[api])
+    # Its power, too: a VM that is off, and that the inventory wants to run, is started by the next apply.
+    resources = virtual_machine.resources(context)
+    own = (resource for resource in resources if isinstance(resource, Vm | VmPower))
+    return tuple(change for resource in own for change in changes_of(resource, snapshots[api]))

@@ -105,13 +105,18 @@ def import_vm(
         command = f"provision import {inventory} {node} --host-key {key or 'SHA256:...'}"
         if not key or (not known_key and not on_terminal()):
             shows = f"shows the host key {key}" if key else "shows no host key now"
+            start = ""
+            if not candidate.running:
+                shows = "is off and shows no host key"
+                start = f"start it on the host: `qm start {candidate.vmid}`, "
             raise Refused(
                 Diagnostic(
                     "HOST_KEY_UNKNOWN",
                     f"{node} {shows}, and nobody has confirmed a key",
                     node,
                     untouched="The VM was not changed.",
-                    remedy=f"show the key on the console of the VM: `{OWN_KEY}`, then accept it: `{command}`",
+                    remedy=f"{start}show the key on the console of the VM: `{OWN_KEY}`,"
+                    f" then accept it: `{command}`",
                 )
             )
         if not yes and not _is_confirmed(node, key, shown=not known_key):

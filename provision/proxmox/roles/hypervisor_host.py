@@ -93,8 +93,9 @@ def resources(context: Context) -> tuple[Resource, ...]:
     risks = tuple(Effect(DEVICE_LOSS, function) for function in lost)
     found: list[Resource] = [
         ModprobeBlacklist(system, BLACKLIST, drivers.modules, reboot, source=source, risks=risks),
-        by_slot_script(system, drivers.by_slot),
     ]
+    if drivers.by_slot or not isinstance(facts.text(BY_SLOT), Unknown):
+        found.append(by_slot_script(system, drivers.by_slot))
     if wanted or facts.loader in LOADERS:  # without arguments, what we added before must go
         found.append(KernelArguments(system, wanted, facts.loader, reboot, source=source, risks=risks))
     for alias, card in host.cards.items():

@@ -52,6 +52,13 @@ def test_looking_shows_what_differs_and_writes_nothing(world: World) -> None:
     assert writes(world) == []
 
 
+def test_a_vm_that_is_off_says_that_it_will_be_started(world: World) -> None:
+    world.pve.vms[101].running = False
+    found = with_site(world, lambda site: adoption(site, "vm-1", Cancel()))
+    assert not found.running
+    assert ("power", "stopped", "running") in [(each.path, each.old, each.new) for each in found.changes]
+
+
 def test_adopting_writes_tag_and_marker_and_nothing_else(world: World) -> None:
     before = dict(world.pve.vms[101].config)
     assert with_site(world, lambda site: adopt(site, "vm-1", KEY, Cancel()))

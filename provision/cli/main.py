@@ -26,6 +26,7 @@ from provision.cli import (
     files,
     history,
     labs,
+    output,
     pins,
     reserved,
     runs,
@@ -98,7 +99,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (files, runs, explain, history, cards, unlock, reserved, vms, pins, labs, access, bootstrap):
+for _module in (
+    files,
+    runs,
+    explain,
+    history,
+    cards,
+    output,
+    unlock,
+    reserved,
+    vms,
+    pins,
+    labs,
+    access,
+    bootstrap,
+):
     _module.register(app)
 
 

@@ -19,8 +19,10 @@ DOMAIN = Domain(
     "gpu",
     effects=EFFECTS,
     query_kinds={"host": "provision.gpu.queries:HOST_KINDS"},
-    roles={"gpu_driver": "provision.gpu.roles.gpu_driver:ROLE"},
-    planned_roles=("gpu_operator",),
+    roles={
+        "gpu_driver": "provision.gpu.roles.gpu_driver:ROLE",
+        "gpu_operator": "provision.gpu.roles.gpu_operator:ROLE",
+    },
     destroy_keeps=frozenset({"gpu_driver"}),
     rules="provision.gpu.preflight:RULES",
     evidence="provision.gpu.preflight:evidence",

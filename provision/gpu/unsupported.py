@@ -11,9 +11,14 @@ OPERATOR = "gpu_operator"
 
 
 def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
-    """Yield the operator and the toolkit."""
+    """Yield the toolkit where the operator installs it, and MIG."""
     gpu = inventory.gpu
-    if gpu is not None and gpu.operator is not None:
-        yield Unsupported(OPERATOR, "the GPU Operator", ("gpu", "operator"), (CLUSTER,), (OPERATOR,))
-    elif gpu is not None and gpu.toolkit is not None:
-        yield Unsupported(OPERATOR, "the container toolkit", ("gpu", "toolkit"), (CLUSTER,), (OPERATOR,))
+    if gpu is not None and gpu.toolkit == "operator":
+        what = "the container toolkit by the operator"
+        yield Unsupported("gpu_toolkit", what, ("gpu", "toolkit"), (CLUSTER,), (OPERATOR,))
+    elif gpu is not None and gpu.toolkit is not None and gpu.operator is None:
+        yield Unsupported("gpu_toolkit", "the container toolkit", ("gpu", "toolkit"), (CLUSTER,), (OPERATOR,))
+    for node in inventory.nodes.values():
+        if gpu is not None and gpu.operator is not None and node.gpu_cards is not None and node.gpu_cards.mig:
+            path = ("nodes", node.name, "gpu_cards")
+            yield Unsupported("gpu_mig", "MIG under the GPU Operator", path, (node.name,), (OPERATOR,))

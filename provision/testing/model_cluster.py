@@ -16,6 +16,7 @@ from provision.kube.driver import KubeDriver
 from provision.lab.kube.app import KubeApi, Request, Response
 from provision.lab.kube.kinds import Kind, kinds_of
 from provision.lab.kube.store import Controller, Object, Store, Write
+from provision.testing.model_gpu_operator import GpuOperator
 from provision.testing.model_helm import HELM_CHART_CRD, HelmController
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Transient
@@ -121,17 +122,21 @@ class ModelCluster:
         connections: all connections that were made.
         on_write: see ModelKube; for connections that are made from now on.
         helm: the Helm controller of k3s.
+        gpus: the GPU Operator, once its chart is installed.
     """
 
-    api: KubeApi = field(default_factory=lambda: KubeApi(watch_seconds=0.0))
+    api: KubeApi = field(default_factory=lambda: KubeApi(version="v1.35.7+k3s1", watch_seconds=0.0))
     connections: list[ModelKube] = field(default_factory=list)
     on_write: Callable[[str], None] | None = None
     helm: HelmController = field(default_factory=HelmController)
+    gpus: GpuOperator = field(default_factory=GpuOperator)
 
     def __post_init__(self) -> None:
         self.define(HELM_CHART_CRD)
         self.api.logs = self.helm.logs
-        self.controllers.extend((end_namespaces, self.helm, ready_workloads))
+        self.helm.installed.append(self.gpus.installed)
+        self.helm.removed.append(self.gpus.removed)
+        self.controllers.extend((end_namespaces, self.helm, self.gpus, ready_workloads))
 
     @property
     def store(self) -> Store:

@@ -15,10 +15,12 @@ from provision.contracts.effect import Effect
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
 from provision.engine.model import Plan, RunReport
+from provision.gpu.operator_values import cards_of, gpu_nodes
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.resources.pci import PciFunction
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
+from provision.kube.names import is_member
 from provision.lab.kube.app import Request
 from provision.proxmox.driver import ProxmoxDriver
 from provision.testing.model_cluster import ModelCluster
@@ -138,6 +140,7 @@ class ModelSite:
         self.hosts: dict[str, Host] = {}
         self.cluster = ModelCluster()
         self.cluster.api.faults.append(self._join_nodes)
+        self.cluster.gpus.cards = {node.kubernetes_name: cards_of(node) for node in gpu_nodes(inventory)}
         self.life = Life()
         self.is_shared = True
         self.events: list[Event] = []
@@ -258,7 +261,8 @@ class ModelSite:
             host = self.hosts.get(f"{name}/ssh")
             units = host.state.units if host is not None else {}
             runs = any(units[unit].active for unit in ("k3s.service", "k3s-agent.service") if unit in units)
-            if runs and self.cluster.get("Node", node.kubernetes_name) is None:
+            adopted = self.inventory.cluster.kubeconfig is not None and is_member(self.inventory, node)
+            if (runs or adopted) and self.cluster.get("Node", node.kubernetes_name) is None:
                 self.cluster.add_node(node.kubernetes_name, node.address)
 
     # ------------------------------------------------------------ sessions

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from provision.contracts.check import Damage
 from provision.hosts.names import ssh
 from provision.inventory import Inventory
+from provision.kube.names import API
 
 _SCRIPTS: Mapping[str, str] = {
     "test_gpu_other_drivers_are_off": "rm -f /etc/modprobe.d/provision-gpu.conf",
@@ -24,6 +25,20 @@ def _damage(script: str) -> Callable[[Inventory, str], Damage | None]:
     return damage
 
 
+def _policy(_inventory: Inventory, _name: str) -> Damage:
+    condition = {"type": "Ready", "status": "False", "reason": "broken"}
+    path = "/apis/nvidia.com/v1/clusterpolicies/cluster-policy/status"
+    return Damage(API, method="PATCH", path=path, data={"status": {"conditions": [condition]}})
+
+
+def _count_label(inventory: Inventory, name: str) -> Damage:
+    path = f"/api/v1/nodes/{inventory.nodes[name].kubernetes_name}"
+    data = {"metadata": {"labels": {"nvidia.com/gpu.count": None}}}
+    return Damage(API, method="PATCH", path=path, data=data)
+
+
 DAMAGES: Mapping[str, Callable[[Inventory, str], Damage | None]] = {
-    check: _damage(script) for check, script in _SCRIPTS.items()
+    **{check: _damage(script) for check, script in _SCRIPTS.items()},
+    "test_gpu_policy_is_ready": _policy,
+    "test_gpu_labels": _count_label,
 }

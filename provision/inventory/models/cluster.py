@@ -114,6 +114,10 @@ class Operator(Model):
     """Whether it installs Node Feature Discovery."""
     namespace: Label | None = None
     """Namespace; the own one of the operator by default."""
+    repository: Text | None = None
+    """Chart repository, or `oci://` address of the chart; the vendor's by default."""
+    chart: LocalPath | None = None
+    """Chart archive on the controller, instead of a repository."""
     values: Values = Field(default_factory=dict)
     """More chart values, checked against the chart's own."""
 

@@ -83,6 +83,7 @@ profiles:
       - { kind: command, name: setup, run: setup, unless: test -n ready }
 storage:
   models: { path: /srv/models, manage: true, server: "198.18.0.3:/models", same_on_all: true, free: 100GiB }
+gpu: { operator: { version: v26.3.3 } }
 nodes:
   vm:
     profile: small
@@ -135,12 +136,12 @@ def site(applied: ModelSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelS
     hosts = {name: copy.deepcopy(host.state) for name, host in applied.hosts.items()}
     (api,) = applied.apis.values()
     kept = copy.deepcopy((api.vms, api.volumes, api.mappings))
-    nodes = applied.cluster.api.store.of_kind(applied.cluster.api.store.kind("Node"))
-    objects = copy.deepcopy(dict(nodes))
+    store = applied.cluster.store
+    objects, controllers = copy.deepcopy(store._objects), list(store.controllers)
     yield applied
     applied.is_shared = True
     for name, state in hosts.items():
         applied.hosts[name].state = state
     api.vms, api.volumes, api.mappings = kept
-    nodes.clear()
-    nodes.update(objects)
+    store._objects = objects
+    store.controllers[:] = controllers

@@ -24,6 +24,7 @@ class Damage:
         do: the damage.
         subject: of whom.
         also: other checks, with their subjects, that rightly turn red with it.
+        alone: other checks rightly cannot see what they look at.
     """
 
     check: str
@@ -31,6 +32,7 @@ class Damage:
     do: Callable[[ModelSite], object]
     subject: str = "vm"
     also: tuple[tuple[str, str], ...] = ()
+    alone: bool = False
 
 
 def on(system: str, change: Callable[[HostState], object]) -> Callable[[ModelSite], object]:
@@ -213,7 +215,7 @@ CERTIFICATE = "/var/lib/rancher/k3s/server/tls/serving-kube-apiserver.crt"
 
 DAMAGES = (
     # the cluster's nodes
-    Damage("test_node_is_ready", "no network", kube_node(not_ready)),
+    Damage("test_node_is_ready", "no network", kube_node(not_ready), alone=True),
     Damage(
         "test_node_is_schedulable",
         "cordoned",

@@ -10,11 +10,15 @@ from provision.values.outcomes import ExitCode
 from provision.verify.claims import check_names
 from provision.verify.model import CheckOutcome, VerifyReport
 from tests.model.model_site import ModelSite
-from tests.model.verify.damages import DAMAGES, Damage, driver
+from tests.model.verify import damages as of_hosts
+from tests.model.verify.cluster_damages import CLUSTER_DAMAGES
+from tests.model.verify.damages import Damage, driver
+
+DAMAGES = (*of_hosts.DAMAGES, *CLUSTER_DAMAGES)
 
 
 def has_also(known: dict[tuple[str, str], Damage]) -> bool:
-    return any(damage.also for damage in known.values())
+    return any(damage.also or damage.alone for damage in known.values())
 
 
 def rounds() -> list[tuple[Damage, ...]]:
@@ -25,7 +29,11 @@ def rounds() -> list[tuple[Damage, ...]]:
     result: list[dict[tuple[str, str], Damage]] = []
     for damage in DAMAGES:
         key = (damage.check, damage.subject)
-        shared = [] if damage.also else [known for known in result if len(known) > 1 or not has_also(known)]
+        shared = (
+            []
+            if damage.also or damage.alone
+            else [known for known in result if len(known) > 1 or not has_also(known)]
+        )
         free = next((known for known in shared if key not in known), None)
         if free is None:
             free = {}

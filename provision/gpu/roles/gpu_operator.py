@@ -1,0 +1,148 @@
+"""The GPU Operator: its chart, with the driver on the hosts, and the proof that pods get the cards."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from provision.contracts.query import Unknown
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context, Need, Role
+from provision.gpu.operator_values import cards_of, gpu_nodes, operator_values, slots, uses_stock_plugin
+from provision.gpu.resources.stack import Cards, GpuStack
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.cluster import Operator
+from provision.kube.facts import NODES
+from provision.kube.kinds import CRD, NAMESPACE
+from provision.kube.names import API, has_cluster
+from provision.kube.queries import ServerVersion
+from provision.kube.resources.object import KubeAbsent, kube_object
+from provision.kube.resources.release import Chart, HelmAbsent, HelmRelease
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent
+
+ROLE_NAME = "gpu_operator"
+CHART = "gpu-operator"
+REPOSITORY = "https://helm.ngc.nvidia.com/nvidia"
+CRDS = ("clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com")
+SOURCE = ("gpu", "operator")
+
+
+def _operator(inventory: Inventory) -> Operator | None:
+    return inventory.gpu.operator if inventory.gpu is not None else None
+
+
+def namespace_of(inventory: Inventory) -> str:
+    """Return the operator's namespace."""
+    operator = _operator(inventory)
+    return (operator.namespace if operator is not None else None) or CHART
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether the cluster gets the operator."""
+    return subject.kind == "cluster" and _operator(inventory) is not None and has_cluster(inventory)
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask for the distribution: paths of the charts follow from it."""
+    del inventory, subject
+    return {API: (ServerVersion(),)}
+
+
+def resources(context: Context) -> Sequence[Resource]:
+    """Return namespace, release, and the proof.
+
+    Raises:
+        Permanent: the cluster is of a distribution that nobody has run this on.
+        NotYet: the API does not answer yet.
+    """
+    inventory = context.inventory
+    operator = _operator(inventory)
+    if operator is None:
+        return ()
+    _check_distribution(context)
+    namespace, source = namespace_of(inventory), inventory.source(SOURCE)
+    # Operands mount host paths: a stricter namespace refuses their pods, and only events say so.
+    labels = {"pod-security.kubernetes.io/enforce": "privileged"}
+    cards = tuple(
+        Cards(
+            node.name,
+            node.kubernetes_name,
+            node.address,
+            cards_of(node),
+            cards_of(node) * slots(inventory) if uses_stock_plugin(inventory) else 0,
+        )
+        for node in gpu_nodes(inventory)
+    )
+    return (
+        kube_object(API, NAMESPACE, namespace, role=ROLE_NAME, labels=labels, source=source),
+        HelmRelease(
+            API,
+            CHART,
+            _chart(inventory, operator),
+            namespace,
+            json.dumps(operator_values(inventory), sort_keys=True),
+            ROLE_NAME,
+            affected=((API, NODES),),
+            source=source,
+        ),
+        GpuStack(API, namespace, cards, source=source),
+    )
+
+
+def _chart(inventory: Inventory, operator: Operator) -> Chart:
+    if operator.chart is None:
+        return Chart(CHART, operator.version, operator.repository or REPOSITORY)
+    path = operator.chart.expanduser()
+    try:
+        content = base64.b64encode(path.read_bytes()).decode()
+    except OSError as error:
+        raise Permanent(
+            Diagnostic(
+                "CHART_UNREADABLE",
+                f"{path} cannot be read: {error.strerror}",
+                source=inventory.source((*SOURCE, "chart")),
+                remedy="Name the chart's archive in gpu.operator.chart.",
+            )
+        ) from None
+    return Chart(CHART, operator.version, content=content)
+
+
+def _check_distribution(context: Context) -> None:
+    version = context.require(API, ServerVersion(), "cannot read the version of the cluster")
+    if isinstance(version, Unknown) or "+k3s" in version:
+        return
+    raise Permanent(
+        Diagnostic(
+            "KUBE_DISTRIBUTION_UNSUPPORTED",
+            f"the cluster is {version}, and nobody has run the GPU Operator by provision on anything but k3s",
+            context.subject.name,
+            untouched="Nothing was changed in the cluster.",
+            remedy="Leave it out with `--step`, or remove gpu.operator.",
+        )
+    )
+
+
+def retired(context: Context) -> Sequence[Resource]:
+    """Return what destroy removes: the release with its policy, then CRDs and namespace."""
+    return (
+        HelmAbsent(API, CHART),
+        *(KubeAbsent(API, CRD, "", name) for name in CRDS),
+        KubeAbsent(API, NAMESPACE, "", namespace_of(context.inventory)),
+    )
+
+
+ROLE = Role(
+    name=ROLE_NAME,
+    needs=(
+        Need("k3s_server", "any", "site"),
+        Need("k3s_agent", "any", "site"),
+        Need("gpu_driver", "any", "site"),
+    ),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+)

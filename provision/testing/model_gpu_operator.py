@@ -1,0 +1,149 @@
+"""What the GPU Operator brings, as far as our code sees it; states as seen on a real one without cards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from provision.kube.releases import Release
+from provision.lab.kube.kinds import Kind, kinds_of
+from provision.lab.kube.store import Object, Store, Write
+
+CRD: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "clusterpolicies.nvidia.com"},
+    "spec": {
+        "group": "nvidia.com",
+        "names": {"kind": "ClusterPolicy", "plural": "clusterpolicies"},
+        "scope": "Cluster",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+PLUGIN = "nvidia-device-plugin-daemonset"
+DAEMON_SETS = ("gpu-feature-discovery", "nvidia-dcgm-exporter", "nvidia-operator-validator")
+
+
+@dataclass
+class GpuOperator:
+    """Reacts to the release of its chart, and to nodes that join later.
+
+    Args:
+        cards: cards of each Node that has some.
+        chart: name of its chart.
+    """
+
+    cards: dict[str, int] = field(default_factory=dict)
+    chart: str = "gpu-operator"
+    values: Mapping[str, Any] = field(default_factory=dict)
+    namespace: str = ""
+
+    def installed(self, store: Store, release: Release, values: Mapping[str, Any]) -> None:
+        """Bring what the chart brings; see HelmController."""
+        if release.chart != self.chart:
+            return
+        self.namespace, self.values = release.namespace, values
+        for kind in kinds_of(CRD):
+            store.kinds[kind.group, kind.version, kind.plural] = kind
+        store.seed({**CRD, "status": {"conditions": [{"type": "Established", "status": "True"}]}})
+        self.reconcile(store)
+
+    def removed(self, store: Store, name: str) -> None:
+        """Take it away again."""
+        if name == self.chart and self.namespace:
+            for kind_name in ("DaemonSet", "Pod", "ClusterPolicy"):
+                kind = store.kind(kind_name)
+                for body in list(store.listed(kind, self.namespace if kind.namespaced else "")):
+                    place = (body["metadata"].get("namespace", ""), body["metadata"]["name"])
+                    if store.get(kind, place) is not None:
+                        store.delete(kind, place)
+            self.namespace = ""
+
+    def reconcile(self, store: Store) -> None:
+        """Label nodes, offer their cards, and write the policy's status."""
+        if not self.namespace:
+            return
+        plugin = bool(self.values.get("devicePlugin", {}).get("enabled", True))
+        for name in (*DAEMON_SETS, *([PLUGIN] if plugin else [])):
+            spec = {
+                "selector": {"matchLabels": {"app": name}},
+                "template": {
+                    "metadata": {"labels": {"app": name}},
+                    "spec": {"nodeSelector": {"nvidia.com/gpu.present": "true"}, "containers": []},
+                },
+            }
+            self._keep(store, "apps/v1", "DaemonSet", name, spec)
+        labelled = [name for name in self.cards if self._offer(store, name, plugin=plugin)]
+        reason = "Reconciled" if labelled else "NoGPUNodes"
+        condition = {"type": "Ready", "status": "True", "reason": reason}
+        if store.get(store.kind("ClusterPolicy"), ("", "cluster-policy")) is None:
+            body = {
+                "apiVersion": "nvidia.com/v1",
+                "kind": "ClusterPolicy",
+                "metadata": {"name": "cluster-policy"},
+            }
+            store.seed({**body, "spec": {}})
+        status = {"metadata": {}, "status": {"state": "ready", "conditions": [condition]}}
+        write = Write("gpu-operator", subresource="status")
+        store.update(store.kind("ClusterPolicy"), ("", "cluster-policy"), status, write)
+
+    def _keep(self, store: Store, api: str, kind: str, name: str, spec: Mapping[str, Any]) -> None:
+        metadata = {"name": name, "namespace": self.namespace}
+        if store.get(store.kind(kind), (self.namespace, name)) is None:
+            store.seed({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec})
+
+    def _offer(self, store: Store, name: str, *, plugin: bool) -> bool:
+        kind, place = store.kind("Node"), ("", name)
+        node = store.get(kind, place)
+        if node is None:
+            return False
+        count = self.cards[name]
+        labels = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": str(count)}
+        deploy = {f"nvidia.com/gpu.deploy.{part}": "true" for part in ("device-plugin", "operator-validator")}
+        held = node["metadata"].get("labels", {})
+        merged = {**deploy, **held, **labels}
+        if merged != held:
+            made = {**node, "metadata": {**node["metadata"], "labels": merged}}
+            node = store.update(kind, place, made, Write("gpu-operator"))
+        if plugin:
+            pod_name = f"{PLUGIN}-{name}"
+            pod = {"name": pod_name, "namespace": self.namespace, "labels": {"app": PLUGIN}}
+            if store.get(store.kind("Pod"), (self.namespace, pod_name)) is None:
+                spec = {"nodeName": name, "containers": []}
+                store.seed({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": spec})
+            offered = {"nvidia.com/gpu": str(count * self._replicas())}
+            status = {**node["status"], "allocatable": {**node["status"]["allocatable"], **offered}}
+            store.update(
+                kind, place, {"metadata": {}, "status": status}, Write("kubelet", subresource="status")
+            )
+        return True
+
+    def _replicas(self) -> int:
+        data = self.values.get("devicePlugin", {}).get("config", {}).get("data", {})
+        for text in data.values():
+            sharing = json.loads(text)["sharing"]
+            rule = sharing.get("timeSlicing") or sharing.get("mps")
+            return int(rule["resources"][0]["replicas"])
+        return 1
+
+    def __call__(self, store: Store, event: str, kind: Kind, body: Object) -> None:
+        """Look after nodes that join later; a controller of ModelCluster."""
+        if kind.name == "Node" and event == "ADDED" and body["metadata"]["name"] in self.cards:
+            self.reconcile(store)

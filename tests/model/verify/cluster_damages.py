@@ -1,0 +1,70 @@
+"""What somebody does to a cluster behind our back, and which check must see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from provision.lab.kube.store import Write
+from provision.testing.model_cluster import set_status
+from tests.model.model_site import ModelSite
+from tests.model.verify.damages import Damage
+
+NAMESPACE = "gpu-operator"
+NODE = "vm"
+
+
+def status(kind: str, name: str, **fields: Any) -> Callable[[ModelSite], object]:
+    """Return a damage of an object's status, which no controller undoes."""
+
+    def change(site: ModelSite) -> None:
+        site.cluster.controllers.clear()
+        namespace = "" if kind in {"Node", "ClusterPolicy"} else NAMESPACE
+        held = site.cluster.get(kind, name, namespace)
+        assert held is not None
+        set_status(site.cluster.store, site.cluster.store.kind(kind), held, fields)
+
+    return change
+
+
+def node(**fields: Any) -> Callable[[ModelSite], object]:
+    """Return a damage of the Node's labels; None removes one."""
+
+    def change(site: ModelSite) -> None:
+        site.cluster.controllers.clear()
+        held = site.cluster.get("Node", NODE)
+        assert held is not None
+        labels = {**held["metadata"]["labels"], **fields.get("labels", {})}
+        kept = {key: value for key, value in labels.items() if value is not None}
+        made = {**held, "metadata": {**held["metadata"], "labels": kept}}
+        made["spec"] = {**held["spec"], **fields.get("spec", {})}
+        site.cluster.store.update(site.cluster.store.kind("Node"), ("", NODE), made, Write("somebody"))
+
+    return change
+
+
+_NO_GPUS = [{"type": "Ready", "status": "True", "reason": "NoGPUNodes"}]
+_PAUSED = {"nvidia.com/gpu.deploy.device-plugin": "paused-for-driver-upgrade"}
+
+CLUSTER_DAMAGES = (
+    Damage(
+        "test_gpu_policy_is_ready",
+        "NoGPUNodes",
+        status("ClusterPolicy", "cluster-policy", conditions=_NO_GPUS),
+        "cluster",
+    ),
+    Damage(
+        "test_gpu_operands_run",
+        "nvidia-dcgm-exporter: 0 of 1",
+        status("DaemonSet", "nvidia-dcgm-exporter", numberReady=0),
+        "cluster",
+    ),
+    Damage(
+        "test_gpus_are_allocatable",
+        "0 are allocatable, 1 are declared",
+        status("Node", NODE, allocatable={"nvidia.com/gpu": "0"}),
+        NODE,
+    ),
+    Damage("test_gpu_labels", "has not labelled it", node(labels={"nvidia.com/gpu.count": None}), NODE),
+    Damage("test_gpu_labels", "paused-for-driver-upgrade", node(labels=_PAUSED), NODE),
+)

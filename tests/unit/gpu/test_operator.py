@@ -1,0 +1,282 @@
+"""The GPU Operator: its values from the inventory, and what must be so before pods get cards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import SecretStr
+
+from provision.api.domains import load_inventory
+from provision.api.support import unsupported
+from provision.connections.contracts import KeyPair
+from provision.contracts.change import Settles
+from provision.contracts.role import Context
+from provision.engine.generated import GeneratedValues
+from provision.gpu.operator_values import operator_values
+from provision.gpu.resources.stack import Cards, GpuStack
+from provision.gpu.roles import gpu_operator
+from provision.inventory import Inventory, Subject
+from provision.kube.names import API
+from provision.kube.queries import ServerVersion
+from provision.kube.values import unknown_paths
+from provision.lab.kube.store import Write
+from provision.testing.model_cluster import ModelCluster, set_status
+from provision.values.errors import Permanent
+from tests.unit.kube.site import ask, bring, changes, problem
+
+ROOT = Path(__file__).parents[3]
+CHARTS = ROOT.parent / "shared" / "charts"
+SITE = """
+version: 1
+name: site
+cluster: { kubeconfig: /nowhere }
+nodes:
+  g1: { address: 10.0.0.1, gpu_cards: { count: 2 }, taints: ["gpu=yes:NoSchedule"] }
+  c1: { address: 10.0.0.2, kube_name: c1 }
+gpu: { toolkit: host, operator: { version: v26.3.3 } }
+"""
+
+
+def load(folder: Path, more: str = "") -> Inventory:
+    path = folder / "site.yaml"
+    path.write_text(SITE + more)
+    return load_inventory(path, environ={})
+
+
+@pytest.fixture
+def cluster() -> ModelCluster:
+    cluster = ModelCluster()
+    cluster.gpus.cards["g1"] = 2
+    cluster.add_node("g1", "10.0.0.1")
+    cluster.add_node("c1", "10.0.0.2")
+    return cluster
+
+
+def resources(cluster: ModelCluster, inventory: Inventory, version: str = "v1.35.7+k3s1") -> Any:
+    cluster.api.version = version
+    snapshot = ask(cluster, ServerVersion())
+    context = Context(
+        inventory,
+        Subject("cluster", "cluster"),
+        {API: snapshot},
+        GeneratedValues(lambda: KeyPair(SecretStr(""), "", "")),
+    )
+    return gpu_operator.resources(context)
+
+
+MODES = [
+    "",
+    "sharing: { mode: time_slicing, slots_per_card: 4 }",
+    "sharing: { mode: mps, slots_per_card: 4 }",
+    "sharing: { mode: hami, version: 2.9.0 }",
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("chart", ["gpu-operator-26.3.3-values.yaml", "gpu-operator-values.yaml"])
+def test_every_value_is_one_that_the_chart_knows(tmp_path: Path, chart: str, mode: str) -> None:
+    if not CHARTS.exists():
+        pytest.skip("../shared is absent")
+    defaults = yaml.safe_load((CHARTS / chart).read_text())
+    values = operator_values(load(tmp_path, mode))
+    assert list(unknown_paths(values, defaults)) == []
+
+
+def test_values_follow_from_the_inventory(tmp_path: Path) -> None:
+    values = operator_values(load(tmp_path))
+    assert values["driver"] == {"enabled": False}, "the driver is on the host"
+    assert values["toolkit"] == {"enabled": False}
+    assert values["dcgmExporter"]["serviceMonitor"] == {"enabled": False}, "its CRD may not be there"
+    assert values["nfd"] == {"enabled": True}
+    assert {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"} in values["daemonsets"]["tolerations"]
+
+
+@pytest.mark.parametrize(("mode", "plugin"), [(MODES[0], True), (MODES[1], True), (MODES[3], False)])
+def test_one_plugin_offers_the_cards(tmp_path: Path, mode: str, plugin: bool) -> None:
+    assert operator_values(load(tmp_path, mode))["devicePlugin"]["enabled"] is plugin
+
+
+def test_own_values_are_laid_over_ours(tmp_path: Path) -> None:
+    text = SITE.replace(
+        "version: v26.3.3", "version: v26.3.3, values: { driver: { enabled: true }, psa: { enabled: true } }"
+    )
+    path = tmp_path / "own.yaml"
+    path.write_text(text)
+    values = operator_values(load_inventory(path, environ={}))
+    assert values["driver"] == {"enabled": True}
+    assert values["psa"] == {"enabled": True}
+
+
+def test_the_toolkit_of_the_operator_has_the_paths_of_k3s(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(SITE.replace("toolkit: host", "toolkit: operator"))
+    inventory = load_inventory(path, environ={})
+    env = {row["name"]: row["value"] for row in operator_values(inventory)["toolkit"]["env"]}
+    assert env["CONTAINERD_SOCKET"] == "/run/k3s/containerd/containerd.sock"
+    assert env["RUNTIME_RESTART_MODE"] == "none"
+    assert [each.role for each in unsupported(inventory)] == ["gpu_toolkit"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_operator_is_brought_about_once(cluster: ModelCluster, tmp_path: Path, mode: str) -> None:
+    inventory = load(tmp_path, mode)
+    bring(cluster, *resources(cluster, inventory)[:2])
+    for resource in resources(cluster, inventory):
+        assert changes(cluster, resource) == (), resource.key
+    cluster.requests.clear()
+    queries = {query for resource in resources(cluster, inventory) for query in resource.queries()}
+    ask(cluster, *queries)
+    assert len(cluster.requests) <= 11
+    assert all(request.method == "GET" for request in cluster.requests)
+
+
+def test_another_distribution_is_refused_by_its_name(cluster: ModelCluster, tmp_path: Path) -> None:
+    with pytest.raises(Permanent, match="KUBE_DISTRIBUTION_UNSUPPORTED") as caught:
+        resources(cluster, load(tmp_path), "v1.35.2-eks-1")
+    assert "v1.35.2-eks-1" in str(caught.value)
+
+
+def stack(offered: int = 2) -> GpuStack:
+    return GpuStack(API, "gpu-operator", (Cards("g1", "g1", "10.0.0.1", 2, offered),))
+
+
+def labelled(cluster: ModelCluster, **labels: str | None) -> None:
+    node = cluster.get("Node", "g1")
+    assert node is not None
+    held = {**node["metadata"]["labels"], **labels}
+    kept = {key: value for key, value in held.items() if value is not None}
+    made = {**node, "metadata": {**node["metadata"], "labels": kept}}
+    cluster.store.update(cluster.store.kind("Node"), ("", "g1"), made, Write("somebody"))
+
+
+def status(kind: str, name: str, **fields: Any) -> Callable[[ModelCluster], None]:
+    def change(cluster: ModelCluster) -> None:
+        namespace = "" if kind in {"Node", "ClusterPolicy"} else "gpu-operator"
+        held = cluster.get(kind, name, namespace)
+        assert held is not None
+        set_status(cluster.store, cluster.store.kind(kind), held, fields)
+
+    return change
+
+
+def without_plugin(cluster: ModelCluster) -> None:
+    kind = cluster.store.kind("Pod")
+    for pod in list(cluster.store.listed(kind, "gpu-operator")):
+        cluster.store.delete(kind, ("gpu-operator", pod["metadata"]["name"]))
+
+
+def second_stack(cluster: ModelCluster) -> None:
+    text = yaml.safe_dump(gpu_cluster())
+    definition = yaml.safe_load(text)
+    cluster.define(definition)
+    cluster.store.seed(
+        {"apiVersion": "nvidia.com/v1alpha1", "kind": "GPUCluster", "metadata": {"name": "dra"}}
+    )
+
+
+def gpu_cluster() -> dict[str, Any]:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gpuclusters.nvidia.com"},
+        "spec": {
+            "group": "nvidia.com",
+            "names": {"kind": "GPUCluster", "plural": "gpuclusters"},
+            "scope": "Cluster",
+            "versions": [{"name": "v1alpha1", "served": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
+NO_GPUS = {"type": "Ready", "status": "True", "reason": "NoGPUNodes"}
+ERROR = {"type": "Error", "status": "True", "reason": "OperandNotReady", "message": "state-container-toolkit"}
+FAILURES = [
+    (
+        status("ClusterPolicy", "cluster-policy", conditions=[NO_GPUS]),
+        "GPU_POLICY_NOT_READY",
+        "NoGPUNodes",
+        True,
+    ),
+    (
+        status("ClusterPolicy", "cluster-policy", state="notReady", conditions=[ERROR]),
+        "GPU_POLICY_NOT_READY",
+        "state-container-toolkit",
+        True,
+    ),
+    (
+        status("DaemonSet", "nvidia-dcgm-exporter", observedGeneration=0),
+        "GPU_OPERANDS_NOT_READY",
+        "seen",
+        True,
+    ),
+    (status("DaemonSet", "nvidia-dcgm-exporter", numberReady=0), "GPU_OPERANDS_NOT_READY", "0 of 1", True),
+    (
+        lambda cluster: labelled(cluster, **{"nvidia.com/gpu.count": None}),
+        "GPU_LABELS_MISSING",
+        "no label",
+        True,
+    ),
+    (lambda cluster: labelled(cluster, **{"nvidia.com/gpu.count": "1"}), "GPU_COUNT_WRONG", "is 1, 2", True),
+    (without_plugin, "GPU_PLUGIN_MISSING", "no ready pod", True),
+    (
+        status("Node", "g1", allocatable={"nvidia.com/gpu": "1"}),
+        "GPU_ALLOCATABLE_WRONG",
+        "1 nvidia.com/gpu",
+        True,
+    ),
+    (
+        lambda cluster: labelled(
+            cluster, **{"nvidia.com/gpu.deploy.device-plugin": "paused-for-driver-upgrade"}
+        ),
+        "GPU_OPERANDS_PAUSED",
+        "paused-for-driver-upgrade",
+        False,
+    ),
+    (second_stack, "GPU_STACKS_BOTH", "GPUCluster dra", False),
+]
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "words", "heals"), FAILURES, ids=[f"{row[1]}-{row[2]}" for row in FAILURES]
+)
+def test_each_failure_has_its_diagnosis(
+    cluster: ModelCluster,
+    tmp_path: Path,
+    damage: Callable[[ModelCluster], None],
+    code: str,
+    words: str,
+    heals: bool,
+) -> None:
+    bring(cluster, *resources(cluster, load(tmp_path))[:2])
+    assert changes(cluster, stack()) == ()
+    cluster.controllers.clear()
+    damage(cluster)
+    found = changes(cluster, stack())
+    assert words in " ".join(str(change.old) for change in found)
+    assert (found[0].settles is Settles.WITHIN) is heals
+    assert problem(cluster, stack()) == code
+
+
+def test_a_gpu_node_that_is_off_is_not_waited_for(cluster: ModelCluster, tmp_path: Path) -> None:
+    bring(cluster, *resources(cluster, load(tmp_path))[:2])
+    cluster.controllers.clear()
+    status("Node", "g1", conditions=[{"type": "Ready", "status": "Unknown"}])(cluster)
+    status("DaemonSet", "nvidia-dcgm-exporter", numberReady=0)(cluster)
+    assert changes(cluster, stack()) == ()
+
+
+def test_under_hami_the_stock_plugin_offers_nothing(cluster: ModelCluster, tmp_path: Path) -> None:
+    bring(cluster, *resources(cluster, load(tmp_path, MODES[3]))[:2])
+    assert changes(cluster, stack(offered=0)) == ()
+    assert problem(cluster, replace(stack())) == "GPU_PLUGIN_MISSING"
+
+
+def test_the_homelab_declares_nothing_unsupported() -> None:
+    found = unsupported(load_inventory(ROOT / "inventories" / "homelab.yaml", environ={}))
+    assert [each.role for each in found] == []

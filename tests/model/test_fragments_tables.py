@@ -23,7 +23,8 @@ FSTAB = [
     "",
     "/dev/vda1 / ext4 defaults 0 1\n",
     "nas:/m /srv/m nfs ro 0 0\n",
-    "# nas:/m /srv/m nfs ro 0 0\nnas:/m\t/srv/m nfs ro 0 0\nnas:/m /srv/m nfs x 0 0\n/dev/vdb none swap sw 0\n",
+    "# nas:/m /srv/m nfs ro 0 0\nnas:/m\t/srv/m nfs ro 0 0\n"
+    "nas:/m /srv/m nfs x 0 0\n/dev/vdb none swap sw 0 0\n",
 ]
 
 

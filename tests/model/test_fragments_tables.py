@@ -19,13 +19,12 @@ HOSTS = [
     "10.0.0.4\treg\n10.0.0.3 reg\n10.0.0.3 reg\n",
     "# 10.0.0.4 reg\n\n  # x\n10.0.0.3 other reg\n",
 ]
-FSTAB = [
-    "",
-    "/dev/vda1 / ext4 defaults 0 1\n",
-    "nas:/m /srv/m nfs ro 0 0\n",
-    "# nas:/m /srv/m nfs ro 0 0\nnas:/m\t/srv/m nfs ro 0 0\n"
-    "nas:/m /srv/m nfs x 0 0\n/dev/vdb none swap sw 0 0\n",
-]
+SEVERAL = """# nas:/m /srv/m nfs ro 0 0
+nas:/m\t/srv/m nfs ro 0 0
+nas:/m /srv/m nfs x 0 0
+/dev/vdb none swap sw 0 0
+"""
+FSTAB = ["", "/dev/vda1 / ext4 defaults 0 1\n", "nas:/m /srv/m nfs ro 0 0\n", SEVERAL]
 
 
 def filtered(awk: str, script: str, text: str, **variables: str) -> str:

@@ -10,6 +10,7 @@ from provision.hosts.queries.boot_sysctl import BootSysctlKind
 from provision.hosts.queries.file import FileStateKind, FileTextKind, LinkTargetKind
 from provision.hosts.queries.identity import IDENTITY_KIND
 from provision.hosts.queries.kernel import BOOT_LOADER_KIND, ModuleStateKind
+from provision.hosts.queries.left_files import FileNamesKind, MarkedFilesKind
 from provision.hosts.queries.modprobe import MODPROBE_RULES_KIND
 from provision.hosts.queries.saved import SavedFileKind
 from provision.hosts.queries.secret import SecretTextKind
@@ -27,6 +28,8 @@ _KINDS: tuple[QueryKind, ...] = (
     LinkTargetKind(),
     SecretTextKind(),
     SavedFileKind(),
+    MarkedFilesKind(),
+    FileNamesKind(),
     PackageStateKind(),
     UnitStateKind(),
     SysctlValueKind(),

@@ -8,11 +8,13 @@ from typing import Any
 from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.file import FileState
+from provision.hosts.queries.left_files import MarkedFiles
 from provision.inventory import Inventory
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import names
 from provision.proxmox.host_facts import STORAGES, HypervisorFacts
+from provision.proxmox.resources.guest import snippet_mark
 
 DEFAULT = "/var/lib/vz"
 """Path of the storage `local` on every Proxmox VE."""
@@ -33,6 +35,16 @@ def path_of(inventory: Inventory, hypervisor: Hypervisor, node: str, seen: Snaps
 def questions(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> tuple[Any, ...]:
     """Return what is asked of the hypervisor: its storages, and whether the snippet lies there."""
     return (STORAGES, FileState(path(inventory, hypervisor, node)))
+
+
+def left(inventory: Inventory, hypervisor: Hypervisor) -> tuple[MarkedFiles, ...]:
+    """Return what finds this inventory's snippets, whether or not their nodes are declared.
+
+    Proxmox VE mounts NFS, CIFS and CephFS storages below /mnt/pve.
+    """
+    mark = snippet_mark(inventory.name)
+    folders = (f"{DEFAULT}/snippets", f"/mnt/pve/{hypervisor.storage.snippets}/snippets")
+    return tuple(MarkedFiles(folder, mark) for folder in folders)
 
 
 def storage_path(hypervisor: Hypervisor, seen: Snapshot) -> str:

@@ -17,6 +17,7 @@ from provision.hosts.queries.boot_sysctl import BootSysctl
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.identity import Identity, MachineIdentity
 from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name
+from provision.hosts.queries.left_files import FileNames, MarkedFiles
 from provision.hosts.queries.modprobe import ModprobeRules
 from provision.hosts.queries.saved import ABSENT as BEFORE_ABSENT
 from provision.hosts.queries.saved import FILE, NOTHING, RESTORED, SavedFile
@@ -64,6 +65,16 @@ def _file(state: HostState, query: FileState) -> object:
             content = entry.content
     owner, group, size = entry.owner, entry.group, len(entry.content)
     return FileStatus(entry.type, entry.mode, owner, group, _id(owner), _id(group), size, digest, content)
+
+
+def _marked_files(state: HostState, query: MarkedFiles) -> object:
+    pairs = []
+    for path, file in state.files.items():
+        if path.rpartition("/")[0] == query.folder and file.type == "file":
+            lines = file.content.decode("utf-8", "replace").splitlines()
+            marked = (line.removeprefix(query.mark) for line in lines if line.startswith(query.mark))
+            pairs += [(path, rest.strip()) for rest in marked]
+    return tuple(sorted(pairs))
 
 
 def _saved(state: HostState, query: SavedFile) -> object:
@@ -182,6 +193,10 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     FileState: _file,
     FileText: _text,
     SavedFile: _saved,
+    MarkedFiles: _marked_files,
+    FileNames: lambda state, query: tuple(
+        sorted(path for path in state.files if path.startswith(f"{query.folder}/{query.prefix}"))
+    ),
     LinkTarget: _link,
     SecretText: lambda state, query: secret_of(query.path, _text(state, FileText(query.path))),
     JoinToken: lambda state, query: password_of(secret_of(query.path, _text(state, FileText(query.path)))),

@@ -107,7 +107,8 @@ def _replace_seen(state: HostState, op: ops_edit.ReplaceUnchanged) -> None:
     if digest not in (op.desired, op.expected):
         raise OperationFailedError(op.refusal)
     if digest == op.expected:
-        state.files[op.copy] = replace(present)
+        if op.copy:
+            state.files[op.copy] = replace(present)
         _write(state, ops.WriteFile(op.path, op.content, mode=""))
 
 

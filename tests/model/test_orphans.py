@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from provision.api import Options
-from provision.connections.contracts import ApiError, Endpoint
+from provision.connections.contracts import ApiError, Endpoint, KeyPair
 from provision.contracts.driver import Driver
 from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
@@ -16,6 +17,7 @@ from provision.contracts.system import SystemSpec
 from provision.engine.model import Plan
 from provision.hosts import host_effects
 from provision.hosts.queries.shell import Shell
+from provision.proxmox.resources.guest import vendor_data
 from provision.testing.model_host import HostState, ModelFile
 from provision.testing.model_proxmox import ALL_RIGHTS, ModelVm
 from provision.values.diagnostics import Diagnostic
@@ -326,5 +328,21 @@ def test_card_settings_are_removed_with_the_host_after_the_card_was_pulled(
     (problem,) = [each.problem for each in site.plan(STEPS).steps if each.problem is not None]
     assert problem.code == "CARD_UNREADABLE"
     assert site.destroy(replace(STEPS, host=True)).exit_code == 0
-    assert [path for path in state.files if "provision" in path and not path.startswith(COPIES)] == []
+    assert [path for path in state.files if "provision" in path] == []
     assert "modprobe.blacklist" not in state.boot_line
+
+
+def test_a_snippet_without_any_vm_is_found_by_its_mark(world: World) -> None:
+    """A create that failed leaves a private key; its node then leaves the inventory."""
+    state = world.host
+    key = KeyPair(SecretStr("private"), "ssh-ed25519 AAAA", "SHA256:x")
+    folder = "/var/lib/vz/snippets"
+    left = {
+        f"{folder}/provision-site-gone.yaml": vendor_data(key, "site", "gone"),
+        f"{folder}/provision-site-b-c.yaml": vendor_data(key, "site-b", "c"),
+        f"{folder}/provision-site-copy.yaml": vendor_data(key, "site", "gone"),
+        f"{folder}/provision-site-theirs.yaml": b"#cloud-config\n{}\n",
+    }
+    state.files |= {path: ModelFile(content, "0600") for path, content in left.items()}
+    world.destroy()
+    assert sorted(path for path in state.files if path.startswith(f"{folder}/")) == sorted(list(left)[1:])

@@ -49,7 +49,7 @@ class ReplaceUnchanged:
         path: absolute path; mode and owner stay.
         content: its new bytes; never shown.
         expected: SHA-256 in hex of the present content.
-        copy: path of the copy of the old file, with its mode and owner.
+        copy: path of the copy of the old file, with its mode and owner; empty for none.
     """
 
     path: str
@@ -69,12 +69,13 @@ class ReplaceUnchanged:
 
     def shell(self) -> str:
         """Return it as a POSIX fragment."""
+        keep = f'cp -p -- "$p" {quote(self.copy)}' if self.copy else ":"
         return "\n".join(
             (
                 f"p={quote(self.path)}",
                 'case $(sha256sum <"$p") in',
                 f"{self.desired}*) ;;",
-                f'{self.expected}*) cp -p -- "$p" {quote(self.copy)}',
+                f"{self.expected}*) {keep}",
                 WriteFile(self.path, self.content, mode="").shell(),
                 ";;",
                 f"*) printf '%s\\n' {quote(self.refusal)} >&2; exit 1;;",

@@ -362,7 +362,7 @@ class _CommandLineFile:
         if desired_line != line:
             content = f"{desired_line}\n".encode("utf-8", "surrogateescape")
             digest = digest_of(snapshot[FileText(KERNEL_CMDLINE)])
-            copy = f"{KERNEL_CMDLINE}.provision-{digest[:8]}"
+            copy = "" if self.resource.absent else f"{KERNEL_CMDLINE}.provision-{digest[:8]}"
             operations.append(ops_edit.ReplaceUnchanged(KERNEL_CMDLINE, content, digest, copy))
         if desired_ours != both:
             operations.append(_record(desired_ours))

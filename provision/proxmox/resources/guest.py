@@ -28,14 +28,22 @@ else echo absent; fi"""
 _UNDER_WAY = "status: running"
 
 
-def vendor_data(key: KeyPair) -> bytes:
-    """Return the vendor snippet that gives a guest exactly this host key; JSON is YAML."""
+def snippet_mark(inventory: str) -> str:
+    """Return how the last line of a snippet of ours begins; the node's name ends it."""
+    return f"# provision inventory={inventory} node="
+
+
+def vendor_data(key: KeyPair, inventory: str, node: str) -> bytes:
+    """Return the vendor snippet that gives a guest exactly this host key; JSON is YAML.
+
+    Its last line says whose it is: a run that died may leave it without any VM.
+    """
     config = {
         "ssh_deletekeys": True,
         "ssh_genkeytypes": [],
         "ssh_keys": {"ed25519_private": key.private.get_secret_value(), "ed25519_public": key.public.strip()},
     }
-    return b"#cloud-config\n" + json.dumps(config, indent=1).encode() + b"\n"
+    return f"#cloud-config\n{json.dumps(config, indent=1)}\n{snippet_mark(inventory)}{node}\n".encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,12 @@ from provision.hosts.resources.file import File
 from provision.hosts.resources.kernel import (
     HEADER,
     INITRAMFS,
+    KERNEL_CMDLINE,
     LOADERS,
     KernelArguments,
     ModprobeBlacklist,
 )
+from provision.hosts.resources.left_files import CopiesGone
 from provision.hosts.resources.pci import VFIO, CardUnbound, IommuState, ModuleCandidates, PciFunctions
 from provision.inventory import Inventory, Subject
 from provision.inventory.kernel_line import folded, missing_arguments, parse, united_arguments, values_of
@@ -106,8 +108,12 @@ def resources(context: Context) -> tuple[Resource, ...]:
 
 
 def retired(context: Context) -> tuple[Resource, ...]:
-    """Return our files as absent when all must go; the drivers come back with the next boot, not before."""
-    return orphans(context)
+    """Return our files as absent when all must go, with the copies that were kept for a person.
+
+    The drivers come back with the next boot, not before.
+    """
+    copies = CopiesGone(names.ssh(context.subject.name), f"{KERNEL_CMDLINE}.provision-")
+    return (*orphans(context), copies)
 
 
 def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:

@@ -7,10 +7,11 @@ takes the snippet away. The VM's marker names every key that the guest may show:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from provision.contracts.change import Key
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Role
@@ -74,7 +75,16 @@ def resources(context: Context) -> tuple[Resource, ...]:
         vm = replace(vm, marker=keys)
         host = host_names.ssh(hypervisor.name)
         path = snippets.path(inventory, hypervisor, node, context.seen(host))
-        found.append(File(host, path, vendor_data(first), mode="0600", secret=True, source=vm.source))
+        found.append(
+            File(
+                host,
+                path,
+                vendor_data(first, inventory.name, node.name),
+                mode="0600",
+                secret=True,
+                source=vm.source,
+            )
+        )
     found.append(vm)
     # A VM whose power is its owner's is started once: until its first boot has given it its own host key.
     unborn = (anew and vm.cloud_init is not None) or (state is not None and _first_key(state))
@@ -88,7 +98,13 @@ def resources(context: Context) -> tuple[Resource, ...]:
 def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask every hypervisor for its VMs, whether or not a node is declared there, and where snippets lie."""
     return {
-        each: {names.api(each.name): (Permissions(), VmList()), host_names.ssh(each.name): (STORAGES,)}
+        each: {
+            names.api(each.name): (Permissions(), VmList()),
+            host_names.ssh(each.name): (
+                STORAGES,
+                *snippets.left(inventory, inventory.hypervisors[each.name]),
+            ),
+        }
         for each in names.orphan_owners(inventory)
     }
 
@@ -121,9 +137,23 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         marker = state.marker if isinstance(state, VmState) else None
         if marker is not None and _left(inventory, each, marker):
             found.append((each, Marker(inventory.name, marker.node)))
-    return tuple(
+    removed = [
         each for entry, marker in found for each in _removed(context, hypervisor, entry, marker, found)
-    )
+    ]
+    return (*removed, *_left_snippets(context, hypervisor, {each.key for each in removed}))
+
+
+def _left_snippets(context: Context, hypervisor: Hypervisor, known: Collection[Key]) -> Iterator[Resource]:
+    """Yield the snippets, each with a private key, of nodes that left before their VM was made."""
+    inventory, host = context.inventory, host_names.ssh(hypervisor.name)
+    seen = context.snapshots.get(host)
+    for question in snippets.left(inventory, hypervisor) if seen is not None else ():
+        files = seen[question] if seen is not None and question in seen else ()
+        for path, node in files if isinstance(files, tuple) else ():
+            gone = SnippetGone(host, path, source=inventory.source(("nodes",)))
+            is_ours = path == f"{question.folder}/{names.snippet_file(inventory, node)}"
+            if is_ours and node not in inventory.nodes and gone.key not in known:
+                yield gone
 
 
 def _list_vms(context: Context, hypervisor: Hypervisor) -> tuple[VmEntry, ...]:

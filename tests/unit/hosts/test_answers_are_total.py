@@ -17,6 +17,7 @@ from provision.hosts.queries.boot_sysctl import BootSetting, BootSysctl
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
 from provision.hosts.queries.identity import Identity, MachineIdentity
 from provision.hosts.queries.kernel import BootLoader, ModuleState
+from provision.hosts.queries.left_files import FileNames, MarkedFiles
 from provision.hosts.queries.modprobe import ModprobeRule, ModprobeRules
 from provision.hosts.queries.saved import SavedFile
 from provision.hosts.queries.secret import SecretText
@@ -108,6 +109,22 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
             SecretText("/etc/empty"): None,
             SecretText("/etc/gone"): None,
             SecretText("/etc/shut"): Unknown("/etc/shut may not be read"),
+        },
+    ),
+    (
+        "marked-files",
+        b"q|0\nf|/s/a.yaml:# provision inventory=lab node=vm-1\nf|/s/odd\nq|1\ndone|\n",
+        {
+            MarkedFiles("/s", "# provision inventory=lab node="): (("/s/a.yaml", "vm-1"),),
+            MarkedFiles("/t", "# provision inventory=lab node="): (),
+        },
+    ),
+    (
+        "file-names",
+        b"0|/etc/kernel/cmdline.provision-0a\ndone|\n",
+        {
+            FileNames("/etc/kernel", "cmdline.provision-"): ("/etc/kernel/cmdline.provision-0a",),
+            FileNames("/etc", "none"): (),
         },
     ),
     (

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import yaml
 
 from provision.api import Options, Site, load
 from provision.connections.contracts import Endpoint, SshEndpoint
@@ -174,7 +175,7 @@ class World:
                 del state.files[path]
             volume = formats.parse(vm.config["cicustom"])["vendor"].partition(":")[2]
             text = self.host.files[f"/var/lib/vz/{volume}"].content.decode()
-            given = json.loads(text.removeprefix("#cloud-config\n"))["ssh_keys"]
+            given = yaml.safe_load(text)["ssh_keys"]
             state.files[KEY] = ModelFile(given["ed25519_private"].encode(), "0600")
             state.files[f"{KEY}.pub"] = ModelFile(f"{given['ed25519_public']}\n".encode())
             self.keys.append(given["ed25519_private"])

@@ -94,7 +94,8 @@ class WriteFile:
         make, content = _literal(self.content), "/dev/null"
         if blob is not None:
             make, content = "cat <&3", f'"$PROVISION_BLOBS"/{blob.sha256}'
-        fill = f'{make} >"$n"'
+        # dash says nothing when its printf finds no space
+        fill = f'{make} >"$n" || provision_no "$p: its content cannot be written"'
         return _replacing(self.path, fill, self.mode, self.owner, self.group, content=content, save=self.save)
 
 

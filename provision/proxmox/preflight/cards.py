@@ -63,8 +63,13 @@ def address_moved(evidence: Evidence) -> list[Finding]:
             continue
         for alias in used(evidence.inventory, hypervisor.name):
             card = hypervisor.cards[alias]
-            first = next(iter(passed_functions(card, functions)), None)
+            passed = passed_functions(card, functions)
+            first = next(iter(passed), None)
             if first is None and not functions:
+                continue
+            absent = {*card.functions} - {int(function.address[-1], 16) for function in passed}
+            if first is not None and absent:
+                found.append(_without_functions(evidence, hypervisor, alias, sorted(absent)))
                 continue
             if first is not None and (card.id is None or first.id == card.id):
                 continue
@@ -86,6 +91,21 @@ def address_moved(evidence: Evidence) -> list[Finding]:
                 )
             )
     return found
+
+
+def _without_functions(
+    evidence: Evidence, hypervisor: Hypervisor, alias: str, absent: list[int]
+) -> Diagnostic:
+    card = hypervisor.cards[alias]
+    numbers = ", ".join(f"{card.address}.{number}" for number in absent)
+    return Diagnostic(
+        "GPU_ADDRESS_MOVED",
+        f"{hypervisor.name} has no PCI function {numbers} of card {alias}",
+        hypervisor.name,
+        source=evidence.inventory.source(("hypervisors", hypervisor.name, "cards", alias, "functions")),
+        untouched="Nothing was changed.",
+        remedy=f"Write the functions that it has; list them on the host: `lspci -nns {card.address}`",
+    )
 
 
 RULES = (

@@ -137,6 +137,7 @@ def storages(body: object) -> tuple[StorageEntry, ...] | Unknown:
             frozenset(text(mapping.get("content")).split(",")) - {""},
             enabled=text(mapping.get("enabled", 1)) == "1",
             active=text(mapping.get("active", 1)) == "1",
+            available=_bytes(mapping["avail"]) // (1024 * 1024) if mapping.get("avail") is not None else None,
         )
         for mapping in _mappings(body)
         if mapping.get("storage")

@@ -248,12 +248,14 @@ class StorageEntry:
         content: content types that it takes.
         enabled: neither disabled nor bound to other nodes.
         active: the node reaches it now.
+        available: MiB that are free; None if that is not said.
     """
 
     name: str
     content: frozenset[str]
     enabled: bool = True
     active: bool = True
+    available: int | None = field(default=None, compare=False)  # it always moves
 
 
 def vm_answer(snapshot: Snapshot, vmid: int) -> VmState | Elsewhere | Unknown | None:

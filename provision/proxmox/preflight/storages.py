@@ -23,7 +23,8 @@ from provision.proxmox.preflight.site import (
 )
 from provision.proxmox.resources.image import ImageFile
 from provision.proxmox.resources.vm import Vm
-from provision.values.diagnostics import Diagnostic, Source
+from provision.values.diagnostics import Diagnostic, Severity, Source
+from provision.values.sizes import format_size
 
 CODES = {"snippets": "STORAGE_NO_SNIPPETS", "import": "STORAGE_NO_IMPORT", "images": "STORAGE_NO_IMAGES"}
 """Code of a storage that does not take a content type."""
@@ -167,6 +168,38 @@ def _problems(
         )
 
 
+def full(evidence: Evidence) -> list[Finding]:
+    """Warn about a storage with less free space than the new disks may come to hold."""
+    found: list[Finding] = []
+    for hypervisor, nodes in managed_vms_or_changed(evidence):
+        listed = api_facts(evidence, hypervisor).storages
+        sizes: dict[str, dict[str, int]] = {}
+        born = {node.name for node in nodes if own_vm(evidence, hypervisor, node) is None}
+        for resource in evidence.of_system(names.api(hypervisor.name)):
+            if isinstance(resource, Vm) and resource.makes_devices and resource.name in born:
+                for drive in resource.drives:
+                    by_vm = sizes.setdefault(drive.storage, {})
+                    by_vm[resource.name] = by_vm.get(resource.name, 0) + drive.size
+        for entry in () if isinstance(listed, Unknown) else listed:
+            wanted = sizes.get(entry.name, {})
+            need = sum(wanted.values())
+            if entry.available is None or not entry.active or need <= entry.available:
+                continue
+            found.append(
+                Diagnostic(
+                    "STORAGE_FULL",
+                    f"storage {entry.name} of {hypervisor.name} has {format_size(entry.available)} free,"
+                    f" and new disks may come to hold {format_size(need)}",
+                    hypervisor.name,
+                    evidence=tuple(f"{name}: {format_size(size)}" for name, size in wanted.items()),
+                    source=evidence.inventory.source(("hypervisors", hypervisor.name, "storage")),
+                    severity=Severity.WARNING,
+                    remedy="Write another storage or smaller disks, or free space: `pvesm status`",
+                )
+            )
+    return found
+
+
 def pools(evidence: Evidence) -> list[Finding]:
     """Refuse a pool that does not exist: PVE would refuse the VM's creation."""
     found: list[Finding] = []
@@ -204,6 +237,14 @@ RULES = (
         " content type for vendor snippets, cloud images or disks",
         "`pvesm status` lists the storages; `pvesm set STORAGE --content ...` or `--disable 0`",
         storages,
+        of_resources=True,
+    ),
+    Rule(
+        ("STORAGE_FULL",),
+        "a storage has less free space than the disks of new VMs may come to hold",
+        "name another storage, or free space: `pvesm status`",
+        full,
+        Severity.WARNING,
         of_resources=True,
     ),
     Rule(

@@ -142,6 +142,17 @@ def test_disks_firmware_and_tpm_of_other_storages_are_looked_at_too(world: World
     ]
 
 
+@pytest.mark.parametrize(
+    ("gib", "codes"), [(None, set()), (100, set()), (8, set()), (7, {"STORAGE_FULL"}), (0, {"STORAGE_FULL"})]
+)
+def test_a_storage_with_too_little_space_is_a_warning(world: World, gib: int | None, codes: set[str]) -> None:
+    if gib is not None:  # two VMs have a disk of 4 GiB each
+        world.pve.storages["nas"]["avail"] = gib * 1024**3
+    problems = found(world, using("nas", "nas", "nas"))
+    assert {problem.code for problem in problems} == codes
+    assert {problem.severity for problem in problems} <= {Severity.WARNING}
+
+
 def test_a_vm_that_needs_nothing_new_asks_for_no_storages(tmp_path: Path) -> None:
     world = World(tmp_path)
     assert world.apply().exit_code == 0

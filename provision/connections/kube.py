@@ -101,6 +101,8 @@ class HttpsKubeConnection:
                 raise Permanent(self._unreadable(f"the answer to {method} {path} is larger than 64 MiB"))
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the answer took longer than {self._timeout:g} s")
+        # Python before 3.11.8 leaves a response open after its last byte, and takes no further request then.
+        response.close()
         self._last = time.monotonic()
         warnings = tuple(response.headers.get_all("Warning") or ())
         text = bytes(content).decode("utf-8", "replace")

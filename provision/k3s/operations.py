@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from pydantic import SecretStr
@@ -27,14 +28,22 @@ class RotateToken:
 
     def shell(self) -> str:
         """Return it as a POSIX fragment; printf is built in, so no process gets a token as an argument."""
-        former, new = (quote(token.get_secret_value()) for token in (self.former, self.new))
+        former, new = self.former.get_secret_value(), self.new.get_secret_value()
+        login, data = (
+            _curl_text(f"server:{former}"),
+            _curl_text(json.dumps({"newToken": new}, separators=(",", ":"))),
+        )
         return f"""command -v curl >/dev/null || {{ echo 'install curl: apt-get install curl' >&2; exit 1; }}
-( umask 077; printf '%s %s\n' "$(date -u +%FT%TZ)" {former} >>{quote(paths.FORMER_TOKENS)} )
-{{ printf 'user = "server:%s"\n' {former}
-printf 'data = "{{\\"newToken\\":\\"%s\\"}}"\n' {new}; }} |
+( umask 077; printf '%s %s\n' "$(date -u +%FT%TZ)" {quote(former)} >>{quote(paths.FORMER_TOKENS)} )
+printf 'user = "%s"\ndata = "%s"\n' {quote(login)} {quote(data)} |
 curl --silent --show-error --fail --output /dev/null --noproxy '*' --max-time 60 --config - --request PUT \
   --cacert {paths.DATA}/server/tls/server-ca.crt --header 'Content-Type: application/json' \
   https://127.0.0.1:6443/v1-k3s/token"""
+
+
+def _curl_text(text: str) -> str:
+    """Return a text as it stands between quotes in a configuration of curl(1)."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,8 +210,8 @@ for u in k3s k3s-agent; do
     fi
   done
 done
-v=0; f=/proc/sys/fs/inotify/max_user_instances
-if [ -r "$f" ]; then read -r v <"$f"; fi
+# By cat: a number below /proc/sys can only be read at once, and dash reads byte by byte.
+v=$(cat /proc/sys/fs/inotify/max_user_instances 2>/dev/null) || v=0
 printf 'inotify|%s\n' "$v"
 c=0
 if [ -e /sys/fs/cgroup/cgroup.controllers ]; then c=2; elif [ -d /sys/fs/cgroup/memory ]; then c=1; fi

@@ -1,0 +1,101 @@
+"""The shell text of k3s's questions and operations, in three shells."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from provision.k3s.k3s_effects import RESTART_K3S
+from provision.k3s.operations import RemoveK3s, RotateToken
+from provision.k3s.queries import KINDS, JoinToken, LastWords, Machine, MachineStatus, ServiceLog
+from tests.model.shells import SHELLS, run
+
+UNITS = {
+    "one line": "[Service]\nExecStart=/usr/local/bin/k3s server --disable traefik\n",
+    "several lines": "ExecStart=/usr/local/bin/k3s \\\n    server \\\n\t'--disable' \\\n\t'traefik' \\\n\n",
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_this_machine_is_read_as_a_whole(shell: str) -> None:
+    kind = KINDS[Machine.kind]
+    answer = kind.parse(run(shell, kind.script([Machine()])), [Machine()])[Machine()]
+    assert isinstance(answer, MachineStatus), answer
+    assert answer.cgroup in (0, 1, 2)
+    assert answer.version == "" or answer.version.startswith("v")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("text", UNITS.values(), ids=UNITS)
+def test_the_flags_of_a_foreign_unit_are_read(shell: str, text: str, tmp_path: Path) -> None:
+    unit = tmp_path / "k3s.service"
+    kind = KINDS[Machine.kind]
+    script = kind.script([Machine()]).replace("/etc/systemd/system/$u.service", f"{tmp_path}/$u.service")
+    for content, flags in ((text, ("--disable", "traefik")), (f"# Written by provision; x\n{text}", ())):
+        unit.write_text(content)
+        answer = kind.parse(run(shell, script), [Machine()])[Machine()]
+        assert isinstance(answer, MachineStatus)
+        assert tuple(answer.flags[2:]) == flags
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_token_is_read_in_both_forms(shell: str, tmp_path: Path) -> None:
+    (tmp_path / "full").write_text("K10abc::server:hunter2\n")
+    (tmp_path / "bare").write_text("hunter2\n")
+    queries = [JoinToken(str(tmp_path / name)) for name in ("full", "bare", "none")]
+    kind = KINDS[JoinToken.kind]
+    answers = kind.parse(run(shell, kind.script(queries)), queries)
+    assert [answers[query] for query in queries] == [SecretStr("hunter2"), SecretStr("hunter2"), None]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("active", "lines"), [("active", ()), ("failed", ("x" * 300, "last"))])
+def test_the_last_words_of_a_unit_that_is_down_are_read(
+    shell: str, active: str, lines: tuple[str, ...], tmp_path: Path
+) -> None:
+    _tool(tmp_path, "systemctl", f"case $* in *ActiveState*) echo {active};; *) echo 0123;; esac")
+    _tool(tmp_path, "journalctl", f"printf '%s\\n' {'x' * 400} last")
+    queries = [ServiceLog("k3s.service"), ServiceLog("k3s-agent.service")]
+    kind = KINDS[ServiceLog.kind]
+    answers = kind.parse(run(shell, kind.script(queries), path=tmp_path), queries)
+    for query in queries:
+        answer = answers[query]
+        assert isinstance(answer, LastWords)
+        assert answer.lines == lines
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_rotation_gives_no_token_to_a_command_line(shell: str, tmp_path: Path) -> None:
+    _tool(tmp_path, "curl", f'printf "%s " "$@" >{tmp_path}/arguments; cat >{tmp_path}/input')
+    script = RotateToken(SecretStr("for'mer"), SecretStr("new")).shell()
+    script = script.replace("/etc/rancher/k3s/former-tokens", str(tmp_path / "former"))
+    frame = run(shell, script, path=tmp_path)
+    assert frame.rc == 0, frame.stderr
+    arguments, given = (tmp_path / "arguments").read_text(), (tmp_path / "input").read_text()
+    assert "mer" not in arguments
+    assert "new" not in arguments
+    assert given == 'user = "server:for\'mer"\ndata = "{\\"newToken\\":\\"new\\"}"\n'
+    assert (tmp_path / "former").read_text().endswith(" for'mer\n")
+    assert oct((tmp_path / "former").stat().st_mode & 0o777) == "0o600"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    "text", [RemoveK3s("k3s.service").shell(), RESTART_K3S.script], ids=["remove", "restart"]
+)
+def test_what_is_run_on_nodes_is_understood_by_the_shell(shell: str, text: str) -> None:
+    argv = SHELLS[shell]
+    if shutil.which(argv[0]) is None:
+        pytest.skip(f"{argv[0]} is not installed")
+    done = subprocess.run([*argv, "-n"], input=text, text=True, capture_output=True, check=False)
+    assert done.stderr == ""
+
+
+def _tool(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)

@@ -14,14 +14,15 @@ class DhcpBackend:
     """A DHCP server that `network.dhcp.backend` may name.
 
     Args:
-        reached: the key of `network.dhcp` that says how the server is reached, or by hand: a person types.
+        reached: the key of `network.dhcp` that says how the server is reached, or by hand: a person types;
+            nowhere: VMs get their addresses without a server.
         keys: what else of `network.dhcp` it uses to find the server and the place of reservations there.
         orders: values of `network.dhcp.order` that are supported; none while nothing speaks to it.
         tested: somebody has run it.
         router: `module:attribute` of `(system, prefix, Dhcp) -> Router`, which speaks to it; empty by hand.
     """
 
-    reached: Literal["by hand", "ssh", "api"]
+    reached: Literal["by hand", "nowhere", "ssh", "api"]
     keys: tuple[str, ...] = ()
     orders: tuple[Order, ...] = ()
     tested: bool = False

@@ -111,7 +111,9 @@ _BY_KEY: Mapping[str, str] = {
     "net": "Network",
 }
 """Part of `VM.Config.*` by key without its number; all others are options."""
-_CLOUD_INIT = frozenset({"cicustom", "ciuser", "cipassword", "ciupgrade", "sshkeys", "ipconfig"})
+_CLOUD_INIT = frozenset(
+    {"cicustom", "ciuser", "cipassword", "ciupgrade", "sshkeys", "ipconfig", "nameserver"}
+)
 _DRIVES = frozenset({"scsi", "virtio", "sata", "ide", "efidisk", "tpmstate"})
 
 

@@ -8,6 +8,7 @@ from provision.inventory.vocabulary import DhcpBackend
 
 BACKENDS: Mapping[str, DhcpBackend] = {
     "manual": DhcpBackend("by hand", orders=("reserve_first", "boot_first"), tested=True),
+    "static": DhcpBackend("nowhere", orders=("reserve_first",), tested=True),
     "dnsmasq": DhcpBackend(
         "ssh",
         ("address", "file"),

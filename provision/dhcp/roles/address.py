@@ -18,8 +18,14 @@ from provision.proxmox.queries import VmConfig, vm_state
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
-    """Whether the node is a VM whose address comes by DHCP."""
-    return subject.kind == "node" and dhcp_reservation.declared(inventory, subject)
+    """Whether the node is a VM whose address is reserved, or given to it by cloud-init."""
+    if subject.kind != "node":
+        return False
+    backend = inventory.dhcp_backend
+    if backend is not None and backend.reached == "nowhere":
+        node = inventory.nodes[subject.name]
+        return node.is_virtual and node.manage and bool(node.nics)
+    return dhcp_reservation.declared(inventory, subject)
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:

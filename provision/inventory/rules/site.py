@@ -69,7 +69,11 @@ def _dhcp(inventory: Inventory, findings: Findings) -> None:
     for key in _ROUTER_KEYS:
         if getattr(dhcp, key) is not None and key not in used:
             findings.conflict(f"the DHCP back end {dhcp.backend} does not use {key!r}", (*path, key))
-    if way != "by hand" and getattr(dhcp, way) is None and not findings.written((*path, way)):
+    if (
+        way not in ("by hand", "nowhere")
+        and getattr(dhcp, way) is None
+        and not findings.written((*path, way))
+    ):
         remedy = "" if inventory.lab is None else "the lab writes it when it starts"
         if inventory.lab is None or way != "ssh":
             findings.lacks(f"the DHCP back end {dhcp.backend}", way, (*path, "backend"), remedy=remedy)

@@ -196,8 +196,10 @@ class Vm(VmResource):
             "ide2": f"{drive.storage}:cloudinit",
             "ciuser": drive.user,
             "ciupgrade": 0,
-            "ipconfig0": "ip=dhcp",
+            "ipconfig0": drive.network,
         }
+        if drive.nameserver:
+            data["nameserver"] = drive.nameserver
         if drive.keys:
             data["sshkeys"] = quote(drive.keys.strip(), safe="")
         if drive.vendor:

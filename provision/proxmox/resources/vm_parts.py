@@ -118,9 +118,13 @@ class CloudInit:
         user: login of the guest.
         keys: public keys, one a line.
         vendor: volume of the vendor snippet, or empty.
+        network: `ipconfig0`.
+        nameserver: name servers with spaces between them; empty for those of the hypervisor or of DHCP.
     """
 
     storage: str
     user: str
     keys: str = field(repr=False)
     vendor: str = ""
+    network: str = "ip=dhcp"
+    nameserver: str = ""

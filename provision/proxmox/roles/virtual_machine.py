@@ -405,7 +405,19 @@ def _cloud_init(
         inventory.login(node.name).user,
         "\n".join(login_keys(inventory, node)),
         names.snippet_volume(inventory, hypervisor, node),
+        *_static_address(inventory, node),
     )
+
+
+def _static_address(inventory: Inventory, node: Node) -> tuple[str, str]:
+    """Return `ipconfig0` and `nameserver` of a VM that gets its address without a DHCP server."""
+    backend, network = inventory.dhcp_backend, inventory.network
+    if backend is None or backend.reached != "nowhere" or network is None:
+        return "ip=dhcp", ""
+    length = str(network.cidr).partition("/")[2]
+    gateway = f",gw={network.gateway}" if network.gateway else ""
+    servers = [str(server) for server in network.dns] or ([str(network.gateway)] if network.gateway else [])
+    return f"ip={node.address}/{length}{gateway}", " ".join(servers)
 
 
 def needs_of(inventory: Inventory, subject: Subject) -> tuple[str | Need, ...]:

@@ -23,8 +23,6 @@ BACKENDS: Mapping[str, DhcpBackend] = {
         router="provision.dhcp.backends.openwrt:OpenWrt.declared",
     ),
     "opnsense": DhcpBackend("api", ("address", "server")),
-    "opnsense_kea": DhcpBackend("api", ("address", "server")),
-    "pfsense": DhcpBackend("api", ("address", "server")),
     "unifi": DhcpBackend("api", ("address", "server")),
     "kea": DhcpBackend(
         "ssh",

@@ -112,7 +112,7 @@ class Dhcp(Model):
     file: TargetPath | None = None
     """On the router: the folder for reservations (dnsmasq), or the control socket (kea)."""
     server: Line | None = None
-    """Name of the DHCP server or interface on the router (opnsense, pfsense, unifi)."""
+    """Name of the DHCP server or interface on the router (opnsense, unifi)."""
     range: AddressRange | None = None
     """Addresses that the server gives out freely (`first-last`)."""
     in_range: Flag = False

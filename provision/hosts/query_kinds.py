@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from provision.contracts.query import QueryKind
+from provision.hosts.queries.boot_line import BOOT_LINE_KIND
 from provision.hosts.queries.boot_swap import BOOT_SWAP_KIND
 from provision.hosts.queries.boot_sysctl import BootSysctlKind
 from provision.hosts.queries.file import FileStateKind, FileTextKind, LinkTargetKind
@@ -35,6 +36,7 @@ _KINDS: tuple[QueryKind, ...] = (
     SysctlValueKind(),
     BootSysctlKind(),
     BOOT_SWAP_KIND,
+    BOOT_LINE_KIND,
     ModuleStateKind(),
     BOOT_LOADER_KIND,
     ROOT_CHAIN_KIND,

@@ -7,6 +7,7 @@ Sources: `next_arg` in the kernel's lib/cmdline.c (blanks and quotes), `parameq`
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -194,3 +195,12 @@ def grub_word(text: str) -> str:
     """Return an argument as GRUB's own script language takes it; GRUB quotes it again for the kernel."""
     plain = _argument(text).plain
     return plain if re.fullmatch(r"[A-Za-z0-9_.,:=+@/%!-]+", plain) else f"'{plain}'"
+
+
+def line_of_grub(text: str) -> str:
+    """Return what GRUB hands to the kernel for words of its script language, whose quotes are a shell's."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    return " ".join(f'"{word}"' if " " in word else word for word in words)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from provision.hosts.resources.kernel import HEADER
+from provision.hosts.resources.base import HEADER
 from provision.inventory import Inventory
 from provision.k3s import paths
 

@@ -12,6 +12,7 @@ from typing import Any
 from provision.contracts.query import Unknown
 from provision.gpu.queries import GpuState
 from provision.hosts.operations.basic import INLINE_LIMIT, sysctl_file
+from provision.hosts.queries.boot_line import BootLine
 from provision.hosts.queries.boot_swap import BootSwap
 from provision.hosts.queries.boot_sysctl import BootSysctl
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
@@ -33,7 +34,7 @@ from provision.inventory.kernel_line import MODULE_LISTS, parse
 from provision.k3s.queries import JoinToken, password_of
 from provision.rdma.queries import RdmaState
 from provision.testing import model_dhcp, model_k3s
-from provision.testing.model_boot import boot_settings, boot_swap
+from provision.testing.model_boot import boot_line, boot_settings, boot_swap
 from provision.testing.model_gpu import gpu_state
 from provision.testing.model_shell import run_command
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
@@ -203,6 +204,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     PackageState: _package,
     UnitState: _unit,
     SysctlValue: _sysctl,
+    BootLine: lambda state, _: boot_line(state),
     BootSysctl: lambda state, query: boot_settings(state, sysctl_file(query.key)),
     BootSwap: lambda state, _: boot_swap(state),
     ModuleState: _module,

@@ -3,14 +3,50 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from provision.hosts.operations.basic import sysctl_file
+from provision.hosts.queries.boot_line import GRUB_DROP_IN, BootLineStatus
 from provision.hosts.queries.boot_swap import NO_UNIT, SERVICES, UNITS, SwapUnit
 from provision.hosts.queries.boot_sysctl import BootSetting
+from provision.inventory.kernel_line import entries, line_of_grub, parse
 from provision.testing.model_state import HostState, resolved
 
 _GENERATOR = "/usr/lib/systemd/system-generators/zram-generator"
 _ZRAM = "/etc/systemd/zram-generator.conf"
+_ADDITION = re.compile(r'(?m)^  \*\) GRUB_CMDLINE_LINUX_DEFAULT="\$GRUB_CMDLINE_LINUX_DEFAULT "(.*) ;;$')
+_ASSIGNMENT = re.compile(r'(?m)^GRUB_CMDLINE_LINUX_DEFAULT="(.*)"$')
+_VARIABLE = "$GRUB_CMDLINE_LINUX_DEFAULT"
+
+
+def grub_defaults(state: HostState, *, ours: bool = True) -> str:
+    """Return GRUB_CMDLINE_LINUX_DEFAULT as the kernel reads it, after all files that are sourced."""
+    line = line_of_grub(state.grub)
+    for path in _drop_ins(state):
+        if path == GRUB_DROP_IN:
+            for match in _ADDITION.finditer(state.text(path)) if ours else ():
+                words = line_of_grub(shlex.split(match[1])[0])
+                if not set(entries(parse(words))) <= set(entries(parse(line))):
+                    line = f"{line} {words}"
+        else:
+            for match in _ASSIGNMENT.finditer(state.text(path)):
+                line = line_of_grub(match[1]).replace(_VARIABLE, line)
+    return line
+
+
+def _drop_ins(state: HostState) -> list[str]:
+    return sorted({*state.below("/etc/default/grub.d/", ".cfg"), GRUB_DROP_IN})
+
+
+def boot_line(state: HostState) -> BootLineStatus:
+    """Return what the boot loader has, and which file drops what ours adds to GRUB's defaults."""
+    overriding = ""
+    for path in _drop_ins(state)[_drop_ins(state).index(GRUB_DROP_IN) + 1 :]:
+        if any(_VARIABLE not in match[1] for match in _ASSIGNMENT.finditer(state.text(path))):
+            overriding = path
+    files = {"grub": "/boot/grub/grub.cfg", "systemd-boot": "/boot/loader/entries/pve.conf"}
+    lines = ((state.loader, files[state.loader], state.boot_line),) if state.loader in files else ()
+    return BootLineStatus(lines, grub_defaults(state, ours=False), overriding)
 
 
 def boot_settings(state: HostState, file: str) -> tuple[BootSetting, ...]:

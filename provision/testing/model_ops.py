@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -22,20 +20,17 @@ from provision.hosts.queries.file import digest_of
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.queries.saved import RESTORED
 from provision.hosts.resources.hosts_file import SetHostsEntry, with_entry
-from provision.hosts.resources.kernel import GRUB_DROP_IN, KERNEL_CMDLINE
+from provision.hosts.resources.kernel import KERNEL_CMDLINE
 from provision.hosts.resources.mount import MountPath, SetFstabLine, with_fstab_line
 from provision.hosts.resources.pci import VFIO
-from provision.inventory.kernel_line import entries, parse
 from provision.k3s import k3s_effects
 from provision.testing import model_dhcp, model_k3s
 from provision.testing.model_answers import blacklist_of
 from provision.testing.model_apt import transaction
-from provision.testing.model_boot import boot_settings, boot_swap
+from provision.testing.model_boot import boot_settings, boot_swap, grub_defaults
 from provision.testing.model_gpu import drive_gpus, set_power_limits
 from provision.testing.model_rdma import booted
 from provision.testing.model_state import HostState, ModelFile, ModelUnit, resolved
-
-_ADDITION = re.compile(r'(?m)^  \*\) GRUB_CMDLINE_LINUX_DEFAULT="\$GRUB_CMDLINE_LINUX_DEFAULT "(.*) ;;$')
 
 
 class OperationFailedError(Exception):
@@ -437,17 +432,7 @@ def next_line(state: HostState) -> str:
         return state.text(KERNEL_CMDLINE).strip()
     if state.loader != "grub":
         raise OperationFailedError("no known boot loader tool is installed")
-    line = _from_grub(state.grub)
-    for match in _ADDITION.finditer(state.text(GRUB_DROP_IN)):
-        words = _from_grub(shlex.split(match[1])[0])
-        if not set(entries(parse(words))) <= set(entries(parse(line))):
-            line = f"{line} {words}"
-    return f"BOOT_IMAGE=/boot/vmlinuz root=/dev/vda1 ro {line}".rstrip()
-
-
-def _from_grub(text: str) -> str:
-    """Return what GRUB hands to the kernel for some words of its script language."""
-    return " ".join(f'"{word}"' if " " in word else word for word in shlex.split(text))
+    return f"BOOT_IMAGE=/boot/vmlinuz root=/dev/vda1 ro {grub_defaults(state)}".rstrip()
 
 
 def boot(state: HostState) -> None:

@@ -16,7 +16,7 @@ from provision.hosts.queries.kernel import module_name
 from provision.hosts.queries.shell import ShellResult
 from provision.testing import model_k3s
 from provision.testing.model_apt import dpkg_text, policy_text, simulation_text
-from provision.testing.model_boot import boot_swap
+from provision.testing.model_boot import boot_line, boot_swap
 from provision.testing.model_gpu import kernel_log_text, next_module_text, pci_text, smi_text
 from provision.testing.model_rdma import address_rows, gid_table
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
@@ -202,6 +202,11 @@ def _listing(state: HostState, folder: str) -> Answer:
     return 0, "".join(f"{name}\n" for name in sorted(names))
 
 
+def _boot_lines(state: HostState) -> Answer:
+    rows = boot_line(state).lines
+    return 0, "".join(f"{file}|{line}\n" for _, file, line in rows)
+
+
 _W = r"('[^']*'|\S+)"
 """One word of a command, quoted or not."""
 _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
@@ -255,4 +260,5 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"for f in /sys/bus/pci/devices/([^*]*)\.\*; do case .*", _drivers),
     (r"sed -n 's/.*' /etc/pve/storage.cfg", _storage_paths),
     (r"ls (\S+) 2>/dev/null \|\| true", _listing),
+    (r"if \[ -s /etc/kernel/proxmox-boot-uuids \]; then.*", _boot_lines),
 )

@@ -227,6 +227,7 @@ def kernel_arguments(each: Any) -> Iterator[Mutation]:
         f"mount --bind {BAG}/cmdline /proc/cmdline",
         "umount /proc/cmdline",
         alone=True,  # what only the next boot can tell is left open
+        problem=True,  # the host has booted with them once: another reboot is not owed
         repair=False,
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from provision.hosts.queries.boot_line import BOOT_LINE_KIND, BootLine, BootLineStatus
 from provision.hosts.queries.boot_swap import BOOT_SWAP_KIND, BootSwap, SwapUnit
 from provision.hosts.queries.boot_sysctl import BootSetting, BootSysctl, BootSysctlKind
 from tests.model.shells import SHELLS, run
@@ -127,3 +128,99 @@ def test_an_empty_configuration_of_zram_hides_the_distributions(
     )
     frame = run(shell, BOOT_SWAP_KIND.script([BootSwap()]).replace("r=\n", f"r={tmp_path}\n", 1))
     assert BOOT_SWAP_KIND.parse(frame, [BootSwap()])[BootSwap()] == ()
+
+
+def _line(shell: str, root: Path) -> BootLineStatus:
+    script = BOOT_LINE_KIND.script([BootLine()]).replace("r=\n", f"r={root}\n", 1)
+    answer = BOOT_LINE_KIND.parse(run(shell, script), [BootLine()])[BootLine()]
+    assert isinstance(answer, BootLineStatus), answer
+    return answer
+
+
+OURS = "/etc/default/grub.d/50-provision.cfg"
+
+
+@pytest.mark.parametrize(
+    ("files", "defaults", "overriding"),
+    [
+        ({}, "", ""),
+        ({"/etc/default/grub": 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'}, "quiet", ""),
+        ({"/etc/default/grub.d/99.cfg": 'GRUB_CMDLINE_LINUX_DEFAULT="splash"\n'}, "splash", "99.cfg"),
+        ({"/etc/default/grub.d/10.cfg": 'GRUB_CMDLINE_LINUX_DEFAULT="splash"\n'}, "splash", ""),
+        (
+            {
+                "/etc/default/grub": "GRUB_CMDLINE_LINUX='console=tty0'\nGRUB_CMDLINE_LINUX_DEFAULT=quiet\n",
+                OURS: "exit 1\n",
+                "/etc/default/grub.d/kdump.cfg": (
+                    'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=1M"\n'
+                ),
+            },
+            "console=tty0 quiet crashkernel=1M",
+            "",
+        ),
+        (
+            {"/etc/default/grub.d/60.cfg": "echo noise; read x; d=; f=; n=\nGRUB_CMDLINE_LINUX_DEFAULT=a\n"},
+            "a",
+            "60.cfg",
+        ),
+        ({"/etc/default/grub.d/60.cfg": "set -e; false\n"}, "", ""),
+        ({"/etc/default/grub.d/60.cfg.dpkg-old": "GRUB_CMDLINE_LINUX_DEFAULT=a\n"}, "", ""),
+        (
+            {"/etc/default/grub": "GRUB_CMDLINE_LINUX_DEFAULT='memmap=4G\\$4G \"a=b c\"'\n"},
+            'memmap=4G$4G "a=b c"',
+            "",
+        ),
+    ],
+)
+def test_defaults_of_grub_are_those_that_a_shell_makes_of_them(
+    shell: str, tmp_path: Path, files: Mapping[str, str], defaults: str, overriding: str
+) -> None:
+    _tree(tmp_path, files)
+    status = _line(shell, tmp_path)
+    assert status.defaults == defaults
+    assert status.overriding == (f"{tmp_path}/etc/default/grub.d/{overriding}" if overriding else "")
+
+
+def test_generated_entries_are_read_from_where_loaders_read_them(shell: str, tmp_path: Path) -> None:
+    _tree(
+        tmp_path,
+        {
+            "/boot/grub/grub.cfg": (
+                "menuentry 'Debian' {\n\tlinux\t/boot/vmlinuz-6 root=UUID=1 ro quiet 'a=b c'\n}\n"
+                "\tlinux\t/boot/vmlinuz-5 root=UUID=1 ro single\nlinux16 /boot/memtest86+.bin\n"
+            ),
+            "/boot/efi/loader/entries/pve-6.8.12-9-pve.conf": "title x\noptions root=ZFS=a quiet\n",
+            "/boot/efi/loader/entries/pve-6.17.2-1-pve.conf": "title x\noptions  root=ZFS=a nomodeset\n",
+            "/boot/efi/loader/entries/zz.conf.bak": "options no\n",
+        },
+    )
+    status = _line(shell, tmp_path)
+    assert status.of("grub") == (
+        ("/boot/grub/grub.cfg", 'linux /boot/vmlinuz-6 root=UUID=1 ro quiet "a=b c"'),
+    )
+    assert status.of("systemd-boot") == (
+        ("/boot/efi/loader/entries/pve-6.17.2-1-pve.conf", "root=ZFS=a nomodeset"),
+    )
+
+
+def test_partitions_of_proxmox_boot_tool_replace_the_local_files(shell: str, tmp_path: Path) -> None:
+    esp = tmp_path / "esp"
+    _tree(esp, {"/loader/entries/proxmox-6.conf": "options root=ZFS=a x\n"})
+    _tree(
+        tmp_path,
+        {
+            "/boot/grub/grub.cfg": "linux /v root=/x not-read\n",
+            "/etc/kernel/proxmox-boot-uuids": "ABCD-1234\n; rm -rf x\n\nEEEE-9999\n",
+            "/bin/findmnt": f"#!/bin/sh\ncase $* in *ABCD*) echo {esp};; *) exit 1;; esac\n",
+            "/bin/unshare": '#!/bin/sh\nshift; exec "$@"\n',
+            "/bin/mount": f'#!/bin/sh\necho "$*" >>{tmp_path}/mounts; exit 1\n',
+        },
+    )
+    for name in ("findmnt", "unshare", "mount"):
+        (tmp_path / "bin" / name).chmod(0o755)
+    script = BOOT_LINE_KIND.script([BootLine()]).replace("r=\n", f"r={tmp_path}\n", 1)
+    frame = run(shell, script, path=tmp_path / "bin")
+    answer = BOOT_LINE_KIND.parse(frame, [BootLine()])[BootLine()]
+    assert isinstance(answer, BootLineStatus)
+    assert answer.lines == (("systemd-boot", "ESP ABCD-1234/loader/entries/proxmox-6.conf", "root=ZFS=a x"),)
+    assert (tmp_path / "mounts").read_text() == "-r /dev/disk/by-uuid/EEEE-9999 /mnt\n"

@@ -20,8 +20,9 @@ from provision.hosts import names
 from provision.hosts.change_effects import DAEMON_RELOAD, reboot_of
 from provision.hosts.queries.apt import Offers, policy, read_policy
 from provision.hosts.queries.shell import Shell
+from provision.hosts.resources.base import HEADER
 from provision.hosts.resources.file import File
-from provision.hosts.resources.kernel import HEADER, INITRAMFS, KernelModule, ModprobeBlacklist
+from provision.hosts.resources.kernel import INITRAMFS, KernelModule, ModprobeBlacklist
 from provision.hosts.resources.package import PackageState
 from provision.hosts.resources.pci import PciFunction, PciFunctions
 from provision.hosts.resources.service import Service

@@ -19,6 +19,8 @@ from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
 from provision.inventory.grammar import USER
 
+HEADER = "# Written by provision; changes are overwritten.\n"
+"""First line of files that are ours as a whole."""
 _PATH = re.compile(r"/(?:[^\x00-\x1f\x7f\\/]+(?:/[^\x00-\x1f\x7f\\/]+)*)?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,254}")
 _OWNER = re.compile(rf"{USER}|[0-9]{{1,10}}|")

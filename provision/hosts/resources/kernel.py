@@ -14,11 +14,21 @@ from provision.contracts.snapshot import Snapshot
 from provision.hosts import host_effects
 from provision.hosts.operations import basic as ops
 from provision.hosts.operations import edit as ops_edit
+from provision.hosts.queries.boot_line import GRUB_DROP_IN, BootLine, BootLineStatus
 from provision.hosts.queries.file import FileText, digest_of
 from provision.hosts.queries.kernel import CMDLINE, ModuleState, module_name
-from provision.hosts.resources.base import Composite, Live, Operations, Part, checked_name
+from provision.hosts.resources.base import HEADER, Composite, Live, Operations, Part, checked_name
 from provision.hosts.resources.built_in import BuiltIn, initcall_of
 from provision.hosts.resources.file import File
+from provision.hosts.resources.next_line import (
+    ADDED,
+    NextLine,
+    has_booted_since,
+    in_order,
+    lacking_at_boot,
+    record,
+    recorded,
+)
 from provision.inventory.kernel_line import (
     OPTION_LISTS,
     Entry,
@@ -27,16 +37,11 @@ from provision.inventory.kernel_line import (
     grub_word,
     missing_arguments,
     parse,
-    split_entries,
     united_arguments,
     without_arguments,
 )
 
-HEADER = "# Written by provision; changes are overwritten.\n"
 KERNEL_CMDLINE = "/etc/kernel/cmdline"
-ADDED = "/etc/kernel/provision-arguments"
-"""What provision has added to KERNEL_CMDLINE: only this is ever removed from that line."""
-GRUB_DROP_IN = "/etc/default/grub.d/50-provision.cfg"
 LOADERS = ("grub", "systemd-boot")
 """Boot loaders whose arguments are managed."""
 INITRAMFS = Effect(host_effects.INITRAMFS)
@@ -162,7 +167,7 @@ class ModprobeBlacklist(Composite):
         """Return the file, and each module, which only a reboot gets rid of."""
         parts: dict[str, Part] = {"file": self.file}
         for query in self._states:
-            parts[query.name] = Live(query, _loaded, "not loaded", settles=Settles.AFTER_EFFECT)
+            parts[query.name] = _KeptOff(self, query)
             arguments = (f"initcall_blacklist={initcall_of(query.name)}",)
             parts[f"{query.name} built in"] = BuiltIn(self, query, "a blacklist has", arguments)
         return parts
@@ -172,8 +177,40 @@ class ModprobeBlacklist(Composite):
         return (INITRAMFS, *self.effects, *((self.reboot,) if self.reboot and loaded else ()))
 
 
-def _loaded(state: str) -> str:
-    return "loaded" if state == "loaded" else "not loaded"
+@dataclass(frozen=True, slots=True)
+class _KeptOff:
+    """A module that is not loaded; only a boot gets rid of it, and only one after our file was written."""
+
+    resource: ModprobeBlacklist
+    query: ModuleState
+
+    def queries(self) -> tuple[ModuleState, ...]:
+        return (self.query,)
+
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        if snapshot[self.query] != "loaded":
+            return ()
+        return (Change(Op.UPDATE, "value", "loaded", "not loaded", settles=Settles.AFTER_EFFECT),)
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        """Return nothing where the reboot does it, or that one after our file was written has not helped.
+
+        A reboot that our file needs is owed until it was: a host that owes none has booted with the file.
+        """
+        owes = any(
+            pending.effect.cls.reboots or pending.effect.cls == host_effects.INITRAMFS
+            for pending in snapshot.pending
+        )
+        file = self.resource.file
+        if owes or file.changes(snapshot):
+            return ()
+        name = self.query.name
+        return self.resource.refusal(
+            "MODULE_LOADED_ANYWAY",
+            f"{name} is loaded although {file.path} keeps it off: something loads it by its name",
+            untouched=f"{name} was not unloaded",
+            remedy=f"unload it (`modprobe -r {name}`), and find what loads it: `grep -rw {name} /etc`",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +262,11 @@ class KernelArguments(Composite):
 
     def parts(self) -> Mapping[str, Part]:
         """Return where the next boot takes its line from, and the active line."""
-        at_boot = _CommandLineFile(self) if self.loader == "systemd-boot" else _GrubDropIn(self)
-        return {"at boot": at_boot} if self.absent else {"at boot": at_boot, "active": _ActiveLine(self)}
+        at_boot = self.written
+        if self.absent or self.loader not in LOADERS:
+            return {"at boot": at_boot} if self.absent else {"at boot": at_boot, "active": _ActiveLine(self)}
+        next_line = NextLine(self, self.loader, self.arguments, at_boot)
+        return {"at boot": at_boot, "next boot": next_line, "active": _ActiveLine(self)}
 
     def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return how the next boot's line is written; only a boot changes the active one."""
@@ -243,10 +283,19 @@ class KernelArguments(Composite):
         inactive = not self.absent and _ActiveLine(self).changes(snapshot)
         return (BOOT_LOADER, *self.effects, *((self.reboot,) if inactive else ()))
 
-    def refused(self, code: str, summary: str, remedy: str) -> Impossible:
+    @property
+    def written(self) -> Part:
+        """The file that we write for the boot loader."""
+        return _CommandLineFile(self) if self.loader == "systemd-boot" else _GrubDropIn(self)
+
+    def refused(self, code: str, summary: str, remedy: str, *evidence: str) -> Impossible:
         """Return why the command line is not changed."""
         return self._refused(
-            code, summary, untouched="the kernel command line was not changed", remedy=remedy
+            code,
+            summary,
+            evidence=evidence,
+            untouched="the kernel command line was not changed",
+            remedy=remedy,
         )
 
 
@@ -271,8 +320,8 @@ class _ActiveLine:
 
     resource: KernelArguments
 
-    def queries(self) -> tuple[FileText, ...]:
-        return (CMDLINE,)
+    def queries(self) -> tuple[Any, ...]:
+        return CMDLINE, ADDED, BootLine()
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         active, desired = snapshot[CMDLINE], self.resource.arguments
@@ -292,7 +341,26 @@ class _ActiveLine:
     def operations(self, snapshot: Snapshot, /) -> Operations:
         if snapshot[CMDLINE] is None:
             return self.resource.refused("UNKNOWN", _NO_CMDLINE, "mount /proc, then run the command again")
-        return ()
+        return self._not_taken(snapshot) if self._has_not_helped(snapshot) else ()
+
+    def _has_not_helped(self, snapshot: Snapshot) -> bool:
+        """Whether the next boot would hand over what the last one had to hand over already."""
+        resource = self.resource
+        if resource.written.changes(snapshot) or not has_booted_since(snapshot):
+            return False
+        return not lacking_at_boot(snapshot, resource.loader, resource.arguments)
+
+    def _not_taken(self, snapshot: Snapshot) -> Impossible:
+        status: BootLineStatus = snapshot[BootLine()]
+        active = snapshot[CMDLINE].decode("utf-8", "replace").strip()
+        lines = (f"{file}: {line}" for file, line in status.of(self.resource.loader))
+        return self.resource.refused(
+            "KERNEL_LINE_NOT_TAKEN",
+            "the host has booted since its kernel arguments were written, and its kernel runs without them",
+            "find what the host boots from: `proxmox-boot-tool status`, `efibootmgr -v`",
+            f"/proc/cmdline: {active}",
+            *lines,
+        )
 
 
 _NO_CMDLINE = "unknown: there is no /proc/cmdline"
@@ -305,10 +373,13 @@ class _GrubDropIn:
     resource: KernelArguments
 
     def queries(self) -> tuple[Any, ...]:
-        return self.resource.file.queries()
+        return *self.resource.file.queries(), ADDED
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
-        return tuple(map(self._readable, self.resource.file.changes(snapshot)))
+        changes = tuple(map(self._readable, self.resource.file.changes(snapshot)))
+        if not changes and not self.resource.desired and snapshot[ADDED] is not None:
+            return (Change(Op.DELETE, "ours", recorded(snapshot[ADDED]), None),)
+        return changes
 
     def _readable(self, change: Change) -> Change:
         """Return a change of the content as arguments instead of shell text."""
@@ -319,7 +390,11 @@ class _GrubDropIn:
         )
 
     def operations(self, snapshot: Snapshot, /) -> Operations:
-        return self.resource.file.operations(snapshot)
+        note = record(in_order(" ".join(self.resource.desired)), snapshot.boot_id)
+        if not self.resource.file.changes(snapshot):
+            return (note,)
+        operations = self.resource.file.operations(snapshot)
+        return operations if isinstance(operations, Impossible) else (note, *operations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,15 +404,15 @@ class _CommandLineFile:
     resource: KernelArguments
 
     def queries(self) -> tuple[FileText, ...]:
-        return FileText(KERNEL_CMDLINE), FileText(ADDED)
+        return FileText(KERNEL_CMDLINE), ADDED
 
     def _lines(self, snapshot: Snapshot) -> tuple[str, str, str, str]:
         """Return the line and what of it is ours, as they are and as they should be."""
-        line, ours = _words(snapshot[FileText(KERNEL_CMDLINE)]), _recorded(snapshot[FileText(ADDED)])
+        line, ours = _words(snapshot[FileText(KERNEL_CMDLINE)]), recorded(snapshot[ADDED])
         desired = self.resource.desired
         dropped = missing_arguments(" ".join(desired), (ours,))
         kept = united_arguments(without_arguments(ours, dropped), missing_arguments(line, desired))
-        return line, ours, united_arguments(without_arguments(line, dropped), desired), _in_order(kept)
+        return line, ours, united_arguments(without_arguments(line, dropped), desired), in_order(kept)
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         line, ours, desired_line, desired_ours = self._lines(snapshot)
@@ -356,16 +431,16 @@ class _CommandLineFile:
                 f"write the whole line, with its root=, into {KERNEL_CMDLINE}, then run the command again",
             )
         operations: list[ops.Operation] = []
-        both = _in_order(f"{ours} {desired_ours}")
-        if both != ours:  # a run that is killed after this takes out again what it has added
-            operations.append(_record(both))
+        both = in_order(f"{ours} {desired_ours}")
+        if both != ours or desired_line != line:  # what a killed run has added is taken out again
+            operations.append(record(both, snapshot.boot_id))
         if desired_line != line:
             content = f"{desired_line}\n".encode("utf-8", "surrogateescape")
             digest = digest_of(snapshot[FileText(KERNEL_CMDLINE)])
             copy = "" if self.resource.absent else f"{KERNEL_CMDLINE}.provision-{digest[:8]}"
             operations.append(ops_edit.ReplaceUnchanged(KERNEL_CMDLINE, content, digest, copy))
         if desired_ours != both:
-            operations.append(_record(desired_ours))
+            operations.append(record(desired_ours, snapshot.boot_id))
         return operations
 
 
@@ -376,18 +451,3 @@ def _words(line: bytes | None) -> str:
 
 def _readable(line: str) -> str:
     return line.encode("utf-8", "replace").decode()
-
-
-def _recorded(content: bytes | None) -> str:
-    """Return the arguments in our record; comments are not arguments."""
-    lines = (content or b"").decode("utf-8", "replace").split("\n")
-    return _in_order(" ".join(line for line in lines if not line.startswith("#")))
-
-
-def _in_order(arguments: str) -> str:
-    """Return arguments sorted, each member of a module list by itself: one way to write a record down."""
-    return " ".join(sorted(set(split_entries(arguments))))
-
-
-def _record(ours: str) -> ops.Operation:
-    return ops.WriteFile(ADDED, f"{HEADER}{ours}\n".encode()) if ours else ops.RemoveFile(ADDED)

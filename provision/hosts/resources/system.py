@@ -19,9 +19,8 @@ from provision.hosts.operations import edit as ops_edit
 from provision.hosts.queries.boot_swap import NO_UNIT, UNITS, BootSwap, SwapUnit
 from provision.hosts.queries.file import FileText, LinkTarget
 from provision.hosts.queries.system import ClockState, HostKeys
-from provision.hosts.resources.base import Composite, HostResource, Live, Operations, Part
+from provision.hosts.resources.base import HEADER, Composite, HostResource, Live, Operations, Part
 from provision.hosts.resources.file import File
-from provision.hosts.resources.kernel import HEADER
 from provision.hosts.resources.service import Service
 
 LIVE_HOSTNAME = FileText("/proc/sys/kernel/hostname")

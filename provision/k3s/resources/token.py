@@ -12,8 +12,7 @@ from provision.contracts.change import Change, Op
 from provision.contracts.resource import AnswerId
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.file import FileText
-from provision.hosts.resources.base import HostResource, Operations
-from provision.hosts.resources.kernel import HEADER
+from provision.hosts.resources.base import HEADER, HostResource, Operations
 from provision.hosts.resources.service import UnitState
 from provision.k3s import paths
 from provision.k3s.operations import RemoveK3s, RotateToken

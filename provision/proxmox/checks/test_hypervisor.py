@@ -26,6 +26,16 @@ ARGUMENTS = ("/etc/default/grub.d/50-provision.cfg", "/etc/kernel/provision-argu
 """Where the next boot's arguments of ours are noted, by boot loader."""
 NO_LOAD = r"blacklist |install \S+ (\S*/)?(false|true|:)( |$)"
 """A rule of modprobe.d by which a module is not loaded when a device asks for it."""
+BOOT_LINES = r"""if [ -s /etc/kernel/proxmox-boot-uuids ]; then
+  if proxmox-boot-tool status 2>/dev/null | grep -q 'configured with: uefi'; then
+    sed 's:^:/etc/kernel/cmdline|:' /etc/kernel/cmdline; fi
+else
+  f=/boot/grub/grub.cfg
+  if [ -e "$f" ]; then sed -n "/^[[:blank:]]*linux.*root=/{s:^[[:blank:]]*:$f|:;p;q;}" "$f"; fi
+  for f in /boot/loader/entries/*.conf /boot/efi/loader/entries/*.conf; do
+    if [ -e "$f" ]; then sed -n "s:^options[[:blank:]]*:$f|:p" "$f"; fi; done
+fi || true"""
+"""Prints FILE|LINE of what boot loaders read; proxmox-boot-tool makes them of /etc/kernel/cmdline."""
 DISPLAYS = ("0x03", "0x12")
 """PCI classes of displays and accelerators: what the role keeps host drivers off."""
 BRIDGES = "0x06"
@@ -163,8 +173,13 @@ def _candidates(host: Host, slot: str) -> set[str]:
     return {module.replace("-", "_") for module in rows} - names.SHARED_DRIVERS
 
 
-def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) -> None:
-    """The running kernel was booted with the declared arguments and the blacklist of the cards."""
+def _arguments(site: Site, hypervisor: str, host: Host) -> list[str]:
+    """Return the declared arguments, and the blacklist of the cards' drivers as arguments.
+
+    Raises:
+        NotDeclared: there is nothing that needs any.
+        Trivial: no argument is needed.
+    """
     declared = site.inventory.hypervisors[hypervisor]
     if not (declared.cards or declared.kernel_arguments or declared.blacklist_extra):
         raise NotDeclared("neither cards nor arguments are declared")
@@ -174,11 +189,29 @@ def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) 
     console = any(card.drives_console for card in declared.cards.values())
     arguments = [*declared.kernel_arguments, *(["nomodeset"] if console else [])]
     arguments += [f"modprobe.blacklist={module}" for module in kept_off]
+    if not arguments:
+        raise Trivial("no argument is needed")
+    return arguments
+
+
+def test_kernel_command_line_is_active(site: Site, hypervisor: str, host: Host) -> None:
+    """The running kernel was booted with the declared arguments and the blacklist of the cards."""
+    arguments = _arguments(site, hypervisor, host)
     active = _words(str(host.check_output("cat /proc/cmdline")))
     absent = sorted(_words(" ".join(arguments)) - active)
     assert not absent, f"not in /proc/cmdline: {', '.join(absent)}"
-    if not arguments:
-        raise Trivial("no argument is needed")
+
+
+def test_kernel_command_line_at_next_boot(site: Site, hypervisor: str, host: Host) -> None:
+    """The configuration that the boot loader reads has the declared arguments and the cards' blacklist."""
+    arguments = _arguments(site, hypervisor, host)
+    rows = [row.partition("|") for row in _lines(host, BOOT_LINES)]
+    if not rows:
+        pytest.skip("unknown: no configuration of a boot loader is readable")
+    lines = {file: line.replace("'", '"') for file, _, line in rows}  # GRUB's quotes are other ones
+    absent = {file: sorted(_words(" ".join(arguments)) - _words(line)) for file, line in lines.items()}
+    problems = [f"{file} lacks {', '.join(missing)}" for file, missing in absent.items() if missing]
+    assert len(problems) < len(rows), "; ".join(problems)
 
 
 def test_nothing_else_of_the_group_is_touched(

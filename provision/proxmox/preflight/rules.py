@@ -7,13 +7,23 @@ from typing import Any
 from provision.contracts.rule import Rule
 from provision.hosts import names as host_names
 from provision.hosts.facts import MEMORY, PROCESSORS
-from provision.hosts.queries.kernel import CMDLINE
+from provision.hosts.queries.kernel import CMDLINE, BootLoader
 from provision.hosts.queries.system import Bridges, NetworkLinks
 from provision.hosts.resources.pci import IommuState, PciFunctions
 from provision.inventory import Inventory
 from provision.proxmox import names
 from provision.proxmox.host_facts import POOLS, RESERVATIONS, STORAGES, VM_DEVICES
-from provision.proxmox.preflight import access, bridges, capacity, cards, claims, iommu, storages, vms
+from provision.proxmox.preflight import (
+    access,
+    bridges,
+    capacity,
+    cards,
+    claims,
+    iommu,
+    leftovers,
+    storages,
+    vms,
+)
 from provision.proxmox.queries import Mappings, Permissions, VmConfig, VmList
 from provision.proxmox.roles.pci_mapping import used
 
@@ -26,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     *cards.RULES,
     *claims.RULES,
     *iommu.RULES,
+    *leftovers.RULES,
 )
 
 
@@ -42,7 +53,7 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
             own = tuple(VmConfig(node.vmid) for node in nodes if node.manage and node.vmid is not None)
             api = (Permissions(), VmList(), *own)
         if used(inventory, hypervisor.name):
-            host += [PciFunctions(), IommuState(), CMDLINE, RESERVATIONS]
+            host += [PciFunctions(), IommuState(), CMDLINE, RESERVATIONS, leftovers.GUIDE_LINES, BootLoader()]
             api += (Mappings(),)
         if api:
             found[names.api(hypervisor.name)] = api

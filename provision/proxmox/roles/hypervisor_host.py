@@ -23,9 +23,9 @@ from provision.hosts.facts import HostFacts
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.kernel import CMDLINE, BootLoader, module_name
 from provision.hosts.queries.modprobe import ModprobeRules
+from provision.hosts.resources.base import HEADER
 from provision.hosts.resources.file import File
 from provision.hosts.resources.kernel import (
-    HEADER,
     INITRAMFS,
     KERNEL_CMDLINE,
     LOADERS,

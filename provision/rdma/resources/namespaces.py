@@ -9,9 +9,9 @@ from typing import ClassVar
 from provision.contracts.change import Settles
 from provision.contracts.effect import Effect
 from provision.contracts.snapshot import Snapshot
-from provision.hosts.resources.base import Composite, Live, Part
+from provision.hosts.resources.base import HEADER, Composite, Live, Part
 from provision.hosts.resources.file import File
-from provision.hosts.resources.kernel import HEADER, INITRAMFS
+from provision.hosts.resources.kernel import INITRAMFS
 from provision.rdma.queries import RdmaState, RdmaStatus
 
 OPTIONS_FILE = "/etc/modprobe.d/provision-rdma-netns.conf"

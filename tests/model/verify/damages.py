@@ -465,6 +465,12 @@ DAMAGES = (
         "pve",
     ),
     Damage(
+        "test_kernel_command_line_at_next_boot",
+        "/boot/grub/grub.cfg lacks",
+        on(PVE, lambda state: setattr(state, "boot_line", "linux /vmlinuz root=/dev/vda1 ro")),
+        "pve",
+    ),
+    Damage(
         "test_blacklist_at_next_boot",
         "bochs_drm",
         on(PVE, file("/etc/modprobe.d/provision-cards.conf", content=b"")),

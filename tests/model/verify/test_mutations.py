@@ -82,7 +82,8 @@ def test_every_check_that_ships_is_among_the_damages() -> None:
 def test_what_was_asked_before_a_reboot_is_asked_again_after_it(site: ModelSite) -> None:
     host = site.hosts["pve/ssh"]
     assert site.apply().exit_code == 0  # from here on the plan asks along what the checks ask
-    host.state.cmdline = "ro"
+    host.state.cmdline = host.state.boot_line = "ro"
+    del host.state.files["/etc/modprobe.d/provision-cards.conf"]
     driver("bochs_drm")(host.state)  # the next apply reboots, and nobody starts the VM that has the card
     boot = host.state.boot_id
     report = site.apply(Options(allow=frozenset({"reboot-hypervisor"})))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from provision.contracts.query import Frame, Unknown
+from provision.hosts.queries.boot_line import BootLine, BootLineStatus
 from provision.hosts.queries.boot_swap import BootSwap, SwapUnit
 from provision.hosts.queries.boot_sysctl import BootSetting, BootSysctl
 from provision.hosts.queries.file import ABSENT, FileState, FileStatus, FileText, LinkTarget
@@ -251,6 +252,17 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
                 0,
                 62275977216 - 62272831488,
                 31134318592,
+            )
+        },
+    ),
+    (
+        "kernel line at boot",
+        b"o|/etc/99.cfg\nd|quiet provision.here\ng|/boot/grub/grub.cfg|linux /v root=/x 'a=b c'\ndone|\n",
+        {
+            BootLine(): BootLineStatus(
+                (("grub", "/boot/grub/grub.cfg", 'linux /v root=/x "a=b c"'),),
+                "quiet",
+                "/etc/99.cfg",
             )
         },
     ),

@@ -9,7 +9,9 @@ from provision.contracts.driver import Action, Verdict
 from provision.contracts.effect import Effect
 from provision.contracts.remedy import Fix, Impossible
 from provision.hosts import host_effects
-from provision.hosts.resources.kernel import ADDED, GRUB_DROP_IN, KERNEL_CMDLINE, KernelArguments
+from provision.hosts.queries.boot_line import GRUB_DROP_IN
+from provision.hosts.resources.kernel import KERNEL_CMDLINE, KernelArguments
+from provision.hosts.resources.next_line import ADDED
 from provision.inventory.kernel_line import parse
 from provision.testing.host_cases import GRUB_CASES
 from provision.testing.model_host import ModelFile, ModelHost, hypervisor_state
@@ -104,7 +106,7 @@ def test_an_argument_that_is_not_declared_any_more_is_removed(loader: str) -> No
     assert host.state.boot_line == f"{before} nomodeset modprobe.blacklist=b"
     converge(host, [_desired(loader)])
     assert host.state.boot_line == before
-    assert ADDED not in host.state.files
+    assert ADDED.path not in host.state.files
 
 
 def test_arguments_of_others_stay() -> None:

@@ -7,16 +7,18 @@ from collections.abc import Mapping
 import pytest
 
 from provision.contracts.change import Op
+from provision.contracts.driver import Action
 from provision.contracts.effect import Effect
-from provision.contracts.remedy import Impossible
+from provision.contracts.remedy import Fix, Impossible
 from provision.hosts import host_effects
 from provision.hosts.operations.basic import sysctl_file
-from provision.hosts.resources.kernel import KernelModule, ModprobeBlacklist
+from provision.hosts.resources.kernel import KernelArguments, KernelModule, ModprobeBlacklist
 from provision.hosts.resources.sysctl import Sysctl
 from provision.hosts.resources.system import SwapIsOff
 from provision.testing.model_host import HostState, ModelFile, ModelHost, guest_state, hypervisor_state
 from provision.testing.model_ops import boot
-from tests.unit.hosts.converge import converge, differing, snapshot_of
+from provision.values.cancel import Cancel
+from tests.unit.hosts.converge import converge, differing, quiet, snapshot_of
 
 S = "x/ssh"
 REBOOT = Effect(host_effects.REBOOT_HYPERVISOR)
@@ -207,3 +209,106 @@ def test_a_built_in_module_takes_kernel_arguments_only(
     assert remedy.diagnostic.code == "MODULE_BUILT_IN"
     assert argument in (remedy.diagnostic.remedy or "")
     assert host.state.boots == state.boots
+
+
+DROP_INS = "/etc/default/grub.d"
+VARIABLE = "GRUB_CMDLINE_LINUX_DEFAULT"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "drops"),
+    [
+        ("99-custom.cfg", f'{VARIABLE}="quiet"', True),
+        ("51.cfg", f'{VARIABLE}=""', True),
+        ("zz.cfg", f'{VARIABLE}="console=ttyS0 $GRUB_CMDLINE_LINUX"', True),
+        ("50-provision.cfg.cfg", f'{VARIABLE}="quiet splash"', True),
+        ("99-custom.cfg", f'{VARIABLE}="quiet nomodeset"', False),
+        ("99-custom.cfg", f'{VARIABLE}="${VARIABLE} quiet"', False),
+        ("99-custom.cfg", f'{VARIABLE}="a ${VARIABLE}"', False),
+        ("10-custom.cfg", f'{VARIABLE}="quiet"', False),
+        ("50-cloudimg-settings.cfg", f'{VARIABLE}="console=tty1 console=ttyS0"', False),
+        ("99-custom.cfg.bak", f'{VARIABLE}="quiet"', False),
+        ("99-custom.cfg", f'#{VARIABLE}="quiet"', False),
+        ("99-custom.cfg", 'GRUB_TIMEOUT="1"', False),
+    ],
+)
+def test_a_drop_in_that_drops_our_arguments_is_named_before_a_reboot(
+    name: str, text: str, drops: bool
+) -> None:
+    state = _with(hypervisor_state(), {f"{DROP_INS}/{name}": f"{text}\n"})
+    host = ModelHost(S, state)
+    wish = KernelArguments(S, ("nomodeset",), "grub", REBOOT)
+    if not drops:
+        converge(host, [wish])
+        assert "nomodeset" in host.state.cmdline.split()
+        return
+    snapshot = snapshot_of(host, [wish])
+    assert (Op.ATTENTION, "next boot") in {(change.op, change.path) for change in wish.changes(snapshot)}
+    remedy = wish.fix(snapshot)
+    assert isinstance(remedy, Impossible)
+    assert remedy.diagnostic.code == "KERNEL_LINE_OVERRIDDEN"
+    assert f"{DROP_INS}/{name}" in remedy.diagnostic.summary
+
+
+@pytest.mark.parametrize("loader", ["grub", "systemd-boot"])
+def test_a_generated_configuration_that_is_stale_is_written_again(loader: str) -> None:
+    host = ModelHost(S, hypervisor_state(loader=loader))
+    wish = KernelArguments(S, ("nomodeset",), loader, REBOOT)
+    converge(host, [wish])
+    host.state.boot_line = "root=/dev/vda1 ro"  # somebody restored an old one
+    (change,) = wish.changes(snapshot_of(host, [wish]))
+    assert (change.path, change.new) == ("next boot", "nomodeset")
+    fix = wish.fix(snapshot_of(host, [wish]))
+    assert isinstance(fix, Fix)
+    assert [effect.cls for effect in fix.effects] == [host_effects.BOOT_LOADER]
+    converge(host, [wish])
+    assert "nomodeset" in host.state.boot_line
+
+
+@pytest.mark.parametrize("loader", ["grub", "systemd-boot"])
+def test_no_reboot_is_owed_again_that_has_not_helped(loader: str) -> None:
+    host = ModelHost(S, hypervisor_state(loader=loader))
+    wish = KernelArguments(S, ("nomodeset",), loader, REBOOT)
+    converge(host, [wish])
+    host.state.boots += 1
+    host.state.cmdline = "root=/dev/sdb1 ro"  # the firmware took another disk
+    remedy = wish.fix(snapshot_of(host, [wish]))
+    assert isinstance(remedy, Impossible)
+    assert remedy.diagnostic.code == "KERNEL_LINE_NOT_TAKEN"
+    assert any("/dev/sdb1" in line for line in remedy.diagnostic.evidence)
+    more = KernelArguments(S, ("nomodeset", "quiet2"), loader, REBOOT)
+    fix = more.fix(snapshot_of(host, [more]))
+    assert isinstance(fix, Fix)  # another line is another cause
+    assert REBOOT in fix.effects
+
+
+@pytest.mark.parametrize("loader", ["grub", "systemd-boot"])
+def test_a_reboot_that_has_not_been_yet_is_still_owed(loader: str) -> None:
+    host = ModelHost(S, hypervisor_state(loader=loader))
+    wish = KernelArguments(S, ("nomodeset",), loader, REBOOT)
+    fix = wish.fix(snapshot_of(host, [wish]))
+    assert isinstance(fix, Fix)
+    host.act("run", [Action(wish.key, "arguments", fix)], [Effect(host_effects.BOOT_LOADER)], quiet, Cancel())
+    again = wish.fix(snapshot_of(host, [wish]))
+    assert isinstance(again, Fix)
+    assert REBOOT in again.effects
+
+
+def test_a_module_that_comes_back_owes_no_second_reboot() -> None:
+    host, wish = ModelHost(S, hypervisor_state()), _off("nouveau")
+    converge(host, [wish])
+    host.state.modules.add("nouveau")  # a service loads it by name
+    remedy = wish.fix(snapshot_of(host, [wish]))
+    assert isinstance(remedy, Impossible)
+    assert remedy.diagnostic.code == "MODULE_LOADED_ANYWAY"
+    assert "modprobe -r nouveau" in (remedy.diagnostic.remedy or "")
+
+
+def test_a_loaded_module_owes_its_reboot_until_it_was() -> None:
+    host, wish = ModelHost(S, hypervisor_state()), _off("nouveau")
+    fix = wish.fix(snapshot_of(host, [wish]))
+    assert isinstance(fix, Fix)
+    host.act("run", [Action(wish.key, "blacklist", fix)], [Effect(host_effects.INITRAMFS)], quiet, Cancel())
+    again = wish.fix(snapshot_of(host, [wish]))
+    assert isinstance(again, Fix)
+    assert REBOOT in again.effects

@@ -1,0 +1,81 @@
+"""Lines of passthrough guides that do nothing, or take devices that no card declares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from provision.hosts.queries.shell import ShellResult
+from provision.hosts.resources.pci import PciFunction
+from provision.proxmox.preflight.leftovers import GUIDE_LINES, guide_leftovers, leftovers
+from provision.values.diagnostics import Diagnostic, Severity
+from tests.unit.proxmox.preflight.test_rules import site
+from tests.unit.proxmox.roles.world import World
+
+FUNCTIONS = (
+    PciFunction("0000:02:00.0", "10de", "2204", "030000"),
+    PciFunction("0000:02:00.1", "10de", "1aef", "040300"),
+    PciFunction("0000:17:00.0", "10de", "1ff2", "030000"),
+    PciFunction("0000:65:00.0", "10de", "1ff2", "030000"),
+)
+PASSED = frozenset({"0000:02:00", "0000:17:00"})
+GRUB, MODPROBE = "/etc/default/grub:9:", "/etc/modprobe.d/vfio.conf:1:"
+
+
+@pytest.mark.parametrize(
+    ("row", "loader", "words"),
+    [
+        ("/etc/modules:4:vfio_virqfd", "grub", "part of vfio since Linux 6.2"),
+        ("/etc/modules-load.d/vfio.conf:1:vfio-virqfd", "grub", "part of vfio since Linux 6.2"),
+        (
+            f"{MODPROBE}options vfio-pci ids=10de:1ff2 disable_vga=1",
+            "grub",
+            "takes 0000:65:00.0 from",
+        ),
+        (
+            f"{MODPROBE}options vfio_pci ids=10de:2204,1002:73df",
+            "grub",
+            "host is 1002:73df",
+        ),
+        (f"{MODPROBE}  options vfio-pci ids=10DE:1FF2", "grub", "takes 0000:65:00.0"),
+        (f'{GRUB}GRUB_CMDLINE_LINUX_DEFAULT="quiet vfio-pci.ids=10de:1ff2"', "grub", "takes 0000:65:00.0"),
+        (f'{GRUB}GRUB_CMDLINE_LINUX_DEFAULT="quiet intel_iommu=on"', "systemd-boot", "boots by systemd-boot"),
+        ("/etc/kernel/cmdline:1:root=ZFS=a intel_iommu=on", "grub", "boots by GRUB"),
+        ("/etc/kernel/cmdline:1:root=ZFS=a pcie_acs_override=downstream", "systemd-boot", "look isolated"),
+        (f'{GRUB}GRUB_CMDLINE_LINUX="video=efifb:off"', "grub", "no effect on simpledrm"),
+        ("/etc/kernel/cmdline:1:root=a vfio_pci.ids=1002:1", "systemd-boot", "no device of this host"),
+        # as it should be, or none of our business
+        ("/etc/modules:1:vfio", "grub", ""),
+        ("/etc/modules:1:vfio-pci", "grub", ""),
+        ("/etc/modules:1:# vfio_virqfd", "grub", ""),
+        (f"{MODPROBE}options vfio-pci ids=10de:2204,10de:1aef", "grub", ""),
+        (f"{MODPROBE}softdep nvidia pre: vfio-pci", "grub", ""),
+        ("/etc/modprobe.d/provision-cards.conf:1:blacklist vfio_virqfd", "grub", ""),
+        ("/etc/default/grub.d/50-provision.cfg:3:intel_iommu=on", "systemd-boot", ""),
+        (f'{GRUB}#GRUB_CMDLINE_LINUX="intel_iommu=on"', "systemd-boot", ""),
+        (f'{GRUB}GRUB_CMDLINE_LINUX_DEFAULT="quiet iommu=pt"', "grub", ""),
+        ("/etc/kernel/cmdline:1:root=a video=HDMI-A-1:1024x768@60e", "systemd-boot", ""),
+        ("garbage", "grub", ""),
+    ],
+)
+def test_a_line_that_does_not_do_what_it_says_is_named(row: str, loader: str, words: str) -> None:
+    found = list(leftovers(f"{row}\n", loader, FUNCTIONS, PASSED))
+    assert len(found) == bool(words)
+    assert all(words in each and each.startswith(row.partition(":")[0]) for each in found)
+
+
+def test_devices_that_are_not_known_are_not_judged() -> None:
+    assert not list(leftovers(f"{MODPROBE}options vfio-pci ids=1:2", "grub", (), PASSED))
+
+
+def test_leftovers_are_a_warning_with_each_line(tmp_path: Path) -> None:
+    evidence = site(World(tmp_path))
+    assert guide_leftovers(evidence) == []
+    snapshot = evidence.snapshots["pve/ssh"]
+    text = b"/etc/modules:4:vfio_virqfd\n/etc/modules:5:vfio\n"
+    told = replace(snapshot, answers={**snapshot.answers, GUIDE_LINES: ShellResult(0, text, b"")})
+    (finding,) = guide_leftovers(replace(evidence, snapshots={**evidence.snapshots, "pve/ssh": told}))
+    assert isinstance(finding, Diagnostic)
+    assert (finding.code, finding.severity, len(finding.evidence)) == ("GUIDE_LEFTOVERS", Severity.WARNING, 1)

@@ -197,6 +197,8 @@ def _source(inventory: Inventory, subject: Subject) -> Source | None:
 
 ROLE = Role(
     name="dhcp_reservation",
+    # Nothing is reserved for a VM whose hypervisor does not answer: its image is a step of that host.
+    needs=("image",),
     declared=declared,
     questions=questions,
     resources=resources,

@@ -14,11 +14,11 @@ from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
 from provision.contracts.snapshot import Pending
 from provision.contracts.system import SystemSpec
+from provision.dhcp.dnsmasq_files import DnsmasqFiles
 from provision.engine.model import Plan
 from provision.hosts import host_effects
-from provision.hosts.queries.shell import Shell
 from provision.proxmox.resources.guest import vendor_data
-from provision.testing.model_host import HostState, ModelFile
+from provision.testing.model_host import ModelFile, ModelHost
 from provision.testing.model_proxmox import ALL_RIGHTS, ModelVm
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
@@ -212,8 +212,11 @@ class Blind(World):
 
     blind = False
 
-    def _router_shell(self, state: HostState, query: Shell) -> object:
-        return Unknown("grep is missing") if self.blind else super()._router_shell(state, query)
+    def _driver(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
+        driver = super()._driver(spec, endpoint)
+        if self.blind and isinstance(driver, ModelHost) and spec.name == "router":
+            driver.answers[DnsmasqFiles] = lambda _state, _query: Unknown("awk is missing")
+        return driver
 
 
 def mapping_forbidden(world: Blind) -> None:

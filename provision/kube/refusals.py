@@ -74,7 +74,7 @@ def diagnostic_of(refusal: Refusal, what: str, subject: str) -> Diagnostic:
         managers = sorted({manager for manager, _ in refusal.conflicts})
         return Diagnostic(
             "KUBE_CONFLICT",
-            f"{', '.join(managers)} owns fields of {what} that provision would set",
+            f"{', '.join(managers)} owns fields of {what} that are declared here",
             subject,
             evidence=tuple(f"{manager}: {path}" for manager, path in refusal.conflicts[:20]),
             untouched=f"{what} was not changed.",

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable
 from fnmatch import fnmatch
 
+from provision.hosts.commands import LOADED_MODULES
 from provision.hosts.operations.basic import sysctl_file
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.queries.shell import ShellResult
@@ -227,7 +228,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     ),
     (r"uname -n", lambda state: (0, f"{state.hostname}\n")),
     (r"cat ([^|>]+) 2>/dev/null \|\| true", _cat_all),
-    (r"cat /proc/modules", _modules),
+    (re.escape(LOADED_MODULES), _modules),
     (r"cat (?:-- )?([^|>&]+)", _cat),
     (rf"stat -c '([^']*)' -- {_W}", _stat),
     (r"\{ printf %s (.*); cat -- .*; \} \| sha256sum", _salted),

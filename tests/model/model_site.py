@@ -201,6 +201,8 @@ class ModelSite:
         system = f"{found}/ssh"
         host = self.hosts.get(system) or self._add(system, guest_state(found, disk_gib=64))
         host.state.functions = passed
+        if not host.state.archive:
+            _offer_driver(host.state, node)
         mac = re.search(r"(?:[0-9A-F]{2}:){5}[0-9A-F]{2}", vm.config["net0"], re.IGNORECASE)
         assert mac is not None
         host.state.commands["link"] = {mac.group().lower(): node.address.encode()}
@@ -338,8 +340,6 @@ def _bare_metal(node: Node) -> HostState:
     last = int(node.address.rpartition(".")[2])
     state.commands["link"] = {f"52:54:00:00:01:{last:02x}": node.address.encode()}
     state.rdma = rails_of(node)
-    if node.driver is not None and node.driver.origin is not None:
-        archive_drivers(state, node.driver.origin)
     if node.gpu_cards is not None:
         for number in range(node.gpu_cards.count or 1):
             card = PciFunction(f"0000:{number + 1:02x}:00.0", "10de", "2330", "030200")
@@ -347,7 +347,27 @@ def _bare_metal(node: Node) -> HostState:
             state.modules.add("nouveau")
         if node.gpu_cards.nvswitch:
             state.functions.append(ModelFunction(PciFunction("0000:90:00.0", "10de", "22a3", "068000")))
+    _offer_driver(state, node)
     return state
+
+
+def _offer_driver(state: HostState, node: Node) -> None:
+    """Give a machine the archives of its driver's origin, or the driver that came with it."""
+    driver = node.driver
+    if driver is None:
+        return
+    if not driver.manage:
+        state.foreign_driver = state.loaded_driver = f"{driver.minimum or '580'}.95.05"
+        for function in state.functions:
+            if function.pci.is_display:
+                function.driver = "nvidia"
+        state.modules = (state.modules - {"nouveau"}) | {"nvidia"}
+    elif driver.origin is not None:
+        if driver.origin != "debian":
+            state.kernels, state.running = ("6.8.0-79-generic",), "6.8.0-79-generic"
+            state.initramfs = {state.running: frozenset()}
+        branch = (driver.branch or "580").partition("-")[0]
+        archive_drivers(state, driver.origin, f"{branch}.178.04", f"{branch}.159.04")
 
 
 def _links(links: Mapping[str, bytes], command: str) -> bytes:

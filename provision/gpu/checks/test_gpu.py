@@ -10,6 +10,7 @@ from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared, Site
 from provision.gpu.words import APPLICATION_XIDS, HARDWARE_XIDS, NVIDIA, Meaning, meaning
+from provision.hosts.commands import LOADED_MODULES
 from provision.hosts.systemd_units import unit
 from provision.inventory.models.node import Driver, GpuCards, Node
 
@@ -234,7 +235,7 @@ def test_gpu_other_drivers_are_off(host: Host, driver: Driver) -> None:
     """Neither nouveau nor nova is loaded, or comes at the next boot."""
     if not driver.manage:
         raise NotDeclared("the driver is unmanaged")
-    loaded = {line.split()[0] for line in host.check_output("cat /proc/modules").splitlines() if line.split()}
+    loaded = {line.split()[0] for line in host.check_output(LOADED_MODULES).splitlines() if line.split()}
     present = sorted(loaded & {"nouveau", "nova_core", "nova_drm"})
     assert not present, f"loaded: {', '.join(present)}"
     rows = host.check_output("modprobe -c | grep -E '^(options|blacklist) ' || true").splitlines()

@@ -10,6 +10,7 @@ import pytest
 from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared, Site, Trivial
+from provision.hosts.commands import LOADED_MODULES
 from provision.hosts.managed import DeclaredFile, Managed
 from provision.hosts.systemd_units import unit
 from provision.inventory import Subject
@@ -292,7 +293,7 @@ def test_blacklisted_modules(host: Host, managed: Managed) -> None:
         raise NotDeclared("no blacklisted modules")
     rows = (row.split() for row in host.check_output(CONFIGURATION).splitlines())
     listed = {row[1].replace("-", "_") for row in rows if row[0] == "blacklist"}
-    loaded = {row.split()[0] for row in host.check_output("cat /proc/modules").splitlines()}
+    loaded = {row.split()[0] for row in host.check_output(LOADED_MODULES).splitlines()}
     problems = [f"{name} is not blacklisted" for name in names if name not in listed]
     problems += [f"{name} is loaded" for name in names if name in loaded]
     line = str(host.check_output("cat /proc/cmdline"))

@@ -152,7 +152,7 @@ class File(_Entry):
         status: FileStatus = snapshot[self.query]
         saved = self._saved(snapshot)
         if saved == FILE:
-            return (Change(Op.UPDATE, "file", "as provision left it", "as it was before provision"),)
+            return (Change(Op.UPDATE, "file", "as a run left it", "as it was before provision"),)
         if saved == RESTORED or not status.exists:
             return ()
         return (Change(Op.DELETE, "file", status.type, None),)

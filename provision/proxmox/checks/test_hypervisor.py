@@ -12,6 +12,7 @@ import pytest
 from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared, Site, Trivial
+from provision.hosts.commands import LOADED_MODULES
 from provision.hosts.managed import Managed
 from provision.hosts.systemd_units import failed_units
 from provision.inventory import Inventory, Subject
@@ -152,7 +153,7 @@ def test_cards_of_running_vms_are_with_vfio(
 def test_modules_of_cards_are_not_loaded(host: Host, slots: tuple[str, ...]) -> None:
     """No kernel module that would drive a declared display function is loaded."""
     candidates = {module for slot in slots for module in _candidates(host, slot)}
-    loaded = {row.split()[0] for row in _lines(host, "cat /proc/modules")}
+    loaded = {row.split()[0] for row in _lines(host, LOADED_MODULES)}
     assert not candidates & loaded, f"loaded on the host: {sorted(candidates & loaded)}"
     if not candidates:
         raise Trivial("no driver of this host knows the cards")

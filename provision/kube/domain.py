@@ -11,6 +11,6 @@ DOMAIN = Domain(
     systems="provision.kube.systems:systems",
     drivers={"cluster": "provision.kube.systems:open_api"},
     roles={"kubernetes_node": "provision.kube.roles.kubernetes_node:ROLE"},
+    hooks="provision.kube.hooks:hooks",
     checks=("provision.kube.checks",),
-    unsupported="provision.kube.unsupported:unsupported",
 )

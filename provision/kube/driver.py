@@ -121,6 +121,7 @@ class KubeDriver:
         path = collection_path(query.api, query.plural, query.namespace)
         parameters: dict[str, object] = {"limit": SMALL_PAGE if query.plural == "secrets" else PAGE}
         parameters |= {"labelSelector": query.labels} if query.labels else {}
+        fields = fields or query.fields
         parameters |= {"fieldSelector": fields} if fields else {}
         found: list[Live] = []
         while True:

@@ -128,13 +128,17 @@ class ObjectQuery:
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """All objects of a kind; answer: Listing. An empty namespace is all of them."""
+    """All objects of a kind, or those that selectors choose; answer: Listing.
+
+    An empty namespace is all of them.
+    """
 
     kind: ClassVar[str] = "kube-list"
     api: str
     plural: str
     namespace: str = ""
     labels: str = ""
+    fields: str = ""
 
 
 @dataclass(frozen=True, slots=True)

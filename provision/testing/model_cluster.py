@@ -87,7 +87,7 @@ def ready_status(store: Store, kind: Kind, body: Object) -> dict[str, Any] | Non
         return {"observedGeneration": generation, **dict.fromkeys(names, replicas)}
     if kind.name == "Job" and not body["metadata"]["name"].startswith("helm-"):
         return {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}
-    if kind.name == "Pod" and body.get("status", {}).get("phase") != "Failed":
+    if kind.name == "Pod" and body.get("status", {}).get("phase", "Pending") == "Pending":
         return {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     return None
 

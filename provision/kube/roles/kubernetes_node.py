@@ -11,6 +11,7 @@ from provision.inventory import Inventory, Subject
 from provision.kube.facts import NODES, find_node, node_fact
 from provision.kube.names import API, is_member
 from provision.kube.queries import Listing
+from provision.kube.resources.drain import NodeUsable
 from provision.kube.resources.node import NodeSettings, parse_taint
 from provision.values.diagnostics import Diagnostic
 
@@ -44,6 +45,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
         problem = Diagnostic("NODE_NOT_IN_CLUSTER", summary, node.name, source=source, remedy=remedy)
         raise NotYet(API, NODES, problem)
     return (
+        NodeUsable(API, fact.name, source=source),  # what a run that was killed has cordoned
         NodeSettings(
             API,
             fact.name,

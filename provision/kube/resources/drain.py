@@ -1,0 +1,178 @@
+"""A node that pods have left before it goes away, and one that takes pods again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from provision.contracts.change import Change, Op
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import ApiCall, Remedy, Request
+from provision.contracts.resource import KeyedResource
+from provision.contracts.snapshot import Snapshot
+from provision.kube.actions import EVICT, MERGE, wait_request
+from provision.kube.facts import NODES
+from provision.kube.kinds import BUDGET, NODE, POD, object_path
+from provision.kube.kube_effects import DRAIN
+from provision.kube.names import CORDONED
+from provision.kube.queries import Listing, ListQuery, Live, list_query
+
+EVICTION_SECONDS = 300.0
+READY_SECONDS = 600.0
+_MIRROR = "kubernetes.io/config.mirror"
+"""Annotation of a static pod, which no API evicts."""
+BUDGETS = list_query(BUDGET)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrained(KeyedResource):
+    """A Node that takes no new pods and has none but those of DaemonSets.
+
+    Budgets are read before anything is changed: where one allows no disruption, nothing is cordoned.
+
+    Args:
+        name: of the Node.
+        subject: the node, as the inventory calls it.
+    """
+
+    kind: ClassVar[str] = "kube-drain"
+
+    name: str
+    subject: str
+
+    def _key_name(self) -> str:
+        return self.name
+
+    @property
+    def _pods(self) -> ListQuery:
+        return ListQuery(POD.api, POD.plural, fields=f"spec.nodeName={self.name}")
+
+    def queries(self) -> tuple[ListQuery, ...]:
+        """Ask for the nodes, the pods on this one, and all budgets."""
+        return (NODES, self._pods, BUDGETS)
+
+    def _evicted(self, snapshot: Snapshot) -> list[Live]:
+        listing: Listing = snapshot[self._pods]
+        return [pod for pod in listing.objects if _is_evicted(pod)]
+
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        """Name the cordon and the pods that are evicted."""
+        nodes: Listing = snapshot[NODES]
+        node = nodes.named(self.name)
+        if node is None:
+            return ()
+        found = [] if _is_cordoned(node) else [Change(Op.UPDATE, "schedulable", old=True, new=False)]
+        found += [
+            Change(Op.DELETE, f"pod {_titled(pod)}", "running", None) for pod in self._evicted(snapshot)
+        ]
+        return tuple(found)
+
+    def fix(self, snapshot: Snapshot, /) -> Remedy:
+        """Cordon it, and evict the pods one after the other."""
+        pods = self._evicted(snapshot)
+        bare = [pod for pod in pods if not pod.metadata.get("ownerReferences")]
+        if bare:
+            return self._refused(
+                "DRAIN_UNMANAGED_PODS",
+                f"pods on {self.name} have no controller that would start them elsewhere:"
+                f" {', '.join(map(_titled, bare))}",
+                subject=self.subject,
+                untouched=f"{self.name} was not cordoned, and no pod was evicted.",
+                remedy="Delete them yourself with `kubectl delete pod`, then run the command again.",
+            )
+        budgets: Listing = snapshot[BUDGETS]
+        blocked = [line for budget in budgets.objects if (line := _blocks(budget, pods))]
+        if blocked:
+            return self._refused(
+                "DRAIN_BLOCKED",
+                f"{self.name} cannot be drained: {blocked[0]}",
+                subject=self.subject,
+                evidence=tuple(blocked),
+                untouched=f"{self.name} was not cordoned, and no pod was evicted.",
+                remedy="Give the workload another ready pod, or change its PodDisruptionBudget.",
+            )
+        nodes: Listing = snapshot[NODES]
+        node = nodes.named(self.name)
+        requests: list[Request] = []
+        if node is not None and not _is_cordoned(node):
+            # The note tells ours from what a person has cordoned, which stays as it is.
+            body = {"metadata": {"annotations": {CORDONED: "drain"}}, "spec": {"unschedulable": True}}
+            requests.append(Request(MERGE, object_path(NODE.api, NODE.plural, "", self.name), body))
+        requests += map(_eviction, pods)
+        return ApiCall(tuple(requests), risks=(Effect(DRAIN, self.subject),))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsable(KeyedResource):
+    """A Node that takes pods again, if it was us who cordoned it.
+
+    Args:
+        name: of the Node.
+        waits: whether it must be Ready first.
+    """
+
+    kind: ClassVar[str] = "kube-cordon"
+
+    name: str
+    waits: bool = False
+
+    def _key_name(self) -> str:
+        return self.name
+
+    def queries(self) -> tuple[ListQuery, ...]:
+        """Ask for all nodes."""
+        return (NODES,)
+
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        """Compare with our note on it."""
+        nodes: Listing = snapshot[NODES]
+        node = nodes.named(self.name)
+        if node is None or CORDONED not in node.annotations:
+            return ()
+        return (Change(Op.UPDATE, "schedulable", old=not _is_cordoned(node), new=True),)
+
+    def fix(self, snapshot: Snapshot, /) -> ApiCall:
+        """Uncordon it."""
+        del snapshot
+        path = object_path(NODE.api, NODE.plural, "", self.name)
+        body = {"metadata": {"annotations": {CORDONED: None}}, "spec": {"unschedulable": None}}
+        ready = wait_request(NODE.api, NODE.plural, "", self.name, READY_SECONDS)
+        return ApiCall((*([ready] if self.waits else []), Request(MERGE, path, body)))
+
+
+def _is_cordoned(node: Live) -> bool:
+    return node.at("spec", "unschedulable") is True
+
+
+def _is_evicted(pod: Live) -> bool:
+    """Whether a drain removes a pod: not what a DaemonSet or the node itself runs, and not what has ended."""
+    owners = pod.metadata.get("ownerReferences") or ()
+    of_daemon_set = any(isinstance(owner, Mapping) and owner.get("kind") == "DaemonSet" for owner in owners)
+    has_ended = pod.at("status", "phase") in {"Succeeded", "Failed"}
+    return not (of_daemon_set or has_ended or _MIRROR in pod.annotations or pod.is_terminating)
+
+
+def _blocks(budget: Live, pods: list[Live]) -> str:
+    """Return which pods a budget keeps, if it allows no disruption now."""
+    allowed = budget.at("status", "disruptionsAllowed")
+    labels: Any = budget.at("spec", "selector", "matchLabels") or {}
+    namespace = budget.metadata.get("namespace")
+    kept = [
+        _titled(pod)
+        for pod in pods
+        if pod.metadata.get("namespace") == namespace and labels and labels.items() <= pod.labels.items()
+    ]
+    if not kept or (isinstance(allowed, int) and allowed > 0):
+        return ""
+    return f"PodDisruptionBudget {namespace}/{budget.name} allows no disruption of {', '.join(kept)}"
+
+
+def _titled(pod: Live) -> str:
+    return f"{pod.metadata.get('namespace')}/{pod.name}"
+
+
+def _eviction(pod: Live) -> Request:
+    namespace = str(pod.metadata.get("namespace"))
+    path = object_path(POD.api, POD.plural, namespace, pod.name)
+    return Request(EVICT, path, {"namespace": namespace, "name": pod.name}, task=EVICTION_SECONDS)

@@ -1,0 +1,136 @@
+"""Draining: budgets first, only what must leave leaves, and only what we cordoned is uncordoned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provision.api.domains import effect_classes, load_inventory
+from provision.contracts.driver import Verdict
+from provision.kube.hooks import _DRAIN_HOOK, hooks
+from provision.kube.names import API, CORDONED
+from provision.kube.resources.drain import NodeDrained, NodeUsable
+from provision.lab.kube.store import Write
+from provision.testing.model_cluster import ModelCluster
+from tests.unit.kube.site import bring, changes, paths, problem
+
+DRAINED = NodeDrained(API, "n", "n")
+
+
+@pytest.fixture
+def cluster() -> ModelCluster:
+    cluster = ModelCluster()
+    cluster.add_node("n", "10.0.0.1")
+    cluster.add_node("m", "10.0.0.2")
+    pod(cluster, "web-1", labels={"app": "web"})
+    pod(cluster, "daemon", owner="DaemonSet")
+    pod(cluster, "ended", phase="Succeeded")
+    pod(cluster, "static", annotations={"kubernetes.io/config.mirror": "x"})
+    pod(cluster, "elsewhere", node="m")
+    return cluster
+
+
+def pod(cluster: ModelCluster, name: str, owner: str = "ReplicaSet", node: str = "n", **more: Any) -> None:
+    owners = [{"kind": owner, "name": "o", "uid": "u", "apiVersion": "apps/v1"}] if owner else []
+    metadata = {"name": name, "namespace": "default", "ownerReferences": owners}
+    metadata |= {key: more[key] for key in ("labels", "annotations") if key in more}
+    status = {"phase": more.get("phase", "Running")}
+    spec = {"nodeName": node, "containers": []}
+    cluster.store.seed(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+    )
+
+
+def budget(cluster: ModelCluster, allowed: int) -> None:
+    metadata = {"name": "web", "namespace": "default"}
+    spec = {"selector": {"matchLabels": {"app": "web"}}}
+    body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+    cluster.store.seed({**body, "status": {"disruptionsAllowed": allowed}})
+
+
+def node(cluster: ModelCluster) -> Any:
+    return cluster.get("Node", "n")
+
+
+def test_a_drain_evicts_what_can_run_elsewhere(cluster: ModelCluster) -> None:
+    assert paths(changes(cluster, DRAINED)) == ["~ schedulable", "- pod default/web-1"]
+    budget(cluster, 1)
+    assert bring(cluster, DRAINED)[0].verdict is Verdict.DONE
+    names = {body["metadata"]["name"] for body in cluster.store.listed(cluster.store.kind("Pod"))}
+    assert names == {"daemon", "ended", "static", "elsewhere"}
+    assert node(cluster)["spec"]["unschedulable"] is True
+    assert changes(cluster, DRAINED) == ()
+
+
+def test_a_budget_is_named_before_anything_is_cordoned(cluster: ModelCluster) -> None:
+    budget(cluster, 0)
+    assert problem(cluster, DRAINED) == "DRAIN_BLOCKED"
+    assert cluster.writes() == []
+
+
+def test_a_pod_that_nobody_would_start_again_is_not_evicted(cluster: ModelCluster) -> None:
+    pod(cluster, "bare", owner="")
+    assert problem(cluster, DRAINED) == "DRAIN_UNMANAGED_PODS"
+    assert cluster.writes() == []
+
+
+def test_only_what_we_cordoned_is_uncordoned(cluster: ModelCluster) -> None:
+    usable = NodeUsable(API, "n", waits=True)
+    bring(cluster, DRAINED)
+    assert paths(changes(cluster, usable)) == ["~ schedulable"]
+    assert bring(cluster, usable)[0].verdict is Verdict.DONE
+    assert changes(cluster, usable) == ()
+    assert "unschedulable" not in node(cluster)["spec"]
+    assert CORDONED not in node(cluster)["metadata"].get("annotations", {})
+
+
+def test_what_a_person_has_cordoned_stays_cordoned(cluster: ModelCluster) -> None:
+    held = node(cluster)
+    made = {**held, "spec": {"unschedulable": True}}
+    cluster.store.update(cluster.store.kind("Node"), ("", "n"), made, Write("kubectl-cordon"))
+    bring(cluster, DRAINED)
+    assert changes(cluster, NodeUsable(API, "n")) == ()
+    assert node(cluster)["spec"]["unschedulable"] is True
+
+
+def test_a_node_that_is_not_in_the_cluster_is_not_drained(cluster: ModelCluster) -> None:
+    assert changes(cluster, NodeDrained(API, "other", "other")) == ()
+
+
+SITE = """
+version: 1
+name: site
+k3s: { version: v1.35.7+k3s1, endpoint: 10.0.0.100 }
+nodes:
+  s1: { address: 10.0.0.1, k3s: server }
+  s2: { address: 10.0.0.2, k3s: server }
+  s3: { address: 10.0.0.3, k3s: server }
+  a1: { address: 10.0.0.4, k3s: agent }
+  other: { address: 10.0.0.5 }
+"""
+
+
+def test_what_takes_nodes_away_and_how_many_may_be_away(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text(SITE)
+    inventory = load_inventory(path, environ={})
+    (hook,) = hooks(inventory)
+    assert hook is _DRAIN_HOOK
+    classes = effect_classes()
+    affected = {
+        name: [each.name for each in hook.affected(inventory, "a1", cls)] for name, cls in classes.items()
+    }
+    assert {name for name, found in affected.items() if found == ["a1"]} == {
+        "gpu-pods-lose-device",
+        "power-cycle",
+        "reboot-guest",
+        "reboot-node",
+        "reboot-hypervisor",
+        "replace",
+    }
+    assert not hook.affected(inventory, "other", classes["reboot-node"])
+    assert hook.works_without(inventory, frozenset({"s1", "a1"}))
+    assert not hook.works_without(inventory, frozenset({"s1", "s2"}))
+    assert hook.limit(inventory) == 1

@@ -22,6 +22,7 @@ from provision.cli import (
     access,
     bootstrap,
     cards,
+    cluster,
     explain,
     files,
     history,
@@ -112,6 +113,7 @@ for _module in (
     pins,
     labs,
     access,
+    cluster,
     bootstrap,
 ):
     _module.register(app)

@@ -92,3 +92,53 @@ def _invalid(where: str, what: str) -> Permanent:
             remedy="Name another file in cluster.kubeconfig, or write this one again.",
         )
     )
+
+
+def merged(text: str, endpoint: KubeEndpoint, name: str, where: str) -> str:
+    """Return a kubeconfig with an API in it as its current context; entries of other names stay.
+
+    Args:
+        text: the kubeconfig so far, or empty.
+        endpoint: the API with its credentials.
+        name: of its cluster, user and context.
+        where: the file, for diagnostics.
+
+    Raises:
+        Permanent: the text is no kubeconfig.
+    """
+    try:
+        data = yaml.safe_load(text) if text.strip() else {}
+    except yaml.YAMLError:
+        raise _invalid(where, "it is not YAML") from None
+    if not isinstance(data, dict):
+        raise _invalid(where, "it is not a mapping")
+    cluster: dict[str, object] = {
+        "server": endpoint.url,
+        "certificate-authority-data": _packed(endpoint.authority),
+    }
+    cluster |= {"tls-server-name": endpoint.server_name} if endpoint.server_name else {}
+    user: dict[str, object] = {}
+    if endpoint.certificate and endpoint.key is not None:
+        user["client-certificate-data"] = _packed(endpoint.certificate)
+        user["client-key-data"] = _packed(endpoint.key.get_secret_value())
+    if endpoint.token is not None:
+        user["token"] = endpoint.token.get_secret_value()
+    parts = {
+        "clusters": ("cluster", cluster),
+        "users": ("user", user),
+        "contexts": ("context", {"cluster": name, "user": name}),
+    }
+    result: dict[str, object] = {"apiVersion": "v1", "kind": "Config", **data, "current-context": name}
+    for section, (inner, value) in parts.items():
+        held = data.get(section)
+        others = [
+            entry
+            for entry in (held if isinstance(held, list) else [])
+            if not (isinstance(entry, Mapping) and entry.get("name") == name)
+        ]
+        result[section] = [*others, {"name": name, inner: value}]
+    return yaml.safe_dump(result, sort_keys=False)
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

@@ -40,17 +40,6 @@ What a change may cost, in rising order of risk: the words of `--allow` and of `
 |---|---|---|
 {rows}
 """
-NOT_YET = """\
-## Not tested yet
-
-`bootstrap` was run against stand-ins for `pveum`, `pvesh` and `pvesm` and a real SSH server, not against a
-real Proxmox VE host. Look at the role and the token that it created: `pveum role list`, `pveum acl list`.
-
-## Not supported yet
-
-{names}: there is no cluster yet whose access it could give.
-"""
-PLANNED = ("kubeconfig",)
 
 
 def reference() -> str:
@@ -60,8 +49,7 @@ def reference() -> str:
     effects = "\n".join(
         f"| `{cls}` | {cls.meaning} | {cls.default_consent} |" for cls in effect_classes().values()
     )
-    names = ", ".join(f"`{each}`" for each in PLANNED)
-    return "\n".join([*parts, EFFECTS.format(rows=effects), NOT_YET.format(names=names)])
+    return "\n".join([*parts, EFFECTS.format(rows=effects)])
 
 
 def _commands(path: str, group: Any) -> list[str]:

@@ -36,7 +36,7 @@ def write_kubeconfig(site: Site, path: Path, name: str, cancel: Cancel) -> str:
 
     if SYSTEM not in site.environment.systems:
         summary = f"{site.inventory.name} declares no cluster"
-        raise UsageError(Diagnostic("CLUSTER_MISSING", summary, remedy="declare k3s, or cluster.kubeconfig"))
+        raise UsageError(Diagnostic("CLUSTER_MISSING", summary, remedy="declare it, or cluster.kubeconfig"))
     endpoint = site.endpoint(SYSTEM, cancel)
     if isinstance(endpoint, NotThere):
         remedy = f"bring it up first: `provision apply {site.inventory.file}`"

@@ -3,17 +3,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
-from docs.generators.cli_reference import PLANNED, reference
 from provision.values.outcomes import PRECEDENCE, ExitCode
 
 DOCS = Path(__file__).parents[3] / "docs"
-
-
-@pytest.mark.parametrize("name", PLANNED)
-def test_planned_commands_do_not_exist_yet(name: str) -> None:
-    assert f"## `provision {name}" not in reference()
 
 
 def test_the_page_of_exit_codes_has_them_all_in_their_precedence() -> None:

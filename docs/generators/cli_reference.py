@@ -41,6 +41,15 @@ What a change may cost, in rising order of risk: the words of `--allow` and of `
 {rows}
 """
 
+NOT_YET = """\
+## Not tested yet
+
+`bootstrap` was run against stand-ins for `pveum`, `pvesh` and `pvesm` and a real SSH server, not against a
+real Proxmox VE host. Look at the role and the token that it created: `pveum role list`, `pveum acl list`.
+
+`kubeconfig` was run against a stand-in of the cluster's API only.
+"""
+
 
 def reference() -> str:
     """Return the page."""
@@ -49,7 +58,7 @@ def reference() -> str:
     effects = "\n".join(
         f"| `{cls}` | {cls.meaning} | {cls.default_consent} |" for cls in effect_classes().values()
     )
-    return "\n".join([*parts, EFFECTS.format(rows=effects)])
+    return "\n".join([*parts, EFFECTS.format(rows=effects), NOT_YET])
 
 
 def _commands(path: str, group: Any) -> list[str]:

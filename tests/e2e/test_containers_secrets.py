@@ -30,7 +30,7 @@ pytestmark = [
 GUEST = "198.18.0.11"
 PLANTED_LIVE = {"Api.token", "FileResource.secret"}
 """Fields whose secrets are used by the runs of this file."""
-PLANTED_READ = {"DhcpApi.token", "K3s.token"}
+PLANTED_READ = {"DhcpApi.token", "K3s.token", "K3s.agent_token"}
 """Fields of features that no role serves yet: opened by a plan, which refuses them then."""
 
 
@@ -290,7 +290,8 @@ def test_secrets_of_features_that_nothing_serves_are_not_shown_either(tmp_path: 
     }
     api = {"url": "https://198.18.0.1", "token": read_by_command("DhcpApi.token"), "fingerprint": fingerprint}
     declared["network"]["dhcp"] = {"backend": "opnsense", "api": api}
-    declared["k3s"] = {"version": "v1.35.7+k3s1", "token": read_by_command("K3s.token")}
+    tokens = {"token": read_by_command("K3s.token"), "agent_token": read_by_command("K3s.agent_token")}
+    declared["k3s"] = {"version": "v1.35.7+k3s1", **tokens}
     declared["profiles"]["small"]["k3s"] = "server"
     site = Site(tmp_path / "site", declared)
     site.provision("validate", site.file).ended(0)

@@ -20,7 +20,6 @@ REAL = os.environ.get("PROVISION_LAB_K3S", "")
 WHICH = "k3s: real" if REAL else "k3s: stand-in"
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.full,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and containers"),
     pytest.mark.parametrize("k3s", [WHICH]),
 ]

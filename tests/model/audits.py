@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from provision.contracts.snapshot import Snapshot
+from provision.dhcp.dnsmasq_files import LEASE, Row
 from provision.engine.graph import Ancestry
 from provision.engine.model import StepId
 from provision.engine.planned import Planned
@@ -49,6 +50,7 @@ class AnswersAudit:
     fresh: Fresh
     findings: list[str] = field(default_factory=list)
     _last: dict[str, Mapping[Any, object]] = field(default_factory=dict)
+    _boots: dict[str, str] = field(default_factory=dict)
 
     def emit(self, event: Event) -> None:
         """Look at all answers when a step has ended."""
@@ -64,7 +66,7 @@ class AnswersAudit:
                 snapshot = self.session.snapshot(system)
                 if snapshot is None or query not in snapshot:
                     continue
-                if snapshot[query] != self._last[system][query]:
+                if _lasting(snapshot[query]) != _lasting(self._last[system][query]):
                     self.findings.append(f"{ended}: the answer of {system} to {query} is not true")
                 before = ancestry.nearest(state.step.id, {ended}) is not None
                 if before and not state.plan.late and (system, query) in altered:
@@ -81,7 +83,11 @@ class AnswersAudit:
             if self.session.snapshot(system) is None:
                 self._last.pop(system, None)
                 continue
-            answers = self.fresh(system, frozenset(wanted)).answers
+            fresh = self.fresh(system, frozenset(wanted))
+            answers = fresh.answers
+            # What only a boot altered makes late who needs the new boot; all others are planned again.
+            booted = self._boots.get(system, fresh.boot_id) != fresh.boot_id
+            self._boots[system] = fresh.boot_id
             former = self._last.get(system) or {
                 query: answer
                 for state in states.values()
@@ -90,10 +96,17 @@ class AnswersAudit:
             altered |= {
                 (system, query)
                 for query, answer in answers.items()
-                if query in former and former[query] != answer
+                if query in former and _lasting(former[query]) != _lasting(answer) and not booted
             }
             self._last[system] = answers
         return altered
+
+
+def _lasting(answer: object) -> object:
+    """Return an answer without leases: a router gives them at any time, and who waits for one asks again."""
+    if isinstance(answer, tuple):
+        return tuple(row for row in answer if not (isinstance(row, Row) and row.sort == LEASE))
+    return answer
 
 
 def reads_without_edge(planned: Planned, session: Session) -> list[str]:

@@ -52,7 +52,7 @@ def test_what_roles_read_is_true_after_every_step(name: str, tmp_path: Path) -> 
     try:
         report = site.apply(None, options, audit.emit, Cancel(), lambda _: True, ask=model.person)
         assert report.exit_code in {0, 5}
-        assert audit.findings == []
+        assert audit.findings == [], "\n".join(audit.findings)
         site.plan(options, lambda _: None, Cancel())
         assert planned().plan.empty
         assert reads_without_edge(planned(), site.session) == []

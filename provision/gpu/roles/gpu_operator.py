@@ -117,7 +117,7 @@ def _check_distribution(context: Context) -> None:
     raise Permanent(
         Diagnostic(
             "KUBE_DISTRIBUTION_UNSUPPORTED",
-            f"the cluster is {version}, and nobody has run this role on anything but k3s",
+            f"the cluster is {version}, and this role was run with k3s only",
             context.subject.name,
             untouched="Nothing was changed in the cluster.",
             remedy="Leave it out with `--step`, or remove gpu.operator.",

@@ -20,7 +20,7 @@ from provision.proxmox.answers import tags as split_tags
 from provision.proxmox.formats import Format, join, normal, size_gib
 from provision.proxmox.marker import TAG, Marker, smbios1, write
 from provision.proxmox.pci_entries import PciEntries
-from provision.proxmox.queries import Elsewhere, NodeBridges, NodeStorages, VmConfig, VmState
+from provision.proxmox.queries import Elsewhere, Mappings, NodeBridges, NodeStorages, VmConfig, VmState
 from provision.proxmox.resources.vm_cards import placed_cards
 from provision.proxmox.resources.vm_lifecycle import State, VmResource, own_marker, rebuilds, remove
 from provision.proxmox.resources.vm_parts import GIB, CloudInit, Drive, Efi, Nic, Passed, Tpm
@@ -101,11 +101,12 @@ class Vm(VmResource):
 
     def queries(self) -> tuple[Any, ...]:
         """Ask for the VM and, before something is made, for what the node offers."""
-        return (VmConfig(self.vmid), *((NodeStorages(), NodeBridges()) if self.makes_devices else ()))
+        devices = (NodeStorages(), NodeBridges()) if self.makes_devices else ()
+        return (VmConfig(self.vmid), *devices, *((Mappings(),) if self.passed else ()))
 
     def optional_queries(self) -> tuple[Any, ...]:
         """Return what rules look at, and the comparison does not."""
-        return NodeStorages(), NodeBridges()
+        return NodeStorages(), NodeBridges(), Mappings()
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what differs, field by field."""

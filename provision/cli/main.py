@@ -31,6 +31,7 @@ from provision.cli import (
     pins,
     reserved,
     runs,
+    status,
     unlock,
     vms,
 )
@@ -103,6 +104,7 @@ app = typer.Typer(
 for _module in (
     files,
     runs,
+    status,
     explain,
     history,
     cards,

@@ -8,8 +8,9 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
+from provision.api.pinned_downloads import declared_downloads, pin_of
 from provision.inventory import Inventory
-from provision.inventory.lock import LOCK_NAME, Pin, write_lock
+from provision.inventory.lock import LOCK_NAME, Lock, Pin, write_lock
 from provision.inventory.placeholders import is_placeholder
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
@@ -17,11 +18,11 @@ from provision.values.errors import Refused, UsageError
 from provision.values.suggestions import known_names
 
 Progress = Callable[[str, int, int], None]
-"""Receives an image, the bytes read so far, and all bytes (0 where unknown)."""
+"""Receives the name of an image, the bytes read so far, and all bytes (0 where unknown)."""
 
 
 class Pinned(StrEnum):
-    """What was done with an image."""
+    """What was done with a download."""
 
     NEW = "pinned"
     SAME = "same"
@@ -32,11 +33,50 @@ class Pinned(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PinResult:
-    """One image: what was done with it, and its digest."""
+    """One download: what was done with it, and its digest."""
 
-    image: str
+    name: str
     outcome: Pinned
     sha256: str = ""
+
+
+def pin_all(
+    inventory: Inventory,
+    cancel: Cancel,
+    *,
+    refresh: bool = False,
+    accept: bool = False,
+    progress: Progress = lambda _image, _read, _all: None,
+) -> tuple[PinResult, ...]:
+    """Write URL and digest of all that is downloaded to the lock file: images, binaries, charts.
+
+    Images are downloaded once. Digests of the rest are taken from where their vendors publish them.
+
+    Args:
+        inventory: what it declares.
+        cancel: ends it early.
+        refresh: look also at what is pinned, and compare.
+        accept: as `refresh`, and take digests that have changed.
+        progress: receives how far a download is.
+
+    Raises:
+        Refused: a digest has changed and `accept` was not given; the lock file is as it was.
+        Permanent, Transient: a download failed; the lock file is as it was.
+        UsageError: a file of this machine cannot be read; the lock file is as it was.
+    """
+    former = Former(inventory, refresh=refresh, accept=accept)
+    pins = _images(former, cancel, tuple(inventory.images), progress)
+    other: dict[str, dict[str, Pin]] = {
+        "binaries": dict(inventory.lock.binaries),
+        "charts": dict(inventory.lock.charts),
+    }
+    for download in declared_downloads(inventory):
+        held = other[download.section].get(download.name)
+        pin = pin_of(former, download, held, cancel)
+        if pin is not None:
+            other[download.section][download.name] = pin
+    former.end(replace(inventory.lock, images=pins, binaries=other["binaries"], charts=other["charts"]))
+    return tuple(former.results)
 
 
 def pin_images(
@@ -65,40 +105,83 @@ def pin_images(
         Refused: a digest has changed and `accept` was not given; the lock file is as it was.
         Permanent, Transient: a download failed; the lock file is as it was.
     """
-    from provision.connections.download import digest_of  # noqa: PLC0415 - slow
-
     names = tuple(only) or tuple(inventory.images)
     unknown = [name for name in names if name not in inventory.images]
     if unknown:
         summary = f"there is no image {unknown[0]}"
         remedy = known_names(unknown[0], inventory.images)
         raise UsageError(Diagnostic("IMAGE_UNKNOWN", summary, remedy=remedy))
+    former = Former(inventory, refresh=refresh, accept=accept)
+    former.end(replace(inventory.lock, images=_images(former, cancel, names, progress)))
+    return tuple(former.results)
+
+
+class Former:
+    """What was pinned before, beside what there is now.
+
+    Args:
+        inventory: what is declared.
+        refresh: whether what is pinned is looked at.
+        accept: whether digests that have changed are taken.
+    """
+
+    def __init__(self, inventory: Inventory, *, refresh: bool, accept: bool) -> None:
+        self.inventory, self.accept = inventory, accept
+        self.looks = refresh or accept
+        self.results: list[PinResult] = []
+        self._changed: list[Diagnostic] = []
+
+    def take(self, name: str, held: Pin | None, new: Pin, known: str | None) -> Pin:
+        """Return a pin, and keep what was done.
+
+        Args:
+            name: of what is pinned.
+            held: its pin in the lock file.
+            new: its pin now.
+            known: its digest as it was known before.
+        """
+        self.results.append(PinResult(name, _outcome(held, new, known), new.sha256))
+        return new
+
+    def refuse(self, problem: Diagnostic) -> None:
+        """Keep that a digest has changed: all of them are reported at once."""
+        self._changed.append(problem)
+
+    def end(self, lock: Lock) -> None:
+        """Write the lock file, if anything in it is another.
+
+        Raises:
+            Refused: a digest has changed.
+        """
+        if self._changed:
+            raise Refused(self._changed)
+        before = self.inventory.lock
+        if (lock.images, lock.binaries, lock.charts) != (before.images, before.binaries, before.charts):
+            write_lock(lock_path(self.inventory), lock)
+
+
+def _images(former: Former, cancel: Cancel, names: Iterable[str], progress: Progress) -> dict[str, Pin]:
+    """Return the pins of all images, some of them looked at."""
+    from provision.connections.download import digest_of  # noqa: PLC0415 - slow
+
+    inventory = former.inventory
     pins = dict(inventory.lock.images)
-    results: list[PinResult] = []
-    changed: list[Diagnostic] = []
     for name in names:
         image, held = inventory.images[name], pins.get(name)
         if image.url is None:
-            results.append(PinResult(name, Pinned.SKIPPED))
+            former.results.append(PinResult(name, Pinned.SKIPPED))
             continue
         declared = None if is_placeholder(image.sha256) else image.sha256
-        former = declared or (held.sha256 if held is not None and held.url == image.url else None)
-        if former is not None and not (refresh or accept):
-            digest = former
+        known = declared or (held.sha256 if held is not None and held.url == image.url else None)
+        if known is not None and not former.looks:
+            digest = known
         else:
             digest, _ = digest_of(image.url, cancel, partial(progress, name))
-        if former is not None and digest != former and (declared is not None or not accept):
-            changed.append(_changed(inventory, name, former, digest, declared=declared is not None))
+        if known is not None and digest != known and (declared is not None or not former.accept):
+            former.refuse(_changed(inventory, name, known, digest, declared=declared is not None))
             continue
-        new = Pin(image.url, digest)
-        results.append(PinResult(name, _outcome(held, new, former), digest))
-        pins[name] = new
-    if changed:
-        raise Refused(changed)
-    lock = replace(inventory.lock, images={key: pins[key] for key in pins if key in inventory.images})
-    if lock.images != inventory.lock.images:
-        write_lock(lock_path(inventory), lock)
-    return tuple(results)
+        pins[name] = former.take(name, held, Pin(image.url, digest), known)
+    return {key: pins[key] for key in pins if key in inventory.images}
 
 
 def lock_path(inventory: Inventory) -> Path:

@@ -46,11 +46,13 @@ def pin(
     accept: Accept = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Write the digest of every image to provision.lock.yaml.
+    """Write the digests of all downloads to provision.lock.yaml.
 
-    The file is beside the inventory and holds URL and SHA-256. Images that have a digest already are not
-    downloaded again. If a digest has changed, the command is refused (exit 4) and the file stays as it was.
-    Downloads are read with certificate checks, and not kept.
+    The file is beside the inventory and holds URL and SHA-256. Images are read once and not kept. Digests of
+    binaries and charts are those that their vendors publish: a list of sums beside the release or its mirror,
+    the index of a chart repository, the manifest of a registry. A file of this machine is read. What has a
+    digest already is not looked at again. If a digest has changed, the command is refused (exit 4) and the
+    file stays as it was. Certificates are checked.
     """
     return _pin(inventory, (), refresh=refresh, accept=accept)
 
@@ -67,13 +69,13 @@ def pin_image(
 ) -> int:
     """Write the digest of one image to provision.lock.yaml.
 
-    Does for one image what `provision pin` does for all.
+    Does for one image what `provision pin` does for all images.
     """
     return _pin(inventory, (name,), refresh=refresh, accept=accept)
 
 
 def _pin(inventory: str, only: tuple[str, ...], *, refresh: bool, accept: bool) -> int:
-    from provision.api.pins import lock_path, pin_images  # noqa: PLC0415 - keep --help fast
+    from provision.api.pins import lock_path, pin_all, pin_images  # noqa: PLC0415 - keep --help fast
 
     declared = read(inventory)
     cancel = Cancel()
@@ -87,7 +89,12 @@ def _pin(inventory: str, only: tuple[str, ...], *, refresh: bool, accept: bool) 
             print(f"{image}: {done // MIB}{of} MiB", file=sys.stderr, flush=True)
 
     with interrupts(cancel, lambda text: print(text, file=sys.stderr)):
-        results = pin_images(declared, cancel, only=only, refresh=refresh, accept=accept, progress=progress)
+        if only:
+            results = pin_images(
+                declared, cancel, only=only, refresh=refresh, accept=accept, progress=progress
+            )
+        else:
+            results = pin_all(declared, cancel, refresh=refresh, accept=accept, progress=progress)
     for result in results:
         say(_line(result))
     if any(result.sha256 for result in results):
@@ -105,4 +112,4 @@ def _line(result: PinResult) -> str:
         Pinned.CHANGED: "pinned again",
         Pinned.SKIPPED: "has no URL, so nothing is downloaded",
     }
-    return f"{result.image}: {words[result.outcome]} {result.sha256}".rstrip()
+    return f"{result.name}: {words[result.outcome]} {result.sha256}".rstrip()

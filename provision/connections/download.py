@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
@@ -18,6 +19,7 @@ CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 60.0
 REDIRECTS = 10
 REDIRECTED = frozenset({301, 302, 303, 307, 308})
+OK = 200
 SERVER_ERROR = 500
 """Statuses from here on are failures of the server, which a later try may not meet."""
 
@@ -41,32 +43,108 @@ def digest_of(
         Transient: `DOWNLOAD_FAILED`: not reached, not complete, or a server error.
         Interrupted: the run must leave.
     """
+    pieces = _Pieces(cancel, progress, keep)
+    _request(url, pieces, {}, {}, (OK,))
+    return pieces.digest.hexdigest(), pieces.read
+
+
+def document(url: str, cancel: Cancel, limit: int) -> bytes:
+    """Return the content of a URL.
+
+    Raises:
+        Permanent, Transient, Interrupted: as `digest_of`; Permanent where it has more bytes than `limit`.
+    """
+    return answer_of(url, cancel, limit, {})[2]
+
+
+def answer_of(
+    url: str,
+    cancel: Cancel,
+    limit: int,
+    headers: Mapping[str, str],
+    *,
+    query: Mapping[str, str] | None = None,
+    accepted: Collection[int] = (OK,),
+) -> tuple[int, Mapping[str, str], bytes]:
+    """Return status, headers (lower case) and content of a URL.
+
+    Args:
+        url: http or https.
+        cancel: ends it early.
+        limit: bytes that it may have.
+        headers: sent to the host of the URL alone: a redirect to another one gets no credentials.
+        query: parameters of the URL.
+        accepted: statuses that are an answer.
+
+    Raises:
+        Permanent, Transient, Interrupted: as `document`.
+    """
+    chunks: list[bytes] = []
+
+    def keep(chunk: bytes) -> None:
+        chunks.append(chunk)
+        if sum(map(len, chunks)) > limit:
+            raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: it has more than {limit} bytes"))
+
+    pieces = _Pieces(cancel, lambda _read, _all: None, keep)
+    status, sent = _request(url, pieces, headers, query or {}, accepted)
+    return status, sent, b"".join(chunks)
+
+
+class _Pieces:
+    """What becomes of the pieces of one answer."""
+
+    def __init__(
+        self,
+        cancel: Cancel,
+        progress: Callable[[int, int], None],
+        keep: Callable[[bytes], object],
+    ) -> None:
+        self._cancel, self._progress, self._keep = cancel, progress, keep
+        self.digest, self.read = hashlib.sha256(), 0
+
+    def take(self, chunk: bytes, size: int) -> None:
+        """Take one piece of a file of a size, which is 0 if it is not known."""
+        if self._cancel.draining:
+            raise Interrupted
+        self.digest.update(chunk)
+        self._keep(chunk)
+        self.read += len(chunk)
+        self._progress(self.read, size)
+
+
+def _request(
+    url: str, pieces: _Pieces, headers: Mapping[str, str], query: Mapping[str, str], accepted: Collection[int]
+) -> tuple[int, Mapping[str, str]]:
     import requests  # noqa: PLC0415 - slow: only when something is downloaded
 
     with requests.Session() as session:
         location = url
         for _ in range(REDIRECTS):
             _check_scheme(location, url)
+            own = headers if urlsplit(location).netloc == urlsplit(url).netloc else {}
             try:
                 answer = session.get(
                     location,
+                    params=dict(query) if location == url else {},
                     stream=True,
                     allow_redirects=False,
                     timeout=(CONNECT_SECONDS, SILENCE_SECONDS),
-                    headers={"Accept-Encoding": "identity"},
+                    headers={"Accept-Encoding": "identity", **own},
                 )
                 with answer:
                     if answer.status_code in REDIRECTED and "location" in answer.headers:
                         location = urljoin(location, answer.headers["location"])
                         continue
-                    if answer.status_code != requests.codes.ok:
+                    if answer.status_code not in accepted:
                         raise _status(url, answer.status_code, answer.reason)
-                    return _read(answer, cancel, progress, keep)
+                    _read(answer, pieces)
+                    return answer.status_code, {key.lower(): text for key, text in answer.headers.items()}
             except requests.exceptions.SSLError as error:
                 summary = f"{url}: invalid certificate: {_cause(error)}"
                 raise Permanent(Diagnostic("DOWNLOAD_REFUSED", summary)) from None
             except requests.exceptions.RequestException as error:
-                raise Transient(Diagnostic("DOWNLOAD_FAILED", f"{url}: {_cause(error)}")) from None
+                raise Transient(Diagnostic("DOWNLOAD_FAILED", f"{url}: {_plain(_cause(error))}")) from None
     raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: more than {REDIRECTS} redirects"))
 
 
@@ -109,28 +187,16 @@ def stored(url: str, sha256: str) -> bytes:
         return file.read_bytes()
 
 
-def _read(
-    answer: object,
-    cancel: Cancel,
-    progress: Callable[[int, int], None],
-    keep: Callable[[bytes], object],
-) -> tuple[str, int]:
+def _read(answer: object, pieces: _Pieces) -> None:
     import requests  # noqa: PLC0415 - slow: only when something is downloaded
 
     assert isinstance(answer, requests.Response)  # noqa: S101 - narrows the type
     declared = answer.headers.get("content-length", "")
     size = int(declared) if declared.isdecimal() else 0
-    digest, read = hashlib.sha256(), 0
     for chunk in answer.iter_content(CHUNK):
-        if cancel.draining:
-            raise Interrupted
-        digest.update(chunk)
-        keep(chunk)
-        read += len(chunk)
-        progress(read, size)
-    if size and read != size:
-        raise requests.exceptions.ConnectionError(f"the connection broke after {read} of {size} bytes")
-    return digest.hexdigest(), read
+        pieces.take(chunk, size)
+    if size and pieces.read != size:
+        raise requests.exceptions.ConnectionError(f"the connection broke after {pieces.read} of {size} bytes")
 
 
 def _check_scheme(url: str, first: str) -> None:
@@ -158,3 +224,18 @@ def _cause(error: Exception) -> str:
             break
         inner = nested
     return str(inner) or type(error).__name__
+
+
+_OBJECT = re.compile(r"^HTTPS?Connection(?:Pool)?\([^)]*\): |^<[^>]*>: ")
+_NUMBER = re.compile(r".*\[Errno -?[0-9]+\] ([^)]*)\)?")
+
+
+def _plain(cause: str) -> str:
+    """Return the text of an error without the names of Python's objects in it."""
+    text = _OBJECT.sub("", cause)
+    number = _NUMBER.fullmatch(text)
+    if text.startswith("Failed to resolve"):
+        return f"the name of the host cannot be resolved{f': {number[1]}' if number else ''}"
+    if text.startswith("Failed to establish") and number is not None:
+        return f"no connection: {number[1]}"
+    return text

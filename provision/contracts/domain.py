@@ -50,6 +50,8 @@ class Domain:
             readable.
         hooks: `(inventory) -> Iterable[Hook]`: what it does before and after effects on others;
             empty for nothing.
+        downloads: `(inventory) -> Iterable[Download]`: what it downloads and `provision pin` pins; empty for
+            nothing.
         commands: functions with typer's annotations by the name of the command that they add to the CLI.
     """
 
@@ -72,6 +74,7 @@ class Domain:
     untested: tuple[Untested, ...] = ()
     sections: tuple[tuple[str, ...], ...] = ()
     hooks: str = ""
+    downloads: str = ""
     commands: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -29,5 +29,6 @@ DOMAIN = Domain(
     checks=("provision.gpu.checks",),
     untested=(Untested("GPU drivers of Ubuntu and NVIDIA", ("gpu", "driver"), _has_untried_driver),),
     unsupported="provision.gpu.unsupported:unsupported",
+    downloads="provision.gpu.roles.gpu_operator:downloads",
     sections=(("gpu",),),
 )

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from provision.inventory.reader import Unreadable, read_text, read_tree
 from provision.inventory.tree import Item
@@ -14,6 +15,8 @@ from provision.values.errors import UsageError
 from provision.values.whole_file import write_whole
 
 LOCK_NAME = "provision.lock.yaml"
+Section = Literal["images", "binaries", "charts"]
+"""A part of the lock file."""
 _DIGEST = re.compile("[0-9a-f]{64}").fullmatch
 
 
@@ -22,7 +25,7 @@ class Pin:
     """One download.
 
     Args:
-        url: where it comes from.
+        url: where it comes from; `file:NAME` for a file of the controller.
         sha256: its digest in hex.
     """
 
@@ -45,6 +48,24 @@ class Lock:
     images: dict[str, Pin] = field(default_factory=dict)
     binaries: dict[str, Pin] = field(default_factory=dict)
     charts: dict[str, Pin] = field(default_factory=dict)
+
+    def change_of(self, section: Section, name: str, file: Path, digest: str) -> Diagnostic | None:
+        """Return the problem of a file of the controller that is not the one which was pinned, else None."""
+        pins: dict[str, Pin] = getattr(self, section)
+        held = pins.get(name)
+        if held is None or held.url != file_url(file) or held.sha256 == digest:
+            return None
+        return Diagnostic(
+            "DIGEST_CHANGED",
+            f"{file} is not the file that was pinned",
+            evidence=(f"pinned: {held.sha256}", f"now:    {digest}"),
+            remedy="put the former file back, or take the new one: `provision pin INVENTORY --accept`",
+        )
+
+
+def file_url(file: Path) -> str:
+    """Return how the lock names a file of the controller: where it is differs between machines."""
+    return f"file:{file.name}"
 
 
 def read_lock(path: Path) -> tuple[Lock, list[Diagnostic]]:

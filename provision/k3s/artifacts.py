@@ -6,12 +6,14 @@ Source: the assets of a k3s release (`k3s`, `k3s-airgap-images-amd64.tar.zst`, `
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from urllib.parse import quote
 
 from provision.connections.download import stored
+from provision.contracts.downloads import Download, ListedFile, LocalFile
 from provision.contracts.remedy import Blob
 from provision.inventory import Inventory
 from provision.inventory.models.cluster import K3s
@@ -52,7 +54,7 @@ def binary(inventory: Inventory) -> Artifact:
     """Return the k3s binary.
 
     Raises:
-        UsageError: BINARY_UNPINNED, or the declared file cannot be read.
+        UsageError: BINARY_UNPINNED, DIGEST_CHANGED, or the declared file cannot be read.
     """
     k3s = _k3s(inventory)
     return _artifact(inventory, k3s, BINARY_ASSET, k3s.binary, ("k3s", "binary"), f"k3s {k3s.version}")
@@ -62,13 +64,43 @@ def images(inventory: Inventory) -> Artifact | None:
     """Return the archive of k3s's own container images; None where nodes pull them.
 
     Raises:
-        UsageError: BINARY_UNPINNED, or the declared file cannot be read.
+        UsageError: BINARY_UNPINNED, DIGEST_CHANGED, or the declared file cannot be read.
     """
     k3s = _k3s(inventory)
     if k3s.images is None and inventory.sources.mode == "online":
         return None
     label = f"images of k3s {k3s.version}"
     return _artifact(inventory, k3s, IMAGES_ASSET, k3s.images, ("k3s", "images"), label)
+
+
+def downloads(inventory: Inventory) -> Iterator[Download]:
+    """Yield what `provision pin` pins: the binary, and the images where nodes do not pull them."""
+    k3s = inventory.k3s
+    if k3s is None or inventory.cluster.kubeconfig is not None:
+        return
+    files = [(BINARY_ASSET, k3s.binary, ("k3s", "binary"))]
+    if k3s.images is not None or inventory.sources.mode != "online":
+        files.append((IMAGES_ASSET, k3s.images, ("k3s", "images")))
+    for asset, declared, path in files:
+        file = _local(inventory, k3s, asset, declared)
+        origin = LocalFile(file) if file is not None else _listed(inventory, k3s, asset)
+        otherwise = f"`sources: {{ mode: mirror }}`, or a file on this machine as {'.'.join(path)}"
+        yield Download("binaries", asset, origin, path if declared else ("k3s", "version"), otherwise)
+
+
+def _listed(inventory: Inventory, k3s: K3s, asset: str) -> ListedFile:
+    url, sums = (release_url(inventory, k3s, name) for name in (asset, SUMS_ASSET))
+    return ListedFile(url, sums, _release(k3s))
+
+
+def _release(k3s: K3s) -> str:
+    return f"/{quote(k3s.version, safe='')}/"
+
+
+def _local(inventory: Inventory, k3s: K3s, asset: str, declared: Path | None) -> Path | None:
+    if declared is None and inventory.sources.mode == "bundle" and inventory.sources.bundle is not None:
+        return Path(inventory.sources.bundle) / "k3s" / k3s.version / asset
+    return declared
 
 
 def _k3s(inventory: Inventory) -> K3s:
@@ -80,16 +112,17 @@ def _k3s(inventory: Inventory) -> K3s:
 def _artifact(
     inventory: Inventory, k3s: K3s, asset: str, declared: Path | None, path: tuple[str, ...], label: str
 ) -> Artifact:
-    file = declared
-    if file is None and inventory.sources.mode == "bundle" and inventory.sources.bundle is not None:
-        file = Path(inventory.sources.bundle) / "k3s" / k3s.version / asset
+    file = _local(inventory, k3s, asset, declared)
     if file is not None:
         digest = _digest_of_file(inventory, file, path)
+        change = inventory.lock.change_of("binaries", asset, file, digest)
+        if change is not None:
+            raise UsageError(replace(change, source=inventory.source(path)))
         return Artifact(label, asset, Blob(digest, read=partial(_read, file, digest)), str(file))
     url = release_url(inventory, k3s, asset)
     pin = inventory.lock.binaries.get(asset)
     # A mirror gives the same files: only the release decides whether a pin is still of use.
-    if pin is None or f"/{quote(k3s.version, safe='')}/" not in pin.url:
+    if pin is None or _release(k3s) not in pin.url:
         raise UsageError(
             Diagnostic(
                 "BINARY_UNPINNED",

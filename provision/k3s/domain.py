@@ -19,5 +19,6 @@ DOMAIN = Domain(
     evidence="provision.k3s.preflight:evidence",
     checks=("provision.k3s.checks",),
     unsupported="provision.k3s.unsupported:unsupported",
+    downloads="provision.k3s.artifacts:downloads",
     sections=(("k3s",),),
 )

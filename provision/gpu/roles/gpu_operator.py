@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from provision.contracts.downloads import Download
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Role
@@ -14,6 +17,7 @@ from provision.gpu.operator_values import cards_of, gpu_nodes, operator_values, 
 from provision.gpu.resources.stack import Cards, GpuStack
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import Operator
+from provision.kube.charts import chart_download
 from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, NAMESPACE
 from provision.kube.names import API, has_cluster
@@ -92,12 +96,19 @@ def resources(context: Context) -> Sequence[Resource]:
     )
 
 
+def downloads(inventory: Inventory) -> Iterator[Download]:
+    """Yield the chart, which `provision pin` pins."""
+    operator = _operator(inventory)
+    if operator is not None and has_cluster(inventory):
+        yield chart_download(CHART, operator, REPOSITORY, SOURCE)
+
+
 def _chart(inventory: Inventory, operator: Operator) -> Chart:
     if operator.chart is None:
         return Chart(CHART, operator.version, operator.repository or REPOSITORY)
     path = operator.chart.expanduser()
     try:
-        content = base64.b64encode(path.read_bytes()).decode()
+        data = path.read_bytes()
     except OSError as error:
         raise Permanent(
             Diagnostic(
@@ -107,7 +118,11 @@ def _chart(inventory: Inventory, operator: Operator) -> Chart:
                 remedy="Name the chart's archive in gpu.operator.chart.",
             )
         ) from None
-    return Chart(CHART, operator.version, content=content)
+    digest = hashlib.sha256(data).hexdigest()
+    change = inventory.lock.change_of("charts", CHART, path, digest)
+    if change is not None:
+        raise Permanent(replace(change, source=inventory.source((*SOURCE, "chart"))))
+    return Chart(CHART, operator.version, content=base64.b64encode(data).decode())
 
 
 def _check_distribution(context: Context) -> None:

@@ -1,0 +1,131 @@
+"""SHA-256 of files as their vendors publish them: lists of sums, indexes of charts, OCI registries.
+
+Sources: sha256sum(1); helm.sh (The Chart Repository Guide, Use OCI-based registries); the distribution
+specification of the Open Container Initiative (pulling manifests).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from urllib.parse import urljoin, urlsplit
+
+from provision.connections.download import answer_of, digest_of, document
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent
+
+LARGEST = 32 * 1024 * 1024
+"""Bytes of one list or index."""
+CHART_LAYER = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_HEX = re.compile("[0-9a-f]{64}").fullmatch
+_SUM = re.compile(r"([0-9A-Fa-f]{64}) [ *](\S.*)").fullmatch
+_PARAMETER = re.compile(r'([a-z]+)="([^"]*)"').findall
+
+
+def listed_digest(sums: str, name: str, cancel: Cancel) -> str:
+    """Return the SHA-256 of a file from the list beside it.
+
+    Raises:
+        Permanent: `DIGEST_NOT_LISTED`: the list does not name it.
+        Permanent, Transient: the list cannot be downloaded.
+    """
+    text = document(sums, cancel, LARGEST).decode("utf-8", "replace")
+    for line in text.splitlines():
+        match = _SUM(line.strip())
+        if match is not None and match[2].removeprefix("./") == name:
+            return match[1].lower()
+    raise _unlisted(f"{sums} has no line for {name}")
+
+
+def chart_of_repository(repository: str, chart: str, version: str, cancel: Cancel) -> tuple[str, str]:
+    """Return URL and SHA-256 of a chart's archive, from the index of its repository.
+
+    An index without digests is legal; then the archive itself is read.
+
+    Raises:
+        Permanent: `DIGEST_NOT_LISTED`: the index does not have this version.
+        Permanent, Transient: the index or the archive cannot be downloaded.
+    """
+    import yaml  # noqa: PLC0415 - slow: only when a chart is pinned
+
+    base = repository.rstrip("/") + "/"
+    index = f"{base}index.yaml"
+    try:
+        # Large indexes take the Python loader minutes.
+        data = yaml.load(document(index, cancel, LARGEST), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise _unlisted(f"{index} is no index of a chart repository") from None
+    rows = _inner(_inner(data, "entries"), chart)
+    found = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+    wanted = version.removeprefix("v")
+    row = next((row for row in found if str(row.get("version")).removeprefix("v") == wanted), None)
+    if row is None:
+        newest = ", ".join(str(row.get("version")) for row in found[:5])
+        has = f"it begins with {newest}" if newest else "it has no chart of this name"
+        raise _unlisted(f"{index} has no {chart} {version}: {has}")
+    urls = row.get("urls")
+    if not isinstance(urls, list) or not urls or not isinstance(urls[0], str):
+        raise _unlisted(f"{index} does not say where {chart} {version} is")
+    url = urljoin(base, urls[0])
+    digest = str(row.get("digest") or "").removeprefix("sha256:").lower()
+    return url, digest if _HEX(digest) else digest_of(url, cancel)[0]
+
+
+def chart_of_registry(address: str, version: str, cancel: Cancel) -> str:
+    """Return the SHA-256 of a chart's archive: that of its layer in the registry's manifest.
+
+    Args:
+        address: `oci://REGISTRY/PATH/CHART`.
+        version: its tag; a `+` is `_` there, as Helm writes it.
+        cancel: ends it early.
+
+    Raises:
+        Permanent: `DIGEST_NOT_LISTED`: the manifest is not one of a chart.
+        Permanent, Transient: it cannot be read without a login, or not at all.
+    """
+    split = urlsplit(address)
+    url = f"https://{split.netloc}/v2{split.path.rstrip('/')}/manifests/{version.replace('+', '_')}"
+    headers = {"Accept": MANIFEST}
+    status, sent, body = answer_of(url, cancel, LARGEST, headers, accepted=(200, 401))
+    if status != 200:  # noqa: PLR2004 - HTTP: registries give anonymous readers a token, too
+        token = _token(url, sent.get("www-authenticate", ""), cancel)
+        headers["Authorization"] = f"Bearer {token}"
+        _, _, body = answer_of(url, cancel, LARGEST, headers)
+    try:
+        data = json.loads(body)
+    except ValueError:
+        data = None
+    layers = _inner(data, "layers")
+    for layer in layers if isinstance(layers, list) else []:
+        digest = str(_inner(layer, "digest")).removeprefix("sha256:")
+        if _inner(layer, "mediaType") == CHART_LAYER and _HEX(digest):
+            return digest
+    raise _unlisted(f"{address} {version} is no Helm chart")
+
+
+def _token(url: str, challenge: str, cancel: Cancel) -> str:
+    parameters = dict(_PARAMETER(challenge)) if challenge.lower().startswith("bearer ") else {}
+    realm = parameters.pop("realm", "")
+    if not realm.startswith("https://"):
+        raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: it needs a login"))
+    asked = {key: parameters[key] for key in ("service", "scope") if key in parameters}
+    _, _, body = answer_of(realm, cancel, LARGEST, {}, query=asked)
+    try:
+        data = json.loads(body)
+    except ValueError:
+        data = None
+    token = _inner(data, "token") or _inner(data, "access_token")
+    if not isinstance(token, str):
+        raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: it needs a login"))
+    return token
+
+
+def _inner(value: object, key: str) -> object:
+    return value.get(key) if isinstance(value, Mapping) else None
+
+
+def _unlisted(summary: str) -> Permanent:
+    return Permanent(Diagnostic("DIGEST_NOT_LISTED", summary, remedy="correct the version, or its source"))

@@ -121,6 +121,13 @@ Pool = Annotated[
     str,
     _kind(r"(?!.*\.\.)[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*){0,2}", "name of a pool"),
 ]
+MachineType = Annotated[
+    str,
+    _kind(
+        r"i440fx|q35|pc-(?:i440fx|q35)-[0-9]{1,3}\.[0-9]{1,3}(?:\+pve[0-9]{1,3})?",
+        "machine type: i440fx, q35, or one with its version like pc-q35-10.1",
+    ),
+]
 CpuType = Annotated[str, _kind(r"[A-Za-z0-9][A-Za-z0-9._-]*", "CPU type like host or x86-64-v3")]
 CpuFlag = Annotated[str, _kind(r"[+-][A-Za-z0-9][A-Za-z0-9._-]*", "CPU flag like +aes or -pcid")]
 ImageFile = Annotated[str, _kind(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", "file name (letters, digits, . _ -)")]

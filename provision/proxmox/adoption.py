@@ -9,9 +9,9 @@ from provision.inventory.models.node import Node
 from provision.proxmox import marker as markers
 from provision.proxmox import names
 from provision.proxmox.answers import tags as split_tags
-from provision.proxmox.marker import TAG, Marker
+from provision.proxmox.marker import TAG, Marker, noted_tags
 from provision.proxmox.queries import Elsewhere, VmState
-from provision.proxmox.resources.vm import taken
+from provision.proxmox.resources.vm_owner import taken
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 
@@ -29,9 +29,9 @@ def own_marker(inventory: Inventory, node: Node, state: VmState) -> Marker:
         Permanent: the VM is another inventory's, or another node's that is declared, too; or first contact
             with it is not finished under a former name.
     """
-    found = state.marker
+    found, tags = state.marker, noted_tags(node.tags)
     if found is None:
-        return Marker(inventory.name, node.name)
+        return Marker(inventory.name, node.name, tags=tags)
     former = found.inventory == inventory.name and found.node not in inventory.nodes
     if not former and state.marker_of(inventory.name, node.name) is None:
         raise Permanent(foreign(inventory, node, state))
@@ -39,7 +39,7 @@ def own_marker(inventory: Inventory, node: Node, state: VmState) -> Marker:
     if former and (found.first_key or snippet in state.next_value("cicustom")):
         # First contact takes the snippet of the node's own name away: this one would stay, with its key.
         raise Permanent(_unfinished(inventory, node, found.node))
-    return replace(found, node=node.name)
+    return replace(found, node=node.name, tags=found.tags or tags)
 
 
 def _unfinished(inventory: Inventory, node: Node, former: str) -> Diagnostic:

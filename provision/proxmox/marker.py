@@ -1,7 +1,7 @@
 """The marker line in a VM's description: its owner and its host key.
 
-`provision: inventory=lab node=vm-1 host-key=SHA256:... first-key=SHA256:... replace=TOKEN owes=start`,
-one line.
+`provision: inventory=lab node=vm-1 host-key=SHA256:... first-key=SHA256:... replace=TOKEN owes=start
+tags=a,b`, one line.
 The rest of the description belongs to the user and is kept.
 
 People overwrite Notes, so the marker has a second home that nobody edits: the field `family` of `smbios1`,
@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import re
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 TAG = "provision"
@@ -33,6 +33,7 @@ class Marker:
         first_key: fingerprint of the key that it got at its creation, until the final one is installed.
         replace: token of `provision rebuild`, empty if it was never asked for.
         owes: `start` while a power cycle is under way, or was interrupted; else empty.
+        tags: tags that the inventory declared, joined by commas: they go when it declares them no more.
     """
 
     inventory: str
@@ -41,6 +42,7 @@ class Marker:
     first_key: str = ""
     replace: str = ""
     owes: str = ""
+    tags: str = ""
 
     def __str__(self) -> str:
         fields = {member.replace("_", "-"): getattr(self, member) for member in Marker.__slots__}
@@ -54,6 +56,11 @@ class Marker:
     def settled(self) -> Marker:
         """Return the marker of a VM whose first key was replaced."""
         return replace(self, first_key="")
+
+
+def noted_tags(tags: Iterable[str]) -> str:
+    """Return tags as a marker notes them; Proxmox VE knows no capitals in them."""
+    return ",".join(sorted({tag.lower() for tag in tags}))
 
 
 def read(description: str) -> Marker | None:
@@ -94,7 +101,8 @@ _SPACE = uuid.UUID("6f1d2a34-5c0e-5b7a-9c4e-2f6f0d3b8a11")
 def smbios1(marker: Marker, vmid: int, mac: str) -> str:
     """Return the value of a new VM's `smbios1`: a UUID of its own, and the marker with its witnesses."""
     own = uuid.uuid5(_SPACE, f"{marker.inventory}\0{marker.node}\0{vmid}\0{marker.host_key}")
-    words = f"{str(replace(marker, replace='', owes='')).partition(' ')[2]} vmid={vmid} mac={mac.upper()}"
+    kept = str(replace(marker, replace="", owes="", tags="")).partition(" ")[2]
+    words = f"{kept} vmid={vmid} mac={mac.upper()}"
     family = base64.b64encode(words.encode()).decode()
     return f"uuid={own},family={family},base64=1"
 

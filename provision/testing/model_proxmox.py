@@ -67,6 +67,7 @@ class ModelProxmox:
         faults: next answers by (method, path): an exception that is raised once.
         log: all requests, in order.
         requests: how many there were.
+        pools: the pool of each VM that has one.
     """
 
     node: str = "pve"
@@ -83,6 +84,7 @@ class ModelProxmox:
     faults: dict[tuple[str, str], Exception] = field(default_factory=dict)
     log: list[tuple[str, str, dict[str, object]]] = field(default_factory=list)
     requests: int = 0
+    pools: dict[int, str] = field(default_factory=dict)
     _tasks: dict[str, str] = field(default_factory=dict)
 
     def driver(self, system: str = "pve/api") -> ProxmoxDriver:
@@ -127,6 +129,8 @@ class ModelProxmox:
             return []
         rows = self._qemu(data)
         own = [{**row, "node": self.node, "type": "qemu"} for row in rows if isinstance(row, dict)]
+        for row in own:
+            row.update({"pool": self.pools[row["vmid"]]} if row["vmid"] in self.pools else {})
         return [*own, *self.others]
 
     def _qemu(self, _data: dict[str, object]) -> list[object]:
@@ -213,13 +217,15 @@ class ModelProxmox:
                 500, f"unable to create VM {vmid} - VM {vmid} already exists on node '{self.node}'"
             )
         config = {key: str(value) for key, value in data.items()}
-        config.pop("pool", None)
+        pool = config.pop("pool", "")
         for key in sorted(config):
             try:
                 config[key] = self._stored(vmid, key, config[key])
             except ValueError as error:
                 return self._begin("qmcreate", str(vmid), str(error))
         self.vms[vmid] = ModelVm(vmid, config)
+        if pool:
+            self.pools[vmid] = pool
         return self._begin("qmcreate", str(vmid))
 
     def _stored(self, vmid: int, key: str, text: str) -> str:

@@ -230,10 +230,21 @@ class ModelSite:
         """Answer what `ModelHost` does not know: links, neighbours, cloud-init, dnsmasq's folder."""
 
         def answer(state: HostState, query: Shell) -> object:
+            if "/etc/pve/user.cfg" in query.command:
+                return self._pools(state, query.command)
             said = self._said(state, query.command)
             return known(state, query) if said is None else ShellResult(0, said, b"")
 
         return answer
+
+    def _pools(self, state: HostState, command: str) -> ShellResult:
+        """Answer for the pools of all VMs: those that nodes declare exist."""
+        member = re.search(r"pool:([^:]+):.*\)\*(\d+)\(", command)
+        if member is None:
+            names = sorted({node.pool for node in self.inventory.nodes.values() if node.pool})
+            return ShellResult(0, "\n".join(names).encode(), b"")
+        inside = any(api.pools.get(int(member[2])) == member[1] for api in self.apis.values())
+        return ShellResult(0 if inside or state.probes.get(command) == 0 else 1, b"", b"")
 
     def _said(self, state: HostState, command: str) -> bytes | None:
         if command.startswith(("ip -o", "cat /sys/class/net/*/address")):

@@ -9,6 +9,7 @@ from provision.inventory.grammar import (
     CpuFlag,
     CpuType,
     Line,
+    MachineType,
     ModuleName,
     Package,
     Pool,
@@ -237,14 +238,16 @@ class NodeSettings(Model):
     """CPU model."""
     numa: Flag | None = None
     """NUMA emulation."""
-    machine: Literal["i440fx", "q35"] | None = None
-    """Machine type."""
+    machine: MachineType | None = None
+    """Machine type: `i440fx`, `q35`, or one with its version (`pc-q35-10.1`), which updates then keep."""
     bios: Literal["seabios", "ovmf"] | None = None
     """Firmware."""
     balloon: Balloon | None = None
     """Least memory after ballooning, or `off`."""
     agent: Flag | None = None
     """QEMU guest agent."""
+    serial_console: Flag | None = None
+    """Serial port for `qm terminal`; if unset, a new VM has one, and it is left alone afterwards."""
     pool: Pool | None = None
     """Proxmox VE pool."""
     tags: tuple[Label, ...] = ()
@@ -343,8 +346,15 @@ class Node(NodeSettings):
 
     @property
     def machine_type(self) -> Literal["i440fx", "q35"] | None:
-        """Machine type, declared or implied; None is unmanaged."""
-        return self.machine or ("q35" if self.gpus else None)
+        """Family of the machine type, declared or implied; None is unmanaged."""
+        if self.machine is None:
+            return "q35" if self.gpus else None
+        return "q35" if "q35" in self.machine else "i440fx"
+
+    @property
+    def machine_version(self) -> str | None:
+        """The machine type with its version, if one is declared."""
+        return self.machine if self.machine is not None and self.machine.startswith("pc-") else None
 
     @property
     def firmware(self) -> Literal["seabios", "ovmf"] | None:

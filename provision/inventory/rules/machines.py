@@ -23,7 +23,19 @@ _VM_ONLY = (
         "numa",
         "machine",
     ),
-    *("bios", "balloon", "agent", "pool", "tags", "protection", "startup", "power", "start_at_boot", "gpus"),
+    *(
+        "bios",
+        "balloon",
+        "agent",
+        "serial_console",
+        "pool",
+        "tags",
+        "protection",
+        "startup",
+        "power",
+        "start_at_boot",
+        "gpus",
+    ),
 )
 _RESERVED = ("cluster", "router", "controller")
 _GIB = 1024
@@ -143,7 +155,7 @@ def _virtual(node: Node, path: KeyPath, findings: Findings) -> None:
         findings.add("INVENTORY_VALUE", f"the VM {node.name} needs a network device", (*path, "nics"))
     if not node.gpus:
         return
-    if node.machine == "i440fx":
+    if node.machine_type == "i440fx":
         findings.conflict("passing a card to a VM needs machine q35", (*path, "machine"))
     if node.balloon:
         summary = "a VM with a passed-through card cannot have a balloon: its memory is pinned"

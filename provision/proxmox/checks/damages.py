@@ -44,6 +44,7 @@ DAMAGES: Mapping[str, _Make] = {
         lambda inventory, name: {"onboot": int(not inventory.nodes[name].starts_at_boot)}
     ),
     "test_startup": _config(lambda _inventory, _name: {"delete": "startup"}),
+    "test_serial_console": _config(lambda _inventory, _name: {"delete": "serial0"}),
     "test_tags": _config(lambda _inventory, _name: {"tags": "provision"}),
     "test_nothing_is_pending": _config(
         lambda inventory, name: {"cores": (inventory.nodes[name].cores or 1) + 1}

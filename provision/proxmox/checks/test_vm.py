@@ -82,11 +82,33 @@ def test_it_is_marked(site: Site, vm: str, actual: Vm) -> None:
 
 
 def test_machine(actual: Vm, declared: Node) -> None:
-    """The machine type is the declared one."""
+    """The machine type is the declared one, with its version if one is declared."""
     if declared.machine_type is None:
         raise NotDeclared("unmanaged")
     value = actual.parts("machine", "type").get("type", "")
     assert ("q35" if "q35" in value else "i440fx") == declared.machine_type, f"machine: {value or 'unset'}"
+    if declared.machine_version is not None:
+        assert value == declared.machine_version, f"machine: {value}"
+
+
+def test_serial_console(actual: Vm, declared: Node) -> None:
+    """The VM has a serial port for its console, or none, as declared."""
+    if declared.serial_console is None:
+        raise NotDeclared("unmanaged")
+    port = actual.config.get("serial0")
+    assert port == ("socket" if declared.serial_console else None), f"serial0: {port or 'unset'}"
+
+
+def test_pool(site: Site, declared: Node) -> None:
+    """The VM is in its pool."""
+    if declared.pool is None:
+        raise NotDeclared("no pool")
+    hypervisor = site.inventory.hypervisors[declared.hypervisor or ""]
+    reply = site.get(names.api(hypervisor.name), "/cluster/resources?type=vm")
+    if reply.status != OK:
+        pytest.skip(f"unknown: {reply.text}")
+    pools = [row.get("pool") for row in json.loads(reply.text) if row["vmid"] == declared.vmid]
+    assert pools == [declared.pool], f"it is in {(pools or ['nothing'])[0] or 'no pool'}"
 
 
 def test_firmware(actual: Vm, declared: Node) -> None:
@@ -172,11 +194,17 @@ def test_name(actual: Vm, declared: Node) -> None:
 
 
 def test_tags(actual: Vm, declared: Node) -> None:
-    """The VM has every declared tag."""
-    if not declared.tags:
+    """The VM has every declared tag, and none that the inventory declared once and does not any more."""
+    noted = set(_marker(actual).get("tags", "").split(",")) - {""}
+    if not declared.tags and not noted:
         raise NotDeclared("no tags")
-    absent = {tag.lower() for tag in declared.tags} - set(re.split("[;, ]", actual.config.get("tags", "")))
+    tags, wanted = (
+        set(re.split("[;, ]", actual.config.get("tags", ""))),
+        {tag.lower() for tag in declared.tags},
+    )
+    absent, stale = wanted - tags, (noted & tags) - wanted
     assert not absent, f"missing: {', '.join(sorted(absent))}"
+    assert not stale, f"no longer declared: {', '.join(sorted(stale))}"
 
 
 def test_disks(actual: Vm, declared: Node) -> None:

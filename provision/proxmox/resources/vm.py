@@ -5,7 +5,7 @@ What is unset is unmanaged. Create-only: cloud-init user, keys and name. A power
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -18,13 +18,14 @@ from provision.contracts.snapshot import Snapshot
 from provision.proxmox import formats, vm_effects
 from provision.proxmox.answers import tags as split_tags
 from provision.proxmox.formats import Format, join, normal, size_gib
-from provision.proxmox.marker import TAG, Marker, smbios1, write
+from provision.proxmox.marker import TAG, Marker, noted_tags, smbios1, write
 from provision.proxmox.pci_entries import PciEntries
 from provision.proxmox.queries import Elsewhere, Mappings, NodeBridges, NodeStorages, VmConfig, VmState
 from provision.proxmox.resources.vm_cards import placed_cards
 from provision.proxmox.resources.vm_lifecycle import State, VmResource, own_marker, rebuilds, remove
+from provision.proxmox.resources.vm_owner import file_of, taken
 from provision.proxmox.resources.vm_parts import GIB, CloudInit, Drive, Efi, Nic, Passed, Tpm
-from provision.values.diagnostics import Diagnostic, Source
+from provision.values.diagnostics import Diagnostic
 
 CREATE_SECONDS = 1800.0
 RESIZE_SECONDS = 300.0
@@ -45,6 +46,7 @@ _FORMATS: Mapping[str, Format] = {
     "memory": formats.MEMORY,
     "agent": formats.AGENT,
     "startup": formats.STARTUP,
+    "machine": formats.MACHINE,
 }
 
 
@@ -55,13 +57,14 @@ class Vm(VmResource):
     Args:
         name: name of the node in the inventory.
         marker: its owner; written at creation, maintained by VmMarker afterwards.
-        settings: managed keys and their values as PVE takes them; an empty machine is i440fx.
+        settings: managed keys and their values as PVE takes them; an empty one is unset (i440fx).
         nics: network devices `net0`, `net1`...
         drives: disks.
         passed: cards `hostpci0`, ...
         efi: disk of OVMF's variables.
         tpm: emulated TPM.
-        tags: further tags besides `provision`; other tags are kept.
+        tags: further tags besides `provision`. Those that the marker notes and that are not here any more go;
+            tags of others are kept.
         cloud_init: what the guest gets at its creation.
         pool: pool at creation.
         mapping_prefix: mappings of ours; such an entry that is not in `passed` is removed.
@@ -166,7 +169,7 @@ class Vm(VmResource):
             "description": str(self.marker),
             "ostype": "l26",
             "scsihw": "virtio-scsi-single",
-            "serial0": "socket",
+            **({} if ("serial0", "") in self.settings else {"serial0": "socket"}),
             **self._devices(),
             "tags": ";".join(sorted({TAG, *self.tags})),
             **{drive.slot: drive.new() for drive in self.drives},
@@ -243,12 +246,7 @@ class Vm(VmResource):
             differences += _fixed("tpmstate0", self.tpm.new(), formats.TPMSTATE, "version", state)
         for drive in self.drives:
             differences += _drive(drive, state)
-        differences += _notes(state)
-        tags = state.next_value("tags")
-        if not {TAG, *self.tags} <= set(split_tags(tags)):
-            new = ";".join(sorted({*split_tags(tags), TAG, *self.tags}))
-            differences.append(_Difference("tags", "tags", tags, new, write=new))
-        return differences
+        return differences + _notes(state, self.tags) + _tags(state, self.tags)
 
     def _cards(self, state: VmState) -> list[_Difference]:
         slots = [f"hostpci{index}" for index in range(16)]
@@ -286,7 +284,7 @@ class Vm(VmResource):
     def _never(self, difference: _Difference) -> Impossible:
         code, remedy = "DISK_SHRINK", "Write the larger size to the inventory: disks only grow."
         if difference.never != "shrink":
-            code, rebuild = "DISK_FIXED", f"provision rebuild {_file(self.source)} {self.name}"
+            code, rebuild = "DISK_FIXED", f"provision rebuild {file_of(self.source)} {self.name}"
             remedy = f"Write the present value to the inventory, or rebuild the VM: `{rebuild}`"
         return self._refused(
             code,
@@ -295,56 +293,6 @@ class Vm(VmResource):
             untouched="The VM was not changed.",
             remedy=remedy,
         )
-
-
-def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source | None) -> Diagnostic:
-    """Return the problem of a node whose number belongs to something else.
-
-    Args:
-        vmid: the number.
-        marker: of the node that declares it.
-        state: what has it.
-        source: inventory line.
-    """
-    if isinstance(state, VmState) and is_unfinished(state):
-        return Diagnostic(
-            code="VM_CREATE_INTERRUPTED",
-            summary=f"VM {vmid} of {marker.node} was never finished: all that it has is the lock `create`",
-            subject=marker.node,
-            source=source,
-            untouched="It was not changed.",
-            remedy=f"Wait until the task that creates it ends (`qm config {vmid}`). If there is none, remove"
-            f" what a dead one left: `qm destroy {vmid} --skiplock --purge`. Then apply again.",
-        )
-    adopt = f"take the VM over: `provision import {_file(source)} {marker.node}`"
-    present = state.marker if isinstance(state, VmState) else None
-    remedy = f"Give {marker.node} another vmid"
-    if present is not None and present.inventory == marker.inventory:
-        remedy += f", or, if {present.node} is called {marker.node} now, {adopt}"
-    elif present is not None:
-        remedy += (
-            f", or take the line `provision: ...` out of its notes and its tag `{TAG}` off"
-            f" (`qm config {vmid}`), then {adopt}"
-        )
-    elif isinstance(state, VmState):
-        remedy += f", or {adopt}"
-    return Diagnostic(
-        code="VMID_TAKEN_FOREIGN",
-        summary=f"VMID {vmid} of {marker.node} belongs to {state.owner}",
-        subject=marker.node,
-        source=source,
-        untouched="It was not changed.",
-        remedy=remedy,
-    )
-
-
-def is_unfinished(state: VmState) -> bool:
-    """Whether all of a VM is the lock of its creation: the configuration is written when the task ends."""
-    return state.lock == "create" and set(state.config) <= {"lock"}
-
-
-def _file(source: Source | None) -> str:
-    return source.file if source is not None else "INVENTORY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,14 +334,26 @@ class _Difference:
         return Change(op, self.path, self.old, self.new, settles)
 
 
-def _notes(state: VmState) -> list[_Difference]:
-    """Return the marker line that Notes have lost; what people wrote there stays."""
-    marker = state.marker
+def _notes(state: VmState, tags: Sequence[str]) -> list[_Difference]:
+    """Return the marker line that Notes have lost, or that has other tags; what people wrote stays."""
+    marker = None if state.marker is None else replace(state.marker, tags=noted_tags(tags))
     if marker is None or marker == state.noted_marker:
         return []
     description = state.next_value("description")
     text = write(description, marker)
     return [_Difference("description", "description", description or None, text, write=text)]
+
+
+def _tags(state: VmState, declared: Sequence[str]) -> list[_Difference]:
+    """Return the tags that are missing, and those that were declared once and are not any more."""
+    text = state.next_value("tags")
+    present = set(split_tags(text))
+    noted = set(state.marker.tags.split(",")) if state.marker is not None else set()
+    desired = (present - noted) | {TAG, *declared}
+    if desired == present:
+        return []
+    new = ";".join(sorted(desired))
+    return [_Difference("tags", "tags", text, new, write=new)]
 
 
 def _unwritten(differences: list[_Difference]) -> int:
@@ -412,7 +372,8 @@ def _setting(key: str, desired: str, state: VmState) -> list[_Difference]:
     value = state.next_value(key)
     if not _same(key, desired, value, state):
         write = _merged(key, desired, value) if desired else None
-        return [_Difference(key, key, value or _DEFAULTS.get(key), desired or "i440fx", write=write)]
+        new = desired or ("i440fx" if key == "machine" else None)
+        return [_Difference(key, key, value or _DEFAULTS.get(key), new, write=write)]
     if _same(key, desired, state.config.get(key, ""), state):
         return []
     return _pending_only(key, state)
@@ -420,7 +381,9 @@ def _setting(key: str, desired: str, state: VmState) -> list[_Difference]:
 
 def _same(key: str, desired: str, value: str, state: VmState) -> bool:
     if key == "machine":
-        return ("q35" in desired) == ("q35" in normal(value, formats.MACHINE)["type"])
+        present = normal(value, formats.MACHINE)["type"]
+        # `pc-q35-10.1` is a version; without one, any version of the family is as declared.
+        return desired == present if desired.startswith("pc-") else ("q35" in desired) == ("q35" in present)
     if key == "balloon":  # without a value PVE gives the VM all of its memory
         memory = normal(state.next_value("memory"), formats.MEMORY)["current"]
         return desired == (value or memory)

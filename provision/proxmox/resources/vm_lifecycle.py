@@ -180,7 +180,8 @@ class VmMarker(VmResource):
             return self._refused("VMID_TAKEN_FOREIGN", summary, subject=self.marker.node)
         marker = self.marker
         if present is not None:
-            marker = replace(marker, replace=present.replace or marker.replace, owes=present.owes)
+            token = present.replace or marker.replace
+            marker = replace(marker, replace=token, owes=present.owes, tags=present.tags)
         data: dict[str, object] = {"description": write("", marker)}
         if state is not None:
             data = {"description": write(state.next_value("description"), marker), "digest": state.digest}

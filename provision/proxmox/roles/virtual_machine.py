@@ -23,10 +23,10 @@ from provision.hosts.resources.pci import PciFunctions
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
-from provision.proxmox import formats, macs, names, snippets, vm_disks
+from provision.proxmox import formats, macs, names, pools, snippets, vm_disks
 from provision.proxmox.host_drivers import companions
 from provision.proxmox.host_facts import STORAGES
-from provision.proxmox.marker import TAG, Marker
+from provision.proxmox.marker import TAG, Marker, noted_tags
 from provision.proxmox.pci_entries import PciEntries
 from provision.proxmox.queries import Mappings, Permissions, VmConfig, VmEntry, VmList, VmState, vm_answer
 from provision.proxmox.resources.guest import SnippetGone, vendor_data
@@ -50,7 +50,9 @@ def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any,
     """Ask for the VM, what else is on the hypervisor, and whether the snippet lies there."""
     node, hypervisor = pair(inventory, subject)
     cards = (Mappings(),) if node.gpus else ()
-    functions = (PciFunctions(),) if node.gpus else ()
+    functions: tuple[Any, ...] = (PciFunctions(),) if node.gpus else ()
+    if node.pool:
+        functions += (pools.membership(inventory, node),)
     return {
         names.api(hypervisor.name): (Permissions(), VmList(), VmConfig(names.vmid(inventory, node)), *cards),
         host_names.ssh(hypervisor.name): (*snippets.questions(inventory, hypervisor, node), *functions),
@@ -86,6 +88,8 @@ def resources(context: Context) -> tuple[Resource, ...]:
             )
         )
     found.append(vm)
+    if node.pool and not anew:  # a new VM is created in its pool
+        found.append(pools.pool_member(inventory, node, hypervisor))
     # A VM whose power is its owner's is started once: until its first boot has given it its own host key.
     unborn = (anew and vm.cloud_init is not None) or (state is not None and _first_key(state))
     # One that a power cycle of ours left off is started, too: nobody has switched it off by hand.
@@ -262,7 +266,7 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         node=hypervisor.node_name,
         vmid=names.vmid(inventory, node),
         name=node.name,
-        marker=own if own is not None and not own.replace else fresh,
+        marker=replace(own if own is not None and not own.replace else fresh, tags=noted_tags(node.tags)),
         settings=_settings(node),
         nics=nics,
         drives=drives,
@@ -327,7 +331,7 @@ def _pci_entries(context: Context, hypervisor: Hypervisor) -> PciEntries:
 def _settings(node: Node) -> tuple[tuple[str, str], ...]:
     """Return the managed keys and values as PVE takes them."""
     found: dict[str, str | None] = {
-        "machine": None if node.machine_type is None else "q35" if node.machine_type == "q35" else "",
+        "machine": node.machine_version or {"q35": "q35", "i440fx": ""}.get(node.machine_type or ""),
         "bios": node.firmware,
         "cpu": _cpu(node),
         "cores": _text(node.cores),
@@ -339,6 +343,7 @@ def _settings(node: Node) -> tuple[tuple[str, str], ...]:
         "protection": _flag(node.protection),
         "agent": None if node.agent is None else f"enabled={int(node.agent)}",
         "startup": _startup(node),
+        "serial0": None if node.serial_console is None else "socket" if node.serial_console else "",
     }
     return tuple((key, value) for key, value in found.items() if value is not None)
 

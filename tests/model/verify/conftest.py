@@ -61,7 +61,9 @@ profiles:
     disks: [{ size: 2GiB, ssd: true, discard: true }]
     efi: {}
     bios: ovmf
-    machine: q35
+    machine: pc-q35-10.1
+    serial_console: true
+    pool: lab
     tpm: { version: v2.0 }
     power: running
     start_at_boot: false
@@ -135,13 +137,13 @@ def site(applied: ModelSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelS
     monkeypatch.setattr(plugin, "PAUSE", 0.01)
     hosts = {name: copy.deepcopy(host.state) for name, host in applied.hosts.items()}
     (api,) = applied.apis.values()
-    kept = copy.deepcopy((api.vms, api.volumes, api.mappings))
+    kept = copy.deepcopy((api.vms, api.volumes, api.mappings, api.pools))
     store = applied.cluster.store
     objects, controllers = copy.deepcopy(store._objects), list(store.controllers)
     yield applied
     applied.is_shared = True
     for name, state in hosts.items():
         applied.hosts[name].state = state
-    api.vms, api.volumes, api.mappings = kept
+    api.vms, api.volumes, api.mappings, api.pools = kept
     store._objects = objects
     store.controllers[:] = controllers

@@ -63,6 +63,13 @@ def edit(key: str, old: str, new: str) -> Callable[[ModelSite], object]:
     return change
 
 
+def outdate_tags(site: ModelSite) -> None:
+    """Give the VM a tag that the inventory declared once."""
+    config = site.apis["pve/api"].vms[201].config
+    config["tags"] += ";old"
+    config["description"] = config["description"].replace("tags=lab", "tags=lab,old")
+
+
 def file(path: str, **fields: Any) -> Callable[[HostState], object]:
     """Return a damage of a file: fields of ModelFile."""
     return lambda state: state.files.__setitem__(path, replace(state.files.get(path, ModelFile()), **fields))
@@ -371,6 +378,9 @@ DAMAGES = (
         also=(("test_first_host_key_is_replaced", "vm"),),
     ),
     Damage("test_machine", "pc", vm("machine", "pc")),
+    Damage("test_machine", "pc-q35-9.2+pve1", vm("machine", "pc-q35-9.2+pve1")),
+    Damage("test_serial_console", "serial0: unset", vm("serial0", None)),
+    Damage("test_pool", "no pool", api(lambda model: model.pools.pop(201))),
     Damage("test_firmware", "seabios", vm("bios", None)),
     Damage(
         "test_firmware", "pre-enrolled-keys=1", edit("efidisk0", "pre-enrolled-keys=0", "pre-enrolled-keys=1")
@@ -387,6 +397,7 @@ DAMAGES = (
     Damage("test_switches", "protection is on", vm("protection", "1")),
     Damage("test_startup", "up: 99", vm("startup", "order=3,up=99")),
     Damage("test_tags", "lab", vm("tags", "provision")),
+    Damage("test_tags", "no longer declared: old", outdate_tags),
     Damage("test_disks", "scsi0: 2048 of 4096 MiB", edit("scsi0", "size=4G", "size=2G")),
     Damage("test_disks", "there is no scsi1", vm("scsi1", None)),
     Damage("test_disks", "scsi1: ssd=0", edit("scsi1", "ssd=1", "ssd=0")),

@@ -1,0 +1,83 @@
+"""`provision restore`: a file goes back to what it was before provision first changed it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from provision.api.domains import load_inventory as load
+from provision.api.restore import restore
+from provision.cli import main
+from provision.testing.model_host import ModelFile
+from provision.values.cancel import Cancel
+from provision.values.errors import Permanent, UsageError
+from tests.model.model_site import ModelSite
+
+INVENTORY = """
+version: 1
+name: one
+access: { user: root }
+nodes:
+  n1:
+    address: 198.51.100.1
+    host_resources:
+      - { kind: file, path: /etc/motd, content: "ours\\n" }
+      - { kind: file, path: /etc/new, content: "ours\\n" }
+"""
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> ModelSite:
+    file = tmp_path / "one.yaml"
+    file.write_text(INVENTORY)
+    models = ModelSite(load(file), tmp_path / "state")
+    models.hosts["n1/ssh"].state.files["/etc/motd"] = ModelFile(b"theirs\n", "0640")
+    models.apply()
+    return models
+
+
+def restored(models: ModelSite, path: str, host: str = "n1") -> bool:
+    site = models.site()
+    try:
+        return restore(site, host, path, Cancel())
+    finally:
+        site.close()
+
+
+def test_a_replaced_file_is_put_back_once(models: ModelSite) -> None:
+    files = models.hosts["n1/ssh"].state.files
+    assert files["/etc/motd"].content == b"ours\n"
+    assert restored(models, "/etc/motd") is True
+    assert (files["/etc/motd"].content, files["/etc/motd"].mode) == (b"theirs\n", "0640")
+    assert restored(models, "/etc/motd") is False
+    models.apply()
+    assert files["/etc/motd"].content == b"ours\n", "the inventory still declares it"
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [("/etc/new", "did not exist before"), ("/etc/hostname", "has never replaced")]
+)
+def test_a_file_of_which_nothing_is_kept_stays(models: ModelSite, path: str, words: str) -> None:
+    before = models.dump()
+    with pytest.raises(Permanent, match=words):
+        restored(models, path)
+    assert models.dump() == before
+
+
+def test_a_wrong_host_or_path_is_wrong_usage(models: ModelSite) -> None:
+    with pytest.raises(UsageError, match="NODE_UNKNOWN"):
+        restored(models, "/etc/motd", "n2")
+    with pytest.raises(UsageError, match="PATH_WRONG"):
+        restored(models, "etc/motd")
+
+
+def test_the_command_asks_before_it_replaces_a_file(
+    models: ModelSite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("provision.cli.restore.open_site", lambda _inventory: models.site())
+    words = ["restore", str(models.inventory.file), "n1", "/etc/motd"]
+    assert main.main(words) == 64
+    assert "--yes" in capsys.readouterr().err
+    assert main.main([*words, "--yes"]) == 0
+    assert capsys.readouterr().out == "/etc/motd on n1 is as it was.\n"

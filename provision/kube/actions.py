@@ -32,11 +32,17 @@ FIRST_PAUSE, LAST_PAUSE = 0.2, 3.0
 TOO_MANY = 429
 
 
-def apply_request(api: str, plural: str, manifest: Mapping[str, Any], *, force: bool = False) -> Request:
+KIND_SECONDS = 120.0
+"""How long a kind or a namespace may take to come that an object needs."""
+
+
+def apply_request(
+    api: str, plural: str, manifest: Mapping[str, Any], *, force: bool = False, seconds: float = KIND_SECONDS
+) -> Request:
     """Return the request that applies an object; it waits for its kind and its namespace to come."""
     metadata = manifest["metadata"]
     path = object_path(api, plural, metadata.get("namespace", ""), metadata["name"])
-    return Request(FORCE if force else APPLY, path, manifest, task=120.0)
+    return Request(FORCE if force else APPLY, path, manifest, task=seconds)
 
 
 def wait_request(

@@ -18,8 +18,10 @@ from provision.contracts.snapshot import Snapshot
 from provision.kube import refusals
 from provision.kube.actions import Actor
 from provision.kube.comparison import MANAGER, is_applied, without_servers
+from provision.kube.facts import NODES
 from provision.kube.kinds import JOB, POD, SECRET, collection_path, object_path
 from provision.kube.lease import hold_lease
+from provision.kube.logs import PluginLogs, logs_of
 from provision.kube.queries import (
     Drift,
     DriftQuery,
@@ -113,6 +115,8 @@ class KubeDriver:
                 answers[query] = self._releases(cancel)
             elif isinstance(query, ServerVersion):
                 answers[query] = self._version()
+            elif isinstance(query, PluginLogs):
+                answers[query] = self._plugin_logs(query, lists, cancel)
             elif isinstance(query, ApiGet):
                 answers[query] = self._plain(query)
         return Snapshot(self.system, answers=answers)
@@ -201,6 +205,18 @@ class KubeDriver:
         path = object_path(POD.api, POD.plural, query.namespace, newest.name)
         reply = self._connection.request("GET", f"{path}/log?{urlencode({'tailLines': query.lines})}")
         return tuple(str(reply.body).splitlines()[-query.lines :]) if reply.is_success else ()
+
+    def _plugin_logs(
+        self, query: PluginLogs, lists: Mapping[ListQuery, Listing | Unknown], cancel: Cancel
+    ) -> object:
+        wanted = ListQuery(POD.api, POD.plural, query.namespace, query.labels)
+        pods = lists[wanted] if wanted in lists else self._listing(wanted, cancel)
+        nodes = lists[NODES] if NODES in lists else self._listing(NODES, cancel)
+        if isinstance(pods, Unknown):
+            return pods
+        if isinstance(nodes, Unknown):
+            return nodes
+        return logs_of(query, pods, nodes, lambda path: self._connection.request("GET", path))
 
     def _releases(self, cancel: Cancel) -> object:
         secrets = self._listing(ListQuery(SECRET.api, SECRET.plural, "", LABELS), cancel)

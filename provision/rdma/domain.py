@@ -11,16 +11,25 @@ def _has_rails(inventory: Inventory) -> bool:
     return any(node.rails for node in inventory.nodes.values())
 
 
+def _has_operator(inventory: Inventory) -> bool:
+    return inventory.rdma is not None and inventory.rdma.operator is not None
+
+
 DOMAIN = Domain(
     "rdma",
     query_kinds={"host": "provision.rdma.queries:HOST_KINDS"},
-    roles={"rdma_host": "provision.rdma.roles.rdma_host:ROLE"},
-    planned_roles=("network_operator",),
+    roles={
+        "rdma_host": "provision.rdma.roles.rdma_host:ROLE",
+        "network_operator": "provision.rdma.roles.network_operator:ROLE",
+    },
     destroy_keeps=frozenset({"rdma_host"}),
     rules="provision.rdma.preflight:RULES",
     evidence="provision.rdma.preflight:evidence",
     checks=("provision.rdma.checks",),
-    untested=(Untested("RDMA ports of physical NICs", ("rdma",), _has_rails),),
+    untested=(
+        Untested("RDMA ports of physical NICs", ("rdma",), _has_rails),
+        Untested("RDMA networks of pods", ("rdma", "operator"), _has_operator),
+    ),
     unsupported="provision.rdma.unsupported:unsupported",
     sections=(("rdma",),),
 )

@@ -187,6 +187,24 @@ def differing(evidence: Evidence) -> list[Finding]:
     return findings
 
 
+def exclusive(evidence: Evidence) -> list[Finding]:
+    """Refuse ports that pods shall share, while namespaces have them alone and nothing changes that."""
+    rdma = evidence.inventory.rdma
+    if rdma is None or rdma.operator is None or rdma.netns is not None or not rdma.resources:
+        return []
+    rails = {resource.rail for resource in rdma.resources.values()}
+    return [
+        host.refused(
+            evidence,
+            "RDMA_NETNS_EXCLUSIVE",
+            f"namespaces of {host.node.name} have RDMA devices alone, and pods cannot share them",
+            "declare `rdma.netns: shared`, which costs a reboot",
+        )
+        for host in _hosts(evidence)
+        if isinstance(host, Host) and host.status.netns == "exclusive" and rails & host.node.rails.keys()
+    ]
+
+
 def too_old(evidence: Evidence) -> list[Finding]:
     """Refuse a NIC driver stack of the node's own that is older than declared, or not there."""
     findings: list[Finding] = []
@@ -225,6 +243,12 @@ RULES = (
         "the interfaces of one rail have different names on the nodes of a network of pods",
         "give them one name with systemd.link files, or declare a rail and a network for each naming class",
         differing,
+    ),
+    Rule(
+        ("RDMA_NETNS_EXCLUSIVE",),
+        "pods shall share a port, namespaces have RDMA devices alone, and `rdma.netns` is not declared",
+        "declare `rdma.netns: shared`",
+        exclusive,
     ),
     Rule(
         ("OFED_TOO_OLD",),

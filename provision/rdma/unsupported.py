@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from provision.contracts.support import CLUSTER, Unsupported
 from provision.inventory import Inventory
 
-STACK, VM, NETWORK = "ofed", "rdma_vm", "network_operator"
+STACK, VM = "ofed", "rdma_vm"
+METHODS = {"host_device": "whole NICs for pods (host_device)", "sriov": "virtual functions for pods (sriov)"}
+_OPERATOR = ("network_operator",)
 
 
 def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
@@ -19,9 +21,25 @@ def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
         if node.rails and node.is_virtual:
             # A virtio NIC has no RDMA; a passed-through one needs a key of the VM that does not exist yet.
             yield Unsupported(VM, "RDMA ports of a VM", (*path, "rails"), (name,), ("rdma_host",))
-    rdma = inventory.rdma
-    if rdma is not None and (rdma.operator is not None or rdma.resources or rdma.networks):
-        yield Unsupported(NETWORK, "RDMA of pods", ("rdma",), (CLUSTER,), (NETWORK,))
+    yield from _networks(inventory)
     for key in ("rdma", "nccl"):
         if getattr(inventory.expect, key) is not None:
             yield Unsupported(f"verify_{key}", f"expect.{key}", ("expect", key), (CLUSTER,), ("verify",))
+
+
+def _networks(inventory: Inventory) -> Iterator[Unsupported]:
+    rdma = inventory.rdma
+    if rdma is None or not (rdma.operator or rdma.resources or rdma.networks):
+        return
+    if rdma.method in METHODS:
+        path = ("rdma", "method")
+        yield Unsupported(f"network_{rdma.method}", METHODS[rdma.method], path, (CLUSTER,), _OPERATOR)
+    if rdma.operator is None:
+        what = "RDMA of pods without `rdma.operator`"
+        yield Unsupported("network_manual", what, ("rdma",), (CLUSTER,), _OPERATOR)
+    for name, network in rdma.networks.items():
+        if network.pool is None:
+            where = ("rdma", "networks", name)
+            yield Unsupported(
+                "network_addresses", f"network {name} without a pool", where, (CLUSTER,), _OPERATOR
+            )

@@ -18,6 +18,7 @@ from provision.lab.kube.kinds import Kind, kinds_of
 from provision.lab.kube.store import Controller, Object, Store, Write
 from provision.testing.model_gpu_operator import GpuOperator
 from provision.testing.model_helm import HELM_CHART_CRD, HelmController
+from provision.testing.model_network_operator import NetworkOperator
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Transient
 
@@ -123,6 +124,7 @@ class ModelCluster:
         on_write: see ModelKube; for connections that are made from now on.
         helm: the Helm controller of k3s.
         gpus: the GPU Operator, once its chart is installed.
+        nics: the Network Operator, likewise.
     """
 
     api: KubeApi = field(default_factory=lambda: KubeApi(version="v1.35.7+k3s1", watch_seconds=0.0))
@@ -130,13 +132,16 @@ class ModelCluster:
     on_write: Callable[[str], None] | None = None
     helm: HelmController = field(default_factory=HelmController)
     gpus: GpuOperator = field(default_factory=GpuOperator)
+    nics: NetworkOperator = field(default_factory=NetworkOperator)
 
     def __post_init__(self) -> None:
         self.define(HELM_CHART_CRD)
         self.api.logs = self.helm.logs
-        self.helm.installed.append(self.gpus.installed)
-        self.helm.removed.append(self.gpus.removed)
-        self.controllers.extend((end_namespaces, self.helm, self.gpus, ready_workloads))
+        self.nics.logs = self.helm.logs
+        for operator in (self.gpus, self.nics):
+            self.helm.installed.append(operator.installed)
+            self.helm.removed.append(operator.removed)
+        self.controllers.extend((end_namespaces, self.helm, self.gpus, self.nics, ready_workloads))
 
     @property
     def store(self) -> Store:

@@ -141,6 +141,11 @@ class ModelSite:
         self.cluster = ModelCluster()
         self.cluster.api.faults.append(self._join_nodes)
         self.cluster.gpus.cards = {node.kubernetes_name: cards_of(node) for node in gpu_nodes(inventory)}
+        self.cluster.nics.interfaces = {
+            node.kubernetes_name: tuple(rail.device or name for name, rail in node.rails.items())
+            for node in inventory.nodes.values()
+            if node.rails
+        }
         self.life = Life()
         self.is_shared = True
         self.events: list[Event] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from provision.inventory.models.cluster import IpPool, RdmaNetwork
+from provision.inventory.models.cluster import IpPool, Rdma, RdmaNetwork
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.rules.findings import Findings
 from provision.inventory.scalars import address_of
@@ -25,6 +25,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
             if item.rail not in rails:
                 where = ("rdma", kind, name, "rail")
                 findings.add("INVENTORY_REFERENCE", f"no node has the rail {item.rail!r}", where)
+    _modes(inventory, rdma, findings)
     taken: list[tuple[str, IPv4Network]] = _routes(inventory)
     for name, network in rdma.networks.items():
         path = ("rdma", "networks", name)
@@ -33,6 +34,26 @@ def check(inventory: Inventory, findings: Findings) -> None:
         if network.pool is not None and network.rail in rails:
             _pool(inventory, network, network.pool, (*path, "pool"), taken, findings)
             taken.append((f"the pool of {name}", IPv4Network(network.pool.subnet)))
+
+
+def _modes(inventory: Inventory, rdma: Rdma, findings: Findings) -> None:
+    """Find what excludes each other in one cluster."""
+    if rdma.resources and (rdma.method, rdma.netns) == ("macvlan", "exclusive"):
+        summary = "pods cannot share a port of which each namespace has the devices alone"
+        remedy = "declare `netns: shared`"
+        findings.add("INVENTORY_CONFLICT", summary, ("rdma", "netns"), remedy=remedy)
+    other = inventory.gpu.operator if inventory.gpu is not None else None
+    if other is not None and other.nfd and rdma.operator is not None and rdma.operator.nfd:
+        summary = "two operators bring Node Feature Discovery, and a cluster has one"
+        findings.add(
+            "INVENTORY_CONFLICT", summary, ("rdma", "operator", "nfd"), remedy="remove one `nfd: true`"
+        )
+    makers: dict[str, str] = {}
+    for name, network in rdma.networks.items():
+        for made in (name, *(f"{name}-{namespace}" for namespace in network.namespaces[1:])):
+            if makers.setdefault(made, name) != name:
+                summary = f"networks {makers[made]} and {name} both make a network {made}"
+                findings.add("INVENTORY_CONFLICT", summary, ("rdma", "networks", name))
 
 
 def _own_interfaces(inventory: Inventory, findings: Findings) -> None:

@@ -13,7 +13,7 @@ from provision.contracts.remedy import ApiCall, Remedy, Request
 from provision.contracts.resource import AnswerId, KeyedResource
 from provision.contracts.snapshot import Snapshot
 from provision.kube import refusals
-from provision.kube.actions import apply_request, not_ready, wait_request
+from provision.kube.actions import KIND_SECONDS, apply_request, not_ready, wait_request
 from provision.kube.comparison import differences
 from provision.kube.kinds import KubeKind, object_path
 from provision.kube.names import SUBJECT, labels_of
@@ -41,6 +41,7 @@ class KubeObject(KeyedResource):
         force: take fields that other managers own.
         risks: consents that a change needs.
         affected: answers that a change alters for others.
+        arrival: how long its kind may take to come, which a chart brings.
     """
 
     kind: ClassVar[str] = "kube-object"
@@ -52,6 +53,7 @@ class KubeObject(KeyedResource):
     force: bool = False
     risks: tuple[Effect, ...] = ()
     affected: tuple[AnswerId, ...] = ()
+    arrival: float = KIND_SECONDS
 
     @property
     def body(self) -> dict[str, Any]:
@@ -134,7 +136,10 @@ class KubeObject(KeyedResource):
                 untouched=problem.untouched,
                 remedy=problem.remedy,
             )
-        requests = [apply_request(self.of.api, self.of.plural, self.body, force=self.force)]
+        applied = apply_request(
+            self.of.api, self.of.plural, self.body, force=self.force, seconds=self.arrival
+        )
+        requests = [applied]
         if self.seconds:
             wait = wait_request(self.of.api, self.of.plural, *self.place, self.seconds, self.conditions)
             requests.append(wait)
@@ -271,6 +276,7 @@ def kube_object(
     force: bool = False,
     risks: tuple[Effect, ...] = (),
     affected: tuple[AnswerId, ...] = (),
+    arrival: float = KIND_SECONDS,
     source: Source | None = None,
 ) -> KubeObject:
     """Return an object of a role.
@@ -289,6 +295,7 @@ def kube_object(
         force: see KubeObject.
         risks: see KubeObject.
         affected: see KubeObject.
+        arrival: see KubeObject.
         source: inventory line.
     """
     metadata: dict[str, Any] = {"name": name, "labels": {**labels_of(role), **(labels or {})}}
@@ -304,5 +311,6 @@ def kube_object(
         force,
         risks,
         affected,
+        arrival,
         source=source,
     )

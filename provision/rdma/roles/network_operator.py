@@ -1,0 +1,337 @@
+"""The Network Operator: RDMA ports for pods, addresses and networks, and the proof that nodes offer them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from provision.contracts.query import Unknown
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context, Need, Role
+from provision.hosts import names
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.cluster import Operator, Rdma
+from provision.kube.facts import NODES
+from provision.kube.kinds import CRD, NAMESPACE
+from provision.kube.names import API, has_cluster, selector_of
+from provision.kube.queries import ServerVersion
+from provision.kube.resources.object import KubeAbsent, KubeObject, KubePruned, kube_object
+from provision.kube.resources.release import INSTALL_SECONDS, Chart, HelmAbsent, HelmRelease
+from provision.rdma.facts import resolve
+from provision.rdma.network_objects import (
+    MACVLAN,
+    POLICY,
+    POLICY_NAME,
+    POOL,
+    SharedResource,
+    chart_values,
+    chart_version,
+    macvlan,
+    namespaces_of,
+    network_names,
+    operator_of,
+    policy,
+    pool,
+    pool_name,
+    rail_nodes,
+    used_rails,
+)
+from provision.rdma.queries import RdmaState
+from provision.rdma.resources.network import NetworkStack, Offer
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent
+
+ROLE_NAME = "network_operator"
+CHART = "network-operator"
+OWN_NAMESPACE = "nvidia-network-operator"
+REPOSITORY = "https://helm.ngc.nvidia.com/nvidia"
+CRDS = (
+    *(
+        f"{plural}.mellanox.com"
+        for plural in (
+            "macvlannetworks",
+            "hostdevicenetworks",
+            "ipoibnetworks",
+            "nicnodepolicies",
+            "nicclusterpolicies",
+        )
+    ),
+    "ippools.nv-ipam.nvidia.com",
+    "cidrpools.nv-ipam.nvidia.com",
+)
+SOURCE = ("rdma", "operator")
+_PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
+_FIXED_CNI_FOLDER = {28: 15, 29: 10, 30: 6, 31: 2}
+"""First release of each minor version of k3s whose folder of CNI programs survives an upgrade."""
+
+
+def namespace_of(inventory: Inventory) -> str:
+    """Return the operator's namespace."""
+    operator = operator_of(inventory)
+    return (operator.namespace if operator is not None else None) or OWN_NAMESPACE
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether the cluster gets the operator."""
+    return subject.kind == "cluster" and operator_of(inventory) is not None and has_cluster(inventory)
+
+
+def _asked(inventory: Inventory) -> tuple[str, ...]:
+    """Return the nodes whose interface of a rail only they know."""
+    rdma = inventory.rdma
+    if rdma is None:
+        return ()
+    nodes = {
+        node.name: None
+        for rail in used_rails(rdma)
+        for node in rail_nodes(inventory, rail)
+        if node.rails[rail].device is None
+    }
+    return tuple(nodes)
+
+
+def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
+    """Ask for the distribution, from which paths follow, and nodes for interfaces that are not declared."""
+    del subject
+    hosts = {names.ssh(name): (RdmaState(),) for name in _asked(inventory)}
+    return {API: (ServerVersion(),), **hosts}
+
+
+def resources(context: Context) -> Sequence[Resource]:
+    """Return namespaces, release, policy, pools and networks, what is declared no more, and the proof.
+
+    Raises:
+        Permanent: nobody has run this on the cluster's distribution, or names of interfaces differ.
+        NotYet: the API, or a node, does not answer yet.
+    """
+    inventory = context.inventory
+    rdma, operator = inventory.rdma, operator_of(inventory)
+    if rdma is None or operator is None:
+        return ()
+    _check_distribution(context)
+    masters = {rail: _masters(context, rail) for rail in used_rails(rdma)}
+    namespace, source = namespace_of(inventory), inventory.source(SOURCE)
+    # Operands mount host paths, and pods with RDMA lock memory: a stricter namespace refuses both, and only
+    # events say so. The labels come before any pod does.
+    spaces = (namespace, *(one for one in namespaces_of(rdma) if one != namespace))
+    release = HelmRelease(
+        API,
+        CHART,
+        _chart(inventory, operator),
+        namespace,
+        json.dumps(chart_values(inventory), sort_keys=True),
+        ROLE_NAME,
+        affected=((API, NODES),),
+        source=source,
+    )
+    shared = [
+        SharedResource(name, one.pods_per_node, tuple(dict.fromkeys(masters[one.rail].values())))
+        for name, one in sorted(rdma.resources.items())
+        if masters[one.rail]  # without a name, the plugin would take every NIC
+    ]
+    nic_policy = kube_object(
+        API,
+        POLICY,
+        POLICY_NAME,
+        policy(inventory, shared),
+        role=ROLE_NAME,
+        seconds=0,
+        affected=((API, NODES),),
+        arrival=INSTALL_SECONDS,
+        source=inventory.source(("rdma",)),
+    )
+    return (
+        *(
+            kube_object(API, NAMESPACE, one, role=ROLE_NAME, labels=_PRIVILEGED, source=source)
+            for one in spaces
+        ),
+        release,
+        nic_policy,
+        *_networks(context, rdma, namespace, masters),
+        _stack(inventory, rdma, namespace, masters),
+    )
+
+
+def _masters(context: Context, rail: str) -> dict[str, str]:
+    """Return the interface of a rail by node: as declared (preflight compares it), else as the node says."""
+    found: dict[str, str] = {}
+    for node in rail_nodes(context.inventory, rail):
+        device = node.rails[rail].device
+        if device is None:
+            source = context.inventory.source(("nodes", node.name, "rails"))
+            what = f"cannot read the RDMA ports of {node.name}"
+            status = context.require(names.ssh(node.name), RdmaState(), what, source)
+            resolved = resolve(rail, node.rails[rail], node.rail_addresses.get(rail), status)
+            if resolved.interface is None:
+                raise Permanent(
+                    Diagnostic(
+                        "RAIL_MISSING",
+                        f"rail {rail} of {node.name}: no interface has its address",
+                        node.name,
+                        source=source,
+                        untouched="Nothing was changed in the cluster.",
+                        remedy=f"Declare `nodes.{node.name}.rails.{rail}.device`, or set the address on it.",
+                    )
+                )
+            device = resolved.interface.name
+        found[node.name] = device
+    return found
+
+
+def _networks(
+    context: Context, rdma: Rdma, namespace: str, masters: Mapping[str, Mapping[str, str]]
+) -> Sequence[Resource]:
+    """Return networks and pools, after those that are not declared any more are gone: networks first."""
+    pools: list[KubeObject] = []
+    networks: list[KubeObject] = []
+    kept: list[str] = []
+    for name, network in sorted(rdma.networks.items()):
+        if network.pool is None or not masters[network.rail]:
+            continue
+        source = context.inventory.source(("rdma", "networks", name))
+        pools.append(
+            kube_object(
+                API,
+                POOL,
+                pool_name(name),
+                pool(network.pool),
+                role=ROLE_NAME,
+                namespace=namespace,
+                seconds=0,
+                arrival=INSTALL_SECONDS,
+                source=source,
+            )
+        )
+        master = _one_name(context, network.rail, masters[network.rail])
+        for of, inner in network_names(name, network):
+            fields = macvlan(network, inner, master, pool_name(name))
+            kept.append(of)
+            made = kube_object(
+                API, MACVLAN, of, fields, role=ROLE_NAME, seconds=0, arrival=INSTALL_SECONDS, source=source
+            )
+            networks.append(made)
+    keep = tuple(f"{namespace}/{one.place[1]}" for one in pools)
+    selector = selector_of(ROLE_NAME)
+    return (
+        KubePruned(API, MACVLAN, "", selector, tuple(kept)),
+        KubePruned(API, POOL, "", selector, keep),
+        *pools,
+        *networks,
+    )
+
+
+def _one_name(context: Context, rail: str, masters: Mapping[str, str]) -> str:
+    unique = sorted(set(masters.values()))
+    if len(unique) == 1:
+        return unique[0]
+    raise Permanent(
+        Diagnostic(
+            "RAIL_NAMES_DIFFER",
+            f"interfaces of rail {rail} have {len(unique)} names, and a network names one for all nodes",
+            context.subject.name,
+            evidence=tuple(f"{node}: {master}" for node, master in sorted(masters.items())),
+            source=context.inventory.source(("rdma", "networks")),
+            untouched="Nothing was changed in the cluster.",
+            remedy="Give them one name by a systemd.link(5) file, or declare a rail and a network for each"
+            " naming class.",
+        )
+    )
+
+
+def _stack(
+    inventory: Inventory, rdma: Rdma, namespace: str, masters: Mapping[str, Mapping[str, str]]
+) -> NetworkStack:
+    nodes = {node.name: node for rail in masters for node in rail_nodes(inventory, rail)}
+    offers = []
+    for node in nodes.values():
+        own = {name: one for name, one in sorted(rdma.resources.items()) if one.rail in node.rails}
+        interfaces = tuple(dict.fromkeys(masters[one.rail][node.name] for one in own.values()))
+        amounts = tuple((name, one.pods_per_node) for name, one in own.items())
+        offers.append(Offer(node.name, node.kubernetes_name, node.address, amounts, interfaces))
+    with_pool = {
+        name: one for name, one in sorted(rdma.networks.items()) if one.pool is not None and masters[one.rail]
+    }
+    return NetworkStack(
+        API,
+        namespace,
+        tuple(offers),
+        tuple(pool_name(name) for name in with_pool),
+        tuple(pair for name, one in with_pool.items() for pair in network_names(name, one)),
+        source=inventory.source(SOURCE),
+    )
+
+
+def _chart(inventory: Inventory, operator: Operator) -> Chart:
+    version = chart_version(operator)
+    if operator.chart is None:
+        return Chart(CHART, version, operator.repository or REPOSITORY)
+    path = operator.chart.expanduser()
+    try:
+        content = base64.b64encode(path.read_bytes()).decode()
+    except OSError as error:
+        raise Permanent(
+            Diagnostic(
+                "CHART_UNREADABLE",
+                f"{path} cannot be read: {error.strerror}",
+                source=inventory.source((*SOURCE, "chart")),
+                remedy="Name the chart's archive in rdma.operator.chart.",
+            )
+        ) from None
+    return Chart(CHART, version, content=content)
+
+
+def _check_distribution(context: Context) -> None:
+    version = context.require(API, ServerVersion(), "cannot read the version of the cluster")
+    if isinstance(version, Unknown):
+        return
+    match = re.match(r"v1\.([0-9]+)\.([0-9]+).*\+k3s", version)
+    if match is None:
+        summary = f"the cluster is {version}, and nobody has run this role on anything but k3s"
+        raise _refused(context, "KUBE_DISTRIBUTION_UNSUPPORTED", summary, "remove rdma.operator")
+    minor, patch = int(match[1]), int(match[2])
+    if minor < min(_FIXED_CNI_FOLDER) or patch < _FIXED_CNI_FOLDER.get(minor, 0):
+        summary = f"k3s {version} loses the CNI programs of others with each upgrade"
+        raise _refused(context, "K3S_CNI_UNFIT", summary, "declare a newer `k3s.version`")
+
+
+def _refused(context: Context, code: str, summary: str, cure: str) -> Permanent:
+    return Permanent(
+        Diagnostic(
+            code,
+            summary,
+            context.subject.name,
+            untouched="Nothing was changed in the cluster.",
+            remedy=f"Leave it out with `--step`, or {cure}.",
+        )
+    )
+
+
+def retired(context: Context) -> Sequence[Resource]:
+    """Return what destroy removes, each before what serves it; namespaces of workloads stay."""
+    selector = selector_of(ROLE_NAME)
+    return (
+        KubePruned(API, MACVLAN, "", selector, ()),
+        KubePruned(API, POOL, "", selector, ()),
+        KubeAbsent(API, POLICY, "", POLICY_NAME),
+        HelmAbsent(API, CHART),
+        *(KubeAbsent(API, CRD, "", name) for name in CRDS),
+        KubeAbsent(API, NAMESPACE, "", namespace_of(context.inventory)),
+    )
+
+
+ROLE = Role(
+    name=ROLE_NAME,
+    needs=(
+        Need("k3s_server", "any", "site"),
+        Need("k3s_agent", "any", "site"),
+        Need("rdma_host", "any", "site"),
+        Need("gpu_operator", "any", "site"),
+    ),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+)

@@ -11,8 +11,8 @@ def _has_rails(inventory: Inventory) -> bool:
     return any(node.rails for node in inventory.nodes.values())
 
 
-def _has_operator(inventory: Inventory) -> bool:
-    return inventory.rdma is not None and inventory.rdma.operator is not None
+def _has_networks(inventory: Inventory) -> bool:
+    return inventory.rdma is not None and bool(inventory.rdma.networks)
 
 
 DOMAIN = Domain(
@@ -28,7 +28,7 @@ DOMAIN = Domain(
     checks=("provision.rdma.checks",),
     untested=(
         Untested("RDMA ports of physical NICs", ("rdma",), _has_rails),
-        Untested("RDMA networks of pods", ("rdma", "operator"), _has_operator),
+        Untested("RDMA networks of pods", ("rdma", "networks"), _has_networks),
     ),
     unsupported="provision.rdma.unsupported:unsupported",
     sections=(("rdma",),),

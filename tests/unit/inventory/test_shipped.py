@@ -93,6 +93,7 @@ def test_fractions_are_unserved_and_replace_the_sharing_of_the_pair() -> None:
     assert [note.summary.rpartition(": ")[2] for note in untested(inventory)] == [
         "GPU drivers of Ubuntu and NVIDIA",
         "RDMA ports of physical NICs",
+        "RDMA networks of pods",
     ]
     assert "gpu_sharing" in {each.role for each in unsupported(inventory)}
     assert inventory.sharing is not None

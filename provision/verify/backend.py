@@ -19,7 +19,10 @@ _OVERDUE = (124, 137)
 """What timeout(1) ends with when it had to end the command: by SIGTERM, by SIGKILL."""
 
 
-_TOOL = re.compile(r"(?m)^\S*sh: (?:line )?(?:\d+: )?([A-Za-z0-9_.-]+): (?:command )?not found$")
+MISSING_PROGRAM = re.compile(
+    r"(?m)^(?:\S*sh: |\S+: (?=eval|line |\d))(?:(?:eval|line \d+|\d+): )*"
+    r"([A-Za-z0-9_.-]+): (?:command )?not found$"
+)
 """What dash, bash and busybox say of a command that is not there, also within a pipe."""
 _NO_SYSTEMD = "not been booted with systemd"
 """Part of what systemctl says without a running systemd."""
@@ -89,7 +92,7 @@ class SessionBackend(BaseBackend):  # type: ignore[misc]  # testinfra ships no t
 def _cannot_run(answer: ShellResult) -> str:
     """Return what a command lacked to look at anything, or an empty string."""
     text = answer.stderr.decode(errors="replace")
-    if tool := _TOOL.search(text):
+    if tool := MISSING_PROGRAM.search(text):
         return f"{tool[1]} is not installed"
     return "systemd does not run" if answer.rc and _NO_SYSTEMD in text else ""
 

@@ -133,7 +133,8 @@ RESOURCE_KINDS = "resource kinds"
 def _added(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
     """Validate a resource by the model that a domain adds for its kind, or by ours."""
     kinds = (info.context or {}).get(RESOURCE_KINDS, {})
-    kind = kinds.get(value.get("kind")) if isinstance(value, dict) else None
+    name = value.get("kind") if isinstance(value, dict) else None
+    kind = kinds.get(name) if isinstance(name, str) else None
     return (
         handler(value)
         if kind is None

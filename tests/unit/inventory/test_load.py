@@ -358,3 +358,9 @@ def test_a_broken_lock_is_a_usage_error(write: Write, fails: Fails) -> None:
     write("version: 2\nimages: { a: { url: x } }\nother: 1\n", "provision.lock.yaml")
     problems = fails(SITE)
     assert [each.code for each in problems] == ["LOCK_INVALID"] * 3
+
+
+@pytest.mark.parametrize("kind", ["[file]", "{ a: b }", "null", "7", "nosuch"])
+def test_a_kind_of_resource_that_is_none_is_refused(fails: Fails, kind: str) -> None:
+    more = f"    host_resources: [{{ kind: {kind}, path: /etc/x }}]\n"
+    assert "kind" in str(fails(SITE + more))

@@ -216,6 +216,10 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"nvidia-smi --query-gpu=(\S+) --format=.*", smi_text),
     (r"l=\$\(journalctl -k -b .*", kernel_log_text),
     (r"n=\$\(ls /boot/vmlinuz-.*modinfo .*", next_module_text),
+    (
+        r"command -v nvidia-container-runtime",
+        lambda state: (int(not state.packages.get("nvidia-container-toolkit")), ""),
+    ),
     (r"apt-mark showhold", lambda state: (0, "".join(f"{name}\n" for name in sorted(state.held)))),
     (r"dpkg-query -W -f='\$\{db:Status-Abbrev\}\|.*", dpkg_text),
     (r"apt-cache policy; echo @packages; apt-cache policy -- (.*)", policy_text),

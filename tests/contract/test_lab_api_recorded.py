@@ -257,10 +257,16 @@ class Replay:
     def _hang(self, vmid: int) -> None:
         configs = self.app.state.lab.configs
         configs.save(VmConfig(vmid, {"lock": "create"}))
-        lock = configs._locks[vmid] = threading.RLock()  # held for ever: by a thread that ends
-        thread = threading.Thread(target=lock.acquire, daemon=True)
-        thread.start()
-        thread.join()
+        lock = configs._locks[vmid] = threading.RLock()
+        held = threading.Event()
+
+        def worker() -> None:
+            lock.acquire()
+            held.set()
+            threading.Event().wait()  # for ever: another thread would get the name of one that ended
+
+        threading.Thread(target=worker, daemon=True).start()
+        held.wait()
 
     def _learn_untold(self, path: str) -> None:
         match = re.search(r"UPID:[^/]+", path)

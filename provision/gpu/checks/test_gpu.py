@@ -77,6 +77,15 @@ def _functions(host: Host) -> list[list[str]]:
     return [row for row in rows if row[1] == NVIDIA and row[2][:2] in ("03", "12")]
 
 
+def test_gpu_toolkit(site: Site, host: Host, declared: Node) -> None:
+    """The container toolkit is on the host where the inventory says so."""
+    gpu = site.inventory.gpu
+    if gpu is None or gpu.toolkit != "host" or declared.driver is None:
+        raise NotDeclared("no container toolkit on the host")
+    result = host.run("command -v nvidia-container-runtime")
+    assert result.rc == 0, "nvidia-container-runtime is not installed"
+
+
 def test_gpu_driver_is_bound(host: Host) -> None:
     """Every GPU that the kernel sees has the driver nvidia."""
     functions = _functions(host)

@@ -23,7 +23,7 @@ from provision.hosts.queries.shell import Shell
 from provision.hosts.resources.base import HEADER
 from provision.hosts.resources.file import File
 from provision.hosts.resources.kernel import INITRAMFS, KernelModule, ModprobeBlacklist
-from provision.hosts.resources.package import PackageState
+from provision.hosts.resources.package import Package, PackageState
 from provision.hosts.resources.pci import PciFunction, PciFunctions
 from provision.hosts.resources.service import Service
 from provision.inventory import Inventory, Subject
@@ -34,6 +34,8 @@ from provision.values.errors import Permanent
 OTHER_DRIVERS = ("nouveau", "nova", "nova_core", "nova_drm", "nvidiafb")
 """What else drives NVIDIA's cards; nova's parts have no PCI alias."""
 NVLINK_FILE = "/etc/modprobe.d/provision-nvidia-nvlink.conf"
+TOOLKIT = "nvidia-container-toolkit"
+"""What lets containerd give cards to pods; k3s detects it when it starts."""
 UPGRADES_FILE = "/etc/apt/apt.conf.d/52provision-gpu"
 POWER_UNIT = "provision-gpu-power.service"
 PERSISTENCE, FABRIC = "nvidia-persistenced.service", "nvidia-fabricmanager.service"
@@ -134,6 +136,10 @@ def resources(context: Context) -> tuple[Resource, ...]:
         ),
     ]
     made += _services(system, driver, wish, status, source)
+    if inventory.gpu is not None and inventory.gpu.toolkit == "host":
+        made.append(
+            Package(system, (TOOLKIT,), hold=driver.hold, source=inventory.source(("gpu", "toolkit")))
+        )
     made += _power(system, driver, inventory.source(("nodes", name, "driver", "power_limit")))
     made += _peer_memory(system, node, status, source)
     return tuple(made)

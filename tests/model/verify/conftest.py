@@ -85,7 +85,7 @@ profiles:
       - { kind: command, name: setup, run: setup, unless: test -n ready }
 storage:
   models: { path: /srv/models, manage: true, server: "198.18.0.3:/models", same_on_all: true, free: 100GiB }
-gpu: { operator: { version: v26.3.3 } }
+gpu: { toolkit: host, operator: { version: v26.3.3 } }
 nodes:
   vm:
     profile: small

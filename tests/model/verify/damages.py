@@ -555,6 +555,12 @@ DAMAGES = (
         on(GPU, gone("/etc/modprobe.d/provision-rdma-netns.conf")),
         "gpu",
     ),
+    Damage(
+        "test_gpu_toolkit",
+        "nvidia-container-runtime is not installed",
+        on(GPU, lambda state: state.packages.pop("nvidia-container-toolkit")),
+        "gpu",
+    ),
     Damage("test_gpu_model", "40960 MiB", on(GPU, card(memory=40960)), "gpu"),
     Damage("test_gpu_model", "NVIDIA A100", on(GPU, card(name="NVIDIA A100")), "gpu"),
     Damage(

@@ -13,14 +13,18 @@ from provision.contracts.driver import Emit
 from provision.contracts.remedy import Request
 from provision.kube import refusals
 from provision.kube.comparison import MANAGER
-from provision.kube.kinds import API_SERVICE, collection_path, object_path
+from provision.kube.kinds import API_SERVICE, NODE, collection_path, object_path
 from provision.kube.readiness import Conditions, Readiness, State, readiness
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Transient
 
 APPLY, FORCE, MERGE, JSON_PATCH, EVICT, WAIT = "APPLY", "FORCE", "MERGE", "JSON-PATCH", "EVICT", "WAIT"
-"""Methods of requests beyond those of HTTP. FORCE is an APPLY that takes fields from other managers."""
+AWAIT_SILENCE = "AWAIT-SILENCE"
+"""Methods of requests beyond those of HTTP. FORCE is an APPLY that takes fields from other managers.
+
+AWAIT_SILENCE waits until no machine reports for a Node any more.
+"""
 _TYPES = {
     APPLY: "application/apply-patch+yaml",
     FORCE: "application/apply-patch+yaml",
@@ -82,6 +86,8 @@ class Actor:
         self.emit(label)
         if request.method == WAIT:
             return self._wait(request, label)
+        if request.method == AWAIT_SILENCE:
+            return self._await_silence(request, label)
         if request.method == EVICT:
             return self._evict(request, label)
         if request.method == "DELETE":
@@ -140,6 +146,30 @@ class Actor:
             if last.reason != shown:
                 shown = last.reason
                 self.emit(f"{label}: {shown}")
+            self.cancel.wait(pause)
+            pause = min(pause * 1.5, LAST_PAUSE)
+
+    def _await_silence(self, request: Request, label: str) -> Diagnostic | None:
+        """Wait until a Node is not Ready or not there: a kubelet that runs would register it again."""
+        until = self.clock() + request.task
+        pause = FIRST_PAUSE
+        self.emit(f"{label}: waiting until its machine is silent")
+        while True:
+            is_last = self.clock() >= until
+            reply = self.connection.request("GET", request.path) if is_last else self._read(request.path)
+            if reply is not None and reply.status == refusals.NOT_FOUND:
+                return None
+            body = reply.body if reply is not None and reply.is_success else None
+            if isinstance(body, Mapping) and readiness({**body, "kind": NODE.name}).state is not State.READY:
+                return None
+            if is_last:
+                return Diagnostic(
+                    "NODE_STILL_RUNS",
+                    f"{label}: its machine still reports to the cluster after {request.task:g} s",
+                    self.subject,
+                    untouched="The Node was left as it is.",
+                    remedy="Stop k3s on the machine or switch it off, then run the command again.",
+                )
             self.cancel.wait(pause)
             pause = min(pause * 1.5, LAST_PAUSE)
 

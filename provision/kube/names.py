@@ -14,6 +14,8 @@ ROLE = "provision/role"
 """Label with the role that declared an object: what it declares no more is found by it."""
 TAINTS = "provision/taints"
 """Annotation of a Node with the taints that we set."""
+OWNER = "provision/inventory"
+"""Annotation of a Node whose machine we made one of the cluster: the name of the inventory."""
 CORDONED = "provision/cordoned"
 """Annotation of a Node that we cordoned, with the run that did it."""
 

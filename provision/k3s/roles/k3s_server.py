@@ -22,7 +22,7 @@ from provision.k3s.queries import Machine
 from provision.k3s.resources.files import K3sFile
 from provision.k3s.resources.token import ClusterToken
 from provision.k3s.resources.unit import K3sUnit
-from provision.k3s.roles import common
+from provision.k3s.roles import common, left_nodes
 
 UNIT = paths.SERVER
 _SERVER_LINE = re.compile(r"(?m)^server: (\S+)$")
@@ -150,5 +150,7 @@ ROLE = Role(
     retired=retired,
     unchosen=unchosen,
     unchosen_on=unchosen_on,
+    orphan_owners=left_nodes.owners,
+    orphans=left_nodes.orphans,
     local_inputs=common.local_inputs,
 )

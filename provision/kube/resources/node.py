@@ -14,7 +14,7 @@ from provision.kube.actions import FORCE, JSON_PATCH
 from provision.kube.comparison import MANAGER
 from provision.kube.facts import NODES, Taint, node_fact
 from provision.kube.kinds import NODE, object_path
-from provision.kube.names import TAINTS
+from provision.kube.names import OWNER, TAINTS
 from provision.kube.queries import Listing, ListQuery, Live
 
 Pairs = tuple[tuple[str, str], ...]
@@ -38,6 +38,7 @@ class NodeSettings(KeyedResource):
         labels: by key.
         annotations: by key.
         taints: all of ours.
+        owner: name of the inventory that made the machine a node; empty for nodes of others.
     """
 
     kind: ClassVar[str] = "kube-node"
@@ -46,6 +47,7 @@ class NodeSettings(KeyedResource):
     labels: Pairs = ()
     annotations: Pairs = ()
     taints: tuple[Taint, ...] = ()
+    owner: str = ""
 
     def _key_name(self) -> str:
         return self.name
@@ -59,10 +61,11 @@ class NodeSettings(KeyedResource):
         return listing.named(self.name)
 
     def _annotations(self) -> dict[str, str]:
-        """Return the annotations, with the one that names our taints."""
+        """Return the annotations, with those that name our taints and whose node it is."""
         ours = (
             {TAINTS: ",".join(f"{taint.key}:{taint.effect}" for taint in self.taints)} if self.taints else {}
         )
+        ours |= {OWNER: self.owner} if self.owner else {}
         return {**dict(self.annotations), **ours}
 
     def _desired_taints(self, live: Live) -> tuple[Taint, ...]:

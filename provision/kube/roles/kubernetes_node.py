@@ -52,6 +52,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
             tuple(sorted(node.labels.items())),
             tuple(sorted(node.annotations.items())),
             tuple(map(parse_taint, node.taints)),
+            inventory.name if inventory.cluster.kubeconfig is None else "",
             source=source,
         ),
     )

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from provision.contracts.domain import Domain
+from provision.contracts.support import Untested
+from provision.inventory import Inventory
+
+
+def _has_untried_mode(inventory: Inventory) -> bool:
+    return inventory.sharing is not None and inventory.sharing.mode in ("hami", "kai")
+
 
 DOMAIN = Domain(
     "sharing",
-    planned_roles=("gpu_sharing",),
+    roles={"gpu_sharing": "provision.sharing.roles.gpu_sharing:ROLE"},
+    rules="provision.sharing.preflight:RULES",
+    evidence="provision.sharing.preflight:evidence",
+    checks=("provision.sharing.checks",),
+    untested=(Untested("HAMi and KAI Scheduler on cards", ("sharing", "mode"), _has_untried_mode),),
     unsupported="provision.sharing.unsupported:unsupported",
     sections=(("sharing",),),
 )

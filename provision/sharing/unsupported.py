@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from provision.contracts.support import CLUSTER, Unsupported
 from provision.inventory import Inventory
 
-ROLE = "gpu_sharing"
+FRACTIONS, STEP = "kai_fractions", "gpu_sharing"
 
 
 def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
-    """Yield the mode of sharing."""
+    """Yield KAI's GPU fractions over MPS."""
     sharing = inventory.sharing
-    if sharing is not None and sharing.mode != "none":
-        yield Unsupported(ROLE, "GPU sharing", ("sharing", "mode"), (CLUSTER,), (ROLE,))
+    if sharing is not None and sharing.mode == FRACTIONS:
+        yield Unsupported(FRACTIONS, "sharing mode kai_fractions", ("sharing", "mode"), (CLUSTER,), (STEP,))

@@ -19,6 +19,7 @@ from provision.lab.kube.store import Controller, Object, Store, Write
 from provision.testing.model_gpu_operator import GpuOperator
 from provision.testing.model_helm import HELM_CHART_CRD, HelmController
 from provision.testing.model_network_operator import NetworkOperator
+from provision.testing.model_sharing import Sharing
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Transient
 
@@ -125,6 +126,7 @@ class ModelCluster:
         helm: the Helm controller of k3s.
         gpus: the GPU Operator, once its chart is installed.
         nics: the Network Operator, likewise.
+        sharing: HAMi and KAI Scheduler, once the chart of one is installed.
     """
 
     api: KubeApi = field(default_factory=lambda: KubeApi(version="v1.35.7+k3s1", watch_seconds=0.0))
@@ -133,15 +135,18 @@ class ModelCluster:
     helm: HelmController = field(default_factory=HelmController)
     gpus: GpuOperator = field(default_factory=GpuOperator)
     nics: NetworkOperator = field(default_factory=NetworkOperator)
+    sharing: Sharing = field(init=False)
 
     def __post_init__(self) -> None:
         self.define(HELM_CHART_CRD)
         self.api.logs = self.helm.logs
         self.nics.logs = self.helm.logs
-        for operator in (self.gpus, self.nics):
+        self.sharing = Sharing(self.gpus)
+        for operator in (self.gpus, self.nics, self.sharing):
             self.helm.installed.append(operator.installed)
             self.helm.removed.append(operator.removed)
-        self.controllers.extend((end_namespaces, self.helm, self.gpus, self.nics, ready_workloads))
+        reacting = (end_namespaces, self.helm, self.gpus, self.nics, self.sharing, ready_workloads)
+        self.controllers.extend(reacting)
 
     @property
     def store(self) -> Store:

@@ -90,6 +90,8 @@ class GpuOperator:
                 },
             }
             self._keep(store, "apps/v1", "DaemonSet", name, spec)
+        if not plugin:
+            self._drop_plugin(store)
         labelled = [name for name in self.cards if self._offer(store, name, plugin=plugin)]
         reason = "Reconciled" if labelled else "NoGPUNodes"
         condition = {"type": "Ready", "status": "True", "reason": reason}
@@ -108,6 +110,18 @@ class GpuOperator:
         metadata = {"name": name, "namespace": self.namespace}
         if store.get(store.kind(kind), (self.namespace, name)) is None:
             store.seed({"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec})
+
+    def _drop_plugin(self, store: Store) -> None:
+        """Take away the plugin that was turned off: the kubelets have no cards to offer then."""
+        kind, place = store.kind("DaemonSet"), (self.namespace, PLUGIN)
+        if store.get(kind, place) is None:
+            return
+        store.delete(kind, place)
+        for name in self.cards:
+            pod = (self.namespace, f"{PLUGIN}-{name}")
+            if store.get(store.kind("Pod"), pod) is not None:
+                store.delete(store.kind("Pod"), pod)
+            offer(store, name, 0)
 
     def _offer(self, store: Store, name: str, *, plugin: bool) -> bool:
         kind, place = store.kind("Node"), ("", name)
@@ -128,11 +142,7 @@ class GpuOperator:
             if store.get(store.kind("Pod"), (self.namespace, pod_name)) is None:
                 spec = {"nodeName": name, "containers": []}
                 store.seed({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": spec})
-            offered = {"nvidia.com/gpu": str(count * self._replicas())}
-            status = {**node["status"], "allocatable": {**node["status"]["allocatable"], **offered}}
-            store.update(
-                kind, place, {"metadata": {}, "status": status}, Write("kubelet", subresource="status")
-            )
+            offer(store, name, count * self._replicas())
         return True
 
     def _replicas(self) -> int:
@@ -147,3 +157,15 @@ class GpuOperator:
         """Look after nodes that join later; a controller of ModelCluster."""
         if kind.name == "Node" and event == "ADDED" and body["metadata"]["name"] in self.cards:
             self.reconcile(store)
+
+
+def offer(store: Store, name: str, count: int) -> None:
+    """Write how many cards a Node offers, as its kubelet does."""
+    kind, place = store.kind("Node"), ("", name)
+    node = store.get(kind, place)
+    if node is None:
+        return
+    offered = {"nvidia.com/gpu": str(count)}
+    status = {**node["status"], "allocatable": {**node["status"]["allocatable"], **offered}}
+    if status != node["status"]:
+        store.update(kind, place, {"metadata": {}, "status": status}, Write("kubelet", subresource="status"))

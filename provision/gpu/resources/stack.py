@@ -137,7 +137,7 @@ class GpuStack(KeyedResource):
         up = [
             (cards, fact)
             for cards in self.cards
-            if (fact := _fact_of(nodes, cards)) is not None and fact.is_ready
+            if (fact := fact_of(nodes, cards)) is not None and fact.is_ready
         ]
         if not up:
             return  # every GPU node is off, or has not joined: there is nothing to offer
@@ -195,7 +195,8 @@ class GpuStack(KeyedResource):
             yield Problem(f"{cards.node}: cards", "GPU_ALLOCATABLE_WRONG", text, remedy)
 
 
-def _fact_of(nodes: Listing, cards: Cards) -> NodeFact | None:
+def fact_of(nodes: Listing, cards: Cards) -> NodeFact | None:
+    """Return the Node of some cards, by its name, else by its address."""
     facts = [node_fact(live) for live in nodes.objects]
     named = next((fact for fact in facts if fact.name == cards.kube_name), None)
     return named or next((fact for fact in facts if cards.address in fact.addresses), None)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from provision.contracts.downloads import Download
-from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Role
 from provision.gpu.operator_values import cards_of, gpu_nodes, operator_values, slots, uses_stock_plugin
@@ -66,20 +65,10 @@ def resources(context: Context) -> Sequence[Resource]:
     operator = _operator(inventory)
     if operator is None:
         return ()
-    _check_distribution(context)
+    check_distribution(context, "gpu.operator")
     namespace, source = namespace_of(inventory), inventory.source(SOURCE)
     # Operands mount host paths: a stricter namespace refuses their pods, and only events say so.
     labels = {"pod-security.kubernetes.io/enforce": "privileged"}
-    cards = tuple(
-        Cards(
-            node.name,
-            node.kubernetes_name,
-            node.address,
-            cards_of(node),
-            cards_of(node) * slots(inventory) if uses_stock_plugin(inventory) else 0,
-        )
-        for node in gpu_nodes(inventory)
-    )
     return (
         kube_object(API, NAMESPACE, namespace, role=ROLE_NAME, labels=labels, source=source),
         HelmRelease(
@@ -92,7 +81,8 @@ def resources(context: Context) -> Sequence[Resource]:
             affected=((API, NODES),),
             source=source,
         ),
-        GpuStack(API, namespace, cards, source=source),
+        # Under HAMi the validator fails until HAMi offers cards: the proof comes after it, in its role.
+        *((stack(inventory),) if uses_stock_plugin(inventory) else ()),
     )
 
 
@@ -101,6 +91,21 @@ def downloads(inventory: Inventory) -> Iterator[Download]:
     operator = _operator(inventory)
     if operator is not None and has_cluster(inventory):
         yield chart_download(CHART, operator, REPOSITORY, SOURCE)
+
+
+def stack(inventory: Inventory) -> GpuStack:
+    """Return the proof that the operator has done its work."""
+    cards = tuple(
+        Cards(
+            node.name,
+            node.kubernetes_name,
+            node.address,
+            cards_of(node),
+            cards_of(node) * slots(inventory) if uses_stock_plugin(inventory) else 0,
+        )
+        for node in gpu_nodes(inventory)
+    )
+    return GpuStack(API, namespace_of(inventory), cards, source=inventory.source(SOURCE))
 
 
 def _chart(inventory: Inventory, operator: Operator) -> Chart:
@@ -125,17 +130,27 @@ def _chart(inventory: Inventory, operator: Operator) -> Chart:
     return Chart(CHART, operator.version, content=base64.b64encode(data).decode())
 
 
-def _check_distribution(context: Context) -> None:
-    version = context.require(API, ServerVersion(), "cannot read the version of the cluster")
-    if isinstance(version, Unknown) or "+k3s" in version:
-        return
+def check_distribution(context: Context, key: str) -> str:
+    """Return the version of a cluster that has the Helm controller of k3s.
+
+    Args:
+        context: of a step that asks for the version.
+        key: of the inventory, without which the step would not be.
+
+    Raises:
+        Permanent: it is another distribution.
+        NotYet: the API does not answer yet.
+    """
+    version = str(context.require(API, ServerVersion(), "cannot read the version of the cluster"))
+    if "+k3s" in version:
+        return version
     raise Permanent(
         Diagnostic(
             "KUBE_DISTRIBUTION_UNSUPPORTED",
             f"the cluster is {version}, and this role was run with k3s only",
             context.subject.name,
             untouched="Nothing was changed in the cluster.",
-            remedy="Leave it out with `--step`, or remove gpu.operator.",
+            remedy=f"Leave it out with `--step`, or remove {key}.",
         )
     )
 

@@ -43,6 +43,29 @@ def node(**fields: Any) -> Callable[[ModelSite], object]:
     return change
 
 
+def deployment(name: str, **fields: Any) -> Callable[[ModelSite], object]:
+    """Return a damage of the status of one of KAI's Deployments."""
+
+    def change(site: ModelSite) -> None:
+        site.cluster.controllers.clear()
+        held = site.cluster.get("Deployment", name, "kai-scheduler")
+        assert held is not None
+        set_status(site.cluster.store, site.cluster.store.kind("Deployment"), held, fields)
+
+    return change
+
+
+def queue(name: str) -> Callable[[ModelSite], object]:
+    """Return a damage that deletes a queue."""
+    return lambda site: site.cluster.store.delete(site.cluster.store.kind("Queue"), ("", name))
+
+
+def second_plugin(site: ModelSite) -> None:
+    """Install the plugin of the vendor's own chart beside that of the operator."""
+    metadata = {"name": "nvidia-device-plugin-daemonset", "namespace": "kube-system"}
+    site.cluster.store.seed({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {}})
+
+
 _NO_GPUS = [{"type": "Ready", "status": "True", "reason": "NoGPUNodes"}]
 _PAUSED = {"nvidia.com/gpu.deploy.device-plugin": "paused-for-driver-upgrade"}
 
@@ -65,6 +88,14 @@ CLUSTER_DAMAGES = (
         status("Node", NODE, allocatable={"nvidia.com/gpu": "0"}),
         NODE,
     ),
+    Damage(
+        "test_sharing_controllers_run",
+        "binder: 0 of 1",
+        deployment("binder", availableReplicas=0),
+        "cluster",
+    ),
+    Damage("test_sharing_queues", "queue team is not there", queue("team"), "cluster"),
+    Damage("test_one_plugin_offers_the_cards", "kube-system/nvidia", second_plugin, "cluster"),
     Damage("test_gpu_labels", "has not labelled it", node(labels={"nvidia.com/gpu.count": None}), NODE),
     Damage("test_gpu_labels", "paused-for-driver-upgrade", node(labels=_PAUSED), NODE),
 )

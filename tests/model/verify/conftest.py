@@ -86,6 +86,7 @@ profiles:
 storage:
   models: { path: /srv/models, manage: true, server: "198.18.0.3:/models", same_on_all: true, free: 100GiB }
 gpu: { toolkit: host, operator: { version: v26.3.3 } }
+sharing: { mode: kai, version: v0.18.6, queues: { team: { parent: all, gpu: { quota: 1 } }, all: {} } }
 nodes:
   vm:
     profile: small

@@ -56,7 +56,7 @@ def test_a_valid_inventory_lists_what_is_not_supported_yet(capsys: pytest.Captur
     assert main.main(["validate", "h100-kai-fractions"]) == 0
     shown = capsys.readouterr()
     assert "is valid" in shown.out
-    assert "is not supported yet (role gpu_sharing)" in shown.err
+    assert "is not supported yet (role kai_fractions)" in shown.err
     assert "error" not in shown.err
 
 

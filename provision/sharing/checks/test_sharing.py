@@ -1,0 +1,99 @@
+"""How pods share cards: the declared mode is at work, and nothing else offers the same cards."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from provision.contracts.check import NotDeclared, Site
+from provision.kube.names import API
+
+OK = 200
+APPS = "/apis/apps/v1"
+CONTROLLERS = {
+    "hami": ("hami-system", ("hami-scheduler",)),
+    "kai": (
+        "kai-scheduler",
+        (
+            "kai-operator",
+            "kai-scheduler-default",
+            "binder",
+            "admission",
+            "pod-grouper",
+            "podgroup-controller",
+            "queue-controller",
+        ),
+    ),
+}
+
+
+def get(site: Site, path: str) -> list[dict[str, Any]]:
+    """Return the objects of a list that must be there."""
+    reply = site.get(API, path)
+    assert reply.status == OK, f"{path}: {reply.status} {reply.text}"
+    items: list[dict[str, Any]] = json.loads(reply.text)["items"]
+    return items
+
+
+@pytest.fixture
+def mode(site: Site, cluster: str) -> str:
+    """The declared mode."""
+    del cluster
+    sharing = site.inventory.sharing
+    if sharing is None:
+        raise NotDeclared("no sharing is declared")
+    return sharing.mode
+
+
+def test_sharing_controllers_run(site: Site, mode: str) -> None:
+    """What schedules pods onto shared cards is available: HAMi's scheduler, or the controllers of KAI."""
+    if mode not in CONTROLLERS:
+        raise NotDeclared("the mode has no controller of its own")
+    namespace, names = CONTROLLERS[mode]
+    there = {
+        item["metadata"]["name"]: item for item in get(site, f"{APPS}/namespaces/{namespace}/deployments")
+    }
+    for name in names:
+        assert name in there, f"{name} is not there"
+        wanted = there[name].get("spec", {}).get("replicas", 1)
+        ready = there[name].get("status", {}).get("availableReplicas", 0)
+        assert ready >= wanted, f"{name}: {ready} of {wanted} pods are available"
+
+
+def test_sharing_queues(site: Site, mode: str) -> None:
+    """Every declared queue is there, below its parent, with its GPUs."""
+    queues = site.inventory.sharing.queues if site.inventory.sharing is not None else {}
+    if mode != "kai" or not queues:
+        raise NotDeclared("no queue is declared")
+    there = {
+        item["metadata"]["name"]: item["spec"] for item in get(site, "/apis/scheduling.run.ai/v2/queues")
+    }
+    for name, queue in queues.items():
+        assert name in there, f"queue {name} is not there"
+        spec = there[name]
+        parent = spec.get("parentQueue") or None
+        assert parent == queue.parent, f"queue {name} is below {parent}, {queue.parent} is declared"
+        gpus = spec.get("resources", {}).get("gpu", {})
+        for key in ("quota", "limit"):
+            declared = getattr(queue.gpu, key) if queue.gpu is not None else None
+            wanted = -1 if declared is None else declared
+            assert gpus.get(key) == wanted, f"queue {name}: {key} is {gpus.get(key)}, {wanted} is declared"
+
+
+def test_one_plugin_offers_the_cards(site: Site, mode: str) -> None:
+    """One device plugin offers the cards: with two, a pod gets a card that another one has."""
+    gpu = site.inventory.gpu
+    operator = (
+        (gpu.operator.namespace or "gpu-operator") if gpu is not None and gpu.operator is not None else ""
+    )
+    for item in get(site, f"{APPS}/daemonsets"):
+        metadata = item["metadata"]
+        name, namespace, labels = metadata["name"], metadata["namespace"], metadata.get("labels", {})
+        is_hami = labels.get("app.kubernetes.io/component") == "hami-device-plugin"
+        is_stock = name.startswith("nvidia-device-plugin") and (namespace != operator or mode == "hami")
+        assert not is_stock, f"{namespace}/{name} offers cards, too"
+        assert not is_hami or (mode, namespace) == ("hami", "hami-system"), (
+            f"{namespace}/{name} offers cards, too"
+        )

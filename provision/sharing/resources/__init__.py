@@ -1,0 +1,1 @@
+"""Desired states of GPU sharing."""

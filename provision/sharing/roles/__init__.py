@@ -1,0 +1,1 @@
+"""Roles of GPU sharing."""

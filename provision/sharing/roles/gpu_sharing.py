@@ -1,0 +1,216 @@
+"""How pods share cards: HAMi or KAI Scheduler, exactly one of them, and what was chosen before is removed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from provision.contracts.effect import Effect
+from provision.contracts.resource import Resource
+from provision.contracts.role import Context, Need, Questions, Role
+from provision.gpu.gpu_effects import GPU_PODS_LOSE_DEVICE
+from provision.gpu.operator_values import cards_of, gpu_nodes
+from provision.gpu.resources.stack import Cards
+from provision.gpu.roles.gpu_operator import check_distribution, namespace_of, stack
+from provision.inventory import Inventory, Subject
+from provision.inventory.models.cluster import Sharing
+from provision.kube.facts import NODES
+from provision.kube.kinds import CRD, DAEMON_SET, NAMESPACE
+from provision.kube.names import API, has_cluster, labels_of
+from provision.kube.queries import Listing, Live, ServerVersion
+from provision.kube.resources.object import KubeAbsent, kube_object
+from provision.kube.resources.release import Chart, HelmAbsent, HelmRelease
+from provision.sharing import names
+from provision.sharing.hami import hami_values, slots
+from provision.sharing.kai import kai_values, queue_specs
+from provision.sharing.names import ROLE_NAME
+from provision.sharing.resources.mark import NodeMark
+from provision.sharing.resources.stack import HamiStack, KaiStack
+
+SOURCE = ("sharing",)
+STOCK_PLUGINS = ("nvidia-device-plugin-daemonset", "nvidia-device-plugin-mps-control-daemon")
+"""DaemonSets by which the GPU Operator offers cards."""
+PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
+_COST = (Effect(GPU_PODS_LOSE_DEVICE),)
+MODES = ("hami", "kai")
+"""Modes of this role; `time_slicing` and `mps` are values of the GPU Operator."""
+
+
+def _mode(inventory: Inventory) -> str:
+    return inventory.sharing.mode if inventory.sharing is not None else "none"
+
+
+def declared(inventory: Inventory, subject: Subject) -> bool:
+    """Whether the cluster gets a mode of this role."""
+    return subject.kind == "cluster" and _mode(inventory) in MODES and has_cluster(inventory)
+
+
+def questions(inventory: Inventory, subject: Subject) -> Questions:
+    """Ask for the distribution, what is ours, and the queues that we made."""
+    del inventory, subject
+    return {API: (ServerVersion(), *names.HOMES.values(), names.OWN_QUEUES)}
+
+
+def resources(context: Context) -> Sequence[Resource]:
+    """Return what the mode needs, its chart, and the proof.
+
+    Raises:
+        Permanent: the cluster is of a distribution that nobody has run this on.
+        NotYet: the API does not answer yet.
+    """
+    sharing = context.inventory.sharing
+    if sharing is None or sharing.mode not in MODES:
+        return ()
+    version = check_distribution(context, "sharing")
+    if sharing.mode == "hami":
+        return tuple(_hami(context.inventory, sharing, version))
+    return tuple(_kai(context, sharing))
+
+
+def _hami(inventory: Inventory, sharing: Sharing, version: str) -> Iterator[Resource]:
+    source = inventory.source(SOURCE)
+    nodes = gpu_nodes(inventory)
+    has_operator = inventory.gpu is not None and inventory.gpu.operator is not None
+    if has_operator:
+        # The operator deletes its plugin some time after its values have changed: never both.
+        for name in STOCK_PLUGINS:
+            yield KubeAbsent(API, DAEMON_SET, namespace_of(inventory), name, risks=_COST, source=source)
+    marks = tuple((node.kubernetes_name, node.address) for node in nodes)
+    yield NodeMark(API, *names.HAMI_LABEL, marks, source=source)
+    yield kube_object(API, NAMESPACE, names.HAMI_NAMESPACE, role=ROLE_NAME, labels=PRIVILEGED, source=source)
+    values = hami_values(inventory, version)
+    chart = Chart(names.HAMI, sharing.version or "", names.HAMI_REPOSITORY)
+    yield _release(names.HAMI, chart, names.HAMI_NAMESPACE, values, inventory)
+    yield HamiStack(API, _cards(inventory, slots(inventory)), source=source)
+    if has_operator:
+        yield stack(inventory)  # its validator fails until HAMi offers cards
+
+
+def _kai(context: Context, sharing: Sharing) -> Iterator[Resource]:
+    inventory = context.inventory
+    source = inventory.source(SOURCE)
+    yield kube_object(API, NAMESPACE, names.KAI_NAMESPACE, role=ROLE_NAME, source=source)
+    chart = Chart(names.KAI, sharing.version or "", names.KAI_REPOSITORY)
+    yield _release(names.KAI, chart, names.KAI_NAMESPACE, kai_values(sharing), inventory)
+    yield KaiStack(API, _cards(inventory, 1), fractions=bool(sharing.fractions), source=source)
+    wanted = queue_specs(sharing)
+    for name, spec in wanted.items():
+        path = (*SOURCE, "queues", name) if name in sharing.queues else (*SOURCE, "default_queues")
+        yield kube_object(
+            API,
+            names.QUEUE,
+            name,
+            {"spec": spec},
+            role=ROLE_NAME,
+            force=name in {names.DEFAULT_PARENT, names.DEFAULT_QUEUE},  # the chart has made them
+            source=inventory.source(path),
+        )
+    kept = {*wanted, names.DEFAULT_PARENT, names.DEFAULT_QUEUE}
+    yield from _queues_gone(context, kept)
+
+
+def _release(
+    name: str, chart: Chart, namespace: str, values: Mapping[str, Any], inventory: Inventory
+) -> HelmRelease:
+    text = json.dumps(values, sort_keys=True)
+    return HelmRelease(
+        API,
+        name,
+        chart,
+        namespace,
+        text,
+        ROLE_NAME,
+        affected=((API, NODES),),
+        source=inventory.source(SOURCE),
+    )
+
+
+def _cards(inventory: Inventory, times: int) -> tuple[Cards, ...]:
+    return tuple(
+        Cards(node.name, node.kubernetes_name, node.address, cards_of(node), cards_of(node) * times)
+        for node in gpu_nodes(inventory)
+    )
+
+
+# ------------------------------------------------------------ what goes
+
+
+def _is_ours(live: Live | None) -> bool:
+    return live is not None and labels_of(ROLE_NAME).items() <= live.labels.items()
+
+
+def _queues_gone(context: Context, kept: set[str]) -> Iterator[Resource]:
+    """Yield our queues that are not wanted, children first: a queue with children is not deleted."""
+    listing: Listing = context.require(API, names.OWN_QUEUES, "cannot list the queues")
+    parents = {live.name: str(live.at("spec", "parentQueue") or "") for live in listing.objects}
+
+    def depth(name: str) -> int:
+        seen: set[str] = set()
+        while name in parents and name not in seen:
+            seen.add(name)
+            name = parents[name]
+        return len(seen)
+
+    for name in sorted(parents, key=lambda name: (-depth(name), name)):
+        if name not in kept:
+            yield KubeAbsent(API, names.QUEUE, "", name)
+
+
+def _gone(context: Context, modes: Sequence[str], risks: tuple[Effect, ...]) -> Iterator[Resource]:
+    """Yield what some modes have brought, if it was us: the namespace with our label goes last."""
+    for mode in modes:
+        home: Live | None = context.require(
+            API, names.HOMES[mode], f"cannot see whether {mode} is installed", may_be_absent=True
+        )
+        if not _is_ours(home):
+            continue
+        if mode == "hami":
+            yield HelmAbsent(API, names.HAMI, risks=risks)
+            # A webhook that is left alters or blocks pods; the plugin's pods end after its release.
+            yield KubeAbsent(API, names.WEBHOOK, "", names.HAMI_WEBHOOK)
+            yield KubeAbsent(API, DAEMON_SET, names.HAMI_NAMESPACE, names.HAMI_PLUGIN)
+            yield NodeMark(API, *names.HAMI_LABEL)
+            yield KubeAbsent(API, NAMESPACE, "", names.HAMI_NAMESPACE)
+            continue
+        yield from _queues_gone(context, set())
+        yield HelmAbsent(API, names.KAI, risks=risks)
+        for namespace in names.KAI_NAMESPACES:
+            yield KubeAbsent(API, NAMESPACE, "", namespace)
+        for name in names.KAI_CRDS:
+            yield KubeAbsent(API, CRD, "", name)
+        yield KubeAbsent(API, NAMESPACE, "", names.KAI_NAMESPACE)
+
+
+def unchosen(context: Context) -> Sequence[Resource]:
+    """Return what a mode that is not declared any more has brought."""
+    mode = _mode(context.inventory)
+    return tuple(_gone(context, [other for other in MODES if other != mode], _COST))
+
+
+def unchosen_on(inventory: Inventory) -> Mapping[Subject, Questions]:
+    """Return the cluster, which may have another mode."""
+    if not has_cluster(inventory) or inventory.gpu is None:
+        return {}
+    return {Subject("cluster", "cluster"): {API: (*names.HOMES.values(), names.OWN_QUEUES)}}
+
+
+def retired(context: Context) -> Sequence[Resource]:
+    """Return what destroy removes: queues and release, then CRDs, labels and namespaces."""
+    return tuple(_gone(context, MODES, ()))
+
+
+ROLE = Role(
+    name=ROLE_NAME,
+    needs=(
+        Need("k3s_server", "any", "site"),
+        Need("k3s_agent", "any", "site"),
+        Need("gpu_operator"),
+    ),
+    declared=declared,
+    questions=questions,
+    resources=resources,
+    retired=retired,
+    unchosen=unchosen,
+    unchosen_on=unchosen_on,
+)

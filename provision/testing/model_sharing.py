@@ -1,0 +1,145 @@
+"""What the charts of HAMi and KAI Scheduler bring, as far as our code sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from provision.kube.releases import Release
+from provision.lab.kube.kinds import Kind, kinds_of
+from provision.lab.kube.store import Object, Store
+from provision.testing.model_gpu_operator import GpuOperator, offer
+
+HAMI, KAI = "hami", "kai-scheduler"
+PLUGIN = "hami-device-plugin"
+CONTROLLERS = {
+    HAMI: ("hami-scheduler",),
+    KAI: (
+        "kai-operator",
+        "kai-scheduler-default",
+        "binder",
+        "admission",
+        "pod-grouper",
+        "podgroup-controller",
+        "queue-controller",
+    ),
+}
+_ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def _crd(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"spec": _ANY, "status": _ANY}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "names": {"kind": kind, "plural": plural},
+            "scope": "Cluster",
+            "versions": [{"name": version, "served": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
+CRDS = (
+    _crd("scheduling.run.ai", "v2", "Queue", "queues"),
+    _crd("scheduling.run.ai", "v1alpha2", "BindRequest", "bindrequests"),
+    _crd("kai.scheduler", "v1", "SchedulingShard", "schedulingshards"),
+    _crd("kai.scheduler", "v1", "Config", "configs"),
+)
+
+
+@dataclass
+class Sharing:
+    """Reacts to the releases of both charts, and to the labels of nodes.
+
+    Args:
+        gpus: which Node has how many cards.
+        namespaces: of the releases that are there, by chart.
+        values: of HAMi's release.
+    """
+
+    gpus: GpuOperator
+    namespaces: dict[str, str] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def installed(self, store: Store, release: Release, values: Mapping[str, Any]) -> None:
+        """Bring what the chart brings; see HelmController."""
+        if release.chart not in CONTROLLERS:
+            return
+        self.namespaces[release.chart] = release.namespace
+        for name in CONTROLLERS[release.chart]:
+            _keep(store, "Deployment", release.namespace, name, {"replicas": 1})
+        if release.chart == KAI:
+            self._bring_queues(store)
+            return
+        self.values = values
+        pods = {"spec": {"nodeSelector": values["devicePlugin"]["nvidiaNodeSelector"], "containers": []}}
+        _keep(store, "DaemonSet", release.namespace, PLUGIN, {"template": pods})
+        for node in list(store.listed(store.kind("Node"))):
+            self._offer(store, node)
+
+    def _bring_queues(self, store: Store) -> None:
+        for definition in CRDS:
+            for kind in kinds_of(definition):
+                store.kinds[kind.group, kind.version, kind.plural] = kind
+            store.seed({**definition, "status": {"conditions": [{"type": "Established", "status": "True"}]}})
+        free = {"quota": 0, "limit": -1, "overQuotaWeight": 1}
+        spec = {"resources": {"cpu": free, "gpu": free, "memory": free}}
+        parent, child = "default-parent-queue", "default-queue"
+        for name, more in ((parent, {}), (child, {"parentQueue": parent})):
+            if store.get(store.kind("Queue"), ("", name)) is None:
+                metadata = {"name": name}
+                body = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": metadata}
+                store.seed({**body, "spec": {**spec, **more}})
+        namespace = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": "kai-resource-reservation"},
+        }
+        store.seed(namespace)
+
+    def removed(self, store: Store, name: str) -> None:
+        """Take it away again; KAI's CRDs and the namespace of its reservations stay behind."""
+        namespace = self.namespaces.pop(name, None)
+        if namespace is None:
+            return
+        for kind_name in ("DaemonSet", "Deployment", "Pod"):
+            kind = store.kind(kind_name)
+            for body in list(store.listed(kind, namespace)):
+                store.delete(kind, (namespace, body["metadata"]["name"]))
+        for node in self.gpus.cards if name == HAMI else ():
+            offer(store, node, 0)
+
+    def _offer(self, store: Store, node: Object) -> None:
+        """Run the plugin on a node with its label and with cards."""
+        namespace, name = self.namespaces.get(HAMI), node["metadata"]["name"]
+        plugin = self.values.get("devicePlugin", {})
+        labels = node["metadata"].get("labels", {})
+        if namespace is None or name not in self.gpus.cards:
+            return
+        if not plugin["nvidiaNodeSelector"].items() <= labels.items():
+            return
+        pod = (namespace, f"{PLUGIN}-{name}")
+        if store.get(store.kind("Pod"), pod) is None:
+            own = {"app.kubernetes.io/component": PLUGIN}
+            metadata = {"name": pod[1], "namespace": namespace, "labels": own}
+            spec = {"nodeName": name, "containers": []}
+            store.seed({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        offer(store, name, self.gpus.cards[name] * int(plugin.get("deviceSplitCount", 10)))
+
+    def __call__(self, store: Store, event: str, kind: Kind, body: Object) -> None:
+        """Look after nodes that get the label later; a controller of ModelCluster."""
+        if kind.name == "Node" and event != "DELETED" and HAMI in self.namespaces:
+            pod = (self.namespaces[HAMI], f"{PLUGIN}-{body['metadata']['name']}")
+            if store.get(store.kind("Pod"), pod) is None:
+                self._offer(store, body)
+
+
+def _keep(store: Store, kind: str, namespace: str, name: str, spec: Mapping[str, Any]) -> None:
+    if store.get(store.kind(kind), (namespace, name)) is None:
+        metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+        metadata |= {"labels": {"app.kubernetes.io/component": name}}
+        store.seed({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec})

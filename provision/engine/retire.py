@@ -61,6 +61,10 @@ def insert(
                     lower.step = replace(lower.step, barriers=(*lower.step.barriers, barrier))
         elif first:
             state.step = replace(state.step, after=frozenset({chain[first - 1].step.id}))
+        elif chain:
+            # The system is brought by what the first step waits for: so does its removal.
+            head = chain[0].step
+            state.step = replace(state.step, after=head.after, needs=head.needs, barriers=head.barriers)
         for later in chain[first:]:
             if _needs(later, state.step.id.role):
                 later.step = replace(later.step, needs=later.step.needs | {state.step.id})

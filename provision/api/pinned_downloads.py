@@ -67,6 +67,7 @@ def _is_of(pin: Pin, download: Download) -> bool:
 
 def _present(download: Download, inventory: Inventory, cancel: Cancel) -> Pin:
     from provision.connections import digests  # noqa: PLC0415 - slow
+    from provision.connections import download as downloading
 
     origin = download.origin
     if isinstance(origin, LocalFile):
@@ -76,7 +77,9 @@ def _present(download: Download, inventory: Inventory, cancel: Cancel) -> Pin:
     if isinstance(origin, RegistryChart):
         digest = digests.chart_of_registry(origin.address, origin.version, cancel)
         return Pin(f"{origin.address}:{origin.version}", digest)
-    return Pin(*digests.chart_of_repository(origin.repository, origin.chart, origin.version, cancel))
+    url, digest = digests.chart_of_repository(origin.repository, origin.chart, origin.version, cancel)
+    downloading.stored(url, digest)  # plans compare values with it; it proves the index, too
+    return Pin(url, digest)
 
 
 def _digest_of_file(file: Path, download: Download, inventory: Inventory) -> str:
@@ -96,6 +99,10 @@ def _digest_of_file(file: Path, download: Download, inventory: Inventory) -> str
 
 def _explained(inventory: Inventory, download: Download, problem: Diagnostic) -> Diagnostic:
     """Return a failed download with what a person can do about it."""
+    if problem.code == "DOWNLOAD_WRONG":
+        summary = f"{download.name}: its archive is another file than its repository's index says"
+        remedy = f"tell the repository's owner; or declare {download.otherwise}"
+        return replace(problem, summary=summary, source=inventory.source(download.path), remedy=remedy)
     if problem.code not in {"DOWNLOAD_FAILED", "DOWNLOAD_REFUSED"}:
         return replace(problem, source=problem.source or inventory.source(download.path))
     source = inventory.source(download.path)

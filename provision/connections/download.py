@@ -91,6 +91,19 @@ def answer_of(
     return status, sent, b"".join(chunks)
 
 
+def cached(sha256: str) -> bytes | None:
+    """Return a file that this machine has downloaded; None where it has not, or has another one there."""
+    try:
+        data = (_folder() / sha256).read_bytes()
+    except OSError:
+        return None
+    return data if hashlib.sha256(data).hexdigest() == sha256 else None
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "provision" / "downloads"
+
+
 class _Pieces:
     """What becomes of the pieces of one answer."""
 
@@ -158,7 +171,7 @@ def stored(url: str, sha256: str) -> bytes:
     Raises:
         Permanent, Transient: as `digest_of`; DOWNLOAD_WRONG where the file is another one, which is not kept.
     """
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "provision" / "downloads"
+    folder = _folder()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = folder / sha256
     with (folder / f"{sha256}.lock").open("w") as lock:  # many nodes want the same file at once

@@ -7,7 +7,9 @@ from provision.inventory.models.cluster import Operator
 from provision.inventory.tree import KeyPath
 
 
-def chart_download(name: str, operator: Operator, repository: str, path: KeyPath) -> Download:
+def chart_download(
+    name: str, operator: Operator, repository: str, path: KeyPath, version: str = ""
+) -> Download:
     """Return where the chart of an operator comes from.
 
     Args:
@@ -15,6 +17,7 @@ def chart_download(name: str, operator: Operator, repository: str, path: KeyPath
         operator: what is declared of it.
         repository: the vendor's, which is used where none is declared.
         path: keys of its section.
+        version: of the chart, where it is spelled otherwise than declared.
     """
     otherwise = f"an archive on this machine as {'.'.join(map(str, path))}.chart"
     origin: LocalFile | RegistryChart | RepositoryChart
@@ -22,7 +25,7 @@ def chart_download(name: str, operator: Operator, repository: str, path: KeyPath
     if operator.chart is not None:
         origin = LocalFile(operator.chart.expanduser())
     elif address.startswith("oci://"):
-        origin = RegistryChart(address, operator.version)
+        origin = RegistryChart(address, version or operator.version)
     else:
-        origin = RepositoryChart(address, name, operator.version)
+        origin = RepositoryChart(address, name, version or operator.version)
     return Download("charts", name, origin, path, otherwise)

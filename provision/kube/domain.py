@@ -12,5 +12,6 @@ DOMAIN = Domain(
     drivers={"cluster": "provision.kube.systems:open_api"},
     roles={"kubernetes_node": "provision.kube.roles.kubernetes_node:ROLE"},
     hooks="provision.kube.hooks:hooks",
+    rules="provision.kube.preflight:RULES",
     checks=("provision.kube.checks",),
 )

@@ -31,5 +31,6 @@ DOMAIN = Domain(
         Untested("RDMA networks of pods", ("rdma", "networks"), _has_networks),
     ),
     unsupported="provision.rdma.unsupported:unsupported",
+    downloads="provision.rdma.roles.network_operator:downloads",
     sections=(("rdma",),),
 )

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from provision.contracts.downloads import Download
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Role
 from provision.hosts import names
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import Operator, Rdma
+from provision.kube.charts import chart_download
 from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, NAMESPACE
 from provision.kube.names import API, has_cluster, selector_of
@@ -264,13 +268,20 @@ def _stack(
     )
 
 
+def downloads(inventory: Inventory) -> Iterator[Download]:
+    """Yield the chart, which `provision pin` pins."""
+    operator = operator_of(inventory)
+    if operator is not None and has_cluster(inventory):
+        yield chart_download(CHART, operator, REPOSITORY, SOURCE, chart_version(operator))
+
+
 def _chart(inventory: Inventory, operator: Operator) -> Chart:
     version = chart_version(operator)
     if operator.chart is None:
         return Chart(CHART, version, operator.repository or REPOSITORY)
     path = operator.chart.expanduser()
     try:
-        content = base64.b64encode(path.read_bytes()).decode()
+        data = path.read_bytes()
     except OSError as error:
         raise Permanent(
             Diagnostic(
@@ -280,7 +291,10 @@ def _chart(inventory: Inventory, operator: Operator) -> Chart:
                 remedy="Name the chart's archive in rdma.operator.chart.",
             )
         ) from None
-    return Chart(CHART, version, content=content)
+    change = inventory.lock.change_of("charts", CHART, path, hashlib.sha256(data).hexdigest())
+    if change is not None:
+        raise Permanent(replace(change, source=inventory.source((*SOURCE, "chart"))))
+    return Chart(CHART, version, content=base64.b64encode(data).decode())
 
 
 def _check_distribution(context: Context) -> None:

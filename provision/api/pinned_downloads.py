@@ -67,7 +67,7 @@ def _is_of(pin: Pin, download: Download) -> bool:
 
 def _present(download: Download, inventory: Inventory, cancel: Cancel) -> Pin:
     from provision.connections import digests  # noqa: PLC0415 - slow
-    from provision.connections import download as downloading
+    from provision.connections.download import stored  # noqa: PLC0415 - the same
 
     origin = download.origin
     if isinstance(origin, LocalFile):
@@ -78,7 +78,7 @@ def _present(download: Download, inventory: Inventory, cancel: Cancel) -> Pin:
         digest = digests.chart_of_registry(origin.address, origin.version, cancel)
         return Pin(f"{origin.address}:{origin.version}", digest)
     url, digest = digests.chart_of_repository(origin.repository, origin.chart, origin.version, cancel)
-    downloading.stored(url, digest)  # plans compare values with it; it proves the index, too
+    stored(url, digest)  # plans compare values with it; it proves the index, too
     return Pin(url, digest)
 
 

@@ -50,9 +50,10 @@ def pin(
 
     The file is beside the inventory and holds URL and SHA-256. Images are read once and not kept. Digests of
     binaries and charts are those that their vendors publish: a list of sums beside the release or its mirror,
-    the index of a chart repository, the manifest of a registry. A file of this machine is read. What has a
-    digest already is not looked at again. If a digest has changed, the command is refused (exit 4) and the
-    file stays as it was. Certificates are checked.
+    the index of a chart repository, the manifest of a registry; archives of charts are kept in the cache of
+    this machine. A file of this machine is read. What has a digest already is not looked at again. If a
+    digest has changed, the command is refused (exit 4) and the file stays as it was. Certificates are
+    checked.
     """
     return _pin(inventory, (), refresh=refresh, accept=accept)
 

@@ -81,10 +81,10 @@ def _as_before(system: str, path: str) -> File:
 
 
 def _nothing_kept(host: str, path: str, *, was_absent: bool) -> Diagnostic:
-    summary = f"nothing is kept of {path} on {host}: provision has never replaced or removed it"
+    summary = f"nothing is kept of {path} on {host}: this tool has never replaced or removed it"
     remedy = f"list what is kept there: `sudo head -n 1 {_FOLDER}/*.entry`"
     if was_absent:
-        summary = f"{path} on {host} did not exist before provision made it"
+        summary = f"{path} on {host} did not exist before it was made here"
         remedy = "take it out of the inventory, and remove it on the host"
     return Diagnostic("NOTHING_SAVED", summary, host, untouched="Nothing was changed.", remedy=remedy)
 

@@ -136,7 +136,7 @@ RULES = (
     Rule(
         ("SHARING_FOREIGN_ISOLATOR",),
         "the cluster has a device plugin, an isolator or a scheduler of cards that excludes the declared"
-        " mode, and provision did not install it",
+        " mode, and is not of this inventory",
         "remove it first: `helm uninstall NAME -n NAMESPACE`, or `kubectl delete daemonset`",
         foreign,
     ),

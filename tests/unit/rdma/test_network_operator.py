@@ -15,6 +15,7 @@ from provision.api.domains import load_inventory
 from provision.api.support import unsupported
 from provision.connections.contracts import KeyPair
 from provision.contracts.change import Settles
+from provision.contracts.downloads import RepositoryChart
 from provision.contracts.role import Context
 from provision.contracts.snapshot import Snapshot
 from provision.engine.generated import GeneratedValues
@@ -297,6 +298,12 @@ def test_what_is_not_supported_is_said_by_name(tmp_path: Path, old: str, new: st
 def test_what_excludes_each_other_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
     with pytest.raises(ProvisionError, match=words):
         load(tmp_path, (old, new))
+
+
+def test_the_chart_is_pinned_in_the_version_of_its_index(tmp_path: Path) -> None:
+    (download,) = network_operator.downloads(load(tmp_path))
+    assert isinstance(download.origin, RepositoryChart)
+    assert (download.origin.chart, download.origin.version) == ("network-operator", "26.4.0")
 
 
 # ---------------------------------------------------------------- what goes wrong

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from provision.api.doctor import host_rules
 from provision.api.preflight import rules
 
 HEAD = """# Preflight codes
@@ -18,6 +19,16 @@ yet, is checked again when its step is reached. `destroy` checks only the rules 
 | code | severity | when | what to do | also in destroy |
 | --- | --- | --- | --- | --- |
 """
+DOCTOR = """
+
+## What `provision doctor` finds besides
+
+`provision doctor INVENTORY` runs all rules above and examines each host. `provision doctor root@HOST`
+examines a host, and needs no inventory. Both change nothing. An error makes the exit code 4.
+
+| code | severity | what is wrong | what to do |
+| --- | --- | --- | --- |
+"""
 
 
 def reference() -> str:
@@ -27,4 +38,5 @@ def reference() -> str:
         f" {'yes' if rule.removal else 'no'} |"
         for rule in rules()
     ]
-    return HEAD + "\n".join(rows) + "\n"
+    found = [f"| `{rule.code}` | {rule.severity} | {rule.when} | {rule.remedy} |" for rule in host_rules()]
+    return HEAD + "\n".join(rows) + DOCTOR + "\n".join(found) + "\n"

@@ -41,6 +41,7 @@ class Domain:
         rules: its preflight rules, a tuple of `Rule`; empty for none.
         evidence: `(inventory) -> Mapping[str, tuple[Query, ...]]`: what its rules look at beyond the
             questions of roles, by system; empty for nothing.
+        doctor: what `provision doctor` looks for on hosts, a tuple of `HostRule`; empty for nothing.
         checks: packages of its checks, which are pytest files.
         backends: DHCP servers that it brings, by the name in `network.dhcp.backend`.
         resource_kinds: kinds of `host_resources` that it adds.
@@ -67,6 +68,7 @@ class Domain:
     destroy_keeps: frozenset[str] = frozenset()
     rules: str = ""
     evidence: str = ""
+    doctor: str = ""
     checks: tuple[str, ...] = ()
     backends: Mapping[str, DhcpBackend] = field(default_factory=dict)
     resource_kinds: Mapping[str, ResourceKind] = field(default_factory=dict)

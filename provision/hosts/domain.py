@@ -26,6 +26,7 @@ DOMAIN = Domain(
     destroy_keeps=frozenset({"host_resources", "shared_storage"}),
     rules="provision.hosts.preflight:RULES",
     evidence="provision.hosts.preflight:evidence",
+    doctor="provision.hosts.doctor:RULES",
     checks=("provision.hosts.checks",),
     unsupported="provision.hosts.unsupported:unsupported",
     untested=(Untested("Ubuntu guests", ("images",), _has_ubuntu),),

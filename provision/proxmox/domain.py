@@ -22,6 +22,7 @@ DOMAIN = Domain(
     destroy_keeps=frozenset({"hypervisor_host", "image"}),
     rules="provision.proxmox.preflight.rules:RULES",
     evidence="provision.proxmox.preflight.rules:evidence",
+    doctor="provision.proxmox.doctor:RULES",
     checks=("provision.proxmox.checks",),
     unsupported="provision.proxmox.unsupported:unsupported",
 )

@@ -50,7 +50,7 @@ def doctor(
     ] = None,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Say what is wrong on this machine and on the hosts, with evidence and remedy. Changes nothing.
+    """Say what is wrong with a site or a host, and what helps. Changes nothing.
 
     Of an inventory it runs all preflight rules, names systems that do not answer, and examines each host. Of
     a host it needs only the login. Exit code 4 if there is an error, 0 if there are only warnings and notes.

@@ -127,6 +127,7 @@ def test_a_pinned_chart_is_compared_where_it_was_downloaded(
         packed({"g/Chart.yaml": CHART, "g/values.yaml": "- list"}),
         archive()[:200],
     ],
+    ids=["empty", "text", "no tar", "no Chart.yaml", "invalid values", "values are a list", "cut"],
 )
 def test_what_is_no_chart_refuses_nothing(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "chart.tgz").write_bytes(data)

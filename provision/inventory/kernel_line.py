@@ -102,23 +102,28 @@ def values_of(line: str, key: str) -> tuple[str, ...]:
 
 def missing_arguments(line: str, desired: Sequence[str]) -> tuple[str, ...]:
     """Return what a kernel command line lacks; of module lists only the missing members."""
+    return tuple(text for texts in _missing_entries(line, desired) for text in texts)
+
+
+def _missing_entries(line: str, desired: Sequence[str]) -> list[list[str]]:
+    """Return the texts of each entry that a line lacks."""
     arguments = parse(line)
     present = set(entries(arguments))
     members: dict[str, set[str]] = {}
     for argument in arguments:
         members.setdefault(argument.name, set()).update(argument.members)
-    lacking: list[str] = []
+    lacking: list[list[str]] = []
     for entry in entries(parse(" ".join(desired))):
         argument = entry[0]
         if argument.name in MODULE_LISTS:
-            lacking += _without_members(argument, members.get(argument.name, set()))
+            lacking += [[text] for text in _without_members(argument, members.get(argument.name, set()))]
         elif entry in present:
             continue
         elif argument.name not in OPTION_LISTS or not members.get(argument.name, set()).issuperset(
             argument.members
         ):
-            lacking += [part.text for part in entry]
-    return tuple(lacking)
+            lacking.append([part.text for part in entry])
+    return lacking
 
 
 def _without_members(argument: Argument, members: set[str]) -> list[str]:
@@ -131,13 +136,15 @@ def _without_members(argument: Argument, members: set[str]) -> list[str]:
 def united_arguments(line: str, desired: Sequence[str]) -> str:
     """Return a command line with what it lacked: module lists are united in place, nothing comes twice."""
     words, tail = _split(line)
-    for text in missing_arguments(line, desired):
-        argument = _argument(text)
+    for texts in _missing_entries(line, desired):
+        argument = _argument(texts[0])
         lists = [index for index, word in enumerate(words) if _argument(word).name == argument.name]
         if argument.name in MODULE_LISTS and lists:
             words[lists[-1]] += f",{argument.value}"
+        elif words and PAIRS.get(_argument(words[-1]).name) == argument.name:
+            words[:0] = texts  # at the end it would become the second half of somebody else's pair
         else:
-            words.append(text)
+            words += texts
     return " ".join((*words, *tail))
 
 

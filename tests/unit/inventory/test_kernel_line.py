@@ -160,6 +160,19 @@ _ARGUMENTS = st.lists(
 )
 
 
+ALONE = [
+    ("hugepagesz=1G", ["hugepages=4"], "hugepages=4 hugepagesz=1G"),
+    ("a=1", ["hugepagesz=1G", "a=1", "hugepages=4"], "hugepages=4 a=1 hugepagesz=1G"),
+    ("a=1", ["hugepagesz=1G", "hugepages=4"], "a=1 hugepagesz=1G hugepages=4"),
+]
+
+
+@pytest.mark.parametrize(("line", "desired", "wanted"), ALONE)
+def test_a_number_of_pages_alone_joins_no_size(line: str, desired: list[str], wanted: str) -> None:
+    assert united_arguments(line, desired) == wanted
+    assert missing_arguments(wanted, desired) == ()
+
+
 @given(line=_ARGUMENTS, desired=_ARGUMENTS, tail=st.sampled_from(["", "-- quiet", "-- a=1"]))
 def test_a_line_lacks_nothing_after_it_was_united(line: list[str], desired: list[str], tail: str) -> None:
     before = " ".join((*line, *tail.split(" ")))

@@ -85,13 +85,22 @@ def _argument(text: str) -> Argument:
 
 
 def entries(arguments: Sequence[Argument]) -> Iterator[Entry]:
-    """Yield what belongs together, in order."""
-    index = 0
-    while index < len(arguments):
-        entry = arguments[index : index + 2]
-        is_pair = len(entry) > 1 and PAIRS.get(entry[0].name) == entry[1].name
-        yield tuple(entry) if is_pair else (arguments[index],)
-        index += 2 if is_pair else 1
+    """Yield what belongs together, in order.
+
+    The second half of a pair belongs to the last first half before it, whatever stands between them
+    (hugepages_setup in mm/hugetlb.c).
+    """
+    collected: list[list[Argument]] = []
+    waiting: dict[str, list[Argument]] = {}
+    for argument in arguments:
+        pair = waiting.pop(argument.name, None)
+        if pair is not None:
+            pair.append(argument)
+            continue
+        collected.append([argument])
+        if argument.name in PAIRS:
+            waiting[PAIRS[argument.name]] = collected[-1]
+    return map(tuple, collected)
 
 
 def values_of(line: str, key: str) -> tuple[str, ...]:
@@ -141,8 +150,8 @@ def united_arguments(line: str, desired: Sequence[str]) -> str:
         lists = [index for index, word in enumerate(words) if _argument(word).name == argument.name]
         if argument.name in MODULE_LISTS and lists:
             words[lists[-1]] += f",{argument.value}"
-        elif words and PAIRS.get(_argument(words[-1]).name) == argument.name:
-            words[:0] = texts  # at the end it would become the second half of somebody else's pair
+        elif any(PAIRS.get(_argument(word).name) == argument.name for word in words):
+            words[:0] = texts  # behind a first half it would belong to that one
         else:
             words += texts
     return " ".join((*words, *tail))

@@ -162,7 +162,9 @@ _ARGUMENTS = st.lists(
 
 ALONE = [
     ("hugepagesz=1G", ["hugepages=4"], "hugepages=4 hugepagesz=1G"),
-    ("a=1", ["hugepagesz=1G", "a=1", "hugepages=4"], "hugepages=4 a=1 hugepagesz=1G"),
+    ("a=1", ["hugepagesz=1G", "a=1", "hugepages=4"], "a=1 hugepagesz=1G hugepages=4"),
+    ("hugepagesz=1G a=1 hugepages=4", ["hugepagesz=1G", "hugepages=4"], "hugepagesz=1G a=1 hugepages=4"),
+    ("hugepagesz=1G hugepages=2", ["hugepages=4"], "hugepages=4 hugepagesz=1G hugepages=2"),
     ("a=1", ["hugepagesz=1G", "hugepages=4"], "a=1 hugepagesz=1G hugepages=4"),
 ]
 

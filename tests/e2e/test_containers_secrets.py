@@ -177,7 +177,11 @@ def sought(story: Story) -> dict[str, list[str]]:
 
 
 def whole(story: Story) -> list[str]:
-    return [text for text in story.watch.snippets if text.rstrip().endswith("}")]
+    """Return the settings of each snippet that was seen whole: its last line, a comment, says whose it is."""
+    parts = (
+        text.partition("\n")[2].rpartition("\n# ") for text in story.watch.snippets if text.endswith("\n")
+    )
+    return [settings for settings, mark, _ in parts if mark and settings.endswith("}")]
 
 
 def hits(story: Story, name: str, data: bytes) -> list[str]:

@@ -156,8 +156,11 @@ def test_a_jump_host_of_the_inventory_wins(home: Path) -> None:
 def test_jump_hosts_that_lead_nowhere_are_refused(home: Path) -> None:
     with pytest.raises(Permanent, match="SSH_JUMP_LOOP"):
         resolved(home, "Host n1 b\n ProxyJump a\nHost a\n ProxyJump b\n")
-    with pytest.raises(Permanent, match="SSH_CONFIG_UNREADABLE"):  # ssh(1) sees a host behind itself
+    with pytest.raises(
+        Permanent, match="SSH_CONFIG_UNREADABLE"
+    ) as caught:  # ssh(1) sees a host behind itself
         resolved(home, "Host *\n ProxyJump gate\n")
+    assert "jumphost loop" in "".join(caught.value.diagnostics[0].evidence)
 
 
 @pytest.mark.parametrize("config", ["Host n1\n Prot 22\n", "Host n1\n Port many\n", 'Host n1\n User "x\n'])

@@ -28,6 +28,7 @@ CORES, MEMORY = (
     for key in ("cores", "memory")
 )
 TAKEN = Target(File(HOST, "/etc/motd", b"x"), Mutation("taken", Shell(":"), problem=True))
+NIC = Target(File(HOST, "/etc/motd", b"x"), Mutation("net0 bridge", Shell(":")))
 USUAL = {HOST: 1}
 
 
@@ -56,6 +57,8 @@ def seen(*named: str, problems: str = "", left: str = "", trips: int = 1) -> See
         ([AWAY], seen(FILE.key, left="step"), 0),
         ([FILE], seen(FILE.key, trips=2), 1),
         ([AWAY], seen(FILE.key, trips=0), 0),
+        ([NIC], seen(FILE.key, trips=2), 0),
+        ([NIC], seen(FILE.key, trips=3), 1),
         ([CORES, MEMORY], seen(f"{CORES.key} cores", f"{CORES.key} memory.now"), 0),
         ([CORES, MEMORY], seen(f"{CORES.key} cores"), 1),
         ([CORES], seen(f"{CORES.key} cores", f"{CORES.key} memory"), 1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -73,6 +74,16 @@ def test_a_controller_that_is_killed_holds_nothing(tmp_path: Path) -> None:
         process.kill()
     hold = driver(tmp_path).hold("run-1", "pve/api", Cancel())
     assert hold.alive
+    hold.release()
+
+
+def test_a_shell_that_is_killed_alone_does_not_keep_the_lock(tmp_path: Path) -> None:
+    hold = driver(tmp_path).hold("run-1", "pve/api", Cancel())
+    assert hold.execution.hello is not None
+    os.kill(hold.execution.hello.pgid, signal.SIGKILL)  # its children live on, and see that it is gone
+    second = driver(tmp_path).hold("run-2", "pve/api", Cancel())
+    assert second.idle("run-2") < 60
+    second.release()
     hold.release()
 
 

@@ -156,7 +156,7 @@ esac
 fi
 }
 provision_cut() {
-[ -r /proc/$$/stat ] || return 1
+[ -r /proc/self/stat ] || return 1
 read -r provision_s 2>/dev/null </proc/$provision_watch/stat || return 0
 set -- ${provision_s##*') '}
 [ "$2" != "$provision_parent" ]
@@ -269,16 +269,18 @@ def hold_script(nonce: str, run: str, who: str, *, state: str = STATE) -> bytes:
         ValueError: a name holds a tab or newline.
     """
     file = f"{shlex.quote(state)}/{API_LOCK}"
-    # The next holder reads who had it before, and until when.
-    step = Step(
+    # The shell that holds the lock notes its own end, whatever ends it, once the file names it:
+    # a step's own traps would be set only after the controller knows that the lock is taken.
+    step = Step(f"while ! provision_cut; do sleep {HELD_TICK}; done")
+    note = (
         f"provision_free() {{\nIFS= read -r provision_s <{file} || :\n"
-        f'printf \'%s\\t%s\\n\' "$provision_s" "$(date +%s)" >{file}\n}}\n'
+        f"case $provision_s in {shlex.quote(run)}'\t'*)\n"
+        f'printf \'%s\\t%s\\n\' "$provision_s" "$(date +%s)" >{file} ;;\nesac\n}}\n'
         "trap provision_free EXIT\ntrap 'exit 0' HUP INT TERM\n"
-        f"while ! provision_cut; do sleep {HELD_TICK}; done"
     )
     again = f" || {{ sleep {HELD_TICK + 2}; flock -n 9; }}"
     taken = (
-        f"provision_s=\nIFS= read -r provision_s <{file} || :\n"
+        f"{note}provision_s=\nIFS= read -r provision_s <{file} || :\n"
         'printf \'%s\\n%s\\n\' "$provision_s" "$(date +%s)"\n'
     )
     return act_script(nonce, run, who, [step], state=state, lock=API_LOCK, again=again, taken=taken)

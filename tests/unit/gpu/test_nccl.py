@@ -1,0 +1,106 @@
+# ruff: noqa: E501 - lines as programs print them
+"""What nccl-tests print, with the log of NCCL between the rows.
+
+Quoted from NVIDIA/nccl-tests#252, #7, #71, #294, #264, NVIDIA/nccl#1453, #1029, #1488 and aws-k8s-tester#503.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from provision.contracts.query import Unknown
+from provision.gpu.nccl import AllReduce, parse_all_reduce
+
+RANKS = "".join(
+    f"#  Rank  {n} Group  0 Pid 89554{n} on     h100-2 device  {n} [0x0{n}] NVIDIA H100 80GB HBM3\n"
+    for n in range(8)
+)
+TABLE = """\
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+   536870912     134217728     float     sum      -1    10052   53.41   93.46      0   9676.9   55.48   97.09      0
+  8589934592    2147483648     float     sum      -1   158070   54.34   95.10      0   158561   54.17   94.80      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 95.3009
+#
+"""
+OLD = """\
+#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+       32768          8192   float     sum    159.4    0.21    0.39  2e-07    201.8    0.16    0.31  2e-07
+ Out of bounds values : 248 FAILED
+# Avg bus bandwidth    : 0.35
+"""
+IB = (
+    "node23:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_8:1/RoCE [1]mlx5_9:1/RoCE [RO]; OOB eth0:10.224.3.43<0>\n"
+    "node23:1:2 [0] NCCL INFO Channel 01/0 : 16[0] -> 0[0] [receive] via NET/IBext_v8/7/GDRDMA\n"
+    "node23:1:2 [0] NCCL INFO Channel 02/0 : 0[0] -> 1[1] via P2P/CUMEM/read\n"
+)
+SOCKET = "node23:1:2 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/Socket/0\n"
+NVLS = "h100:227602:227792 [0] NCCL INFO NVLS comm 0x5639e9f0e8c0 headRank 0 nHeads 8 buffSize 1048576\n"
+
+
+def read(text: str) -> AllReduce:
+    result = parse_all_reduce(text)
+    assert isinstance(result, AllReduce), result
+    return result
+
+
+def test_an_all_reduce_has_mean_best_and_ranks() -> None:
+    result = read(RANKS + TABLE)
+    assert (result.ranks, result.average, result.best, result.is_right) == (8, 95.3009, 97.09, True)
+    prefixed = "".join(f"[1,0]<stdout>:{line}\n" for line in (RANKS + TABLE).splitlines())
+    assert read(prefixed) == result
+
+
+def test_wrong_results_are_said_in_every_release() -> None:
+    assert read(RANKS + OLD).is_right is False
+    assert read(RANKS + OLD.replace("248 FAILED", "0 OK")).is_right is True
+    assert read(RANKS + TABLE.replace("93.46      0", "93.46     12")).is_right is False
+    # With -c 0 nobody compares.
+    assert read(RANKS + TABLE.replace("93.46      0", "93.46    N/A")).is_right is None
+
+
+def test_the_log_names_the_way_between_nodes() -> None:
+    over_ib = read(RANKS + IB + TABLE)
+    assert over_ib.transports == {"NET/IB", "P2P"}
+    assert (over_ib.gpu_direct, over_ib.hcas, over_ib.nvls) == (True, ("mlx5_8:1", "mlx5_9:1"), False)
+    assert not read(RANKS + IB.replace("/GDRDMA", "") + TABLE).gpu_direct
+    over_tcp = read(RANKS + SOCKET + TABLE)
+    assert (over_tcp.transports, over_tcp.gpu_direct) == (frozenset({"NET/Socket"}), False)
+    assert read(RANKS + NVLS + TABLE).nvls
+
+
+def test_a_run_of_one_card_is_seen() -> None:
+    # Without MPI in the build, every process is rank 0 of 1 and measures nothing.
+    assert read(RANKS.splitlines()[0] + "\n" + TABLE.replace("95.3009", "0")).ranks == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "end"),
+        (RANKS + TABLE[:-40], "end"),
+        (
+            RANKS + "[0] transport/nvls.cc:244 NCCL WARN Cuda failure 802 'system not yet initialized'\n",
+            "802",
+        ),
+        ("node: Test CUDA failure common.cu:941 'system not yet initialized'\n", "not yet initialized"),
+        (TABLE, "took part"),
+    ],
+)
+def test_an_all_reduce_without_its_end_is_unknown(text: str, reason: str) -> None:
+    result = parse_all_reduce(text)
+    assert isinstance(result, Unknown)
+    assert reason in result.reason
+
+
+@pytest.mark.hypothesis
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from([RANKS + IB + TABLE, RANKS + OLD]), st.data())
+def test_the_reader_of_nccl_takes_anything(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text)))
+    damaged = text[:start] + data.draw(st.text(max_size=20)) + text[start + data.draw(st.integers(0, 40)) :]
+    assert parse_all_reduce(damaged) is not None

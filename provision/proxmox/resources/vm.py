@@ -160,6 +160,8 @@ class Vm(VmResource):
             shown[drive.slot] = f"{drive.size // GIB}GiB on {drive.storage}{image}"
         if self.pool:
             shown["pool"] = self.pool
+        if self.tags:
+            shown["tags"] = ";".join(sorted({TAG, *self.tags}))
         return tuple(Change(Op.CREATE, path, None, value) for path, value in shown.items())
 
     def _create_requests(self) -> tuple[Request, ...]:

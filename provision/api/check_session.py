@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from provision.contracts.snapshot import Snapshot
@@ -52,3 +53,34 @@ class Answers:
         if state.snapshot is not None or state.error is None:
             return ""
         return state.error.diagnostics[0].summary
+
+
+class FreshAnswers(Answers):
+    """Answers for a verification in the middle of a run: none is older than the verification.
+
+    Args:
+        session: of the run.
+        cancel: ends it.
+        remembered: what checks asked before, by system: all of it is asked at once.
+    """
+
+    def __init__(self, session: Session, cancel: Cancel, remembered: Mapping[str, Iterable[Any]]) -> None:
+        super().__init__(session, cancel)
+        self._fresh: dict[str, set[Any]] = {}
+        self.gather({name: queries for name, queries in remembered.items() if name in session.systems})
+
+    def ask(self, system: str, queries: Iterable[Any], *, fresh: bool = False) -> Snapshot:
+        """Return answers that were asked by this verification."""
+        asked = frozenset(queries)
+        known = self._fresh.setdefault(system, set())
+        missing = asked if fresh else asked - known
+        snapshot = self._session.ask(system, missing or asked, self._cancel, fresh=bool(missing))
+        known.update(missing)
+        self.asked.setdefault(system, set()).update(asked)
+        return snapshot
+
+    def held(self, system: str) -> Snapshot:
+        """Return what this verification has asked so far."""
+        snapshot, known = super().held(system), self._fresh.get(system, set())
+        answers = {query: answer for query, answer in snapshot.answers.items() if query in known}
+        return replace(snapshot, answers=answers)

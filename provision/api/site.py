@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
+from provision.api.baseline import Baseline, pass_checkpoint
 from provision.api.check_session import Answers
 from provision.api.checks import excused, shipped_checks, verification
 from provision.api.collections import fewer_collections
@@ -381,6 +382,7 @@ class Site:
         journal = Journal(self.journal_path, mask, started=started)
         emit_guarded = guarded(emit, mask)
         answers = Answers(self.session, cancel)
+        baseline = Baseline(self.folder / "baseline.json", self.inventory.file)
 
         def tell(result: CheckResult) -> None:
             journal.check(run_id, result, time.time() - result.seconds)
@@ -388,6 +390,7 @@ class Site:
 
         def verify(_cancel: Cancel) -> Verification:
             report = self.run_checks(answers, options, tell)
+            baseline.retire(report)
             return verification(report, strict=self.is_strict(options))
 
         run = Run(
@@ -400,6 +403,7 @@ class Site:
             journal=journal,
             ask=lambda question: ask(mask(question)),
             verify=verify,
+            checkpoint=partial(pass_checkpoint, self, options, baseline),
             remembered=self.queries.recall(verify=verb == "apply"),
             typical_seconds=usually(self.journal_path, self.inventory.name),
         )
@@ -512,4 +516,4 @@ class Site:
 
 
 def _verifies(environment: Environment) -> bool:
-    return any(entry.role == VERIFY for entry in environment.playbook.entries)
+    return any(entry.role == VERIFY or entry.verify_each for entry in environment.playbook.entries)

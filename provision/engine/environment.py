@@ -33,6 +33,8 @@ class Entry:
         serial: how many subjects at a time, 0 for all.
         gate: a question to a person, or empty.
         stop_on_failure: whether the remaining subjects are blocked when one of them failed.
+        verify_each: whether the site is verified before the first subject and after each one.
+        way_back: what a person reads where such a verification fails, or empty.
     """
 
     role: str
@@ -41,6 +43,8 @@ class Entry:
     serial: int = 0
     gate: str = ""
     stop_on_failure: bool = False
+    verify_each: bool = False
+    way_back: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,22 @@ class Verification:
     exit_code: ExitCode
     summary: str
     detail: object = None
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRequest:
+    """What the layers above compare at a checkpoint.
+
+    Args:
+        subject: who is changed next, or was changed just now.
+        is_before: whether nothing of this step was changed yet.
+        way_back: what a person reads where it is not passed, or empty.
+    """
+
+    subject: str
+    is_before: bool
+    way_back: str = ""
 
 
 def no_parents(_subject: Subject) -> tuple[Parent, ...]:
@@ -169,3 +189,5 @@ class Environment:
 
 Verify = Callable[[Cancel], Verification]
 """Runs the checks; wired above the engine."""
+PassCheckpoint = Callable[[CheckpointRequest, Cancel], Verification]
+"""Runs the checks and compares them with what was proven before; wired above the engine."""

@@ -42,6 +42,21 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A verification before or after steps that act on one subject after the other.
+
+    Args:
+        steps: those that it guards: all of them before the first one, one of them after it.
+        is_before: whether it comes before them.
+        way_back: what a person reads where it is not passed, or empty.
+    """
+
+    steps: tuple[StepId, ...]
+    is_before: bool = False
+    way_back: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """A unit of scheduling and reporting.
 
@@ -55,6 +70,7 @@ class Step:
         group: name of a group whose steps stop when one of them fails (`stop_on_failure`), or empty.
         stopping: outcomes of this step that stop the rest of its group.
         separate: its desired states unite with those of no other step, and leave a key to who wants it.
+        checkpoint: what a verification guards; None for the one of the whole site, and for roles.
     """
 
     id: StepId
@@ -66,6 +82,7 @@ class Step:
     group: str = ""
     stopping: frozenset[Outcome] = frozenset()
     separate: bool = False
+    checkpoint: Checkpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from provision.contracts.driver import Result, Verdict
 from provision.contracts.effect import Effect
-from provision.engine.environment import Environment, Verify
+from provision.engine.environment import Environment, PassCheckpoint, Verify
 from provision.engine.expander import Expander
 from provision.engine.journal import Journal
 from provision.engine.model import ConsentNeed, StepId
@@ -38,6 +38,7 @@ class Run:
         journal: what happened.
         ask: puts a question to a person.
         verify: runs the checks; None when the playbook has none.
+        checkpoint: runs them before and after a subject; None where nothing can be compared.
         remembered: questions of former runs by system: a system that is reached late is asked all at once.
         typical_seconds: median seconds of steps in former runs.
         owed: reboots that are allowed and not yet done, by subject.
@@ -56,6 +57,7 @@ class Run:
     journal: Journal
     ask: Ask
     verify: Verify | None = None
+    checkpoint: PassCheckpoint | None = None
     remembered: Mapping[str, frozenset[object]] = field(default_factory=dict)
     typical_seconds: Mapping[StepId, float] = field(default_factory=dict)
     owed: dict[str, dict[tuple[str, Effect], None]] = field(default_factory=dict)

@@ -24,6 +24,7 @@ from provision.engine.refresh import is_outdated, is_stale
 from provision.engine.run import Run
 from provision.engine.step_state import StepResult, StepState, failed
 from provision.engine.steps import VERIFY
+from provision.engine.verifying import result_without_checks, verify
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode, Outcome
@@ -33,13 +34,6 @@ GRACE = 3.0
 """Seconds that running steps have after the second Ctrl-C."""
 WORKERS = 256
 """Steps at a time: more than machines that boot at once, each of which holds one while it is waited for."""
-_NOT_VERIFIED = {
-    Outcome.FAILED: "failed",
-    Outcome.BLOCKED: "blocked",
-    Outcome.UNREACHED: "unreached",
-    Outcome.WAITING: "waiting",
-}
-"""Outcomes of steps after which the site is not verified; the first one that occurs is reported."""
 
 
 @dataclass(slots=True)
@@ -161,7 +155,7 @@ class Scheduler:
             self._end(state, result, 0.0)
             return
         if state.step.id.role == VERIFY:
-            self._start(state, frozenset(), lambda: self._verify(state))
+            self._start(state, frozenset(), lambda: verify(self.run, state))
             return
         if state.needs_new_boot:
             for subject in self._subjects(state):
@@ -196,11 +190,11 @@ class Scheduler:
 
     def _result_without_work(self, state: StepState) -> StepResult | None:
         """Return the result of a step that needs no worker: nothing to do, blocked, or unreached."""
-        if state.step.id.role == VERIFY:
-            return self._not_verified()
         blocked = self.blocking.result_of(state)
         if blocked is not None:
             return blocked
+        if state.step.id.role == VERIFY:
+            return result_without_checks(self.states, state)
         plan = state.plan
         subjects = self._subjects(state) if state.needs_new_boot else ()
         withheld = [self.run.withheld[name] for name in subjects if name in self.run.withheld]
@@ -215,16 +209,6 @@ class Scheduler:
             return failed(plan.problem) if not state.resources else None
         fresh = not is_stale(self.run, state) and not is_outdated(self.run, state)
         return StepResult(Outcome.UNCHANGED) if fresh and not plan.changes else None
-
-    def _not_verified(self) -> StepResult | None:
-        """Return why the site is not verified: failed checks would only repeat what steps said before."""
-        count = Counter(result.outcome for _, result in self._ended() if not result.excused)
-        for outcome, verb in _NOT_VERIFIED.items():
-            if count[outcome]:
-                what = f"{count[outcome]} step{'s' * (count[outcome] > 1)} {verb}"
-                final = Outcome.WAITING if outcome is Outcome.WAITING else Outcome.BLOCKED
-                return StepResult(final, f"not verified: {what}; run provision verify for the present state")
-        return None
 
     def _exclusive(self, state: StepState) -> frozenset[str]:
         """Return the systems that no other step may act on meanwhile.
@@ -304,17 +288,6 @@ class Scheduler:
             self.inbox.put(done)
 
         workers.start(str(name), work)
-
-    def _verify(self, state: StepState) -> StepResult:
-        if self.run.verify is None:
-            return StepResult(Outcome.UNCHANGED, "no checks")
-        gate = state.step.gate
-        if gate and self.run.question(gate) is not True:
-            return StepResult(Outcome.WAITING, f"waits for a person: {gate}")
-        verification = self.run.verify(self.run.cancel)
-        self.run.verification = verification.detail
-        outcome = Outcome.UNCHANGED if verification.exit_code is ExitCode.DONE else Outcome.FAILED
-        return StepResult(outcome, verification.summary, exit_code=verification.exit_code)
 
     # ------------------------------------------------------------ reboots
 

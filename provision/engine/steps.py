@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from provision.contracts.resource import Mergeable, Resource
 from provision.contracts.role import Need, Role
 from provision.engine.environment import Entry, Environment, Options, Playbook
 from provision.engine.graph import ordered
-from provision.engine.model import Barrier, Step, StepId
+from provision.engine.model import Barrier, Checkpoint, Step, StepId
 from provision.inventory import Inventory, Subject
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
@@ -19,9 +19,13 @@ from provision.values.outcomes import Outcome
 from provision.values.suggestions import known_names
 
 VERIFY = "verify"
+EACH = "each"
+"""Beside a role: verify before the first subject, and after each one that was changed."""
 STOPPING = frozenset({Outcome.FAILED, Outcome.WAITING})
 """Outcomes that stop the rest of a group: what was not done for one is not done for the next either."""
-_KEYS = frozenset({"role", "verify", "on", "after", "serial", "stop_on_failure", "gate"})
+GUARDED = "checkpoints"
+"""The group of all steps with `verify: each`: what fails at one of them stops the later roles, too."""
+_KEYS = frozenset({"role", "verify", "on", "after", "serial", "stop_on_failure", "gate", "way_back"})
 
 
 def parse_playbook(data: Any, file: str) -> Playbook:
@@ -60,23 +64,40 @@ def _entry(line: Any) -> Entry:
     unknown = sorted(str(key) for key in line if key not in _KEYS)
     if unknown:
         raise ValueError(f"unknown key {', '.join(unknown)}; a step has {', '.join(sorted(_KEYS))}")
-    if ("role" in line) == ("verify" in line):
-        raise ValueError("expected either `role` or `verify`")
-    serial = str(line.get("serial", 0))
-    if not (serial.isascii() and serial.isdigit()):
-        raise ValueError("`serial` is a whole number")
+    verify_each = line.get("verify") == EACH and "role" in line
+    if ("role" in line) == ("verify" in line) and not verify_each:
+        raise ValueError("expected either `role` or `verify`; with a role, `verify: each` is possible")
+    serial = _serial(line)
     gate = line.get("gate", "")
     if not isinstance(gate, str):
         raise ValueError("`gate` is a question")  # noqa: TRY004 - all problems are collected as one kind
     stop_on_failure = _flag(line, "stop_on_failure")
-    if stop_on_failure and not int(serial):
+    if stop_on_failure and not serial:
         raise ValueError("`stop_on_failure` needs `serial`: steps that run at once cannot stop each other")
-    if "verify" in line:
+    way_back = _way_back(line, verify_each=verify_each)
+    if verify_each and not (stop_on_failure and serial == 1):
+        raise ValueError("`verify: each` needs `serial: 1` and `stop_on_failure: true`")
+    if "verify" in line and not verify_each:
         return Entry(VERIFY, (), _names(line, "after"), 0, gate)
     if not isinstance(line["role"], str) or "on" not in line:
         raise ValueError("`role` is a name and `on` a selector or a list of them")
     selectors, after = _names(line, "on"), _names(line, "after")
-    return Entry(str(line["role"]), selectors, after, int(serial), gate, stop_on_failure)
+    careful = (stop_on_failure, verify_each, way_back)
+    return Entry(str(line["role"]), selectors, after, serial, gate, *careful)
+
+
+def _serial(line: dict[str, Any]) -> int:
+    serial = str(line.get("serial", 0))
+    if not (serial.isascii() and serial.isdigit()):
+        raise ValueError("`serial` is a whole number")
+    return int(serial)
+
+
+def _way_back(line: dict[str, Any], *, verify_each: bool) -> str:
+    text = line.get("way_back", "")
+    if not isinstance(text, str) or (text and not verify_each):
+        raise ValueError("`way_back` is a text, beside `verify: each`")
+    return text
 
 
 def _flag(line: dict[str, Any], key: str) -> bool:
@@ -138,6 +159,7 @@ class _Builder:
     chains: dict[str, list[StepId]] = field(default_factory=dict)
     by_role: dict[str, list[StepId]] = field(default_factory=dict)
     barriers: dict[tuple[str, int], Barrier] = field(default_factory=dict)
+    checkpoints: dict[StepId, Step] = field(default_factory=dict)
     verify: Entry | None = None
 
     def add(self, entry: Entry) -> None:
@@ -156,12 +178,38 @@ class _Builder:
                     continue
                 if role.declared(self.environment.inventory, subject):
                     subjects[subject.name] = subject
-        members = list(subjects.values())
+        self._add_steps(entry, list(subjects.values()))
+
+    def _add_steps(self, entry: Entry, members: Sequence[Subject]) -> None:
         batch = entry.serial or max(len(members), 1)
         before: tuple[Barrier, ...] = ()
+        if entry.verify_each and members:
+            guarded = tuple(StepId(entry.role, subject.name) for subject in members)
+            before = self._checkpoint(entry, f"before {entry.role}", guarded, is_before=True)
         for start in range(0, len(members), batch):
-            ids = [self._step(entry, subject, before) for subject in members[start : start + batch]]
-            before = (Barrier(tuple(ids)),)
+            ids = tuple(self._step(entry, subject, before) for subject in members[start : start + batch])
+            before = (Barrier(ids),)
+            if entry.verify_each:
+                before = self._checkpoint(entry, f"after {entry.role} of {ids[0].subject}", ids)
+
+    def _checkpoint(
+        self, entry: Entry, name: str, guarded: tuple[StepId, ...], *, is_before: bool = False
+    ) -> tuple[Barrier, ...]:
+        """Add a verification, and return what steps behind it wait for."""
+        earlier = tuple(self.checkpoints)
+        barriers = [Barrier(guarded)] if not is_before else []
+        if earlier:
+            barriers.append(Barrier(earlier))
+        step = Step(
+            StepId(VERIFY, name),
+            Subject("cluster", name),
+            barriers=tuple(barriers),
+            group=GUARDED,
+            stopping=STOPPING,
+            checkpoint=Checkpoint(guarded, is_before, entry.way_back),
+        )
+        self.checkpoints[step.id] = step
+        return (Barrier((step.id,)),)
 
     def _step(self, entry: Entry, subject: Subject, before: tuple[Barrier, ...]) -> StepId:
         chain = self.chains.setdefault(subject.name, [])
@@ -175,7 +223,7 @@ class _Builder:
             needs=frozenset(chain[-1:]),
             barriers=before,
             gate=entry.gate,
-            group=entry.role if entry.stop_on_failure else "",
+            group=(GUARDED if entry.verify_each else entry.role) if entry.stop_on_failure else "",
             stopping=stopping,
         )
         self.steps[step.id] = step
@@ -187,8 +235,10 @@ class _Builder:
     def finished(self) -> list[Step]:
         """Return the steps with the edges that need all of them to be known."""
         steps = [self._with_parents(step) for step in self.steps.values()]
+        steps += self.checkpoints.values()
         if self.verify is not None:
-            all_steps = (Barrier(tuple(self.steps)),) if self.steps else ()
+            every = (*self.steps, *self.checkpoints)
+            all_steps = (Barrier(every),) if every else ()
             verify = StepId(VERIFY, "all")
             steps.append(Step(verify, Subject("cluster", "all"), barriers=all_steps, gate=self.verify.gate))
         return steps

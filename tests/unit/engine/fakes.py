@@ -24,6 +24,7 @@ from provision.engine.environment import (
     Entry,
     Environment,
     Options,
+    PassCheckpoint,
     Playbook,
     Verify,
     default_policy,
@@ -401,6 +402,7 @@ class FakeSite:
     journal: Journal | None = None
     runs: int = 0
     verify: Verify | None = None
+    checkpoint: PassCheckpoint | None = None
     on_set: Callable[[str, str, str], None] | None = None
     on_effect: Callable[[str, str], None] | None = None
     on_boot: Callable[[str, bool], None] | None = None
@@ -500,6 +502,7 @@ class FakeSite:
             journal=journal,
             ask=ask,
             verify=self.verify,
+            checkpoint=self.checkpoint,
         )
 
     def _emit(self, event: Event) -> None:

@@ -6,12 +6,13 @@ specification of the Open Container Initiative (pulling manifests).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import urljoin, urlsplit
 
-from provision.connections.download import answer_of, digest_of, document
+from provision.connections.download import answer_of, digest_of, document, kept
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
@@ -86,14 +87,8 @@ def chart_of_registry(address: str, version: str, cancel: Cancel) -> str:
         Permanent: `DIGEST_NOT_LISTED`: the manifest is not one of a chart.
         Permanent, Transient: it cannot be read without a login, or not at all.
     """
-    split = urlsplit(address)
-    url = f"https://{split.netloc}/v2{split.path.rstrip('/')}/manifests/{version.replace('+', '_')}"
-    headers = {"Accept": MANIFEST}
-    status, sent, body = answer_of(url, cancel, LARGEST, headers, accepted=(200, 401))
-    if status != 200:  # noqa: PLR2004 - HTTP: registries give anonymous readers a token, too
-        token = _token(url, sent.get("www-authenticate", ""), cancel)
-        headers["Authorization"] = f"Bearer {token}"
-        _, _, body = answer_of(url, cancel, LARGEST, headers)
+    place = f"manifests/{version.replace('+', '_')}"
+    body = _of_registry(address, place, MANIFEST, cancel)
     try:
         data = json.loads(body)
     except ValueError:
@@ -104,6 +99,38 @@ def chart_of_registry(address: str, version: str, cancel: Cancel) -> str:
         if _inner(layer, "mediaType") == CHART_LAYER and _HEX(digest):
             return digest
     raise _unlisted(f"{address} {version} is no Helm chart")
+
+
+def stored_chart(url: str, sha256: str) -> bytes:
+    """Return a chart's archive of a registry, from the cache of this machine where it is there already.
+
+    Args:
+        url: `oci://REGISTRY/PATH/CHART:VERSION`, as it is pinned.
+        sha256: what the archive must be, in hex.
+
+    Raises:
+        Permanent, Transient: it cannot be downloaded, or is another file.
+    """
+    address = url.rpartition(":")[0] if ":" in url.rpartition("/")[2] else url
+
+    def fetch(keep: Callable[[bytes], object]) -> str:
+        data = _of_registry(address, f"blobs/sha256:{sha256}", "*/*", Cancel())
+        keep(data)
+        return hashlib.sha256(data).hexdigest()
+
+    return kept(url, sha256, fetch)
+
+
+def _of_registry(address: str, place: str, accept: str, cancel: Cancel) -> bytes:
+    split = urlsplit(address)
+    url = f"https://{split.netloc}/v2{split.path.rstrip('/')}/{place}"
+    headers = {"Accept": accept}
+    status, sent, body = answer_of(url, cancel, LARGEST, headers, accepted=(200, 401))
+    if status != 200:  # noqa: PLR2004 - HTTP: registries give anonymous readers a token, too
+        token = _token(url, sent.get("www-authenticate", ""), cancel)
+        headers["Authorization"] = f"Bearer {token}"
+        _, _, body = answer_of(url, cancel, LARGEST, headers)
+    return body
 
 
 def _token(url: str, challenge: str, cancel: Cancel) -> str:

@@ -94,13 +94,14 @@ def answer_of(
 def cached(sha256: str) -> bytes | None:
     """Return a file that this machine has downloaded; None where it has not, or has another one there."""
     try:
-        data = (_folder() / sha256).read_bytes()
+        data = (download_folder() / sha256).read_bytes()
     except OSError:
         return None
     return data if hashlib.sha256(data).hexdigest() == sha256 else None
 
 
-def _folder() -> Path:
+def download_folder() -> Path:
+    """Return where this machine keeps what it has downloaded, by digest."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "provision" / "downloads"
 
 
@@ -171,7 +172,21 @@ def stored(url: str, sha256: str) -> bytes:
     Raises:
         Permanent, Transient: as `digest_of`; DOWNLOAD_WRONG where the file is another one, which is not kept.
     """
-    folder = _folder()
+    return kept(url, sha256, lambda keep: digest_of(url, Cancel(), keep=keep)[0])
+
+
+def kept(url: str, sha256: str, fetch: Callable[[Callable[[bytes], object]], str]) -> bytes:
+    """Return a file of the cache; where it is not there, it is fetched.
+
+    Args:
+        url: where it comes from, for messages.
+        sha256: what it must be, in hex.
+        fetch: hands out each piece of the file, and returns its SHA-256.
+
+    Raises:
+        Permanent, Transient: see `stored`.
+    """
+    folder = download_folder()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = folder / sha256
     with (folder / f"{sha256}.lock").open("w") as lock:  # many nodes want the same file at once
@@ -183,7 +198,7 @@ def stored(url: str, sha256: str) -> bytes:
         part = folder / f"{sha256}.part"
         try:
             with part.open("wb") as target:
-                digest, _ = digest_of(url, Cancel(), keep=target.write)
+                digest = fetch(target.write)
             if digest != sha256:
                 raise Permanent(
                     Diagnostic(

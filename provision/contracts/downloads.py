@@ -74,6 +74,7 @@ class Download:
         origin: where it comes from.
         path: keys of the inventory that declare it.
         otherwise: what a person declares where the origin cannot be reached.
+        place: where a bundle and a mirror have it, folder by folder.
     """
 
     section: Literal["binaries", "charts"]
@@ -81,3 +82,4 @@ class Download:
     origin: LocalFile | ListedFile | RepositoryChart | RegistryChart
     path: KeyPath
     otherwise: str
+    place: tuple[str, ...] = ()

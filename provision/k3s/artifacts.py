@@ -5,20 +5,16 @@ Source: the assets of a k3s release (`k3s`, `k3s-airgap-images-amd64.tar.zst`, `
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from provision.connections.download import stored
 from provision.contracts.downloads import Download, ListedFile, LocalFile
 from provision.contracts.remedy import Blob
 from provision.inventory import Inventory
 from provision.inventory.models.cluster import K3s
-from provision.values.diagnostics import Diagnostic
-from provision.values.errors import Permanent, UsageError
+from provision.kube.pinned_files import Wanted, bundle_file, mirror_url, pinned_blob
 
 RELEASES = "https://github.com/k3s-io/k3s/releases/download"
 BINARY_ASSET = "k3s"
@@ -45,9 +41,7 @@ class Artifact:
 
 def release_url(inventory: Inventory, k3s: K3s, asset: str) -> str:
     """Return the address of an asset: of the release, or of the same folder of the mirror."""
-    base = inventory.sources.mirror if inventory.sources.mode == "mirror" else None
-    root = f"{base.rstrip('/')}/k3s" if base else RELEASES
-    return f"{root}/{quote(k3s.version, safe='')}/{asset}"
+    return mirror_url(inventory, *_place(k3s, asset)) or f"{RELEASES}{_release(k3s)}{asset}"
 
 
 def binary(inventory: Inventory) -> Artifact:
@@ -85,7 +79,8 @@ def downloads(inventory: Inventory) -> Iterator[Download]:
         file = _local(inventory, k3s, asset, declared)
         origin = LocalFile(file) if file is not None else _listed(inventory, k3s, asset)
         otherwise = f"`sources: {{ mode: mirror }}`, or a file on this machine as {'.'.join(path)}"
-        yield Download("binaries", asset, origin, path if declared else ("k3s", "version"), otherwise)
+        keys = path if declared else ("k3s", "version")
+        yield Download("binaries", asset, origin, keys, otherwise, _place(k3s, asset))
 
 
 def _listed(inventory: Inventory, k3s: K3s, asset: str) -> ListedFile:
@@ -98,9 +93,12 @@ def _release(k3s: K3s) -> str:
 
 
 def _local(inventory: Inventory, k3s: K3s, asset: str, declared: Path | None) -> Path | None:
-    if declared is None and inventory.sources.mode == "bundle" and inventory.sources.bundle is not None:
-        return Path(inventory.sources.bundle) / "k3s" / k3s.version / asset
-    return declared
+    return declared or bundle_file(inventory, *_place(k3s, asset))
+
+
+def _place(k3s: K3s, asset: str) -> tuple[str, ...]:
+    """Return where a bundle and a mirror have an asset."""
+    return ("k3s", quote(k3s.version, safe=""), asset)
 
 
 def _k3s(inventory: Inventory) -> K3s:
@@ -113,61 +111,15 @@ def _artifact(
     inventory: Inventory, k3s: K3s, asset: str, declared: Path | None, path: tuple[str, ...], label: str
 ) -> Artifact:
     file = _local(inventory, k3s, asset, declared)
-    if file is not None:
-        digest = _digest_of_file(inventory, file, path)
-        change = inventory.lock.change_of("binaries", asset, file, digest)
-        if change is not None:
-            raise UsageError(replace(change, source=inventory.source(path)))
-        return Artifact(label, asset, Blob(digest, read=partial(_read, file, digest)), str(file))
-    url = release_url(inventory, k3s, asset)
-    pin = inventory.lock.binaries.get(asset)
     # A mirror gives the same files: only the release decides whether a pin is still of use.
-    if pin is None or _release(k3s) not in pin.url:
-        raise UsageError(
-            Diagnostic(
-                "BINARY_UNPINNED",
-                f"the digest of {asset} of k3s {k3s.version} is not known: what is downloaded must be pinned",
-                source=inventory.source(("k3s", "version")),
-                remedy=f"pin it: `provision pin {inventory.file or 'INVENTORY'}`, or declare k3s.binary",
-            )
-        )
-    return Artifact(label, asset, Blob(pin.sha256, read=partial(stored, url, pin.sha256)))
-
-
-def _digest_of_file(inventory: Inventory, file: Path, path: tuple[str, ...]) -> str:
-    try:
-        status = file.stat()
-        return _hashed(file, status.st_size, status.st_mtime_ns)
-    except OSError as error:
-        raise UsageError(
-            Diagnostic(
-                "FILE_UNREADABLE",
-                f"cannot read {file}: {error.strerror}",
-                source=inventory.source(path),
-                remedy="correct the name, or create the file",
-            )
-        ) from None
-
-
-@lru_cache(maxsize=64)
-def _hashed(file: Path, _size: int, _changed: int) -> str:
-    """Return the digest of a file, once for each size and time of change."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _read(file: Path, sha256: str) -> bytes:
-    """Return the content of a file on the controller.
-
-    Raises:
-        Permanent: it cannot be read, or has changed since the plan.
-    """
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        summary = f"cannot read {file}: {error.strerror}"
-        raise Permanent(Diagnostic("FILE_UNREADABLE", summary, remedy="put the file there")) from None
-    if hashlib.sha256(data).hexdigest() != sha256:
-        summary = f"{file} has changed since the plan was made"
-        raise Permanent(Diagnostic("FILE_CHANGED", summary, remedy="run the command again"))
-    return data
+    wanted = Wanted(
+        "binaries",
+        asset,
+        f"{asset} of k3s {k3s.version}",
+        file,
+        release_url(inventory, k3s, asset),
+        _release(k3s),
+        path if file is not None else ("k3s", "version"),
+        "k3s.binary",
+    )
+    return Artifact(label, asset, pinned_blob(inventory, wanted), str(file or ""))

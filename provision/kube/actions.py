@@ -9,10 +9,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from provision.connections.contracts import KubeConnection, KubeReply
+from provision.connections.helm import Helm, HelmTask
 from provision.contracts.driver import Emit
 from provision.contracts.remedy import Request
 from provision.kube import refusals
 from provision.kube.comparison import MANAGER
+from provision.kube.helm_runs import run_helm
 from provision.kube.kinds import API_SERVICE, NODE, collection_path, object_path
 from provision.kube.readiness import Conditions, Readiness, State, readiness
 from provision.values.cancel import Cancel
@@ -23,8 +25,9 @@ APPLY, FORCE, MERGE, JSON_PATCH, EVICT, WAIT = "APPLY", "FORCE", "MERGE", "JSON-
 AWAIT_SILENCE = "AWAIT-SILENCE"
 """Methods of requests beyond those of HTTP. FORCE is an APPLY that takes fields from other managers.
 
-AWAIT_SILENCE waits until no machine reports for a Node any more.
+AWAIT_SILENCE waits until no machine reports for a Node any more. HELM runs the program helm.
 """
+HELM = "HELM"
 _TYPES = {
     APPLY: "application/apply-patch+yaml",
     FORCE: "application/apply-patch+yaml",
@@ -67,6 +70,7 @@ class Actor:
         emit: live output.
         cancel: ends waiting.
         clock: seconds that only grow.
+        helm: runs helm against this API.
     """
 
     connection: KubeConnection
@@ -74,6 +78,7 @@ class Actor:
     emit: Emit
     cancel: Cancel
     clock: Callable[[], float] = time.monotonic
+    helm: Helm | None = None
 
     def perform(self, request: Request, label: str) -> Diagnostic | None:
         """Perform one request; return what is wrong, or None.
@@ -84,6 +89,11 @@ class Actor:
             Interrupted: the run must leave.
         """
         self.emit(label)
+        if request.method == HELM:
+            task = request.data.get("task")
+            if not isinstance(task, HelmTask):
+                raise TypeError(f"{label}: helm needs a task")
+            return run_helm(self.helm, self.connection, task, self.emit, self.cancel, self.subject)
         if request.method == WAIT:
             return self._wait(request, label)
         if request.method == AWAIT_SILENCE:

@@ -58,6 +58,16 @@ def defaults_of(archive: bytes, depth: int = 0) -> ChartDefaults | None:
     return _chart(files, top, depth) if top else None
 
 
+def described(archive: bytes) -> tuple[str, str] | None:
+    """Return name and version of a chart, as its Chart.yaml has them; None where it is no chart's."""
+    files = _files(archive)
+    top = min((name for name in files or () if name.endswith("/Chart.yaml")), key=len, default="")
+    description = _mapping(files[top]) if files is not None and top else None
+    if not description or not isinstance(description.get("name"), str):
+        return None
+    return description["name"], str(description.get("version") or "")
+
+
 def _chart(files: Mapping[str, bytes], folder: str, depth: int) -> ChartDefaults | None:
     description = _mapping(files.get(f"{folder}/Chart.yaml", b""))
     text = files.get(f"{folder}/values.yaml", b"")

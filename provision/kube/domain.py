@@ -12,6 +12,7 @@ DOMAIN = Domain(
     drivers={"cluster": "provision.kube.systems:open_api"},
     roles={"kubernetes_node": "provision.kube.roles.kubernetes_node:ROLE"},
     hooks="provision.kube.hooks:hooks",
+    downloads="provision.kube.helm_program:downloads",
     rules="provision.kube.preflight:RULES",
     checks=("provision.kube.checks",),
 )

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from provision.connections.contracts import KubeConnection
+from provision.connections.helm import Helm
 from provision.contracts.driver import Action, Emit, Hold, Result, Verdict
 from provision.contracts.effect import Effect
 from provision.contracts.query import ApiGet, ApiReply, Unknown
@@ -33,7 +34,7 @@ from provision.kube.queries import (
     ServerVersion,
 )
 from provision.kube.readiness import State, readiness
-from provision.kube.releases import LABELS, HelmReleases, releases_of
+from provision.kube.releases import LABELS, HelmReleases, ReleaseValues, releases_of, value_differences
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, ProvisionError, UnknownOutcome
@@ -56,6 +57,7 @@ class KubeDriver:
         connection: an open KubeConnection.
         connect: makes a further connection, for the thread that renews the lock.
         who: user and machine on whose behalf it acts.
+        helm: runs helm against this API.
         clock: seconds that only grow.
     """
 
@@ -65,12 +67,14 @@ class KubeDriver:
         connection: KubeConnection,
         connect: Callable[[], KubeConnection] | None = None,
         who: str = "",
+        helm: Helm | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.system = system
         self._connection = connection
         self._connect = connect or (lambda: connection)
         self._who = who
+        self._helm = helm
         self._clock = clock
 
     @property
@@ -110,9 +114,11 @@ class KubeDriver:
             answers[query] = live if isinstance(query, ObjectQuery) else self._drift(query, live)
         for log, job in zip(logs, jobs, strict=True):
             answers[log] = self._job_log(log, objects[_place(job)])
+        secrets: Listing | Unknown | None = None  # one LIST for all questions about releases
         for query in queries:
-            if isinstance(query, HelmReleases):
-                answers[query] = self._releases(cancel)
+            if isinstance(query, HelmReleases | ReleaseValues):
+                secrets = secrets or self._helm_secrets(cancel)
+                answers[query] = _of_secrets(query, secrets)
             elif isinstance(query, ServerVersion):
                 answers[query] = self._version()
             elif isinstance(query, PluginLogs):
@@ -218,9 +224,8 @@ class KubeDriver:
             return nodes
         return logs_of(query, pods, nodes, lambda path: self._connection.request("GET", path))
 
-    def _releases(self, cancel: Cancel) -> object:
-        secrets = self._listing(ListQuery(SECRET.api, SECRET.plural, "", LABELS), cancel)
-        return secrets if isinstance(secrets, Unknown) else releases_of(secrets.objects)
+    def _helm_secrets(self, cancel: Cancel) -> Listing | Unknown:
+        return self._listing(ListQuery(SECRET.api, SECRET.plural, "", LABELS), cancel)
 
     def _version(self) -> str | Unknown:
         reply = self._connection.request("GET", "/version")
@@ -246,7 +251,7 @@ class KubeDriver:
     ) -> list[Result]:
         """Send the requests in order and wait for what they bring about; see Driver."""
         results: list[Result] = []
-        actor = Actor(self._connection, self.system.partition("/")[0], emit, cancel, self._clock)
+        actor = Actor(self._connection, self.system.partition("/")[0], emit, cancel, self._clock, self._helm)
         for action in actions:
             if cancel.draining or any(result.verdict is not Verdict.DONE for result in results):
                 results.append(Result(Verdict.NOT_BEGUN))
@@ -273,6 +278,14 @@ class KubeDriver:
         except ProvisionError as error:
             return Result(Verdict.FAILED, diagnostic=error.diagnostics[0])
         return Result(Verdict.DONE)
+
+
+def _of_secrets(query: HelmReleases | ReleaseValues, secrets: Listing | Unknown) -> object:
+    if isinstance(secrets, Unknown):
+        return secrets
+    if isinstance(query, HelmReleases):
+        return releases_of(secrets.objects)
+    return value_differences(secrets.objects, query)
 
 
 def _place(query: ObjectQuery | DriftQuery) -> tuple[_Collection, str]:

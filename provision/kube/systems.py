@@ -63,7 +63,9 @@ def _read(inventory: Inventory, path: Path) -> KubeEndpoint:
 
 def open_api(opening: Opening) -> Driver:
     """Return the driver of the cluster's API."""
+    from provision.connections.helm import LocalHelm  # noqa: PLC0415 - late: most runs need none
     from provision.connections.kube import HttpsKubeConnection  # noqa: PLC0415 - late: most runs need none
+    from provision.connections.kubeconfig import merged  # noqa: PLC0415 - the same
     from provision.kube.driver import KubeDriver  # noqa: PLC0415 - the same
 
     endpoint = opening.endpoint
@@ -75,4 +77,5 @@ def open_api(opening: Opening) -> Driver:
     def connect() -> HttpsKubeConnection:
         return HttpsKubeConnection(endpoint, SUBJECT)
 
-    return KubeDriver(opening.spec.name, connect(), connect, opening.who)
+    helm = LocalHelm(endpoint, lambda one: merged("", one, SUBJECT, SUBJECT))
+    return KubeDriver(opening.spec.name, connect(), connect, opening.who, helm)

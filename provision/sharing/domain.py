@@ -18,6 +18,7 @@ DOMAIN = Domain(
     evidence="provision.sharing.preflight:evidence",
     checks=("provision.sharing.checks",),
     untested=(Untested("HAMi and KAI Scheduler on cards", ("sharing", "mode"), _has_untried_mode),),
+    downloads="provision.sharing.roles.gpu_sharing:downloads",
     unsupported="provision.sharing.unsupported:unsupported",
     sections=(("sharing",),),
 )

@@ -17,7 +17,7 @@ from provision.lab.kube.app import KubeApi, Request, Response
 from provision.lab.kube.kinds import Kind, kinds_of
 from provision.lab.kube.store import Controller, Object, Store, Write
 from provision.testing.model_gpu_operator import GpuOperator
-from provision.testing.model_helm import HELM_CHART_CRD, HelmController
+from provision.testing.model_helm import HELM_CHART_CRD, HelmController, ModelHelm
 from provision.testing.model_network_operator import NetworkOperator
 from provision.testing.model_sharing import Sharing
 from provision.values.diagnostics import Diagnostic
@@ -124,6 +124,7 @@ class ModelCluster:
         connections: all connections that were made.
         on_write: see ModelKube; for connections that are made from now on.
         helm: the Helm controller of k3s.
+        program: the program helm.
         gpus: the GPU Operator, once its chart is installed.
         nics: the Network Operator, likewise.
         sharing: HAMi and KAI Scheduler, once the chart of one is installed.
@@ -136,9 +137,11 @@ class ModelCluster:
     gpus: GpuOperator = field(default_factory=GpuOperator)
     nics: NetworkOperator = field(default_factory=NetworkOperator)
     sharing: Sharing = field(init=False)
+    program: ModelHelm = field(init=False)
 
     def __post_init__(self) -> None:
         self.define(HELM_CHART_CRD)
+        self.program = ModelHelm(self.store, self.helm)
         self.api.logs = self.helm.logs
         self.nics.logs = self.helm.logs
         self.sharing = Sharing(self.gpus)
@@ -179,7 +182,7 @@ class ModelCluster:
 
     def driver(self, system: str = "cluster/api") -> KubeDriver:
         """Return a driver on a connection of its own."""
-        return KubeDriver(system, self.connect(), self.connect, "test")
+        return KubeDriver(system, self.connect(), self.connect, "test", self.program)
 
     def define(self, definition: Mapping[str, Any]) -> None:
         """Serve the kinds of a CustomResourceDefinition, as if a chart had brought it."""

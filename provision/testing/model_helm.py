@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from provision.connections.helm import HelmTask
+from provision.kube.chart_archive import described
 from provision.kube.releases import Release, packed
 from provision.lab.kube.kinds import Kind
 from provision.lab.kube.store import Object, Store
+from provision.values.cancel import Cancel
 
 HELM_CHART_CRD: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -90,25 +93,69 @@ class HelmController:
             {"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": {}, "status": {"phase": "Failed"}}
         )
         self.logs[namespace, f"{job}-x"] = failure or ""
-        if store.get(store.kind("Namespace"), ("", target)) is None:
-            store.seed({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": target}})
         values = json.loads(spec.get("valuesContent") or "{}")
-        state = "failed" if failure else "deployed"
-        release = Release(name, target, chart, spec["version"], revision, state)
+        release = Release(name, target, chart, spec["version"], revision, "failed" if failure else "deployed")
+        self.bring(store, release, values)
+
+    def bring(self, store: Store, release: Release, values: Mapping[str, Any]) -> None:
+        """Write a release, and make what its chart brings unless it has failed."""
+        if store.get(store.kind("Namespace"), ("", release.namespace)) is None:
+            store.seed({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}})
         store.seed(secret_of(release, values))
-        if not failure:
+        if release.status == "deployed":
             for bring in self.installed:
                 bring(store, release, values)
 
     def _uninstall(self, store: Store, name: str, body: Object) -> None:
         self._seen.pop(name, None)
-        target = body["spec"].get("targetNamespace", body["metadata"]["namespace"])
+        self.take_away(store, name, body["spec"].get("targetNamespace", body["metadata"]["namespace"]))
+
+    def take_away(self, store: Store, name: str, target: str) -> None:
+        """Remove a release, and what its chart has brought."""
         kind = store.kind("Secret")
         for secret in list(store.listed(kind, target)):
             if secret["metadata"].get("labels", {}).get("name") == name:
                 store.delete(kind, (target, secret["metadata"]["name"]))
         for gone in self.removed:
             gone(store, name)
+
+
+@dataclass
+class ModelHelm:
+    """The program helm, as far as our code sees it; a Helm.
+
+    Args:
+        store: of the cluster.
+        controller: knows what charts bring, and which of them fail.
+        tasks: all that was run.
+    """
+
+    store: Store
+    controller: HelmController
+    tasks: list[HelmTask] = field(default_factory=list)
+
+    def run(self, task: HelmTask, emit: Callable[[str], None], cancel: Cancel) -> tuple[int, tuple[str, ...]]:
+        """Do a task at once; see Helm."""
+        del cancel
+        self.tasks.append(task)
+        emit(f"helm {task.verb} {task.name}")
+        if task.verb == "uninstall":
+            self.controller.take_away(self.store, task.name, task.namespace)
+            return 0, ()
+        description = described(task.chart() if task.chart is not None else b"")
+        if description is None:
+            return 1, ("Error: Chart.yaml file is missing",)
+        chart, version = description
+        former = [
+            secret
+            for secret in self.store.listed(self.store.kind("Secret"), task.namespace)
+            if secret["metadata"].get("labels", {}).get("name") == task.name
+        ]
+        failure = self.controller.failing.get(chart)
+        status = "failed" if failure else "deployed"
+        release = Release(task.name, task.namespace, chart, version, len(former) + 1, status)
+        self.controller.bring(self.store, release, task.values)
+        return (1, (f"Error: INSTALLATION FAILED: {failure}",)) if failure else (0, ())
 
 
 def secret_of(release: Release, values: Mapping[str, Any]) -> dict[str, Any]:

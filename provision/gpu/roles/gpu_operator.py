@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from provision.contracts.downloads import Download
@@ -16,13 +12,13 @@ from provision.gpu.operator_values import cards_of, gpu_nodes, operator_values, 
 from provision.gpu.resources.stack import Cards, GpuStack
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import Operator
-from provision.kube.charts import chart_download
+from provision.kube.back_ends import helm_absent, helm_release
+from provision.kube.charts import DeclaredChart, chart_download, operator_chart
 from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, NAMESPACE
 from provision.kube.names import API, has_cluster
 from provision.kube.queries import ServerVersion
 from provision.kube.resources.object import KubeAbsent, kube_object
-from provision.kube.resources.release import Chart, HelmAbsent, HelmRelease
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 
@@ -71,15 +67,14 @@ def resources(context: Context) -> Sequence[Resource]:
     labels = {"pod-security.kubernetes.io/enforce": "privileged"}
     return (
         kube_object(API, NAMESPACE, namespace, role=ROLE_NAME, labels=labels, source=source),
-        HelmRelease(
-            API,
-            CHART,
-            _chart(inventory, operator),
+        helm_release(
+            inventory,
+            _chart(operator),
             namespace,
-            json.dumps(operator_values(inventory), sort_keys=True),
+            operator_values(inventory),
             ROLE_NAME,
             affected=((API, NODES),),
-            source=source,
+            source_path=SOURCE,
         ),
         # Under HAMi the validator fails until HAMi offers cards: the proof comes after it, in its role.
         *((stack(inventory),) if uses_stock_plugin(inventory) else ()),
@@ -90,7 +85,7 @@ def downloads(inventory: Inventory) -> Iterator[Download]:
     """Yield the chart, which `provision pin` pins."""
     operator = _operator(inventory)
     if operator is not None and has_cluster(inventory):
-        yield chart_download(CHART, operator, REPOSITORY, SOURCE)
+        yield chart_download(_chart(operator))
 
 
 def stack(inventory: Inventory) -> GpuStack:
@@ -108,26 +103,8 @@ def stack(inventory: Inventory) -> GpuStack:
     return GpuStack(API, namespace_of(inventory), cards, source=inventory.source(SOURCE))
 
 
-def _chart(inventory: Inventory, operator: Operator) -> Chart:
-    if operator.chart is None:
-        return Chart(CHART, operator.version, operator.repository or REPOSITORY)
-    path = operator.chart.expanduser()
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise Permanent(
-            Diagnostic(
-                "CHART_UNREADABLE",
-                f"{path} cannot be read: {error.strerror}",
-                source=inventory.source((*SOURCE, "chart")),
-                remedy="Name the chart's archive in gpu.operator.chart.",
-            )
-        ) from None
-    digest = hashlib.sha256(data).hexdigest()
-    change = inventory.lock.change_of("charts", CHART, path, digest)
-    if change is not None:
-        raise Permanent(replace(change, source=inventory.source((*SOURCE, "chart"))))
-    return Chart(CHART, operator.version, content=base64.b64encode(data).decode())
+def _chart(operator: Operator) -> DeclaredChart:
+    return operator_chart(CHART, operator, REPOSITORY, SOURCE)
 
 
 def check_distribution(context: Context, key: str) -> str:
@@ -158,7 +135,7 @@ def check_distribution(context: Context, key: str) -> str:
 def retired(context: Context) -> Sequence[Resource]:
     """Return what destroy removes: the release with its policy, then CRDs and namespace."""
     return (
-        HelmAbsent(API, CHART),
+        helm_absent(context.inventory, CHART, namespace_of(context.inventory)),
         *(KubeAbsent(API, CRD, "", name) for name in CRDS),
         KubeAbsent(API, NAMESPACE, "", namespace_of(context.inventory)),
     )

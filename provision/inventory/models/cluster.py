@@ -35,6 +35,23 @@ K3sVersion = Annotated[
 ]
 
 
+HelmVersion = Annotated[
+    str,
+    Check(pattern(r"v[34]\.[0-9]+\.[0-9]+(?:-[a-z0-9.]+)?", "Helm release like v4.2.3"), {"type": "string"}),
+]
+
+
+class Helm(Model):
+    """How charts are installed."""
+
+    backend: Literal["controller", "cli"] = "controller"
+    """The Helm controller that is a part of k3s, or the program `helm` on the machine of provision."""
+    version: HelmVersion | None = None
+    """Release of the program, of Helm 3 or 4: `provision pin` pins it."""
+    binary: LocalPath | None = None
+    """The program on this machine, instead of a release."""
+
+
 class Cluster(Model):
     """How the cluster is changed while it works."""
 
@@ -42,6 +59,8 @@ class Cluster(Model):
     """Kubeconfig of an existing cluster: its nodes are not installed, and everything above them is."""
     context: Text | None = None
     """Context in the kubeconfig, if not the current one."""
+    helm: Helm = Field(default_factory=Helm.model_construct)
+    """How charts are installed."""
     max_unavailable: Count = 1
     """How many nodes may be unavailable at once; those that are not ready anyway count, too."""
 

@@ -56,6 +56,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
     """Find problems of the cluster."""
     _k3s(inventory, findings)
     _sharing(inventory, findings)
+    _helm(inventory, findings)
     _members(inventory, findings)
     aliases = {alias for hypervisor in inventory.hypervisors.values() for alias in hypervisor.cards}
     for alias in inventory.expect.gpu_cards:
@@ -87,6 +88,19 @@ def _k3s(inventory: Inventory, findings: Findings) -> None:
         for other, _, other_cidr in routes[:index]:
             if cidr.overlaps(other_cidr):
                 findings.add("INVENTORY_NETWORK", f"{what} {cidr} overlaps {other} {other_cidr}", path)
+
+
+def _helm(inventory: Inventory, findings: Findings) -> None:
+    helm, path = inventory.cluster.helm, ("cluster", "helm")
+    keys = [key for key in ("version", "binary") if getattr(helm, key) is not None]
+    if helm.backend == "controller":
+        for key in keys:
+            summary = f"the Helm controller of k3s does not use {key!r}"
+            findings.conflict(summary, (*path, key), remedy="declare `backend: cli`, or remove it")
+    elif not keys and not any(findings.written((*path, key)) for key in ("version", "binary")):
+        findings.lacks("helm's backend cli", "version", path, remedy="declare a release, or `binary`")
+    elif len(keys) > 1:
+        findings.conflict("helm has one origin: 'version' or 'binary'", (*path, "binary"))
 
 
 def _servers(k3s: K3s, servers: list[str], findings: Findings) -> None:

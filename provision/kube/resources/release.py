@@ -9,17 +9,18 @@ from typing import Any, ClassVar
 
 from provision.contracts.change import Change, Op, Settles
 from provision.contracts.effect import Effect
-from provision.contracts.remedy import ApiCall, Remedy
+from provision.contracts.remedy import ApiCall, Impossible, Remedy
 from provision.contracts.resource import AnswerId, KeyedResource
 from provision.contracts.snapshot import Snapshot
 from provision.kube import refusals
 from provision.kube.actions import apply_request
+from provision.kube.charts import Chart
 from provision.kube.comparison import MANAGER, differences
 from provision.kube.kinds import HELM_CHART, JOB, object_path
 from provision.kube.names import SUBJECT, labels_of
 from provision.kube.queries import Drift, DriftQuery, JobLog, Live, ObjectQuery
 from provision.kube.readiness import State, readiness
-from provision.kube.releases import HelmReleases, Release
+from provision.kube.releases import HelmReleases, Release, find_other, find_release, other_release
 from provision.kube.resources.object import deletion, manifest_text
 from provision.values.diagnostics import Diagnostic
 
@@ -27,23 +28,6 @@ HOME = "kube-system"
 """Namespace whose HelmCharts the controller of k3s serves."""
 INSTALL_SECONDS = 900.0
 DEPLOYED = "deployed"
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """Where a chart comes from.
-
-    Args:
-        name: of the chart, as its Chart.yaml has it.
-        version: exact version.
-        repository: URL of a chart repository, or `oci://...` with the chart's name; empty with `content`.
-        content: base64 of a chart archive.
-    """
-
-    name: str
-    version: str
-    repository: str = ""
-    content: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +139,7 @@ class HelmRelease(KeyedResource):
         drift: Drift = snapshot[self._drift]
         stranger = self._stranger(snapshot)
         if stranger is not None:
-            return self._refused(
-                "HELM_RELEASE_EXISTS",
-                f"chart {self.chart.name} is installed as {stranger.name} in namespace {stranger.namespace}:"
-                " a second release fails on objects of the whole cluster",
-                subject=SUBJECT,
-                untouched="Nothing was installed.",
-                remedy=f"Remove it first: `helm uninstall {stranger.name} -n {stranger.namespace}`;"
-                f" or declare its namespace, if it is called {self.name}.",
-            )
+            return Impossible(other_release(stranger, self.name))
         if drift.refusal is not None and not drift.refusal.not_yet:
             return self._as_refused(refusals.diagnostic_of(drift.refusal, f"HelmChart {self.name}", SUBJECT))
         if drift.live is not None and drift.applied is None:
@@ -195,16 +171,10 @@ class HelmRelease(KeyedResource):
     # ------------------------------------------------------------ what there is
 
     def _own(self, snapshot: Snapshot) -> Release | None:
-        releases: tuple[Release, ...] = snapshot[HelmReleases()]
-        return next(
-            (one for one in releases if (one.namespace, one.name) == (self.namespace, self.name)), None
-        )
+        return find_release(snapshot[HelmReleases()], self.namespace, self.name)
 
     def _stranger(self, snapshot: Snapshot) -> Release | None:
-        """Return a release of the same chart under another name or in another namespace."""
-        releases: tuple[Release, ...] = snapshot[HelmReleases()]
-        same = [one for one in releases if one.chart == self.chart.name]
-        return next((one for one in same if (one.namespace, one.name) != (self.namespace, self.name)), None)
+        return find_other(snapshot[HelmReleases()], self.chart.name, self.namespace, self.name)
 
     def _failure(self, snapshot: Snapshot, live: Live) -> str:
         """Return why the Job of the present HelmChart has failed; empty while it may still succeed."""

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from provision.lab.kube import errors, fields, schema, selectors
+from provision.lab.kube.discovery import discovered
 from provision.lab.kube.errors import StatusError, bad_request
 from provision.lab.kube.kinds import Kind
 from provision.lab.kube.store import Object, Store, Write
@@ -108,10 +109,9 @@ class KubeApi:
             return self._group(request, "", parts[1], parts[2:], query)
         if parts[0] == "apis" and len(parts) > 2:  # noqa: PLR2004 - apis, group, version
             return self._group(request, parts[1], parts[2], parts[3:], query)
-        if path == "/apis":
-            groups = sorted({kind.group for kind in self.store.kinds.values() if kind.group})
-            body = {"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": name} for name in groups]}
-            return Response(200, body)
+        known = discovered(path, self.store.kinds.values())
+        if known is not None:
+            return Response(200, known)
         return Response(404, "404 page not found\n")
 
     def _group(

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from provision.contracts.downloads import Download
@@ -17,13 +13,14 @@ from provision.contracts.role import Context, Need, Role
 from provision.hosts import names
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import Operator, Rdma
-from provision.kube.charts import chart_download
+from provision.kube.back_ends import helm_absent, helm_release
+from provision.kube.charts import DeclaredChart, chart_download, operator_chart
 from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, NAMESPACE
 from provision.kube.names import API, has_cluster, selector_of
 from provision.kube.queries import ServerVersion
 from provision.kube.resources.object import KubeAbsent, KubeObject, KubePruned, kube_object
-from provision.kube.resources.release import INSTALL_SECONDS, Chart, HelmAbsent, HelmRelease
+from provision.kube.resources.release import INSTALL_SECONDS
 from provision.rdma.facts import resolve
 from provision.rdma.network_objects import (
     MACVLAN,
@@ -121,15 +118,14 @@ def resources(context: Context) -> Sequence[Resource]:
     # Operands mount host paths, and pods with RDMA lock memory: a stricter namespace refuses both, and only
     # events say so. The labels come before any pod does.
     spaces = (namespace, *(one for one in namespaces_of(rdma) if one != namespace))
-    release = HelmRelease(
-        API,
-        CHART,
-        _chart(inventory, operator),
+    release = helm_release(
+        inventory,
+        _chart(operator),
         namespace,
-        json.dumps(chart_values(inventory), sort_keys=True),
+        chart_values(inventory),
         ROLE_NAME,
         affected=((API, NODES),),
-        source=source,
+        source_path=SOURCE,
     )
     shared = [
         SharedResource(name, one.pods_per_node, tuple(dict.fromkeys(masters[one.rail].values())))
@@ -272,29 +268,11 @@ def downloads(inventory: Inventory) -> Iterator[Download]:
     """Yield the chart, which `provision pin` pins."""
     operator = operator_of(inventory)
     if operator is not None and has_cluster(inventory):
-        yield chart_download(CHART, operator, REPOSITORY, SOURCE, chart_version(operator))
+        yield chart_download(_chart(operator))
 
 
-def _chart(inventory: Inventory, operator: Operator) -> Chart:
-    version = chart_version(operator)
-    if operator.chart is None:
-        return Chart(CHART, version, operator.repository or REPOSITORY)
-    path = operator.chart.expanduser()
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise Permanent(
-            Diagnostic(
-                "CHART_UNREADABLE",
-                f"{path} cannot be read: {error.strerror}",
-                source=inventory.source((*SOURCE, "chart")),
-                remedy="Name the chart's archive in rdma.operator.chart.",
-            )
-        ) from None
-    change = inventory.lock.change_of("charts", CHART, path, hashlib.sha256(data).hexdigest())
-    if change is not None:
-        raise Permanent(replace(change, source=inventory.source((*SOURCE, "chart"))))
-    return Chart(CHART, version, content=base64.b64encode(data).decode())
+def _chart(operator: Operator) -> DeclaredChart:
+    return operator_chart(CHART, operator, REPOSITORY, SOURCE, chart_version(operator))
 
 
 def _check_distribution(context: Context) -> None:
@@ -330,7 +308,7 @@ def retired(context: Context) -> Sequence[Resource]:
         KubePruned(API, MACVLAN, "", selector, ()),
         KubePruned(API, POOL, "", selector, ()),
         KubeAbsent(API, POLICY, "", POLICY_NAME),
-        HelmAbsent(API, CHART),
+        helm_absent(context.inventory, CHART, namespace_of(context.inventory)),
         *(KubeAbsent(API, CRD, "", name) for name in CRDS),
         KubeAbsent(API, NAMESPACE, "", namespace_of(context.inventory)),
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from provision.contracts.downloads import Download
 from provision.contracts.effect import Effect
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Questions, Role
@@ -15,12 +15,13 @@ from provision.gpu.resources.stack import Cards
 from provision.gpu.roles.gpu_operator import check_distribution, namespace_of, stack
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import Sharing
+from provision.kube.back_ends import helm_absent, helm_release
+from provision.kube.charts import DeclaredChart, chart_download
 from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, DAEMON_SET, NAMESPACE
 from provision.kube.names import API, has_cluster, labels_of
 from provision.kube.queries import Listing, Live, ServerVersion
 from provision.kube.resources.object import KubeAbsent, kube_object
-from provision.kube.resources.release import Chart, HelmAbsent, HelmRelease
 from provision.sharing import names
 from provision.sharing.hami import hami_values, slots
 from provision.sharing.kai import kai_values, queue_specs
@@ -80,8 +81,7 @@ def _hami(inventory: Inventory, sharing: Sharing, version: str) -> Iterator[Reso
     yield NodeMark(API, *names.HAMI_LABEL, marks, source=source)
     yield kube_object(API, NAMESPACE, names.HAMI_NAMESPACE, role=ROLE_NAME, labels=PRIVILEGED, source=source)
     values = hami_values(inventory, version)
-    chart = Chart(names.HAMI, sharing.version or "", names.HAMI_REPOSITORY)
-    yield _release(names.HAMI, chart, names.HAMI_NAMESPACE, values, inventory)
+    yield _release(_chart(sharing, names.HAMI), names.HAMI_NAMESPACE, values, inventory)
     yield HamiStack(API, _cards(inventory, slots(inventory)), source=source)
     if has_operator:
         yield stack(inventory)  # its validator fails until HAMi offers cards
@@ -91,8 +91,7 @@ def _kai(context: Context, sharing: Sharing) -> Iterator[Resource]:
     inventory = context.inventory
     source = inventory.source(SOURCE)
     yield kube_object(API, NAMESPACE, names.KAI_NAMESPACE, role=ROLE_NAME, source=source)
-    chart = Chart(names.KAI, sharing.version or "", names.KAI_REPOSITORY)
-    yield _release(names.KAI, chart, names.KAI_NAMESPACE, kai_values(sharing), inventory)
+    yield _release(_chart(sharing, names.KAI), names.KAI_NAMESPACE, kai_values(sharing), inventory)
     yield KaiStack(API, _cards(inventory, 1), fractions=bool(sharing.fractions), source=source)
     wanted = queue_specs(sharing)
     for name, spec in wanted.items():
@@ -110,19 +109,23 @@ def _kai(context: Context, sharing: Sharing) -> Iterator[Resource]:
     yield from _queues_gone(context, kept)
 
 
+def _chart(sharing: Sharing, name: str) -> DeclaredChart:
+    repository = {names.HAMI: names.HAMI_REPOSITORY, names.KAI: names.KAI_REPOSITORY}[name]
+    return DeclaredChart(name, sharing.version or "", repository, (*SOURCE, "version"), has_file_key=False)
+
+
+def downloads(inventory: Inventory) -> Iterator[Download]:
+    """Yield the chart of the mode, which `provision pin` pins."""
+    sharing = inventory.sharing
+    if sharing is not None and sharing.mode in MODES and has_cluster(inventory):
+        yield chart_download(_chart(sharing, names.HAMI if sharing.mode == "hami" else names.KAI))
+
+
 def _release(
-    name: str, chart: Chart, namespace: str, values: Mapping[str, Any], inventory: Inventory
-) -> HelmRelease:
-    text = json.dumps(values, sort_keys=True)
-    return HelmRelease(
-        API,
-        name,
-        chart,
-        namespace,
-        text,
-        ROLE_NAME,
-        affected=((API, NODES),),
-        source=inventory.source(SOURCE),
+    chart: DeclaredChart, namespace: str, values: Mapping[str, Any], inventory: Inventory
+) -> Resource:
+    return helm_release(
+        inventory, chart, namespace, values, ROLE_NAME, affected=((API, NODES),), source_path=SOURCE
     )
 
 
@@ -166,7 +169,7 @@ def _gone(context: Context, modes: Sequence[str], risks: tuple[Effect, ...]) -> 
         if not _is_ours(home):
             continue
         if mode == "hami":
-            yield HelmAbsent(API, names.HAMI, risks=risks)
+            yield helm_absent(context.inventory, names.HAMI, names.HAMI_NAMESPACE, risks)
             # A webhook that is left alters or blocks pods; the plugin's pods end after its release.
             yield KubeAbsent(API, names.WEBHOOK, "", names.HAMI_WEBHOOK)
             yield KubeAbsent(API, DAEMON_SET, names.HAMI_NAMESPACE, names.HAMI_PLUGIN)
@@ -174,7 +177,7 @@ def _gone(context: Context, modes: Sequence[str], risks: tuple[Effect, ...]) -> 
             yield KubeAbsent(API, NAMESPACE, "", names.HAMI_NAMESPACE)
             continue
         yield from _queues_gone(context, set())
-        yield HelmAbsent(API, names.KAI, risks=risks)
+        yield helm_absent(context.inventory, names.KAI, names.KAI_NAMESPACE, risks)
         for namespace in names.KAI_NAMESPACES:
             yield KubeAbsent(API, NAMESPACE, "", namespace)
         for name in names.KAI_CRDS:

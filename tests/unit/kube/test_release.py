@@ -11,10 +11,11 @@ import yaml
 
 from provision.contracts.change import Settles
 from provision.contracts.driver import Verdict
+from provision.kube.charts import Chart
 from provision.kube.names import API
 from provision.kube.queries import Live
 from provision.kube.releases import HelmReleases, Release, packed, releases_of
-from provision.kube.resources.release import Chart, HelmAbsent, HelmRelease
+from provision.kube.resources.release import HelmAbsent, HelmRelease
 from provision.kube.values import laid_over, unknown_paths
 from provision.testing.model_cluster import ModelCluster
 from provision.testing.model_helm import secret_of

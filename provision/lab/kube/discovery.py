@@ -1,7 +1,7 @@
 """What an API says of itself: versions, groups, and which requests it checks; enough for kubectl and helm.
 
-Source: kubernetes.io (Kubernetes API Concepts: discovery, OpenAPI V3). The documents have no schemas: they say
-that the server checks fields (`fieldValidation`), so that clients do not.
+Source: kubernetes.io (Kubernetes API Concepts: discovery, OpenAPI V3). The documents have no schemas: they
+say that the server checks fields (`fieldValidation`), so that clients do not.
 """
 
 from __future__ import annotations

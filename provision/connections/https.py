@@ -216,7 +216,7 @@ class PveConnection:
             )
         write = method not in READS
         if status == NOT_REACHED or (not write and (status in ANSWER_LOST or status in GATEWAY)):
-            return Transient(self._unreachable(f"{status} {reason}"), retry_after=2.0)
+            return Transient(self._behind(f"{status} {reason}"), retry_after=2.0)
         if write and (status in ANSWER_LOST or status in GATEWAY):
             return self._unknown(method, path, f"{status} {reason}")
         errors = error.errors if isinstance(error.errors, Mapping) else {}
@@ -249,6 +249,17 @@ class PveConnection:
             subject=self._subject,
             evidence=(text,) if text else (),
             remedy="Check that the host is up and that its address and port are right.",
+        )
+
+    def _behind(self, text: str) -> Diagnostic:
+        """Return what a proxy says of a daemon or node behind it: the host itself is up."""
+        return Diagnostic(
+            code="API_UNREACHABLE",
+            summary=f"{self._endpoint.url} answers, and what is behind it does not",
+            subject=self._subject,
+            evidence=(text,),
+            remedy="A busy host answers later. If it does not, look at the daemon and the node on the host:"
+            " `systemctl status pvedaemon`, `pvecm status`.",
         )
 
     def _unreadable(self, what: str) -> Diagnostic:

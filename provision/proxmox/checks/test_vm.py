@@ -68,6 +68,12 @@ def _marker(vm: Vm) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in words)
 
 
+def _has_booted(vm: Vm, declared: Node) -> None:
+    """Skip where a VM that is declared stopped still waits for its first boot, which needs key and snippet."""
+    if declared.power_state == "stopped" and _marker(vm).get("first-key") and "cicustom" in vm.config:
+        pytest.skip("unknown: it is off, as declared, and was never started")
+
+
 def _memory(vm: Vm) -> int:
     """Return MiB; PVE's default is 512."""
     return int(vm.parts("memory", "current").get("current", "512"))
@@ -308,8 +314,9 @@ def test_power(site: Site, declared: Node) -> None:
     assert status == declared.power_state, f"it is {status}"
 
 
-def test_first_host_key_is_replaced(actual: Vm) -> None:
+def test_first_host_key_is_replaced(actual: Vm, declared: Node) -> None:
     """The host key that a snippet carried to the first boot is no longer in use."""
+    _has_booted(actual, declared)
     marker = _marker(actual)
     assert marker.get("host-key"), "the marker names no host key"
     assert not marker.get("first-key"), "the marker still names the first key"
@@ -330,8 +337,9 @@ def test_mac(site: Site, vm: str, actual: Vm) -> None:
     assert mac in macs, f"{mac} is not among {macs}"
 
 
-def test_no_snippet_is_left(actual: Vm) -> None:
+def test_no_snippet_is_left(actual: Vm, declared: Node) -> None:
     """The configuration no longer names the snippet of the first boot."""
+    _has_booted(actual, declared)
     assert "cicustom" not in actual.config, actual.config.get("cicustom")
 
 

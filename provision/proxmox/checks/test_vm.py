@@ -69,7 +69,7 @@ def _marker(vm: Vm) -> dict[str, str]:
 
 
 def _has_booted(vm: Vm, declared: Node) -> None:
-    """Skip where a VM that is declared stopped still waits for its first boot, which needs key and snippet."""
+    """Skip where a VM that is declared off still waits for its first boot, which needs key and snippet."""
     if declared.power_state == "stopped" and _marker(vm).get("first-key") and "cicustom" in vm.config:
         pytest.skip("unknown: it is off, as declared, and was never started")
 

@@ -20,6 +20,7 @@ from provision.kube.kinds import KubeKind
 from provision.kube.names import is_member
 from provision.kube.resources.node import parse_taint
 from provision.kube.values import laid_over
+from provision.rdma import cni_paths
 
 POLICY = KubeKind("mellanox.com/v1alpha1", "NicClusterPolicy", "nicclusterpolicies", namespaced=False)
 POLICY_NAME = "nic-cluster-policy"
@@ -32,8 +33,6 @@ VENDOR = "15b3"
 """PCI vendor of the NICs that the operator serves."""
 NIC_LABEL = f"feature.node.kubernetes.io/pci-{VENDOR}.present"
 IMAGES = "nvcr.io/nvidia/mellanox"
-CNI_PROGRAMS = "/var/lib/rancher/k3s/data/cni"
-CNI_CONFIGURATION = "/var/lib/rancher/k3s/agent/etc/cni/net.d"
 _PLUGIN, _IPAM, _MULTUS = "k8s-rdma-shared-dev-plugin", "nvidia-k8s-ipam", "multus-cni"
 
 
@@ -153,8 +152,8 @@ def chart_values(inventory: Inventory) -> Mapping[str, Any]:
         "sriovNetworkOperator": {"enabled": False},
         "maintenanceOperator": {"enabled": False},
         "operator": {
-            "cniBinDirectory": CNI_PROGRAMS,
-            "cniNetworkDirectory": CNI_CONFIGURATION,
+            "cniBinDirectory": cni_paths.PROGRAMS,
+            "cniNetworkDirectory": cni_paths.CONFIGURATION,
             "admissionController": {"enabled": False},
         },
     }

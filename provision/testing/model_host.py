@@ -265,6 +265,7 @@ def guest_state(name: str = "localhost", *, lvm: bool = False, disk_gib: int = 1
         packages={"openssh-server": "1:9.2", "systemd": "252", "systemd-timesyncd": "252"},
         conflicts={"chrony": ("systemd-timesyncd",)},
         brings={"chrony": ("chrony.service",), "qemu-guest-agent": ("qemu-guest-agent.service",)},
+        package_files={"containernetworking-plugins": ("/usr/lib/cni/macvlan", "/usr/lib/cni/host-device")},
         units={
             "ssh.service": ModelUnit(config=("/etc/ssh/",)),
             "systemd-timesyncd.service": ModelUnit(config=("/etc/systemd/timesyncd.conf",)),

@@ -189,6 +189,8 @@ def _install(state: HostState, op: ops.InstallPackages) -> None:
     providers = {name: real for real, names in state.provides.items() for name in names}
     for name in (providers.get(name, name) for name in op.names):
         state.packages[name] = state.packages.get(name) or state.available.get(name, "1.0")
+        for path in state.package_files.get(name, ()):
+            state.files.setdefault(path, ModelFile(b"program", mode="0755"))
         for unit in state.brings.get(name, ()):
             state.units.setdefault(unit, ModelUnit())
             _started(state, unit)

@@ -163,6 +163,13 @@ def _link(state: HostState, path: str) -> Answer:
     return (0, f"{file.target}\n") if file is not None and file.type == "link" else (1, "")
 
 
+def _cni_version(state: HostState, path: str) -> Answer:
+    file = state.files.get(resolved(state, path))
+    if file is None or file.content != b"program":
+        return 127, ""
+    return 0, '{"cniVersion":"1.0.0","supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0"]}'
+
+
 def _home(_state: HostState, user: str) -> Answer:
     return 0, "/root\n" if user == "root" else f"/home/{user}\n"
 
@@ -230,6 +237,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
         r"for g in /sys/class/infiniband/([^/]+)/ports/([0-9]+)/gids/\*; do .*",
         lambda state, device, port: (0, gid_table(state.rdma, device, port)),
     ),
+    (r"CNI_COMMAND=VERSION (\S+) </dev/null", _cni_version),
     (r"uname -n", lambda state: (0, f"{state.hostname}\n")),
     (r"cat ([^|>]+) 2>/dev/null \|\| true", _cat_all),
     (re.escape(LOADED_MODULES), _modules),

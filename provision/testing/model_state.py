@@ -91,6 +91,7 @@ class HostState:
         conflicts: packages that cannot be there with one, by its name.
         dependents: packages that go with one, by its name.
         brings: units that a package brings, running and enabled.
+        package_files: programs that a package brings, by its name.
         loader: grub, systemd-boot or none.
         grub: GRUB_CMDLINE_LINUX_DEFAULT of /etc/default/grub.
         boot_line: what the boot loader hands to the kernel at the next boot.
@@ -130,6 +131,7 @@ class HostState:
     conflicts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     dependents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     brings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    package_files: dict[str, tuple[str, ...]] = field(default_factory=dict)
     units: dict[str, ModelUnit] = field(default_factory=dict)
     kernels: tuple[str, ...] = ("6.1.0-1-amd64",)
     running: str = "6.1.0-1-amd64"
@@ -306,6 +308,7 @@ class HostState:
             "conflicts",
             "dependents",
             "brings",
+            "package_files",
             "commands",
             "pending",
         )

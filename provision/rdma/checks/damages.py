@@ -12,6 +12,7 @@ from provision.kube.names import API
 
 _Make = Callable[[Inventory, str], Damage | None]
 _SCRIPTS: Mapping[str, str] = {
+    "test_cni_programs": "rm -f /var/lib/rancher/k3s/data/cni/macvlan",
     "test_rdma_namespaces_at_boot": "rm -f /etc/modprobe.d/provision-rdma-netns.conf",
 }
 _OPERATOR = "/apis/mellanox.com/v1alpha1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from ipaddress import IPv4Interface
 
@@ -10,6 +11,8 @@ from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared, Site
 from provision.inventory.models.node import Node, Rail
+from provision.kube.names import is_member
+from provision.rdma.cni_paths import MISSING, PROGRAMS
 
 GIDS = (
     "for g in /sys/class/infiniband/{hca}/ports/{port}/gids/*; do i=${{g##*/}};"
@@ -98,6 +101,22 @@ def test_rail_mtu(host: Host, declared: Node) -> None:
         result = host.run(f"cat /sys/class/net/{device}/mtu")
         assert result.rc == 0, f"there is no interface {device}"
         assert result.stdout.strip() == str(mtu), f"{device} has MTU {result.stdout.strip()}, not {mtu}"
+
+
+def test_cni_programs(site: Site, host: Host, declared: Node) -> None:
+    """The CNI programs that networks of pods need, and k3s does not bring, are where containerd looks."""
+    rdma = site.inventory.rdma
+    if rdma is None or not is_member(site.inventory, declared):
+        raise NotDeclared("no networks of pods")
+    if not any(network.rail in declared.rails for network in rdma.networks.values()):
+        raise NotDeclared("no network of its rails")
+    for name in MISSING[rdma.method]:
+        path = f"{PROGRAMS}/{name}"
+        result = host.run(f"CNI_COMMAND=VERSION {path} </dev/null")
+        assert result.rc == 0, f"{path} does not run: {(result.stderr or result.stdout).strip()[:120]}"
+        versions = json.loads(result.stdout)["supportedVersions"]
+        # Networks of the operator are written in this version.
+        assert "0.3.1" in versions, f"{path} does not know CNI 0.3.1: {', '.join(versions)}"
 
 
 def _mode(site: Site) -> str:

@@ -16,7 +16,10 @@ from provision.hosts.queries.kernel import BootLoader
 from provision.hosts.resources.kernel import KernelArguments, KernelModule
 from provision.hosts.resources.package import Package
 from provision.inventory import Inventory, Subject
+from provision.kube.names import is_member
+from provision.rdma import cni_paths
 from provision.rdma.queries import RdmaState
+from provision.rdma.resources.cni import CniProgram
 from provision.rdma.resources.namespaces import NamespaceMode
 
 MODULES = ("ib_uverbs", "rdma_ucm")
@@ -45,6 +48,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
         # NVIDIA's own stack (`ofed`) brings packages of the same files.
         made.append(Package(system, ("rdma-core",), source=source))
     made += [KernelModule(system, module, source=source) for module in MODULES]
+    made += _cni(inventory, name)
     if inventory.rdma is None or inventory.rdma.netns is None:
         return tuple(made)
     source = inventory.source(("rdma", "netns"))
@@ -57,6 +61,21 @@ def resources(context: Context) -> tuple[Resource, ...]:
         argument = f"ib_core.{mode.option}"
         made.append(KernelArguments(system, (argument,), loader, reboot, source=source))
     return tuple(made)
+
+
+def _cni(inventory: Inventory, name: str) -> list[Resource]:
+    """Return the CNI programs that the node's networks of pods need, and the package that brings them.
+
+    k3s may come later: it keeps what is in the folder already.
+    """
+    rdma, node = inventory.rdma, inventory.nodes[name]
+    if rdma is None or not is_member(inventory, node):
+        return []
+    if not any(network.rail in node.rails for network in rdma.networks.values()):
+        return []
+    system, source = names.ssh(name), inventory.source(("rdma", "networks"))
+    programs = [CniProgram(system, program, source=source) for program in cni_paths.MISSING[rdma.method]]
+    return [Package(system, (cni_paths.PACKAGE,), source=source), *programs] if programs else []
 
 
 ROLE = Role(

@@ -61,6 +61,12 @@ def stricter(site: ModelSite) -> None:
 
 NETWORK_DAMAGES = (
     Damage(
+        "test_cni_programs",
+        "/var/lib/rancher/k3s/data/cni/macvlan does not run",
+        lambda site: site.hosts[f"{NODE}/ssh"].state.files.pop("/var/lib/rancher/k3s/data/cni/macvlan"),
+        NODE,
+    ),
+    Damage(
         "test_nic_policy_is_ready",
         "notReady",
         status("NicClusterPolicy", "nic-cluster-policy", state="notReady"),
@@ -113,7 +119,10 @@ def site(applied: ModelSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelS
     monkeypatch.setattr(plugin, "PAUSE", 0.01)
     store = applied.cluster.store
     objects, controllers = copy.deepcopy(store._objects), list(store.controllers)
+    hosts = {name: copy.deepcopy(host.state) for name, host in applied.hosts.items()}
     yield applied
+    for name, state in hosts.items():
+        applied.hosts[name].state = state
     store._objects = objects
     store.controllers[:] = controllers
 

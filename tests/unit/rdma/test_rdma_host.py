@@ -16,6 +16,7 @@ from provision.rdma.queries import RdmaState, RdmaStatus
 from provision.rdma.roles import rdma_host
 from provision.testing.model_host import ModelHost, guest_state
 from provision.testing.model_rdma import rails_of
+from provision.testing.model_state import ModelFile
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from tests.unit.hosts.converge import converge, killed_everywhere
@@ -87,6 +88,32 @@ def test_nvidia_s_own_stack_keeps_its_packages(tmp_path: Path) -> None:
     host = node(inventory)
     apply(inventory, host)
     assert "rdma-core" not in host.state.packages
+
+
+POD_NETWORK = """k3s: { version: v1.35.7+k3s1 }
+"""
+NETWORKS = "rdma: { netns: MODE, networks: { roce: { rail: r0, namespaces: [a] } } }"
+
+
+def test_a_node_of_the_cluster_gets_the_cni_programs_that_k3s_lacks(tmp_path: Path) -> None:
+    text = SITE.replace("rdma: { netns: MODE }", NETWORKS).replace("MODE", "shared")
+    (tmp_path / "site.yaml").write_text(text + "    k3s: server\n" + POD_NETWORK)
+    inventory = load(tmp_path / "site.yaml", environ={})
+    host = node(inventory)
+    assert apply(inventory, host)
+    link = host.state.files["/var/lib/rancher/k3s/data/cni/macvlan"]
+    assert (link.type, link.target) == ("link", "/usr/lib/cni/macvlan")
+    assert not apply(inventory, host)
+    # What a person or a later release of k3s has put there stays.
+    host.state.files["/var/lib/rancher/k3s/data/cni/macvlan"] = ModelFile(b"their own", mode="0755")
+    assert not apply(inventory, host)
+
+
+def test_a_node_without_networks_of_pods_gets_no_cni_programs(tmp_path: Path) -> None:
+    inventory = inventory_of(tmp_path)
+    host = node(inventory)
+    apply(inventory, host)
+    assert not host.state.packages.get("containernetworking-plugins")
 
 
 def findings_of(inventory: Inventory, status: RdmaStatus) -> list[Diagnostic]:

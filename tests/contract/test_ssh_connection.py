@@ -470,7 +470,7 @@ def test_a_fix_with_much_output_outlives_its_connection(host: Server, tmp_path: 
 
 def test_a_fix_that_takes_too_long_is_ended_by_a_second_channel(host: Server, tmp_path: Path) -> None:
     there = driver(host.endpoint(), tmp_path / "state")
-    slow = fix(f"echo $$ >{tmp_path}/pid; sleep 300", timeout=0.5)
+    slow = fix(f"echo $$ >{tmp_path}/pid; sleep 300", timeout=3)
     (result,) = there.act("r1", [slow], [], lambda _: None, Cancel())
     assert result.diagnostic is not None
     assert result.diagnostic.code == "FIX_TIMED_OUT"

@@ -302,7 +302,7 @@ def test_a_second_run_learns_who_holds_the_lock(
 
 def test_a_fix_that_takes_too_long_is_ended_with_its_children(host: HostDriver, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    (result, after) = act(host, fix(f"sh -c 'echo $$ >{pid}; exec sleep 300'", timeout=0.5), fix(":"))
+    (result, after) = act(host, fix(f"sh -c 'echo $$ >{pid}; exec sleep 300'", timeout=3), fix(":"))
     assert (result.verdict, after.verdict) == (Verdict.FAILED, Verdict.NOT_BEGUN)
     assert not alive(int(pid.read_text()))
     assert act(host, fix(":"))[0].verdict == Verdict.DONE

@@ -15,6 +15,8 @@ from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Transient
 
 LOG_LINES = 20
+LONGEST = 300
+"""Characters of an error in a summary."""
 
 
 def run_helm(
@@ -33,8 +35,7 @@ def run_helm(
         return None
     if cancel.leaving:
         raise Interrupted
-    error = next((line for line in reversed(lines) if line.startswith("Error:")), "")
-    reason = error.removeprefix("Error: ") or f"status {status}"
+    reason = _reason(lines) or f"status {status}"
     return Diagnostic(
         "HELM_FAILED",
         f"helm {task.verb} of release {task.name} failed: {reason}",
@@ -44,6 +45,16 @@ def run_helm(
         remedy=f"See `kubectl -n {task.namespace} get events,pods`, correct the cause,"
         " and run the command again.",
     )
+
+
+def _reason(lines: tuple[str, ...]) -> str:
+    """Return the last error, which Helm 3 writes as a list of several lines."""
+    first = next(
+        (place for place in range(len(lines) - 1, -1, -1) if lines[place].startswith("Error:")), None
+    )
+    if first is None:
+        return ""
+    return " ".join(" ".join(lines[first:]).removeprefix("Error: ").split())[:LONGEST]
 
 
 def _failed_job(connection: KubeConnection, namespace: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from provision.lab.kube.app import KubeApi, Request, Response
+from provision.lab.kube.protobuf import MAGIC, secret_json
 
 Login = Callable[[str, str], str | None]
 """From the bearer token and the common name of the client certificate to the user: empty for nobody, None for
@@ -95,12 +96,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        body = self.rfile.read(length).decode("utf-8", "replace")
+        data = self.rfile.read(length)
+        packed = secret_json(data) if data.startswith(MAGIC) else None
+        body = packed or data.decode("utf-8", "replace")
         other = type(self).beside(self.command, self.path, self.headers.get("Authorization") or "", body)
         if other is not None:
             self._send(Response(*other))
             return
         kind = (self.headers.get("Content-Type") or "").partition(";")[0].strip()
+        kind = "application/json" if packed is not None else kind
         self._send(self.api.handle(Request(self.command, self.path, kind, body, self._user())))
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 - http.server's names

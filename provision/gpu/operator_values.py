@@ -48,6 +48,12 @@ def uses_stock_plugin(inventory: Inventory) -> bool:
     return inventory.sharing is None or inventory.sharing.mode != "hami"
 
 
+def has_operator_toolkit(inventory: Inventory) -> bool:
+    """Whether the operator installs the container toolkit on the nodes."""
+    gpu = inventory.gpu
+    return gpu is not None and gpu.operator is not None and gpu.toolkit == "operator"
+
+
 def owns_nfd(inventory: Inventory) -> bool:
     """Whether this operator brings Node Feature Discovery: one of the two operators does."""
     operator = inventory.gpu.operator if inventory.gpu is not None else None
@@ -63,12 +69,11 @@ def operator_values(inventory: Inventory) -> Mapping[str, Any]:
     The driver is on the host: a driver container would collide with it. Without the CRDs of Prometheus, the
     exporter's ServiceMonitor, which the chart makes by default, would fail the installation.
     """
-    gpu = inventory.gpu
-    operator = gpu.operator if gpu is not None else None
+    operator = inventory.gpu.operator if inventory.gpu is not None else None
     tolerations = _tolerations(inventory)
     values: dict[str, Any] = {
         "driver": {"enabled": False},
-        "toolkit": _toolkit(by_operator=gpu is not None and gpu.toolkit == "operator"),
+        "toolkit": _toolkit(by_operator=has_operator_toolkit(inventory)),
         "cdi": {"enabled": True},
         "nfd": {"enabled": owns_nfd(inventory)},
         "devicePlugin": {"enabled": uses_stock_plugin(inventory), **_sharing(inventory)},
@@ -96,7 +101,7 @@ def _toolkit(*, by_operator: bool) -> dict[str, Any]:
         "RUNTIME_DROP_IN_CONFIG": f"{folder}/config-v3.toml.d/99-nvidia.toml",
         "CONTAINERD_RUNTIME_CLASS": "nvidia",
         "CONTAINERD_SET_AS_DEFAULT": "false",
-        # A signal ends containerd, with it k3s, and k3s writes the configuration anew.
+        # A signal ends containerd, with it k3s, and k3s writes its configuration again.
         "RUNTIME_RESTART_MODE": "none",
     }
     return {"enabled": True, "env": [{"name": name, "value": value} for name, value in paths.items()]}

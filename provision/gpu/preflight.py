@@ -9,6 +9,7 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
+from provision.gpu import operator_preflight
 from provision.gpu.facts import GpuFacts, has_sxm, unfit_modules
 from provision.gpu.origins import ANY_DRIVER, ORIGINS, Gone, choose
 from provision.gpu.queries import GpuState, GpuStatus
@@ -265,6 +266,7 @@ RULES = (
         "remove `driver.kind`, or declare `driver.manage: false`",
         unfit,
     ),
+    *operator_preflight.RULES,
 )
 
 

@@ -11,12 +11,9 @@ OPERATOR = "gpu_operator"
 
 
 def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
-    """Yield the toolkit where the operator installs it, and MIG."""
+    """Yield the toolkit of hosts where no operator uses it, and MIG."""
     gpu = inventory.gpu
-    if gpu is not None and gpu.toolkit == "operator":
-        what = "the container toolkit by the operator"
-        yield Unsupported("gpu_toolkit", what, ("gpu", "toolkit"), (CLUSTER,), (OPERATOR,))
-    elif gpu is not None and gpu.toolkit is not None and gpu.operator is None:
+    if gpu is not None and gpu.toolkit == "host" and gpu.operator is None:
         yield Unsupported("gpu_toolkit", "the container toolkit", ("gpu", "toolkit"), (CLUSTER,), (OPERATOR,))
     for node in inventory.nodes.values():
         if gpu is not None and gpu.operator is not None and node.gpu_cards is not None and node.gpu_cards.mig:

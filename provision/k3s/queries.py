@@ -12,6 +12,7 @@ from provision.contracts.query import Frame, QueryKind, Unknown
 from provision.hosts.operations.basic import quote
 from provision.hosts.queries.secret import SecretText, SecretTextKind
 from provision.hosts.resources.base import HostFactKind, Rows, lines_of, no_answer
+from provision.k3s.runtimes import NVIDIA_RUNTIME_KIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +256,6 @@ def _read_machine(rows: Rows) -> MachineStatus:
 
 MACHINE_KIND = HostFactKind(Machine, "what k3s needs", _MACHINE, _read_machine)
 
-_KINDS: tuple[QueryKind, ...] = (JoinTokenKind(), ServiceLogKind(), MACHINE_KIND)
+_KINDS: tuple[QueryKind, ...] = (JoinTokenKind(), ServiceLogKind(), MACHINE_KIND, NVIDIA_RUNTIME_KIND)
 KINDS: Mapping[str, QueryKind] = {kind.query.kind: kind for kind in _KINDS}
 """How each kind of query is asked of a host and its answer read, by `Query.kind`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,7 @@ CRD: dict[str, Any] = {
     },
 }
 PLUGIN = "nvidia-device-plugin-daemonset"
+TOOLKIT = "nvidia-container-toolkit-daemonset"
 DAEMON_SETS = ("gpu-feature-discovery", "nvidia-dcgm-exporter", "nvidia-operator-validator")
 
 
@@ -48,12 +49,15 @@ class GpuOperator:
     Args:
         cards: cards of each Node that has some.
         chart: name of its chart.
+        has_runtime: whether containerd of a Node works with the toolkit's runtime, without which no operand
+            but the toolkit starts there.
     """
 
     cards: dict[str, int] = field(default_factory=dict)
     chart: str = "gpu-operator"
     values: Mapping[str, Any] = field(default_factory=dict)
     namespace: str = ""
+    has_runtime: Callable[[str], bool] = lambda _: True
 
     def installed(self, store: Store, release: Release, values: Mapping[str, Any]) -> None:
         """Bring what the chart brings; see HelmController."""
@@ -81,6 +85,8 @@ class GpuOperator:
         if not self.namespace:
             return
         plugin = bool(self.values.get("devicePlugin", {}).get("enabled", True))
+        if self.has_toolkit:
+            self._bring_toolkit(store)
         for name in (*DAEMON_SETS, *([PLUGIN] if plugin else [])):
             spec = {
                 "selector": {"matchLabels": {"app": name}},
@@ -93,8 +99,9 @@ class GpuOperator:
         if not plugin:
             self._drop_plugin(store)
         labelled = [name for name in self.cards if self._offer(store, name, plugin=plugin)]
-        reason = "Reconciled" if labelled else "NoGPUNodes"
-        condition = {"type": "Ready", "status": "True", "reason": reason}
+        waiting = [name for name in labelled if self._waits(name)]
+        reason = "OperandNotReady" if waiting else "Reconciled" if labelled else "NoGPUNodes"
+        condition = {"type": "Ready", "status": "False" if waiting else "True", "reason": reason}
         if store.get(store.kind("ClusterPolicy"), ("", "cluster-policy")) is None:
             body = {
                 "apiVersion": "nvidia.com/v1",
@@ -102,9 +109,27 @@ class GpuOperator:
                 "metadata": {"name": "cluster-policy"},
             }
             store.seed({**body, "spec": {}})
-        status = {"metadata": {}, "status": {"state": "ready", "conditions": [condition]}}
+        state = "notReady" if waiting else "ready"
+        status = {"metadata": {}, "status": {"state": state, "conditions": [condition]}}
         write = Write("gpu-operator", subresource="status")
         store.update(store.kind("ClusterPolicy"), ("", "cluster-policy"), status, write)
+
+    @property
+    def has_toolkit(self) -> bool:
+        """Whether the chart brings the container toolkit."""
+        return bool(self.namespace) and bool(self.values.get("toolkit", {}).get("enabled", True))
+
+    def _waits(self, name: str) -> bool:
+        return self.has_toolkit and not self.has_runtime(name)
+
+    def _bring_toolkit(self, store: Store) -> None:
+        for name in self.cards:
+            pod = (self.namespace, f"{TOOLKIT}-{name}")
+            if store.get(store.kind("Node"), ("", name)) is None or store.get(store.kind("Pod"), pod):
+                continue
+            metadata = {"name": pod[1], "namespace": self.namespace, "labels": {"app": TOOLKIT}}
+            spec = {"nodeName": name, "containers": []}
+            store.seed({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
     def _keep(self, store: Store, api: str, kind: str, name: str, spec: Mapping[str, Any]) -> None:
         metadata = {"name": name, "namespace": self.namespace}
@@ -136,7 +161,7 @@ class GpuOperator:
         if merged != held:
             made = {**node, "metadata": {**node["metadata"], "labels": merged}}
             node = store.update(kind, place, made, Write("gpu-operator"))
-        if plugin:
+        if plugin and not self._waits(name):
             pod_name = f"{PLUGIN}-{name}"
             pod = {"name": pod_name, "namespace": self.namespace, "labels": {"app": PLUGIN}}
             if store.get(store.kind("Pod"), (self.namespace, pod_name)) is None:

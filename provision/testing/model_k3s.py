@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from provision.k3s import paths
+from provision.k3s import paths, runtimes
 from provision.k3s.operations import RemoveK3s, RotateToken
 from provision.k3s.queries import LastWords, Machine, MachineStatus, ServiceLog
 from provision.testing.model_state import HostState, ModelFile
@@ -35,8 +35,38 @@ def started(state: HostState, name: str) -> None:
         state.files[CERTIFICATE] = ModelFile(b"valid")
         state.files[paths.KUBECONFIG] = ModelFile(kubeconfig(authority), "0600")
     state.files.setdefault(paths.PASSWORD.path, ModelFile(b"node password", "0600"))
-    containerd = f"{paths.DATA}/agent/etc/containerd/config.toml"
-    state.files[containerd] = ModelFile(b"version = 3\n")
+    state.files[runtimes.CONTAINERD] = ModelFile(_containerd(state))
+
+
+def _containerd(state: HostState) -> bytes:
+    """Return the configuration that k3s writes when it starts: with the runtime, if it is installed."""
+    binary = installed_runtime(state)
+    head = "version = 3\n"
+    if not binary:
+        return head.encode()
+    table = "plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.'nvidia'"
+    text = f'{head}[{table}]\n  runtime_type = "io.containerd.runc.v2"\n'
+    return f'{text}[{table}.options]\n  BinaryName = "{binary}"\n  SystemdCgroup = true\n'.encode()
+
+
+def installed_runtime(state: HostState) -> str:
+    """Return NVIDIA's container runtime, as k3s looks for it."""
+    toolkit = f"{runtimes.TOOLKIT}/{runtimes.RUNTIME}"
+    if toolkit in state.files:
+        return toolkit if runtimes.INSTALLED_LAST in state.files else ""
+    return f"/usr/bin/{runtimes.RUNTIME}" if state.packages.get("nvidia-container-toolkit") else ""
+
+
+def install_toolkit(state: HostState) -> None:
+    """Do what the toolkit's container of the GPU Operator does on its node."""
+    state.files[f"{runtimes.TOOLKIT}/{runtimes.RUNTIME}"] = ModelFile(b"", "0755")
+    state.files[runtimes.INSTALLED_LAST] = ModelFile(b"")
+
+
+def _runtime(state: HostState, query: runtimes.NvidiaRuntime) -> object:
+    del query
+    binary = re.search(r"(?m)^ *BinaryName = \"(.*)\"$", state.text(runtimes.CONTAINERD))
+    return runtimes.RuntimeStatus(installed_runtime(state), binary[1] if binary is not None else "", True)
 
 
 def kubeconfig(authority: str) -> bytes:
@@ -135,5 +165,9 @@ COMMANDS: tuple[tuple[str, Callable[..., tuple[int, str]]], ...] = (
 )
 """What the commands of checks answer, by their form."""
 
-ANSWERS: dict[type[Any], Any] = {Machine: _machine, ServiceLog: _log}
+ANSWERS: dict[type[Any], Any] = {
+    Machine: _machine,
+    ServiceLog: _log,
+    runtimes.NvidiaRuntime: _runtime,
+}
 """How each query of k3s is answered."""

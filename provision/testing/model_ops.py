@@ -8,6 +8,7 @@ from typing import Any
 
 from provision.contracts.effect import Effect
 from provision.gpu.resources.driver import SetPowerLimit
+from provision.gpu.resources.runtime import AwaitToolkit
 from provision.hosts import host_effects
 from provision.hosts.operations import basic as ops
 from provision.hosts.operations import edit as ops_edit
@@ -237,6 +238,11 @@ def _set_power_limit(state: HostState, op: SetPowerLimit) -> None:
     set_power_limits(state, op.watts)
 
 
+def _await_toolkit(state: HostState, op: AwaitToolkit) -> None:
+    if not model_k3s.installed_runtime(state):
+        raise OperationFailedError(f"the toolkit is not there within {op.seconds} s")
+
+
 def _uninstall(state: HostState, op: ops.RemovePackages) -> None:
     more, names = set(), list(op.names)
     for name in names:
@@ -356,6 +362,7 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     SetHostsEntry: _set_hosts_entry,
     SetFstabLine: _set_fstab_line,
     SetPowerLimit: _set_power_limit,
+    AwaitToolkit: _await_toolkit,
     ops.RemovePackages: _uninstall,
     ops.HoldPackages: _hold,
     ops.SetUnit: _set_unit,

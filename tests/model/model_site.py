@@ -20,6 +20,7 @@ from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.resources.pci import PciFunction
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
+from provision.k3s import runtimes
 from provision.kube.names import is_member
 from provision.lab.kube.app import Request
 from provision.proxmox.driver import ProxmoxDriver
@@ -34,6 +35,7 @@ from provision.testing.model_host import (
     guest_state,
     hypervisor_state,
 )
+from provision.testing.model_k3s import install_toolkit
 from provision.testing.model_proxmox import ModelProxmox, ModelVm
 from provision.testing.model_rdma import rails_of
 from provision.values.cancel import Cancel
@@ -77,6 +79,13 @@ class Host(ModelHost):
         if self.share is not None:
             self.share()
         return super().answer(queries, cancel)
+
+    def act(
+        self, run: str, actions: Sequence[Action], effects: Sequence[Effect], emit: Emit, cancel: Cancel
+    ) -> list[Result]:
+        if self.share is not None:
+            self.share()
+        return super().act(run, actions, effects, emit, cancel)
 
     def _boundary(self, what: str) -> None:
         super()._boundary(what)
@@ -141,6 +150,7 @@ class ModelSite:
         self.cluster = ModelCluster()
         self.cluster.api.faults.append(self._join_nodes)
         self.cluster.gpus.cards = {node.kubernetes_name: cards_of(node) for node in gpu_nodes(inventory)}
+        self.cluster.gpus.has_runtime = self._has_runtime
         self.cluster.nics.interfaces = {
             node.kubernetes_name: tuple(rail.device or name for name, rail in node.rails.items())
             for node in inventory.nodes.values()
@@ -186,7 +196,8 @@ class ModelSite:
     # ------------------------------------------------------------ what machines do by themselves
 
     def _share(self) -> None:
-        """Show every node what others wrote into storage that they share."""
+        """Show every node what others wrote into storage that they share, and what pods did on it."""
+        self._run_operands()
         if not self.is_shared:
             return
         states = [host.state for name, host in self.hosts.items() if name != "router"]
@@ -206,6 +217,9 @@ class ModelSite:
         system = f"{found}/ssh"
         host = self.hosts.get(system) or self._add(system, guest_state(found, disk_gib=64))
         host.state.functions = passed
+        if passed and self.inventory.gpu is not None and self.inventory.gpu.toolkit == "host":
+            host.state.packages["nvidia-container-toolkit"] = "1.19.0-1"  # of its image
+            host.state.files[f"/usr/bin/{runtimes.RUNTIME}"] = ModelFile(b"", "0755")
         if not host.state.archive:
             _offer_driver(host.state, node)
         mac = re.search(r"(?:[0-9A-F]{2}:){5}[0-9A-F]{2}", vm.config["net0"], re.IGNORECASE)
@@ -282,6 +296,23 @@ class ModelSite:
             adopted = self.inventory.cluster.kubeconfig is not None and is_member(self.inventory, node)
             if (runs or adopted) and self.cluster.get("Node", node.kubernetes_name) is None:
                 self.cluster.add_node(node.kubernetes_name, node.address)
+        self._run_operands()
+
+    def _has_runtime(self, kube_name: str) -> bool:
+        return runtimes.TOOLKIT in self._of_node(kube_name).text(runtimes.CONTAINERD)
+
+    def _of_node(self, kube_name: str) -> HostState:
+        names = [node.name for node in self.inventory.nodes.values() if node.kubernetes_name == kube_name]
+        return self.hosts[f"{names[0]}/ssh"].state
+
+    def _run_operands(self) -> None:
+        """Install the toolkit where the operator's pod runs, and let its other pods start after k3s did."""
+        if not self.cluster.gpus.has_toolkit:
+            return
+        for name in self.cluster.gpus.cards:
+            if self.cluster.get("Node", name) is not None:
+                install_toolkit(self._of_node(name))
+        self.cluster.gpus.reconcile(self.cluster.store)
 
     # ------------------------------------------------------------ sessions
 

@@ -12,6 +12,9 @@ from provision.kube.names import API
 _SCRIPTS: Mapping[str, str] = {
     "test_gpu_other_drivers_are_off": "rm -f /etc/modprobe.d/provision-gpu.conf",
     "test_gpu_packages_are_held": "rm -f /etc/apt/apt.conf.d/52provision-gpu",
+    "test_containerd_has_the_runtime": (
+        "sed -i '/nvidia/d' /var/lib/rancher/k3s/agent/etc/containerd/config.toml"
+    ),
     "test_gpu_daemons": "systemctl stop nvidia-persistenced.service",
 }
 

@@ -6,17 +6,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from provision.contracts.downloads import Download
+from provision.contracts.effect import Effect
+from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Role
-from provision.gpu.operator_values import cards_of, gpu_nodes, operator_values, slots, uses_stock_plugin
+from provision.gpu.operator_values import (
+    cards_of,
+    gpu_nodes,
+    has_operator_toolkit,
+    operator_values,
+    slots,
+    uses_stock_plugin,
+)
+from provision.gpu.resources.runtime import ContainerRuntime
 from provision.gpu.resources.stack import Cards, GpuStack
+from provision.hosts.names import ssh
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import Operator
+from provision.k3s.k3s_effects import RESTART_K3S
+from provision.k3s.runtimes import NvidiaRuntime
 from provision.kube.back_ends import helm_absent, helm_release
 from provision.kube.charts import DeclaredChart, chart_download, operator_chart
 from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, NAMESPACE
-from provision.kube.names import API, has_cluster
+from provision.kube.names import API, has_cluster, is_member
 from provision.kube.queries import ServerVersion
 from provision.kube.resources.object import KubeAbsent, kube_object
 from provision.values.diagnostics import Diagnostic
@@ -45,9 +58,16 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
-    """Ask for the distribution: paths of the charts follow from it."""
-    del inventory, subject
-    return {API: (ServerVersion(),)}
+    """Ask for the distribution, and for the container runtimes of nodes whose toolkit the operator brings."""
+    del subject
+    return {API: (ServerVersion(),), **{system: (NvidiaRuntime(),) for system in toolkit_systems(inventory)}}
+
+
+def toolkit_systems(inventory: Inventory) -> tuple[str, ...]:
+    """Return the nodes on which the operator installs the toolkit."""
+    if not has_operator_toolkit(inventory):
+        return ()
+    return tuple(ssh(node.name) for node in gpu_nodes(inventory) if is_member(inventory, node))
 
 
 def resources(context: Context) -> Sequence[Resource]:
@@ -73,12 +93,22 @@ def resources(context: Context) -> Sequence[Resource]:
             namespace,
             operator_values(inventory),
             ROLE_NAME,
-            affected=((API, NODES),),
+            affected=((API, NODES), *((system, NvidiaRuntime()) for system in toolkit_systems(inventory))),
             source_path=SOURCE,
         ),
+        *_runtimes(context),
         # Under HAMi the validator fails until HAMi offers cards: the proof comes after it, in its role.
         *((stack(inventory),) if uses_stock_plugin(inventory) else ()),
     )
+
+
+def _runtimes(context: Context) -> Iterator[Resource]:
+    """Yield the restarts of k3s, one node after the other; a node that is silent keeps no other waiting."""
+    source = context.inventory.source(("gpu", "toolkit"))
+    for system in toolkit_systems(context.inventory):
+        if not isinstance(context.answer(system, NvidiaRuntime()), Unknown):
+            # Asked before the wait: without the restart nothing after it could become ready.
+            yield ContainerRuntime(system, risks=(Effect(RESTART_K3S),), source=source)
 
 
 def downloads(inventory: Inventory) -> Iterator[Download]:
@@ -150,6 +180,7 @@ ROLE = Role(
     ),
     declared=declared,
     questions=questions,
+    optional=lambda inventory, _subject: toolkit_systems(inventory),
     resources=resources,
     retired=retired,
 )

@@ -9,6 +9,7 @@ from typing import Any
 from provision.gpu.words import Meaning
 from provision.hosts.operations.basic import sysctl_file
 from provision.hosts.resources.pci import PciFunction
+from provision.k3s.runtimes import CONTAINERD
 from provision.testing.model_host import HostState, ModelFile, ModelFunction
 from provision.testing.model_state import GIB
 from tests.model.model_site import LEASES, Api, ModelSite
@@ -221,6 +222,11 @@ CONFIG = "/etc/rancher/k3s/config.yaml"
 CERTIFICATE = "/var/lib/rancher/k3s/server/tls/serving-kube-apiserver.crt"
 
 DAMAGES = (
+    Damage(
+        "test_containerd_has_the_runtime",
+        "has no runtime nvidia",
+        on("vm/ssh", file(CONTAINERD, content=b"version = 3\n")),
+    ),
     # the cluster's nodes
     Damage("test_node_is_ready", "no network", kube_node(not_ready), alone=True),
     Damage(

@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from provision.contracts.change import Change, Op, Settles
-from provision.contracts.remedy import Remedy
-from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
 from provision.gpu.operator_values import RESOURCE
-from provision.kube.facts import NODES, NodeFact, node_fact
+from provision.kube.facts import NODES, NodeFact
 from provision.kube.kinds import DAEMON_SET, POD, KubeKind
-from provision.kube.names import SUBJECT
 from provision.kube.queries import Listing, ListQuery, Live, ObjectQuery, list_query, object_query
-from provision.kube.readiness import Conditions, State, readiness
+from provision.kube.readiness import Conditions, State
+from provision.kube.resources.stack import (
+    Problem,
+    StackResource,
+    daemon_set_problems,
+    has_ready_pod,
+    ready_nodes,
+)
 
 POLICY = KubeKind("nvidia.com/v1", "ClusterPolicy", "clusterpolicies", namespaced=False)
 GPU_CLUSTER = KubeKind("nvidia.com/v1alpha1", "GPUCluster", "gpuclusters", namespaced=False)
@@ -24,7 +27,6 @@ PLUGIN = "app=nvidia-device-plugin-daemonset"
 # `state` alone is `ready` on a cluster without any card, with another reason; and for a moment after each
 # change it is that of before, which the generations of the DaemonSets show.
 POLICY_READY = Conditions((("state", "ready"), ("conditions[Ready].reason", "Reconciled")))
-READY_SECONDS = 900.0
 DEPLOY = "nvidia.com/gpu.deploy."
 COUNT_LABEL = "nvidia.com/gpu.count"
 
@@ -49,41 +51,19 @@ class Cards:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that is not as it should be.
-
-    Args:
-        path: what, as plans show it.
-        code: of the diagnostic.
-        text: what is seen.
-        remedy: what to do.
-        heals: whether waiting may help.
-    """
-
-    path: str
-    code: str
-    text: str
-    remedy: str
-    heals: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class GpuStack(KeyedResource):
+class GpuStack(StackResource):
     """The operator is ready, and each GPU node that is up offers its cards under a plugin pod that runs.
-
-    A node that is not Ready, or not there, is not waited for: its own steps and checks say so.
 
     Args:
         namespace: of the operator.
         cards: what is declared, by node.
-        seconds: how long it may take.
     """
 
     kind: ClassVar[str] = "gpu-stack"
+    title: ClassVar[str] = "the GPU stack is"
 
     namespace: str
     cards: tuple[Cards, ...]
-    seconds: float = READY_SECONDS
 
     @property
     def _policy(self) -> ObjectQuery:
@@ -101,31 +81,8 @@ class GpuStack(KeyedResource):
         """Ask for the policy, the DaemonSets, the plugin's pods, the nodes, and the other stack."""
         return (self._policy, self._daemon_sets, self._plugins, NODES, list_query(GPU_CLUSTER))
 
-    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
-        """Name what is missing."""
-        return tuple(
-            Change(Op.ATTENTION, problem.path, problem.text, "ready", Settles.WITHIN, self.seconds)
-            if problem.heals
-            else Change(Op.ATTENTION, problem.path, problem.text, "ready")
-            for problem in self._problems(snapshot)
-        )
-
-    def fix(self, snapshot: Snapshot, /) -> Remedy:
-        """Say what is missing first: the operator itself brings the rest about."""
-        problems = list(self._problems(snapshot))
-        first = next((problem for problem in problems if not problem.heals), problems[0])
-        return self._refused(
-            first.code,
-            f"the GPU stack is not ready: {first.path}: {first.text}",
-            subject=SUBJECT,
-            evidence=tuple(f"{problem.path}: {problem.text}" for problem in problems[:10]),
-            untouched="What was installed stays as it is.",
-            remedy=first.remedy,
-        )
-
-    # ------------------------------------------------------------ what is seen
-
-    def _problems(self, snapshot: Snapshot) -> Iterator[Problem]:
+    def problems(self, snapshot: Snapshot) -> Iterator[Problem]:
+        """Yield what is missing."""
         others: Listing = snapshot[list_query(GPU_CLUSTER)]
         policy: Live | None = snapshot[self._policy]
         if others.objects and policy is not None:
@@ -133,18 +90,14 @@ class GpuStack(KeyedResource):
             names = ", ".join(live.name for live in others.objects)
             text = f"GPUCluster {names} beside {policy.name}"
             yield Problem("stack", "GPU_STACKS_BOTH", text, remedy, heals=False)
-        nodes: Listing = snapshot[NODES]
-        up = [
-            (cards, fact)
-            for cards in self.cards
-            if (fact := fact_of(nodes, cards)) is not None and fact.is_ready
-        ]
+        up = ready_nodes(snapshot[NODES], self.cards)
         if not up:
             return  # every GPU node is off, or has not joined: there is nothing to offer
-        paused = [problem for _, fact in up for problem in _paused(fact)]
-        yield from paused
+        for _, fact in up:
+            yield from _paused(fact)
         yield from self._policy_problems(policy)
-        yield from self._daemon_set_problems(snapshot, nodes)
+        daemon_sets: Listing = snapshot[self._daemon_sets]
+        yield from daemon_set_problems(snapshot, daemon_sets, self.namespace, "GPU_OPERANDS_NOT_READY")
         for cards, fact in up:
             yield from self._card_problems(snapshot, cards, fact)
 
@@ -156,22 +109,6 @@ class GpuStack(KeyedResource):
         if verdict.state is not State.READY:
             remedy = f"See `kubectl -n {self.namespace} get pods`, and the events of {POLICY_NAME}."
             yield Problem("policy", "GPU_POLICY_NOT_READY", verdict.reason, remedy)
-
-    def _daemon_set_problems(self, snapshot: Snapshot, nodes: Listing) -> Iterator[Problem]:
-        listing: Listing = snapshot[self._daemon_sets]
-        away = sum(not fact.is_ready for fact in map(node_fact, nodes.objects))
-        for live in listing.objects:
-            verdict = readiness(live.body)
-            if verdict.state is State.READY:
-                continue
-            wanted, ready = live.at("status", "desiredNumberScheduled"), live.at("status", "numberReady")
-            seen = live.at("status", "observedGeneration")
-            is_old = isinstance(seen, int) and seen < int(live.metadata.get("generation") or 0)
-            counts = isinstance(wanted, int) and isinstance(ready, int)
-            if counts and not is_old and ready + away >= wanted:
-                continue  # the pods that are missing are on nodes that are not up
-            remedy = f"See `kubectl -n {self.namespace} describe daemonset {live.name}`."
-            yield Problem(live.name, "GPU_OPERANDS_NOT_READY", verdict.reason, remedy)
 
     def _card_problems(self, snapshot: Snapshot, cards: Cards, fact: NodeFact) -> Iterator[Problem]:
         label = fact.labels.get(COUNT_LABEL)
@@ -185,21 +122,13 @@ class GpuStack(KeyedResource):
             return
         # After a reboot the kubelet offers the cards of before, without a plugin.
         plugins: Listing = snapshot[self._plugins]
-        own = [live for live in plugins.objects if live.at("spec", "nodeName") == fact.name]
-        if not any(readiness(live.body).state is State.READY for live in own):
+        if not has_ready_pod(plugins, fact.name):
             text = "no ready pod of the device plugin"
             yield Problem(f"{cards.node}: plugin", "GPU_PLUGIN_MISSING", text, remedy)
         offered = fact.allocatable.get(RESOURCE, "0")
         if offered != str(cards.offered):
             text = f"{offered} {RESOURCE} allocatable, {cards.offered} are declared"
             yield Problem(f"{cards.node}: cards", "GPU_ALLOCATABLE_WRONG", text, remedy)
-
-
-def fact_of(nodes: Listing, cards: Cards) -> NodeFact | None:
-    """Return the Node of some cards, by its name, else by its address."""
-    facts = [node_fact(live) for live in nodes.objects]
-    named = next((fact for fact in facts if fact.name == cards.kube_name), None)
-    return named or next((fact for fact in facts if cards.address in fact.addresses), None)
 
 
 def _paused(fact: NodeFact) -> Iterator[Problem]:

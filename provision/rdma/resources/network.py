@@ -6,23 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from provision.contracts.change import Change, Op, Settles
-from provision.contracts.remedy import Remedy
-from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
-from provision.kube.facts import NODES, NodeFact, node_fact
+from provision.kube.facts import NODES, NodeFact
 from provision.kube.kinds import DAEMON_SET
 from provision.kube.logs import PluginLogs, PodLog
-from provision.kube.names import SUBJECT
 from provision.kube.queries import Listing, ListQuery, Live, ObjectQuery, list_query, object_query
-from provision.kube.readiness import Conditions, State, readiness
+from provision.kube.readiness import Conditions, State
+from provision.kube.resources.stack import Problem, StackResource, daemon_set_problems, ready_nodes
 from provision.rdma.network_objects import ATTACHMENT, MACVLAN, NIC_LABEL, POLICY, POLICY_NAME, POOL, PREFIX
 
 PLUGIN = "app=rdma-shared-dp"
 PLUGIN_SET = "rdma-shared-dp-ds"
 POLICY_READY = Conditions((("state", "ready"),))
 NETWORK_READY = Conditions((("state", "ready"),))
-READY_SECONDS = 900.0
 EXCLUSIVE = "incorrect RDMA subsystem network namespace"
 """What the plugin says when it ends at once: namespaces have RDMA devices alone."""
 NO_DEVICE = "no devices in device pool, creating empty resource server for "
@@ -50,47 +46,23 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that is not as it should be.
-
-    Args:
-        path: what, as plans show it.
-        code: of the diagnostic.
-        text: what is seen.
-        remedy: what to do.
-        heals: whether waiting may help.
-        lines: of a log.
-    """
-
-    path: str
-    code: str
-    text: str
-    remedy: str
-    heals: bool = True
-    lines: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkStack(KeyedResource):
+class NetworkStack(StackResource):
     """The policy is ready, and each node with rails that is up offers its resources and has its addresses.
-
-    A node that is not Ready, or not there, is not waited for: its own steps and checks say so.
 
     Args:
         namespace: of the operator.
         offers: what is declared, by node.
         pools: names of the pools.
         networks: name and namespace of each network.
-        seconds: how long it may take.
     """
 
     kind: ClassVar[str] = "network-stack"
+    title: ClassVar[str] = "networks of pods are"
 
     namespace: str
     offers: tuple[Offer, ...]
     pools: tuple[str, ...] = ()
     networks: tuple[tuple[str, str], ...] = ()
-    seconds: float = READY_SECONDS
 
     @property
     def _policy(self) -> ObjectQuery:
@@ -114,37 +86,9 @@ class NetworkStack(KeyedResource):
         networks = (self._pools, list_query(MACVLAN), list_query(ATTACHMENT)) if self.networks else ()
         return (self._policy, self._daemon_sets, NODES, self._logs, *networks)
 
-    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
-        """Name what is missing."""
-        return tuple(
-            Change(Op.ATTENTION, problem.path, problem.text, "ready", Settles.WITHIN, self.seconds)
-            if problem.heals
-            else Change(Op.ATTENTION, problem.path, problem.text, "ready")
-            for problem in self._problems(snapshot)
-        )
-
-    def fix(self, snapshot: Snapshot, /) -> Remedy:
-        """Say what is missing first: the operator itself brings the rest about."""
-        problems = list(self._problems(snapshot))
-        first = next((problem for problem in problems if not problem.heals), problems[0])
-        return self._refused(
-            first.code,
-            f"networks of pods are not ready: {first.path}: {first.text}",
-            subject=SUBJECT,
-            evidence=(*(f"{one.path}: {one.text}" for one in problems[:10]), *first.lines),
-            untouched="What was installed stays as it is.",
-            remedy=first.remedy,
-        )
-
-    # ------------------------------------------------------------ what is seen
-
-    def _problems(self, snapshot: Snapshot) -> Iterator[Problem]:
-        nodes: Listing = snapshot[NODES]
-        up = [
-            (offer, fact)
-            for offer in self.offers
-            if (fact := _fact_of(nodes, offer)) is not None and fact.is_ready
-        ]
+    def problems(self, snapshot: Snapshot) -> Iterator[Problem]:
+        """Yield what is missing."""
+        up = ready_nodes(snapshot[NODES], self.offers)
         if not up:
             return  # every node with rails is off, or has not joined: there is nothing to offer
         # A cause is named before what follows from it.
@@ -153,7 +97,7 @@ class NetworkStack(KeyedResource):
             yield from self._offer_problems(offer, fact, [log for log in logs if log.node == fact.name])
         policy: Live | None = snapshot[self._policy]
         yield from self._policy_problems(policy)
-        yield from self._daemon_set_problems(snapshot, nodes)
+        yield from self._daemon_set_problems(snapshot)
         if self.networks:
             yield from self._pool_problems(snapshot, [fact for _, fact in up])
             yield from self._network_problems(snapshot)
@@ -216,25 +160,13 @@ class NetworkStack(KeyedResource):
             remedy = f"See `kubectl -n {self.namespace} get pods`, and the events of {POLICY_NAME}."
             yield Problem("policy", "NIC_POLICY_NOT_READY", text, remedy)
 
-    def _daemon_set_problems(self, snapshot: Snapshot, nodes: Listing) -> Iterator[Problem]:
+    def _daemon_set_problems(self, snapshot: Snapshot) -> Iterator[Problem]:
         # The policy's status has no generation: after a change it is for a while that of before.
         listing: Listing = snapshot[self._daemon_sets]
-        away = sum(not fact.is_ready for fact in map(node_fact, nodes.objects))
         if any(offer.amounts for offer in self.offers) and listing.named(PLUGIN_SET) is None:
             remedy = "See the operator's own log."
             yield Problem(PLUGIN_SET, "NIC_OPERANDS_NOT_READY", "not there", remedy)
-        for live in listing.objects:
-            verdict = readiness(live.body)
-            if verdict.state is State.READY:
-                continue
-            wanted, ready = live.at("status", "desiredNumberScheduled"), live.at("status", "numberReady")
-            seen = live.at("status", "observedGeneration")
-            is_old = isinstance(seen, int) and seen < int(live.metadata.get("generation") or 0)
-            counts = isinstance(wanted, int) and isinstance(ready, int)
-            if counts and not is_old and ready + away >= wanted:
-                continue  # the pods that are missing are on nodes that are not up
-            remedy = f"See `kubectl -n {self.namespace} describe daemonset {live.name}`."
-            yield Problem(live.name, "NIC_OPERANDS_NOT_READY", verdict.reason, remedy)
+        yield from daemon_set_problems(snapshot, listing, self.namespace, "NIC_OPERANDS_NOT_READY")
 
     def _pool_problems(self, snapshot: Snapshot, up: list[NodeFact]) -> Iterator[Problem]:
         listing: Listing = snapshot[self._pools]
@@ -270,9 +202,3 @@ class NetworkStack(KeyedResource):
             elif (namespace, name) not in made:
                 text = f"no NetworkAttachmentDefinition in {namespace}"
                 yield Problem(f"network {name}", "RDMA_NETWORK_NOT_READY", text, remedy)
-
-
-def _fact_of(nodes: Listing, offer: Offer) -> NodeFact | None:
-    facts = [node_fact(live) for live in nodes.objects]
-    named = next((fact for fact in facts if fact.name == offer.kube_name), None)
-    return named or next((fact for fact in facts if offer.address in fact.addresses), None)

@@ -14,10 +14,10 @@ _LAZY = """
 import sys
 import provision.connections.ssh
 import paramiko
-loaded = {"asyncio", "unittest.mock", "fabric"} & set(sys.modules)
+loaded = {"asyncio", "unittest.mock"} & set(sys.modules)
 assert not loaded, loaded
-import fabric, invoke
-assert invoke.run and fabric.Connection
+import invoke
+assert invoke.run
 assert paramiko.config.invoke.run is invoke.run
 from provision.connections.deferred_import import import_at_first_use
 import_at_first_use("no_such_module")
@@ -35,11 +35,11 @@ def test_paramiko_does_not_bring_invoke_until_it_is_used() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_without_configuration_or_jump_host_fabric_is_not_even_imported(tmp_path: Path) -> None:
+def test_resolving_a_plain_host_does_not_import_paramiko(tmp_path: Path) -> None:
     code = (
         "import sys; from provision.connections.ssh_target import resolve;"
         "from provision.connections.contracts import SshEndpoint;"
-        "resolve(SshEndpoint('n1', 'root')); sys.exit('fabric' in sys.modules or 'paramiko' in sys.modules)"
+        "resolve(SshEndpoint('n1', 'root')); sys.exit('paramiko' in sys.modules)"
     )
     assert run([sys.executable, "-c", code], HOME=str(tmp_path)).returncode == 0
 

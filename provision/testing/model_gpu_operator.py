@@ -10,33 +10,9 @@ from typing import Any
 from provision.kube.releases import Release
 from provision.lab.kube.kinds import Kind, kinds_of
 from provision.lab.kube.store import Object, Store, Write
+from provision.testing.model_definitions import definition
 
-CRD: dict[str, Any] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "clusterpolicies.nvidia.com"},
-    "spec": {
-        "group": "nvidia.com",
-        "names": {"kind": "ClusterPolicy", "plural": "clusterpolicies"},
-        "scope": "Cluster",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "subresources": {"status": {}},
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
+CRD = definition("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies")
 PLUGIN = "nvidia-device-plugin-daemonset"
 TOOLKIT = "nvidia-container-toolkit-daemonset"
 DAEMON_SETS = ("gpu-feature-discovery", "nvidia-dcgm-exporter", "nvidia-operator-validator")

@@ -12,34 +12,10 @@ from provision.kube.chart_archive import described
 from provision.kube.releases import Release, packed
 from provision.lab.kube.kinds import Kind
 from provision.lab.kube.store import Object, Store
+from provision.testing.model_definitions import definition
 from provision.values.cancel import Cancel
 
-HELM_CHART_CRD: dict[str, Any] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "helmcharts.helm.cattle.io"},
-    "spec": {
-        "group": "helm.cattle.io",
-        "names": {"kind": "HelmChart", "plural": "helmcharts"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "subresources": {"status": {}},
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
+HELM_CHART_CRD = definition("helm.cattle.io", "v1", "HelmChart", "helmcharts", "Namespaced")
 """As k3s brings it, without the schema of its fields."""
 Installed = Callable[[Store, Release, Mapping[str, Any]], None]
 

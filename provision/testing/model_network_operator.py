@@ -10,35 +10,11 @@ from typing import Any
 from provision.kube.releases import Release
 from provision.lab.kube.kinds import Kind, kinds_of
 from provision.lab.kube.store import Object, Store, Write
+from provision.testing.model_definitions import definition
 
 PLUGIN = "rdma-shared-dp"
 PLUGIN_SET = "rdma-shared-dp-ds"
 NIC_LABEL = "feature.node.kubernetes.io/pci-15b3.present"
-_OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-
-def definition(group: str, version: str, kind: str, plural: str, scope: str = "Cluster") -> dict[str, Any]:
-    """Return a CustomResourceDefinition without the schema of its fields."""
-    schema = {"type": "object", "properties": {"spec": _OPEN, "status": _OPEN}}
-    served = {
-        "name": version,
-        "served": True,
-        "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": schema},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "names": {"kind": kind, "plural": plural},
-            "scope": scope,
-            "versions": [served],
-        },
-    }
-
-
 OF_CHART = (
     definition("mellanox.com", "v1alpha1", "NicClusterPolicy", "nicclusterpolicies"),
     definition("mellanox.com", "v1alpha1", "MacvlanNetwork", "macvlannetworks"),

@@ -9,6 +9,7 @@ from typing import Any
 from provision.kube.releases import Release
 from provision.lab.kube.kinds import Kind, kinds_of
 from provision.lab.kube.store import Object, Store
+from provision.testing.model_definitions import definition
 from provision.testing.model_gpu_operator import GpuOperator, offer
 
 HAMI, KAI = "hami", "kai-scheduler"
@@ -25,29 +26,11 @@ CONTROLLERS = {
         "queue-controller",
     ),
 }
-_ANY = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-
-def _crd(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
-    schema = {"type": "object", "properties": {"spec": _ANY, "status": _ANY}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "names": {"kind": kind, "plural": plural},
-            "scope": "Cluster",
-            "versions": [{"name": version, "served": True, "schema": {"openAPIV3Schema": schema}}],
-        },
-    }
-
-
 CRDS = (
-    _crd("scheduling.run.ai", "v2", "Queue", "queues"),
-    _crd("scheduling.run.ai", "v1alpha2", "BindRequest", "bindrequests"),
-    _crd("kai.scheduler", "v1", "SchedulingShard", "schedulingshards"),
-    _crd("kai.scheduler", "v1", "Config", "configs"),
+    definition("scheduling.run.ai", "v2", "Queue", "queues"),
+    definition("scheduling.run.ai", "v1alpha2", "BindRequest", "bindrequests"),
+    definition("kai.scheduler", "v1", "SchedulingShard", "schedulingshards"),
+    definition("kai.scheduler", "v1", "Config", "configs"),
 )
 
 
@@ -82,10 +65,10 @@ class Sharing:
             self._offer(store, node)
 
     def _bring_queues(self, store: Store) -> None:
-        for definition in CRDS:
-            for kind in kinds_of(definition):
+        for crd in CRDS:
+            for kind in kinds_of(crd):
                 store.kinds[kind.group, kind.version, kind.plural] = kind
-            store.seed({**definition, "status": {"conditions": [{"type": "Established", "status": "True"}]}})
+            store.seed({**crd, "status": {"conditions": [{"type": "Established", "status": "True"}]}})
         free = {"quota": 0, "limit": -1, "overQuotaWeight": 1}
         spec = {"resources": {"cpu": free, "gpu": free, "memory": free}}
         parent, child = "default-parent-queue", "default-queue"

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from provision.contracts.query import Frame, QueryKind, Unknown
 from provision.hosts.operations.basic import quote
-from provision.hosts.queries.secret import SecretText, SecretTextKind
+from provision.hosts.queries.secret import SecretTextKind, secret_of
 from provision.hosts.resources.base import HostFactKind, Rows, lines_of, no_answer
 from provision.k3s.runtimes import NVIDIA_RUNTIME_KIND
 
@@ -24,19 +24,14 @@ class JoinToken:
     path: str
 
 
-class JoinTokenKind:
+class JoinTokenKind(SecretTextKind):
     """As other secret texts."""
 
     query = JoinToken
 
-    def script(self, queries: Sequence[JoinToken]) -> str:
-        """Return the fragment."""
-        return SecretTextKind().script([SecretText(query.path) for query in queries])
-
-    def parse(self, frame: Frame, queries: Sequence[JoinToken]) -> Mapping[JoinToken, object]:
-        """Return SecretStr, None or Unknown for each path."""
-        texts = SecretTextKind().parse(frame, [SecretText(query.path) for query in queries])
-        return {query: password_of(texts[SecretText(query.path)]) for query in queries}
+    def value(self, path: str, content: object) -> object:
+        """Return the password alone."""
+        return password_of(secret_of(path, content))
 
 
 def password_of(answer: object) -> object:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
-from provision.contracts.query import Frame
+from provision.contracts.query import Frame, Unknown
 from provision.hosts.resources.base import lines_of, no_answer
 
 
@@ -30,36 +30,28 @@ class MarkedFilesKind:
 
     def script(self, queries: Sequence[MarkedFiles]) -> str:
         """Return the fragment."""
-        lines = [
-            f"printf 'q|{index}\\n'; grep -sHF -d skip -D skip -e {shlex.quote(query.mark)}"
-            f" -- {shlex.quote(query.folder)}/* | sed 's/^/f|/' || :"
+        return _fragment(
+            f"grep -sHF -d skip -D skip -e {shlex.quote(query.mark)} -- {shlex.quote(query.folder)}/* |"
+            f" sed 's/^/{index}|/' || :"
             for index, query in enumerate(queries)
-        ]
-        return "\n".join((*lines, "printf 'done|\\n'"))
+        )
 
     def parse(self, frame: Frame, queries: Sequence[MarkedFiles]) -> Mapping[MarkedFiles, object]:
         """Return the pairs for each folder."""
-        lines = lines_of(frame)
-        if not lines or lines[-1] != "done|":
-            return {query: no_answer(frame, query.folder) for query in queries}
-        files: dict[str, list[str]] = {}
-        current: list[str] = []
-        for line in lines:
-            tag, _, rest = line.partition("|")
-            if tag == "q":
-                current = files.setdefault(rest, [])
-            elif tag == "f":
-                current.append(rest)
-        return {query: _marked(query, files.get(str(index), [])) for index, query in enumerate(queries)}
+        return {query: _marked(query, lines) for query, lines in _lines(frame, queries)}
 
 
-def _marked(query: MarkedFiles, lines: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    pairs = []
-    for line in lines:
-        path, colon, rest = line.partition(f":{query.mark}")
-        if colon and path.startswith(f"{query.folder}/"):
-            pairs.append((path, rest.strip()))
-    return tuple(sorted(pairs))
+def _marked(query: MarkedFiles, lines: Unknown | list[str]) -> Unknown | tuple[tuple[str, str], ...]:
+    if isinstance(lines, Unknown):
+        return lines
+    parts = (line.partition(f":{query.mark}") for line in lines)
+    return tuple(
+        sorted(
+            (path, rest.strip())
+            for path, colon, rest in parts
+            if colon and path.startswith(f"{query.folder}/")
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +70,35 @@ class FileNamesKind:
 
     def script(self, queries: Sequence[FileNames]) -> str:
         """Return the fragment."""
-        lines = [
+        return _fragment(
             f"for f in {shlex.quote(f'{query.folder}/{query.prefix}')}*; do"
             f' if [ -f "$f" ]; then printf \'{index}|%s\\n\' "$f"; fi; done'
             for index, query in enumerate(queries)
-        ]
-        return "\n".join((*lines, "printf 'done|\\n'"))
+        )
 
     def parse(self, frame: Frame, queries: Sequence[FileNames]) -> Mapping[FileNames, object]:
         """Return the paths for each folder."""
-        lines = lines_of(frame)
-        if not lines or lines[-1] != "done|":
-            return {query: no_answer(frame, query.folder) for query in queries}
-        paths: dict[str, list[str]] = {}
-        for line in lines:
-            tag, _, path = line.partition("|")
-            paths.setdefault(tag, []).append(path)
-        return {query: tuple(sorted(paths.get(str(index), []))) for index, query in enumerate(queries)}
+        return {
+            query: lines if isinstance(lines, Unknown) else tuple(sorted(lines))
+            for query, lines in _lines(frame, queries)
+        }
+
+
+Q = TypeVar("Q", MarkedFiles, FileNames)
+
+
+def _fragment(commands: Iterable[str]) -> str:
+    """Return commands that print lines `INDEX|TEXT`, and a last line that shows that all of them ran."""
+    return "\n".join((*commands, "printf 'done|\\n'"))
+
+
+def _lines(frame: Frame, queries: Sequence[Q]) -> Iterator[tuple[Q, Unknown | list[str]]]:
+    """Yield the texts for each query."""
+    lines = lines_of(frame)
+    is_whole = bool(lines) and lines[-1] == "done|"
+    texts: dict[str, list[str]] = {}
+    for line in lines:
+        index, _, text = line.partition("|")
+        texts.setdefault(index, []).append(text)
+    for number, query in enumerate(queries):
+        yield query, texts.get(str(number), []) if is_whole else no_answer(frame, query.folder)

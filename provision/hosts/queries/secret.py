@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import SecretStr
 
@@ -24,16 +24,20 @@ class SecretText:
 class SecretTextKind:
     """All secrets in one fragment, as other texts; what comes back stands on no command line."""
 
-    query = SecretText
+    query: type[Any] = SecretText
 
-    def script(self, queries: Sequence[SecretText]) -> str:
+    def script(self, queries: Sequence[Any]) -> str:
         """Return the fragment."""
         return FileTextKind().script([FileText(query.path) for query in queries])
 
-    def parse(self, frame: Frame, queries: Sequence[SecretText]) -> Mapping[SecretText, object]:
+    def parse(self, frame: Frame, queries: Sequence[Any]) -> Mapping[Any, object]:
         """Return SecretStr, None or Unknown for each path."""
         texts = FileTextKind().parse(frame, [FileText(query.path) for query in queries])
-        return {query: secret_of(query.path, texts[FileText(query.path)]) for query in queries}
+        return {query: self.value(query.path, texts[FileText(query.path)]) for query in queries}
+
+    def value(self, path: str, content: object) -> object:
+        """Return the answer for what a file holds."""
+        return secret_of(path, content)
 
 
 def secret_of(path: str, content: object) -> SecretStr | Unknown | None:

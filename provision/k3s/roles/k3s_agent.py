@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Questions, Role
@@ -55,21 +56,6 @@ def resources(context: Context) -> Sequence[Resource]:
     ]
 
 
-def unchosen(context: Context) -> Sequence[Resource]:
-    """Return an agent that the node no longer is."""
-    return common.retired(context, UNIT)
-
-
-def unchosen_on(inventory: Inventory) -> Mapping[Subject, Questions]:
-    """Return the nodes that may have been agents."""
-    return common.left_on(inventory, "agent", UNIT)
-
-
-def retired(context: Context) -> Sequence[Resource]:
-    """Return what destroy removes."""
-    return common.retired(context, UNIT)
-
-
 ROLE = Role(
     name="k3s_agent",
     declared=declared,
@@ -85,8 +71,8 @@ ROLE = Role(
         "rdma_host",
         Need("k3s_server", "any", "site"),
     ),
-    retired=retired,
-    unchosen=unchosen,
-    unchosen_on=unchosen_on,
+    retired=partial(common.retired, unit=UNIT),
+    unchosen=partial(common.retired, unit=UNIT),
+    unchosen_on=partial(common.left_on, part="agent", unit=UNIT),
     local_inputs=common.local_inputs,
 )

@@ -7,7 +7,8 @@ server that comes back with an empty disk joins those that are left: it never ma
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
@@ -124,21 +125,6 @@ def _present_line(context: Context, node: Node) -> str:
     return match[1] if match is not None else ""
 
 
-def unchosen(context: Context) -> Sequence[Resource]:
-    """Return a server that the node no longer is."""
-    return common.retired(context, UNIT)
-
-
-def unchosen_on(inventory: Inventory) -> Mapping[Subject, Questions]:
-    """Return the nodes that may have been servers."""
-    return common.left_on(inventory, "server", UNIT)
-
-
-def retired(context: Context) -> Sequence[Resource]:
-    """Return what destroy removes."""
-    return common.retired(context, UNIT)
-
-
 ROLE = Role(
     name="k3s_server",
     declared=declared,
@@ -147,9 +133,9 @@ ROLE = Role(
     optional=common.other_servers,
     generates=common.values,
     needs=("base_os", "address", "first_contact", "gpu_driver", "rdma_host"),
-    retired=retired,
-    unchosen=unchosen,
-    unchosen_on=unchosen_on,
+    retired=partial(common.retired, unit=UNIT),
+    unchosen=partial(common.retired, unit=UNIT),
+    unchosen_on=partial(common.left_on, part="server", unit=UNIT),
     orphan_owners=left_nodes.owners,
     orphans=left_nodes.orphans,
     local_inputs=common.local_inputs,

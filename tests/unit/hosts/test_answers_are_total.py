@@ -114,7 +114,7 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
     ),
     (
         "marked-files",
-        b"q|0\nf|/s/a.yaml:# provision inventory=lab node=vm-1\nf|/s/odd\nq|1\ndone|\n",
+        b"0|/s/a.yaml:# provision inventory=lab node=vm-1\n0|/s/odd\ndone|\n",
         {
             MarkedFiles("/s", "# provision inventory=lab node="): (("/s/a.yaml", "vm-1"),),
             MarkedFiles("/t", "# provision inventory=lab node="): (),

@@ -41,6 +41,30 @@ curl --silent --show-error --fail --output /dev/null --noproxy '*' --max-time 60
   https://127.0.0.1:6443/v1-k3s/token"""
 
 
+@dataclass(frozen=True, slots=True)
+class KeepFormerToken:
+    """Note the token of the file before it is replaced: snapshots of its time can be restored only with it.
+
+    Args:
+        new: the token that comes; the same one in another form is not noted.
+    """
+
+    new: SecretStr
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment of builtins, so that no process gets a token as an argument."""
+        new = quote(self.new.get_secret_value())
+        return f"""if [ -r {paths.TOKEN} ]; then
+  IFS= read -r t <{paths.TOKEN} || :
+  case $t in K10*) t=${{t##*:}};; esac
+  k=
+  if [ -r {paths.FORMER_TOKENS} ]; then while read -r _ o; do k=$o; done <{paths.FORMER_TOKENS}; fi
+  if [ -n "$t" ] && [ "$t" != {new} ] && [ "$t" != "$k" ]; then
+    ( umask 077; printf '%s %s\n' "$(date -u +%FT%TZ)" "$t" >>{paths.FORMER_TOKENS} )
+  fi
+fi"""
+
+
 def _curl_text(text: str) -> str:
     """Return a text as it stands between quotes in a configuration of curl(1)."""
     return text.replace("\\", "\\\\").replace('"', '\\"')

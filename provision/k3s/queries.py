@@ -13,6 +13,7 @@ from provision.hosts.operations.basic import quote
 from provision.hosts.queries.secret import SecretTextKind, secret_of
 from provision.hosts.resources.base import HostFactKind, Rows, lines_of, no_answer
 from provision.k3s.runtimes import NVIDIA_RUNTIME_KIND
+from provision.k3s.snapshots import EtcdSnapshotsKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +252,12 @@ def _read_machine(rows: Rows) -> MachineStatus:
 
 MACHINE_KIND = HostFactKind(Machine, "what k3s needs", _MACHINE, _read_machine)
 
-_KINDS: tuple[QueryKind, ...] = (JoinTokenKind(), ServiceLogKind(), MACHINE_KIND, NVIDIA_RUNTIME_KIND)
+_KINDS: tuple[QueryKind, ...] = (
+    JoinTokenKind(),
+    ServiceLogKind(),
+    MACHINE_KIND,
+    NVIDIA_RUNTIME_KIND,
+    EtcdSnapshotsKind(),
+)
 KINDS: Mapping[str, QueryKind] = {kind.query.kind: kind for kind in _KINDS}
 """How each kind of query is asked of a host and its answer read, by `Query.kind`."""

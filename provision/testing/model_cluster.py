@@ -196,7 +196,7 @@ class ModelCluster:
         Args:
             name: of the Node.
             address: its InternalIP.
-            more: `labels`, `taints`, `allocatable`, `machine_id`, `system_uuid`, `ready`.
+            more: `labels`, `taints`, `allocatable`, `machine_id`, `system_uuid`, `ready`, `conditions`.
         """
         info = {"machineID": more.get("machine_id", ""), "systemUUID": more.get("system_uuid", "")}
         amounts = {"cpu": "8", "memory": "16Gi", **more.get("allocatable", {})}
@@ -215,7 +215,10 @@ class ModelCluster:
                     "nodeInfo": {**info, "kubeletVersion": "v1.35.7+k3s1"},
                     "allocatable": amounts,
                     "capacity": amounts,
-                    "conditions": [{"type": "Ready", "status": ready, "reason": "KubeletReady"}],
+                    "conditions": [
+                        {"type": "Ready", "status": ready, "reason": "KubeletReady"},
+                        *more.get("conditions", ()),
+                    ],
                 },
             }
         )

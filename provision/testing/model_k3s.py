@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from provision.k3s import paths, runtimes
-from provision.k3s.operations import RemoveK3s, RotateToken
+from provision.k3s.operations import KeepFormerToken, RemoveK3s, RotateToken
 from provision.k3s.queries import LastWords, Machine, MachineStatus, ServiceLog
+from provision.k3s.snapshots import EtcdSnapshots, SnapshotFile, SnapshotListing
 from provision.testing.model_state import HostState, ModelFile
 
 UNITS = (paths.SERVER, paths.AGENT)
@@ -33,6 +34,8 @@ def started(state: HostState, name: str) -> None:
         state.files[paths.FULL_TOKEN.path] = ModelFile(full, "0600")
         state.files[f"{paths.DATASTORE.path}/state.db"] = ModelFile(b"datastore")
         state.files[CERTIFICATE] = ModelFile(b"valid")
+        if "cluster-init: true" in config or "\nserver: " in config:
+            state.commands.setdefault("etcd-snapshots", {"etcd-snapshot-1": b"600 4096"})
         state.files[paths.KUBECONFIG] = ModelFile(kubeconfig(authority), "0600")
     state.files.setdefault(paths.PASSWORD.path, ModelFile(b"node password", "0600"))
     state.files[runtimes.CONTAINERD] = ModelFile(_containerd(state))
@@ -114,7 +117,16 @@ def remove(state: HostState, op: RemoveK3s) -> None:
         state.files.pop(path, None)
 
 
-OPERATIONS: dict[type[Any], Any] = {RotateToken: rotate, RemoveK3s: remove}
+def keep_token(state: HostState, op: KeepFormerToken) -> None:
+    """Note the token of the file, unless it is the new one or noted already."""
+    token = state.text(paths.TOKEN).strip().rpartition(":")[2]
+    former = state.files.get(paths.FORMER_TOKENS, ModelFile()).content
+    last = former.decode().split()[-1:]
+    if token and token != op.new.get_secret_value() and [token] != last:
+        state.files[paths.FORMER_TOKENS] = ModelFile(former + f"now {token}\n".encode(), "0600")
+
+
+OPERATIONS: dict[type[Any], Any] = {RotateToken: rotate, RemoveK3s: remove, KeepFormerToken: keep_token}
 """How each operation of k3s is done."""
 
 
@@ -156,11 +168,32 @@ def _certificate(state: HostState) -> tuple[int, str]:
     ), f"notAfter=Dec 1 06:00:00 2027 GMT\nCertificate will {'' if expires else 'not '}expire\n"
 
 
+NOW = 1_800_000_000
+"""The clock of a model."""
+
+
+def _snapshots(state: HostState, query: EtcdSnapshots) -> object:
+    del query
+    files = []
+    for name, text in state.commands.get("etcd-snapshots", {}).items():
+        age, size = text.decode().split()
+        files.append(SnapshotFile(float(NOW - int(age)), name, int(size)))
+    return SnapshotListing(tuple(sorted(files)))
+
+
+def _snapshot_ages(state: HostState, _folder: str) -> tuple[int, str]:
+    ages = [text.decode().split()[0] for text in state.commands.get("etcd-snapshots", {}).values()]
+    born = state.commands.get("etcd-born", {}).get("age", b"864000").decode()
+    lines = [f"now {NOW}", f"born {NOW - int(born)}", *(f"taken {NOW - int(age)}" for age in ages)]
+    return 0, "".join(f"{line}\n" for line in lines)
+
+
 COMMANDS: tuple[tuple[str, Callable[..., tuple[int, str]]], ...] = (
     (r"/usr/local/bin/k3s --version", lambda state: (0, f"k3s version {state.k3s_version} (model)\n")),
     (r"systemctl show -p MainPID --value -- (k3s\S*)", _process),
     (r"tr '.0' ' ' < /proc/(\d+)/cmdline", _arguments),
     (r"cat /proc/(\d+)/limits", _limits),
+    (r"date '\+now %s'; .* stat -c 'taken %Y' -- (\S+)/\* .*", _snapshot_ages),
     (r"openssl x509 -noout -enddate -checkend .*", _certificate),
 )
 """What the commands of checks answer, by their form."""
@@ -169,5 +202,6 @@ ANSWERS: dict[type[Any], Any] = {
     Machine: _machine,
     ServiceLog: _log,
     runtimes.NvidiaRuntime: _runtime,
+    EtcdSnapshots: _snapshots,
 }
 """How each query of k3s is answered."""

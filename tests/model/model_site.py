@@ -21,6 +21,7 @@ from provision.hosts.resources.pci import PciFunction
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
 from provision.k3s import runtimes
+from provision.k3s.configuration import uses_etcd
 from provision.kube.names import is_member
 from provision.lab.kube.app import Request
 from provision.proxmox.driver import ProxmoxDriver
@@ -295,7 +296,11 @@ class ModelSite:
             runs = any(units[unit].active for unit in ("k3s.service", "k3s-agent.service") if unit in units)
             adopted = self.inventory.cluster.kubeconfig is not None and is_member(self.inventory, node)
             if (runs or adopted) and self.cluster.get("Node", node.kubernetes_name) is None:
-                self.cluster.add_node(node.kubernetes_name, node.address)
+                votes = [{"type": "EtcdIsVoter", "status": "True", "reason": "MemberNotLearner"}]
+                is_member_of_etcd = node.k3s == "server" and not adopted and uses_etcd(self.inventory)
+                self.cluster.add_node(
+                    node.kubernetes_name, node.address, conditions=votes if is_member_of_etcd else ()
+                )
         self._run_operands()
 
     def _has_runtime(self, kube_name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 from pydantic import SecretStr
 
 from provision.k3s.k3s_effects import RESTART_K3S
-from provision.k3s.operations import RemoveK3s, RotateToken
+from provision.k3s.operations import KeepFormerToken, RemoveK3s, RotateToken
 from provision.k3s.queries import KINDS, JoinToken, LastWords, Machine, MachineStatus, ServiceLog
+from provision.k3s.snapshots import EtcdSnapshots, SnapshotListing
 from tests.model.shells import SHELLS, run
 
 UNITS = {
@@ -81,6 +83,49 @@ def test_a_rotation_gives_no_token_to_a_command_line(shell: str, tmp_path: Path)
     assert given == 'user = "server:for\'mer"\ndata = "{\\"newToken\\":\\"new\\"}"\n'
     assert (tmp_path / "former").read_text().endswith(" for'mer\n")
     assert oct((tmp_path / "former").stat().st_mode & 0o777) == "0o600"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_replaced_token_is_noted_once_for_the_snapshots_that_need_it(shell: str, tmp_path: Path) -> None:
+    token, former = tmp_path / "token", tmp_path / "former"
+    script = KeepFormerToken(SecretStr("n'ew")).shell()
+    script = script.replace("/etc/rancher/k3s/former-tokens", str(former))
+    script = script.replace("/etc/rancher/k3s/token", str(token))
+    assert run(shell, script).rc == 0, "no token yet"
+    for text in ("n'ew\n", "K10ab::server:n'ew\n"):
+        token.write_text(text)
+        assert run(shell, script).rc == 0
+        assert not former.exists(), "the same token in another form"
+    token.write_text("K10ab::server:o ld\n")
+    assert [run(shell, script).rc for _ in range(2)] == [0, 0]
+    (line,) = former.read_text().splitlines()
+    assert line.partition(" ")[2] == "o ld"
+    assert oct(former.stat().st_mode & 0o777) == "0o600"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_snapshots_are_listed_and_no_token_leaves_the_host(shell: str, tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    for name, taken in (("old|er", 100), ("newer", 200)):
+        (folder / name).write_text("12345")
+        os.utime(folder / name, (taken, taken))
+    (folder / "link").symlink_to("newer")
+    (tmp_path / "former").write_text("1970-01-01T00:02:30Z hunter2\nrubbish\n")
+    queries = [EtcdSnapshots(str(folder)), EtcdSnapshots(str(tmp_path / "none"))]
+    kind = KINDS[EtcdSnapshots.kind]
+    frame = run(
+        shell, kind.script(queries).replace("/etc/rancher/k3s/former-tokens", str(tmp_path / "former"))
+    )
+    assert b"hunter2" not in frame.stdout
+    listing, none = (kind.parse(frame, queries)[query] for query in queries)
+    assert isinstance(listing, SnapshotListing)
+    assert [(file.name, file.size, listing.is_of_former_token(file)) for file in listing.files] == [
+        ("old|er", 5, True),
+        ("newer", 5, False),
+    ]
+    assert isinstance(none, SnapshotListing)
+    assert none.files == ()
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -9,6 +9,7 @@ from provision.inventory.models.cluster import K3s, Sharing
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.rules.findings import Findings
 from provision.inventory.tree import KeyPath
+from provision.values.crontab import longest_gap
 
 _OWNED = frozenset(
     [
@@ -78,6 +79,13 @@ def _k3s(inventory: Inventory, findings: Findings) -> None:
     if not servers and not _any_written_server(inventory, findings):
         findings.add("INVENTORY_REFERENCE", "no node has `k3s: server`", ("k3s",), on_key=True)
     _servers(k3s, servers, findings)
+    if k3s.snapshots is not None and longest_gap(k3s.snapshots.schedule) is None:
+        findings.add(
+            "INVENTORY_VALUE",
+            f"{k3s.snapshots.schedule!r} is no schedule of crontab(5)",
+            ("k3s", "snapshots", "schedule"),
+            remedy='write minute, hour, day, month and weekday: "0 */12 * * *"',
+        )
     routes: list[tuple[str, KeyPath, IPv4Network]] = [
         ("the pod network", ("k3s", "pod_cidr"), IPv4Network(k3s.pod_cidr)),
         ("the service network", ("k3s", "service_cidr"), IPv4Network(k3s.service_cidr)),

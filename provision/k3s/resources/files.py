@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import SecretStr
+
 from provision.contracts.effect import Effect
+from provision.contracts.remedy import Impossible
 from provision.contracts.snapshot import Snapshot
 from provision.hosts import host_effects
+from provision.hosts.resources.base import Operations
 from provision.hosts.resources.file import File
 from provision.hosts.resources.service import UnitState, UnitStatus
 from provision.hosts.resources.upload import Upload
 from provision.k3s.k3s_effects import RESTART_K3S
+from provision.k3s.operations import KeepFormerToken
 
 
 def _restart(snapshot: Snapshot, unit: str, *, changed: bool, reload: bool = False) -> tuple[Effect, ...]:
@@ -41,6 +46,28 @@ class K3sFile(File):
     def _due_effects(self, snapshot: Snapshot, /) -> tuple[Effect, ...]:
         changed = any(change.path in ("content", "file") for change in self.changes(snapshot))
         return _restart(snapshot, self.unit, changed=changed, reload=self.is_unit)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTokenFile(K3sFile):
+    """The token file of a server; the one before it is noted for the snapshots that need it.
+
+    Args:
+        password: the bare token.
+    """
+
+    password: SecretStr | None = None
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        """Return how the former token is noted and the file written."""
+        written = K3sFile.operations(self, snapshot)
+        if isinstance(written, Impossible):
+            return written
+        changed = any(change.path in ("content", "file") for change in self.changes(snapshot))
+        return [KeepFormerToken(self.password), *written] if changed and self.password else written
+
+    def _secrets(self) -> tuple[SecretStr, ...]:
+        return (self._secret_content(), *((self.password,) if self.password is not None else ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import K3s
 from provision.inventory.models.node import Node
 from provision.k3s import artifacts, configuration, paths, unit_files
-from provision.k3s.queries import JoinToken, Machine, MachineStatus, authority_of
-from provision.k3s.resources.files import K3sFile, K3sUpload
+from provision.k3s.queries import JoinToken, Machine, MachineStatus, authority_of, password_of
+from provision.k3s.resources.files import K3sFile, K3sUpload, ServerTokenFile
 from provision.k3s.resources.node import EarlierNode
 from provision.k3s.resources.token import K3sAbsent
 from provision.kube.names import API
@@ -143,7 +143,7 @@ def files(
 
     registries = configuration.registries(inventory, k3s)
     resources: list[Resource] = [
-        file(paths.TOKEN, f"{token.get_secret_value()}\n", secret=True),
+        _token_file(inventory, system, unit, token),
         file(paths.CONFIG, unit_files.yaml_text(config)),
     ]
     if registries:
@@ -156,6 +156,18 @@ def files(
         file(paths.unit_file(unit), unit_files.unit_text(unit), "0644", is_unit=True),
     ]
     return resources
+
+
+def _token_file(inventory: Inventory, system: str, unit: str, token: SecretStr) -> Resource:
+    source = inventory.source(("k3s",))
+    text = f"{token.get_secret_value()}\n".encode()
+    more: dict[str, Any] = {"secret": True, "unit": unit, "source": source}
+    if unit == paths.AGENT:
+        return K3sFile(system, paths.TOKEN, text, "0600", "root", "root", **more)
+    password = password_of(token)
+    if not isinstance(password, SecretStr):
+        raise TypeError("a token is a secret")
+    return ServerTokenFile(system, paths.TOKEN, text, "0600", "root", "root", password=password, **more)
 
 
 def registration_file(inventory: Inventory, node: Node, text: str) -> Resource:

@@ -103,7 +103,7 @@ nodes:
       { count: 2, name: NVIDIA H100 80GB HBM3, memory: 81559MiB, nvswitch: true, ecc: true, mig: false }
     rails: { r0: { device: rdma7, hca: mlx5_8, port: 1, mtu: 4220 } }
     rail_addresses: { r0: 10.224.7.143/12 }
-k3s: { version: v1.35.7+k3s1, binary: ./k3s }
+k3s: { version: v1.35.7+k3s1, binary: ./k3s, datastore: etcd }
 rdma: { netns: shared }
 """.replace("@SHA", "0" * 64).replace("@PRINT", ":".join(["00"] * 32))
 

@@ -202,6 +202,13 @@ def kube_node(change: Callable[[Any], object]) -> Callable[[ModelSite], object]:
     return do
 
 
+def learner(node: dict[str, Any]) -> None:
+    """Take the vote of a server, as k3s's controller writes it."""
+    for condition in node["status"]["conditions"]:
+        if condition["type"] == "EtcdIsVoter":
+            condition.update(status="False", reason="MemberIsLearner")
+
+
 def another_node(site: ModelSite) -> None:
     """Let a machine join that nobody declared."""
     site.cluster.add_node("stranger", "198.18.0.99")
@@ -267,6 +274,17 @@ DAMAGES = (
         on(GUEST, file(f"/etc/systemd/system/{K3S}", content=b"[Unit]\n")),
     ),
     Damage("test_k3s_certificate", "Dec 1 06:00:00 2027", on(GUEST, file(CERTIFICATE, content=b"soon"))),
+    Damage(
+        "test_etcd_snapshots",
+        "is 27 hours old",
+        on(GUEST, lambda state: state.commands.update({"etcd-snapshots": {"etcd-snapshot-1": b"100000 1"}})),
+    ),
+    Damage(
+        "test_etcd_snapshots",
+        "no snapshot",
+        on(GUEST, lambda state: state.commands.update({"etcd-snapshots": {}})),
+    ),
+    Damage("test_etcd_members", "vm does not vote (MemberIsLearner)", kube_node(learner), "cluster"),
     # files
     Damage("test_files", "/etc/app has other content", on(GUEST, file("/etc/app", content=b"b"))),
     Damage("test_files", "/etc/app has mode 644", on(GUEST, file("/etc/app", mode="0644"))),

@@ -21,8 +21,9 @@ from provision.k3s.queries import (
     authority_of,
     password_of,
 )
+from provision.k3s.snapshots import EtcdSnapshots, SnapshotListing
 
-QUERIES = (Machine(), ServiceLog("k3s.service"), JoinToken("/t"))
+QUERIES = (Machine(), ServiceLog("k3s.service"), JoinToken("/t"), EtcdSnapshots("/d"))
 WHOLE = b"address|eth0|10.0.0.1/24\ndynamic|10.0.0.1\nroute|default|eth0\nname|127.0.0.53\nupstream|10.0.0.254\nfilter|iptables-nft|0\ndrop|iptables-nft|-P FORWARD DROP\nforeign|kubeadm|/etc/kubernetes/kubelet.conf\nflag|/usr/local/bin/k3s\nflag|'--disable' 'traefik'\ninotify|128\ncgroup|2\noverlay|yes\nversion|v1.35.7+k3s1\ndone|\n"
 
 
@@ -46,10 +47,20 @@ def test_garbage_and_cut_answers_are_unknown_and_never_an_error(
     for text in (data, WHOLE[:cut], WHOLE[:cut] + data):
         for query in QUERIES:
             answer = KINDS[query.kind].parse(Frame(text, b"", code), [query])[query]
-            assert isinstance(answer, Unknown | MachineStatus | LastWords | SecretStr | None)
+            assert isinstance(
+                answer, Unknown | MachineStatus | LastWords | SecretStr | SnapshotListing | None
+            )
     if cut < len(WHOLE):
         answer = KINDS[Machine.kind].parse(Frame(WHOLE[:cut], b"", code), [Machine()])[Machine()]
         assert isinstance(answer, Unknown)
+
+
+def test_snapshots_of_before_a_rotation_need_the_former_token() -> None:
+    text = b"folder|/d\nfile|200|7|b\nfile|100|5|a|c\nfile|x|5|d\nfile|1|-5|e\ntoken|1970-01-01T00:02:30Z\ntoken|x\ndone|\n"
+    query = EtcdSnapshots("/d")
+    answer: Any = KINDS[query.kind].parse(Frame(text, b"", 0), [query])[query]
+    assert [(file.name, file.size) for file in answer.files] == [("a|c", 5), ("b", 7)]
+    assert [answer.is_of_former_token(file) for file in answer.files] == [True, False]
 
 
 @pytest.mark.parametrize(

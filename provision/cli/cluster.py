@@ -64,9 +64,10 @@ def snapshots(
     inventory: InventoryName,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """List the etcd snapshots that the servers keep, with age and size. Changes nothing.
+    """List the etcd snapshots that the servers keep.
 
-    A snapshot can be restored only with the token of its time: the last column says which one that is.
+    Shows age and size, and changes nothing. A snapshot can be restored only with the token of its time: the
+    last column says which one that is.
     Exit code 1 means that a server did not answer.
     """
     from provision.api.cluster_snapshots import kept_snapshots, rows  # noqa: PLC0415 - keep --help fast

@@ -1,4 +1,4 @@
-"""The five fields of a schedule, as crontab(5) and k3s's scheduler (robfig/cron) read them."""
+"""The five fields of a schedule, as crontab(5) and the Go library robfig/cron read them."""
 
 from __future__ import annotations
 

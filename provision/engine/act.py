@@ -302,6 +302,7 @@ def _record(run: Run, state: StepState, differing: Difference, result: Result) -
     if result.verdict is Verdict.INDETERMINATE:
         state.indeterminate[key] = result
     elif result.verdict is Verdict.FAILED:
+        state.failed.add(key)
         state.problem = state.problem or _trouble(result, str(key), step.subject, differing.resource)
     elif differing.creates:
         run.planned.consents.born.add(differing.creates)

@@ -83,6 +83,7 @@ class StepState:
         plan: what it would do.
         basis: the answers that it was expanded and compared from, by system.
         differences: resources that were acted on, or are waited for.
+        failed: resources among them whose action failed: they are no change that was made.
         repaid: effects of earlier runs that it has carried out.
         acted_on: systems that it acted on.
         withheld: effects without consent, and the subjects that they affect.
@@ -113,6 +114,7 @@ class StepState:
     basis: Mapping[str, Snapshot] = field(default_factory=dict)
 
     differences: dict[Key, Difference] = field(default_factory=dict)
+    failed: set[Key] = field(default_factory=set)
     repaid: list[PlannedChange] = field(default_factory=list)
     acted_on: dict[str, None] = field(default_factory=dict)
     withheld: dict[Effect, str] = field(default_factory=dict)
@@ -179,8 +181,8 @@ class StepState:
         """What was done, as data."""
         acted = [
             difference
-            for difference in self.differences.values()
-            if not isinstance(difference.remedy, Impossible)
+            for key, difference in self.differences.items()
+            if key not in self.failed and not isinstance(difference.remedy, Impossible)
         ]
         return (
             *(difference.planned() for difference in (*acted, *self.confirmed.values())),

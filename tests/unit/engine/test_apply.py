@@ -74,6 +74,16 @@ def test_a_failure_blocks_what_needs_it_and_siblings_go_on(tmp_path: Path) -> No
     assert "`provision show last --full`" in report.steps[0].diagnostics[0].remedy
 
 
+def test_a_failed_step_counts_what_it_had_changed_and_not_what_failed(tmp_path: Path) -> None:
+    site = FakeSite(
+        [FakeRole("r", own(a="1", b="2"), on_own())],
+        hosts={"n1/ssh": Host(refuses=frozenset({"b"}))},
+        state=tmp_path,
+    )
+    (step,) = site.apply().steps
+    assert (str(step.outcome), [str(each.key) for each in step.changed]) == ("failed", ["n1/ssh:item:a"])
+
+
 def test_an_order_edge_waits_for_the_end_whatever_it_is(tmp_path: Path) -> None:
     site = FakeSite(
         [

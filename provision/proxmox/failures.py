@@ -144,6 +144,12 @@ FAILURES: tuple[Failure, ...] = (
         "Something took the number {0} meanwhile. Give the node another vmid.",
     ),
     _failure(
+        "VM_LOCKED",
+        r"VM is locked(?: \(([\w-]+)\))?",
+        "A task of Proxmox VE holds the lock ({0}) and frees it at its end. If no task runs any more, free it"
+        " on the host: `qm unlock VMID`. Then run the command again.",
+    ),
+    _failure(
         "VM_TIMEOUT",
         r"powerdown failed - got timeout|start failed: .*got timeout|timeout waiting on systemd",
         "See what the VM does on its console, then run the command again.",

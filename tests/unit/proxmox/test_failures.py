@@ -24,6 +24,7 @@ TEXTS = [
         "lspci -nn",
     ),
     ("PCI device mapping not found for 'nomap'", "MAPPING_MISSING", "nomap"),
+    ("500 VM is locked (backup)", "VM_LOCKED", "backup"),
     ("PCI device '0000:02:00.0' already in use by VMID '102'", "GPU_CLAIMED_BY_OTHER_VM", "qm shutdown 102"),
     (
         "PCI device '0000:02:00.0' is currently reserved for use by VMID '7'",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from provision.api.domains import check_folders
-from provision.verify.claims import check_files, claims
+from provision.verify.claims import check_files, claims, pod_checks
 
 HEAD = """# Checks of verify
 
@@ -25,7 +25,7 @@ same checks.
   | *failed* | something is not as declared; the [exit code](exit-codes.md) is 3 |
   | *trivial* | there was nothing to compare, or a stand-in of the [lab](lab.md) answered for hardware |
   | *unknown* | there is no evidence, for example no answer or no systemd; the reason is shown |
-  | *not run* | `verify.skip` or `--target` leaves it out |
+  | *not run* | `verify.skip`, `--target` or `--no-pods` leaves it out, or its needs are missing or in use |
 
 - Only what is proven counts. With `--strict` the exit code is 7 if a check is unknown, or if nothing is
   proven of a machine. A machine that its owner may switch off (`power: unmanaged`) is excused.
@@ -35,6 +35,12 @@ same checks.
 - A failed unit that the inventory does not declare fails no check; it is named beside the check that
   is proven.
 - Nothing is installed on the machines, and nothing is changed.
+- Checks marked *runs pods* make pods in a cluster, as Jobs in a namespace of their own
+  (`provision-verify-RUN`) with a priority below all others. They are bounded in number and seconds, evict
+  nobody, and are removed at the end, also after Ctrl-C; what a killed run left is removed by the next one.
+  What others hold is *not run*. `--no-pods` or `verify.pods: false` leaves all of them out. Their images are
+  named in `verify.images`, with digest; a check without its image is *not run*. The journal has each request
+  that makes or removes something.
 
 To see that a check can fail, break something in a [lab](lab.md). This damages one thing that the check looks
 at, verifies again, and ends with 0 if the check failed. `provision apply` repairs it, a removed package only
@@ -55,6 +61,10 @@ def reference() -> str:
     for path in check_files(check_folders()):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         title = (ast.get_docstring(tree) or path.stem).splitlines()[0].rstrip(".")
-        rows = [f"| {claim} | {subject} | `{name}` |" for name, claim, subject in claims(tree)]
+        makers = pod_checks(tree)
+        rows = [
+            f"| {claim}{' (runs pods)' if name in makers else ''} | {subject} | `{name}` |"
+            for name, claim, subject in claims(tree)
+        ]
         parts.append(f"\n## {title}\n\n| claim | about | check |\n|---|---|---|\n" + "\n".join(rows) + "\n")
     return "".join(parts)

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from provision.contracts.driver import Driver, Sender
+from provision.contracts.query import ApiReply
 from provision.contracts.snapshot import Snapshot
 from provision.engine import workers
 from provision.engine.session import Session
 from provision.values.cancel import Cancel
-from provision.values.errors import ProvisionError
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent, ProvisionError
 
 
 class Answers:
-    """The session as verification sees it; what it asks is asked in advance the next time."""
+    """The session as verification sees it; what it asks is asked in advance the next time.
 
-    def __init__(self, session: Session, cancel: Cancel) -> None:
+    Args:
+        session: of the run.
+        cancel: ends it early.
+        record: called with system and request before a check sends one that changes something.
+        run: id of the run.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        cancel: Cancel,
+        record: Callable[[str, str], None] = lambda _system, _what: None,
+        run: str = "",
+    ) -> None:
+        self.run = run
         self._session = session
         self._cancel = cancel
+        self._record = record
         self.asked: dict[str, set[Any]] = {}
 
     def ask(self, system: str, queries: Iterable[Any], *, fresh: bool = False) -> Snapshot:
@@ -54,6 +72,35 @@ class Answers:
             return ""
         return state.error.diagnostics[0].summary
 
+    def send(self, system: str, method: str, path: str, body: Mapping[str, object] | None = None) -> ApiReply:
+        """Send one request of a check, also while the run leaves; nobody's lock is taken.
+
+        Raises:
+            ProvisionError: no answer, or the system takes no requests of checks.
+        """
+        if method != "GET":
+            self._record(system, f"{method} {path.partition('?')[0]}")
+        # What a check has made must go away, whoever interrupts; each request has a deadline of its own.
+        steadfast = Cancel()
+        state = self._session.systems[system]
+
+        def request(driver: Driver) -> ApiReply:
+            if not isinstance(driver, Sender):
+                summary = f"{system} takes no requests of checks"
+                raise Permanent(Diagnostic("CHECK_REQUEST_REFUSED", summary, system))
+            return driver.send(method, path, body)
+
+        with state.lock.held(steadfast):
+            return self._session.call(system, request, steadfast)
+
+    def pause(self, seconds: float, *, final: bool = False) -> None:
+        """Wait; see Trials.
+
+        Raises:
+            Interrupted: the run must leave.
+        """
+        (Cancel() if final else self._cancel).wait(seconds)
+
 
 class FreshAnswers(Answers):
     """Answers for a verification in the middle of a run: none is older than the verification.
@@ -64,7 +111,12 @@ class FreshAnswers(Answers):
         remembered: what checks asked before, by system: all of it is asked at once.
     """
 
-    def __init__(self, session: Session, cancel: Cancel, remembered: Mapping[str, Iterable[Any]]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        cancel: Cancel,
+        remembered: Mapping[str, Iterable[Any]],
+    ) -> None:
         super().__init__(session, cancel)
         self._fresh: dict[str, set[Any]] = {}
         self.gather({name: queries for name, queries in remembered.items() if name in session.systems})

@@ -29,8 +29,10 @@ def shipped_checks(
     on_result: Callable[[CheckResult], None],
 ) -> VerifyReport:
     """Run the checks of all domains."""
-    from provision.verify.runner import run_checks  # noqa: PLC0415 - imports pytest
+    from provision.verify.plugin import Trials  # noqa: PLC0415 - imports pytest
+    from provision.verify.runner import run_checks  # noqa: PLC0415 - the same
 
+    trials = Trials(answers, answers.run) if options.pods and inventory.verify.pods else None
     return run_checks(
         inventory,
         answers,
@@ -38,6 +40,7 @@ def shipped_checks(
         excused=excused,
         targets=options.targets,
         on_result=on_result,
+        trials=trials,
     )
 
 

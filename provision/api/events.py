@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from provision.api.masking import Mask, event_masked
 from provision.engine.journal import shown
@@ -91,6 +92,7 @@ def check_event(run: str, result: CheckResult) -> CheckDone:
         excused=result.excused,
         seconds=result.seconds,
         total=result.total,
+        figures=tuple(asdict(figure) for figure in result.figures),
     )
 
 

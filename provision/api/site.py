@@ -381,7 +381,9 @@ class Site:
         mask = self.redactor.text
         journal = Journal(self.journal_path, mask, started=started)
         emit_guarded = guarded(emit, mask)
-        answers = Answers(self.session, cancel)
+        from provision.api.verification import recorder  # noqa: PLC0415 - it needs this class
+
+        answers = Answers(self.session, cancel, recorder(journal, run_id), run_id)
         baseline = Baseline(self.folder / "baseline.json", self.inventory.file)
 
         def tell(result: CheckResult) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -63,7 +64,7 @@ def _run_checks(
     site: Site, run: str, options: Options, emit: Emitter, cancel: Cancel, journal: Journal
 ) -> VerifyReport:
     """Ask the systems, run the checks, and record what they found."""
-    answers = Answers(site.session, cancel)
+    answers = Answers(site.session, cancel, recorder(journal, run), run)
     remembered = site.queries.recall(verify=True)
     questions = Questions()
     known = site.session.snapshots()
@@ -85,3 +86,16 @@ def _run_checks(
         emit(Problem(run=run, diagnostic=silence.diagnostic.as_json()))
     site.remember(options, answers.asked)
     return report
+
+
+def recorder(journal: Journal, run: str) -> Callable[[str, str], None]:
+    """Return what writes down a request of a check before it is sent, if it changes something.
+
+    A journal that cannot be written keeps no check from cleaning up; its failure is shown at the end.
+    """
+
+    def record(system: str, what: str) -> None:
+        with suppress(ProvisionError):
+            journal.intent(run, StepId(VERIFY, system.partition("/")[0]), system, (what,))
+
+    return record

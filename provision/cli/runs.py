@@ -215,6 +215,9 @@ def verify(
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 7 if a check is unknown.")] = False,
     target: Target = None,
+    pods: Annotated[
+        bool, typer.Option("--pods/--no-pods", help="Run checks that make pods for a time, and remove them.")
+    ] = True,
     damage: Annotated[
         str | None,
         typer.Option(
@@ -225,16 +228,17 @@ def verify(
     full: Full = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Check the site, on fresh answers. Changes nothing.
+    """Check the site, on fresh answers. Changes nothing on machines.
 
-    The checks have means of their own: they do not read what apply believes.
+    The checks have means of their own: they do not read what apply believes. In a cluster some run pods, in a
+    namespace of their own that is removed at the end; `--no-pods` leaves those out.
     """
     check_writable(junit)
     declared = settle(context, inventory)
     if damage is not None:
         return _break_check(context, declared, damage, json=json, full=full)
     strict = strict or declared.verify.strict
-    options = run_options(target, None, None, strict=strict)
+    options = replace(run_options(target, None, None, strict=strict), pods=pods)
     with (
         closing(open_site(declared)) as site,
         watched(context, site, json=json, errors=not json) as (_, emit, cancel),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +22,37 @@ class Trivial(Exception):  # noqa: N818 - a word to the runner, no error
 
     Its text says which.
     """
+
+
+class NotRun(Exception):  # noqa: N818 - a word to the runner, no error
+    """Nobody looked: what the check needs is missing, or others use it now. Its text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What a check has measured.
+
+    Args:
+        name: what was measured.
+        value: as a number.
+        unit: of value and expectation.
+        expected: what it is compared with; None where nothing is declared.
+        margin: how far it may be below (as a share of what is expected).
+    """
+
+    name: str
+    value: float
+    unit: str = ""
+    expected: float | None = None
+    margin: float = 0.0
+
+    def __str__(self) -> str:
+        """Return it as people read it."""
+        text = f"{self.name}: {self.value:g} {self.unit}".rstrip()
+        if self.expected is None:
+            return text
+        margin = f" less {self.margin:.0%}" if self.margin else ""
+        return f"{text} (expected {self.expected:g} {self.unit}".rstrip() + f"{margin})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +104,44 @@ class Site(Protocol):
 
     def again(self, system: str, *commands: str) -> Iterator[None]:
         """Run commands again for some time, for what is true only some time after a change."""
+        ...
+
+
+class Trials(Protocol):
+    """What a check needs that makes something for a time, as the fixture `trials` gives it.
+
+    A check that takes it is *not run* with `--no-pods`. Requests are never asked in advance, are sent without
+    the system's lock, and those that change something are in the journal before they are sent.
+    """
+
+    @property
+    def run(self) -> str:
+        """Identifies this verification; part of the names and labels of what checks make."""
+        ...
+
+    def send(self, system: str, method: str, path: str, body: Mapping[str, object] | None = None) -> ApiReply:
+        """Send one request to an API, also while the run is being interrupted: cleaning up must be possible.
+
+        Raises:
+            ProvisionError: no answer.
+        """
+        ...
+
+    def pause(self, seconds: float, *, final: bool = False) -> None:
+        """Wait.
+
+        Args:
+            seconds: how long.
+            final: for what goes away; an interrupted run waits for it, too.
+
+        Raises:
+            Interrupted: the run must leave.
+        """
+        ...
+
+    def at_end(self, name: str, remove: Callable[[], None]) -> None:
+        """Call this once after all checks, also after an interruption; one call for each name.
+
+        What it raises is a failed check of that name.
+        """
         ...

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from provision.contracts.change import Key
 from provision.contracts.effect import Effect
+from provision.contracts.query import ApiReply
 from provision.contracts.remedy import ApiCall, Fix
 from provision.contracts.snapshot import Snapshot
 from provision.values.cancel import Cancel
@@ -136,5 +137,18 @@ class Keeper(Protocol):
 
         Raises:
             ProvisionError: another run holds it (exit 6), or the host gives no answers.
+        """
+        ...
+
+
+@runtime_checkable
+class Sender(Protocol):
+    """A driver of an API to which checks send requests of their own."""
+
+    def send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> ApiReply:
+        """Send one request and return the answer, whatever the API says.
+
+        Raises:
+            ProvisionError: no answer.
         """
         ...

@@ -68,6 +68,7 @@ class Options:
         host: destroy also removes what it would leave on machines that stay.
         strict: verify: an unknown check is exit 7.
         junit: verify: where to write JUnit XML, or None.
+        pods: verify: whether checks may make something for a time, as pods.
         rotate: names of generated values that are replaced by new ones.
     """
 
@@ -78,6 +79,7 @@ class Options:
     host: bool = False
     strict: bool = False
     junit: Any = None
+    pods: bool = True
     rotate: frozenset[str] = frozenset()
 
 

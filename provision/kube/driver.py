@@ -234,7 +234,11 @@ class KubeDriver:
 
     def _plain(self, query: ApiGet) -> ApiReply:
         """Ask for a check, which reads the answer with its own code."""
-        reply = self._connection.request("GET", query.path)
+        return self.send("GET", query.path)
+
+    def send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> ApiReply:
+        """Send a request of a check; see Sender."""
+        reply = self._connection.request(method, path, body)
         is_json = not isinstance(reply.body, str)
         text = json.dumps(reply.body, separators=(",", ":")) if is_json else str(reply.body)
         return ApiReply(reply.status, text if reply.is_success else refusals.message_of(reply))

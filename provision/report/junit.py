@@ -4,11 +4,34 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
+from typing import Protocol
 
 from provision.report.checks import FAILED, OUTCOMES, PROVEN, Check
 
 
-def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
+class Measured(Protocol):
+    """A figure of a check."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102 - what was measured
+    @property
+    def value(self) -> float: ...  # noqa: D102 - as a number
+    @property
+    def unit(self) -> str: ...  # noqa: D102 - of value and expectation
+    @property
+    def expected(self) -> float | None: ...  # noqa: D102 - None where nothing is declared
+    @property
+    def margin(self) -> float: ...  # noqa: D102 - how far it may be below, as a share
+
+
+class MeasuredCheck(Check, Protocol):
+    """A result with its figures."""
+
+    @property
+    def figures(self) -> Sequence[Measured]: ...  # noqa: D102 - what it has measured
+
+
+def junit_xml(name: str, checks: Sequence[MeasuredCheck], seconds: float) -> str:
     """Return the document: only what is proven passes, what is not and has not failed is skipped.
 
     Args:
@@ -39,6 +62,7 @@ def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
             "time": f"{check.seconds:.3f}",
         }
         case = ET.SubElement(suite, "testcase", attributes)
+        _add_figures(case, check.figures)
         message = _clean(check.message)
         if check.outcome == FAILED:
             ET.SubElement(case, "failure", {"message": _first(message)}).text = message
@@ -48,6 +72,23 @@ def junit_xml(name: str, checks: Sequence[Check], seconds: float) -> str:
             ET.SubElement(case, "system-out").text = message
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _add_figures(case: ET.Element, figures: Sequence[Measured]) -> None:
+    if not figures:
+        return
+    properties = ET.SubElement(case, "properties")
+    for figure in figures:
+        values = {
+            "value": figure.value,
+            "unit": figure.unit,
+            "expected": figure.expected,
+            "margin": figure.margin,
+        }
+        for key, value in values.items():
+            if value not in (None, ""):
+                attributes = {"name": _clean(f"{figure.name}.{key}"), "value": _clean(str(value))}
+                ET.SubElement(properties, "property", attributes)
 
 
 def _first(message: str) -> str:

@@ -19,6 +19,7 @@ from provision.lab.kube.store import Controller, Object, Store, Write
 from provision.testing.model_gpu_operator import GpuOperator
 from provision.testing.model_helm import HELM_CHART_CRD, HelmController, ModelHelm
 from provision.testing.model_network_operator import NetworkOperator
+from provision.testing.model_pods import TRIAL, PodRunner
 from provision.testing.model_sharing import Sharing
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Transient
@@ -63,7 +64,7 @@ class ModelKube:
 
 def ready_workloads(store: Store, event: str, kind: Kind, body: Object) -> None:
     """Make DaemonSets, Deployments, Jobs and Pods ready at once, as a healthy cluster does."""
-    if event == "DELETED":
+    if event == "DELETED" or TRIAL in body["metadata"].get("labels", {}):
         return
     status = ready_status(store, kind, body)
     if status is not None and any(body.get("status", {}).get(key) != value for key, value in status.items()):
@@ -128,6 +129,7 @@ class ModelCluster:
         gpus: the GPU Operator, once its chart is installed.
         nics: the Network Operator, likewise.
         sharing: HAMi and KAI Scheduler, once the chart of one is installed.
+        pods: the kubelets of all nodes, for Jobs of checks.
     """
 
     api: KubeApi = field(default_factory=lambda: KubeApi(version="v1.35.7+k3s1", watch_seconds=0.0))
@@ -138,6 +140,7 @@ class ModelCluster:
     nics: NetworkOperator = field(default_factory=NetworkOperator)
     sharing: Sharing = field(init=False)
     program: ModelHelm = field(init=False)
+    pods: PodRunner = field(init=False)
 
     def __post_init__(self) -> None:
         self.define(HELM_CHART_CRD)
@@ -148,7 +151,16 @@ class ModelCluster:
         for operator in (self.gpus, self.nics, self.sharing):
             self.helm.installed.append(operator.installed)
             self.helm.removed.append(operator.removed)
-        reacting = (end_namespaces, self.helm, self.gpus, self.nics, self.sharing, ready_workloads)
+        self.pods = PodRunner(self.api.logs)
+        reacting = (
+            end_namespaces,
+            self.helm,
+            self.gpus,
+            self.nics,
+            self.sharing,
+            self.pods,
+            ready_workloads,
+        )
         self.controllers.extend(reacting)
 
     @property

@@ -153,7 +153,8 @@ class PlanMade(Event):
 class CheckDone(Event):
     """A check ended: `outcome` is proven, failed, trivial, unknown or not-run, `message` why.
 
-    `total` is how many checks there are; 0 where that is not known.
+    `total` is how many checks there are; 0 where that is not known. `figures` are what it has measured: name,
+    value, unit, expected (null where nothing is declared) and margin (as a share).
     """
 
     type: ClassVar[str] = "check"
@@ -164,6 +165,7 @@ class CheckDone(Event):
     excused: bool = False
     seconds: float = 0.0
     total: int = 0
+    figures: tuple[dict[str, object], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

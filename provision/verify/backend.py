@@ -11,7 +11,7 @@ import pytest
 from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
 
-from provision.contracts.query import Unknown
+from provision.contracts.query import ApiReply, Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.shell import Shell, ShellResult
 
@@ -49,6 +49,22 @@ class Answers(Protocol):
 
     def away(self, system: str) -> str:
         """Return why a system cannot be asked (`vm-gpu is off by hand`), or an empty string."""
+        ...
+
+
+class Requests(Protocol):
+    """How checks that make something send their requests; see `contracts.check.Trials`."""
+
+    def away(self, system: str) -> str:
+        """Return why a system cannot be asked, or an empty string."""
+        ...
+
+    def send(self, system: str, method: str, path: str, body: Mapping[str, object] | None = None) -> ApiReply:
+        """Send one request of a check to an API."""
+        ...
+
+    def pause(self, seconds: float, *, final: bool = False) -> None:
+        """Wait."""
         ...
 
 

@@ -16,6 +16,9 @@ SUBJECTS = {
 }
 """Whom a check is about, by the argument that names it; the first one that it or its fixtures take."""
 
+MAKES = "trials"
+"""Argument of a check that makes something for a time."""
+
 
 def check_files(folders: Sequence[Path]) -> list[Path]:
     """Return the files of checks in some folders."""
@@ -35,6 +38,17 @@ def check_names(folders: Sequence[Path]) -> frozenset[str]:
     """Return the names of all checks, as `verify.skip` takes them."""
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in check_files(folders))
     return frozenset(name for tree in trees for name, _, _ in claims(tree))
+
+
+def pod_checks(tree: ast.Module) -> frozenset[str]:
+    """Return the names of the checks in a file that make pods for a time."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+    def takes(name: str) -> bool:
+        arguments = [argument.arg for argument in functions[name].args.args]
+        return MAKES in arguments or any(takes(argument) for argument in arguments if argument in functions)
+
+    return frozenset(name for name in functions if name.startswith("test_") and takes(name))
 
 
 def _subject(name: str, functions: dict[str, ast.FunctionDef]) -> str:

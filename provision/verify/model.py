@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from provision.contracts.check import Figure
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode, worst
 
@@ -37,6 +38,7 @@ class CheckResult:
         seconds: how long it took.
         total: how many checks there are, as far as is known when it ends; 0 if that is not known.
         check: its name in `verify.skip` and in docs/verify.md.
+        figures: what it has measured.
     """
 
     name: str
@@ -47,6 +49,7 @@ class CheckResult:
     seconds: float = 0.0
     total: int = 0
     check: str = ""
+    figures: tuple[Figure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

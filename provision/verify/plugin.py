@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
 from testinfra.host import Host
 
-from provision.contracts.check import NotDeclared, Trivial
+from provision.contracts.check import Figure, NotDeclared, NotRun, Trivial
 from provision.contracts.query import ApiGet, ApiReply, Unknown
 from provision.hosts.queries.shell import Shell
 from provision.inventory import Inventory
 from provision.values.cancel import Interrupted
 from provision.values.errors import ProvisionError
-from provision.verify.backend import Answers, host_for, within
+from provision.verify.backend import Answers, Requests, host_for, within
 from provision.verify.model import CheckOutcome, CheckResult
 
 SETTLING = 60.0
@@ -23,7 +23,9 @@ SETTLING = 60.0
 PAUSE = 1.0
 """Seconds between two looks at what settles."""
 SKIPPED = "left out by the inventory (verify.skip)"
+NO_PODS = "left out by the command line (--no-pods) or the inventory (verify.pods)"
 _NOTE = pytest.StashKey[str]()
+_FIGURES = pytest.StashKey[list[Figure]]()
 NOBODY = "-"
 """Stands for a kind of subject that the inventory does not have: such checks are dropped."""
 
@@ -82,6 +84,51 @@ class Site:
             yield
 
 
+@dataclass
+class Trials:
+    """What checks need that make something for a time; see the contract.
+
+    Args:
+        requests: sends them.
+        run: identifies the verification.
+    """
+
+    requests: Requests
+    run: str
+    _removals: dict[str, Callable[[], None]] = field(default_factory=dict)
+
+    def send(self, system: str, method: str, path: str, body: Mapping[str, object] | None = None) -> ApiReply:
+        """Send one request to an API; the check is skipped when it is away.
+
+        Raises:
+            ProvisionError: no answer.
+        """
+        if reason := self.requests.away(system):
+            pytest.skip(f"unknown: {reason}")
+        return self.requests.send(system, method, path, body)
+
+    def pause(self, seconds: float, *, final: bool = False) -> None:
+        """Wait.
+
+        Raises:
+            Interrupted: the run must leave.
+        """
+        self.requests.pause(seconds, final=final)
+
+    def at_end(self, name: str, remove: Callable[[], None]) -> None:
+        """Call this once after all checks."""
+        self._removals.setdefault(name, remove)
+
+    def end(self) -> Iterator[CheckResult]:
+        """Remove what is left; yield a failed check for each removal that did not work."""
+        while self._removals:
+            name, remove = self._removals.popitem()
+            try:
+                remove()
+            except (ProvisionError, AssertionError, pytest.skip.Exception) as error:
+                yield CheckResult(name, "cluster", CheckOutcome.FAILED, str(error).removeprefix("unknown: "))
+
+
 class VerifyPlugin:
     """Give `site` and subject fixtures to checks, keep their results.
 
@@ -90,6 +137,7 @@ class VerifyPlugin:
         subjects: names by fixture (`vm`, `node`, `hypervisor`, ...).
         excused: subjects that are away without fault.
         on_result: called with every result as it comes.
+        trials: for checks that make something; None where they are left out.
     """
 
     def __init__(
@@ -98,8 +146,10 @@ class VerifyPlugin:
         subjects: dict[str, tuple[str, ...]],
         excused: frozenset[str],
         on_result: Callable[[CheckResult], None],
+        trials: Trials | None = None,
     ) -> None:
         self._site = site
+        self._trials = trials
         self._subjects = subjects
         self._excused = excused
         self._on_result = on_result
@@ -120,6 +170,19 @@ class VerifyPlugin:
     def site(self) -> Site:
         """The site under verification."""
         return self._site
+
+    @pytest.fixture
+    def trials(self) -> Trials:
+        """What a check needs that makes something for a time; without it the check is not run."""
+        if self._trials is None:
+            raise NotRun(NO_PODS)
+        return self._trials
+
+    @pytest.fixture
+    def measured(self, request: pytest.FixtureRequest) -> Callable[[Figure], None]:
+        """Take a figure that is shown with the check, however that ends."""
+        figures: list[Figure] = request.node.stash.setdefault(_FIGURES, [])
+        return figures.append
 
     @pytest.fixture
     def note(self, request: pytest.FixtureRequest) -> Callable[[str], None]:
@@ -164,16 +227,19 @@ class VerifyPlugin:
             message = str(call.excinfo.value).removeprefix("unknown: ").strip() or call.excinfo.typename
             if outcome is CheckOutcome.FAILED and not call.excinfo.errisinstance(AssertionError):
                 message = f"{call.excinfo.typename}: {message}"
+        figures: list[Figure] = item.stash.get(_FIGURES, [])
+        message = "\n".join(filter(None, (message.partition("\nassert ")[0].strip(), *map(str, figures))))
         is_away = outcome is CheckOutcome.UNKNOWN and subject in self._excused
         result = CheckResult(
             name=_claim(item),
             subject=subject,
             outcome=outcome,
-            message=message.partition("\nassert ")[0].strip(),
+            message=message,
             excused=is_away or outcome is CheckOutcome.NOT_RUN,
             seconds=call.duration,
             total=self._total,
             check=_name(item),
+            figures=tuple(figures),
         )
         self.results.append(result)
         self._on_result(result)
@@ -182,6 +248,8 @@ class VerifyPlugin:
         """Return how a check ended that raised."""
         if isinstance(error, Trivial):
             return CheckOutcome.TRIVIAL
+        if isinstance(error, NotRun):
+            return CheckOutcome.NOT_RUN
         if isinstance(error, pytest.skip.Exception):
             return CheckOutcome.NOT_RUN if _name(item) in self._skip else CheckOutcome.UNKNOWN
         return CheckOutcome.UNKNOWN if isinstance(error, ProvisionError) else CheckOutcome.FAILED

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from provision.contracts.query import ApiReply
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.shell import Shell
 from provision.verify.backend import Answers
@@ -46,6 +47,21 @@ class Rehearsal:
     def away(self, system: str) -> str:
         """Return why a system cannot be asked."""
         return self._answers.away(system)
+
+
+class NoRequests:
+    """Sends nothing: checks that make something end there in a rehearsal."""
+
+    def away(self, system: str) -> str:  # noqa: ARG002 - the protocol's form
+        """Return nothing: it is not asked."""
+        return ""
+
+    def send(self, system: str, method: str, path: str, body: object = None) -> ApiReply:  # noqa: ARG002 - the same
+        """Send nothing."""
+        pytest.skip("not asked yet")
+
+    def pause(self, seconds: float, *, final: bool = False) -> None:
+        """Wait for nothing."""
 
 
 def rehearse(answers: Answers, systems: Iterable[str], run: Callable[[Answers], object]) -> None:

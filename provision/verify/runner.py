@@ -13,8 +13,8 @@ from provision.inventory import Inventory, select
 from provision.values.cancel import Interrupted
 from provision.verify.backend import Answers
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
-from provision.verify.plugin import Site, VerifyPlugin
-from provision.verify.rehearsal import rehearse
+from provision.verify.plugin import Site, Trials, VerifyPlugin
+from provision.verify.rehearsal import NoRequests, rehearse
 
 # Hermetic and safe beside other threads: no capture of file descriptors, no user plugins or ini files.
 OPTIONS = (
@@ -68,6 +68,7 @@ def run_checks(
     excused: frozenset[str] = frozenset(),
     targets: Collection[str] = (),
     on_result: Callable[[CheckResult], None] = lambda _: None,
+    trials: Trials | None = None,
 ) -> VerifyReport:
     """Run every check that the inventory gives a reason for.
 
@@ -78,6 +79,7 @@ def run_checks(
         excused: subjects that are away without fault (off by hand).
         targets: subjects that the checks are about; empty for all.
         on_result: called with each result as it comes.
+        trials: for checks that make something for a time, as pods; None leaves them out.
 
     Raises:
         Interrupted: the run must leave.
@@ -97,15 +99,21 @@ def run_checks(
     arguments = [*map(str, folders), f"--rootdir={os.path.commonpath(folders)}", "-c/dev/null", *OPTIONS]
 
     def rehearsal(prepared: Answers) -> None:
-        silent = VerifyPlugin(Site(inventory, prepared), named, excused, lambda _: None)
+        idle = Trials(NoRequests(), trials.run) if trials is not None else None
+        silent = VerifyPlugin(Site(inventory, prepared), named, excused, lambda _: None, idle)
         pytest.main(arguments, plugins=[silent])
 
     rehearse(answers, [f"{name}/ssh" for name in named["machine"]], rehearsal)
-    plugin = VerifyPlugin(Site(inventory, answers), named, excused, tell)
-    code = pytest.main(arguments, plugins=[plugin])
+    plugin = VerifyPlugin(Site(inventory, answers), named, excused, tell, trials)
+    try:
+        code = pytest.main(arguments, plugins=[plugin])
+    finally:
+        remains = list(trials.end()) if trials is not None else []
     if plugin.interrupted:
         raise Interrupted
-    results = list(plugin.results)
+    for result in remains:
+        tell(result)
+    results = [*plugin.results, *remains]
     if plugin.broken or code not in (
         pytest.ExitCode.OK,
         pytest.ExitCode.TESTS_FAILED,

@@ -34,6 +34,17 @@ K3sVersion = Annotated[
     ),
 ]
 
+ImageDigest = Annotated[
+    str,
+    Check(
+        pattern(
+            r"[a-z0-9][a-z0-9._:/-]*(?::[A-Za-z0-9._-]+)?@sha256:[0-9a-f]{64}",
+            "image with its digest like registry.example/cuda-sample:vectoradd@sha256:...",
+        ),
+        {"type": "string"},
+    ),
+]
+
 
 HelmVersion = Annotated[
     str,
@@ -334,6 +345,21 @@ class Expect(Model):
     """NCCL figures."""
 
 
+class CheckImages(Model):
+    """Images that checks run in pods; a check whose image is not named is not run."""
+
+    cuda: ImageDigest | None = None
+    """CUDA samples: `/cuda-samples/vectorAdd` and a shell."""
+    rdma: ImageDigest | None = None
+    """rping, perftest and ibverbs tools."""
+    nccl: ImageDigest | None = None
+    """NCCL tests."""
+    nixl: ImageDigest | None = None
+    """UCX and NIXL."""
+    dcgm: ImageDigest | None = None
+    """DCGM with dcgmi and nv-hostengine."""
+
+
 class VerifyOptions(Model):
     """How verification runs."""
 
@@ -343,3 +369,7 @@ class VerifyOptions(Model):
     """Checks that are not run, by name."""
     timeout: Annotated[int, Check(whole(1, 86400), {"type": "integer"})] | None = None
     """Seconds that a command of a check may take; after that, the check is *unknown*."""
+    pods: Flag = True
+    """Whether checks run that make pods in a namespace of their own, and remove them."""
+    images: CheckImages = Field(default_factory=CheckImages)
+    """Images of those checks."""

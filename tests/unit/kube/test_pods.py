@@ -1,0 +1,257 @@
+"""Pods of checks: bounded, read by their logs, gone afterwards; nobody is evicted, and failures end early."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from provision.contracts.check import NotRun, Site
+from provision.contracts.query import ApiReply
+from provision.kube.checks import pods
+from provision.kube.checks.pods import PodGroup, run_pods
+from provision.testing.model_cluster import ModelCluster, answering
+from provision.testing.model_pods import Run, ended, unschedulable, waiting
+from provision.values.cancel import Interrupted
+
+IMAGE = "registry.example/tool@sha256:" + "a" * 64
+
+
+@dataclass
+class Bench:
+    """Trials on a model cluster; waiting takes no time."""
+
+    cluster: ModelCluster
+    run: str = "20261201-101112-abcdef"
+    waited: float = 0.0
+    interrupted: bool = False
+    removals: dict[str, Callable[[], None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.driver = self.cluster.driver()
+
+    def send(self, system: str, method: str, path: str, body: Mapping[str, object] | None = None) -> ApiReply:
+        assert system == "cluster/api"
+        return self.driver.send(method, path, body)
+
+    def pause(self, seconds: float, *, final: bool = False) -> None:
+        self.waited += seconds
+        if self.interrupted and not final:
+            raise Interrupted
+
+    def at_end(self, name: str, remove: Callable[[], None]) -> None:
+        self.removals.setdefault(name, remove)
+
+    def end(self) -> None:
+        for remove in self.removals.values():
+            remove()
+
+
+class _Site:
+    def is_away(self, system: str) -> bool:
+        del system
+        return False
+
+
+SITE = cast(Site, _Site())
+
+
+@pytest.fixture
+def cluster() -> ModelCluster:
+    cluster = ModelCluster()
+    cluster.add_node("a", "198.18.0.11")
+    return cluster
+
+
+@pytest.fixture
+def bench(cluster: ModelCluster) -> Bench:
+    return Bench(cluster)
+
+
+def group(**more: Any) -> PodGroup:
+    return PodGroup(**{"name": "one", "image": IMAGE, "script": "true", "node": "a", **more})
+
+
+def test_logs_of_all_pods_are_the_result_and_nothing_remains(cluster: ModelCluster, bench: Bench) -> None:
+    before = cluster.dump()
+    cluster.pods.behaviours.append(lambda pod: Run(f"I am {pod['metadata']['name']}\n", 0))
+    ends = run_pods(SITE, bench, "look", [group(count=2), group(name="two")], seconds=60)
+    assert [(end.group, end.node, end.code, end.log) for end in ends] == [
+        ("one", "a", 0, "I am look-one-0\n"),
+        ("one", "a", 0, "I am look-one-1\n"),
+        ("two", "a", 0, "I am look-two-0\n"),
+    ]
+    assert not cluster.store.listed(cluster.store.kind("Pod")), "they are gone before the next trial begins"
+    bench.end()
+    assert cluster.dump() == before
+
+
+def test_what_is_made_is_bounded_labelled_and_preempts_nobody(cluster: ModelCluster, bench: Bench) -> None:
+    run_pods(SITE, bench, "look", [group(resources={"nvidia.com/gpu": "1"})], seconds=60)
+    sent = {
+        request.path: json.loads(request.body) for request in cluster.requests if request.method == "POST"
+    }
+    space, priority = sent["/api/v1/namespaces"], sent["/apis/scheduling.k8s.io/v1/priorityclasses"]
+    name = space["metadata"]["name"]
+    job = sent[f"/apis/batch/v1/namespaces/{name}/jobs"]
+    assert name == "provision-verify-20261201-101112-abcdef"
+    assert (priority["value"], priority["preemptionPolicy"]) == (-1000, "Never")
+    assert job["spec"]["template"]["spec"]["priorityClassName"] == priority["metadata"]["name"]
+    spec = job["spec"]
+    assert (spec["activeDeadlineSeconds"], spec["backoffLimit"], spec["ttlSecondsAfterFinished"]) == (
+        60,
+        0,
+        60,
+    )
+    assert spec["template"]["spec"]["automountServiceAccountToken"] is False
+    for body in (space, priority, job):
+        assert body["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "provision"
+        assert body["metadata"]["labels"]["provision/run"] == bench.run
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        (
+            unschedulable("0/1 nodes are available: 1 Insufficient nvidia.com/gpu."),
+            "stays Pending: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+        ),
+        (
+            waiting("CrashLoopBackOff", "back-off 10s restarting failed container"),
+            "CrashLoopBackOff: back-off",
+        ),
+        (waiting("CreateContainerError", "failed to inject CDI devices"), "failed to inject CDI devices"),
+        (
+            ended("UnexpectedAdmissionError", "Allocate failed due to no healthy devices"),
+            "no healthy devices",
+        ),
+    ],
+)
+def test_a_pod_that_cannot_run_fails_early_with_the_reason(
+    cluster: ModelCluster, bench: Bench, run: Run, text: str
+) -> None:
+    cluster.pods.behaviours.append(lambda _pod: run)
+    with pytest.raises(AssertionError, match=text):
+        run_pods(SITE, bench, "look", [group()], seconds=3600)
+    assert bench.waited <= pods.PATIENCE + 1
+    assert not cluster.store.listed(cluster.store.kind("Job"))
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"])
+def test_an_image_that_cannot_be_pulled_proves_nothing(
+    cluster: ModelCluster, bench: Bench, reason: str
+) -> None:
+    run = waiting(reason, f'failed to pull image "{IMAGE}": not found')
+    cluster.pods.behaviours.append(lambda _pod: run)
+    with pytest.raises(pytest.skip.Exception, match=rf"unknown: look-one-0: {reason}: failed to pull"):
+        run_pods(SITE, bench, "look", [group()], seconds=3600)
+    assert bench.waited == 0.0
+
+
+def test_the_reason_why_no_pod_was_made_is_that_of_the_job_controller(
+    cluster: ModelCluster, bench: Bench
+) -> None:
+    cluster.pods.refusal = 'Error creating: pods "x" is forbidden: RuntimeClass "nvidia" not found'
+    with pytest.raises(AssertionError, match='RuntimeClass "nvidia" not found'):
+        run_pods(SITE, bench, "look", [group(runtime_class="nvidia")], seconds=3600)
+    assert bench.waited <= pods.PATIENCE
+
+
+def test_pods_that_had_to_leave_their_node_are_not_run(cluster: ModelCluster, bench: Bench) -> None:
+    cluster.pods.behaviours.append(lambda _pod: ended("Preempted", "preempted by kube-system/other"))
+    with pytest.raises(NotRun, match="preempted by kube-system/other"):
+        run_pods(SITE, bench, "look", [group()], seconds=60)
+
+
+def test_pods_that_do_not_end_have_a_deadline(cluster: ModelCluster, bench: Bench) -> None:
+    cluster.pods.behaviours.append(lambda _pod: Run("busy", None))
+    with pytest.raises(AssertionError, match="did not end within 9 s: look-one-0 is Running"):
+        run_pods(SITE, bench, "look", [group()], seconds=9)
+    assert not cluster.store.listed(cluster.store.kind("Pod"))
+
+
+def test_pods_that_hold_are_read_together_before_they_go(cluster: ModelCluster, bench: Bench) -> None:
+    cluster.pods.behaviours.append(lambda _pod: Run(f"uuid GPU-1\n{pods.DONE}\n", None))
+    present: list[int] = []
+
+    def count(ends: tuple[pods.PodEnd, ...]) -> None:
+        present.append(len(cluster.store.listed(cluster.store.kind("Pod"))))
+        assert [list(pods.lines_after(end.log, "uuid")) for end in ends] == [["GPU-1"]] * 3
+
+    ends = run_pods(SITE, bench, "look", [group(count=3, holds=True)], seconds=60, meanwhile=count)
+    assert ([end.code for end in ends], present) == ([None, None, None], [3])
+
+
+def test_an_interrupted_check_leaves_nothing(cluster: ModelCluster, bench: Bench) -> None:
+    before = cluster.dump()
+    cluster.pods.behaviours.append(lambda _pod: Run("busy", None))
+    bench.interrupted = True
+    with pytest.raises(Interrupted):
+        run_pods(SITE, bench, "look", [group()], seconds=60)
+    bench.end()
+    assert cluster.dump() == before
+
+
+def test_a_later_run_sweeps_what_a_killed_one_left_and_no_other(cluster: ModelCluster, bench: Bench) -> None:
+    before = cluster.dump()
+    cluster.pods.behaviours.append(lambda _pod: Run("busy", None))
+    dead = Bench(cluster, run="dead")
+    with pytest.raises(AssertionError):
+        run_pods(SITE, dead, "look", [group()], seconds=1)
+    held = cluster.get("Namespace", "provision-verify-dead")
+    assert held is not None
+    process = next(number for number in range(4_000_000, 5_000_000) if not os.path.exists(f"/proc/{number}"))  # noqa: PTH110 - a number of many
+    annotations = {"provision/process": f"{socket.gethostname()}/{process}"}
+    cluster.store.seed({**held, "metadata": {**held["metadata"], "annotations": annotations}})
+    living = Bench(cluster, run="living")
+    cluster.pods.behaviours.clear()
+    run_pods(SITE, living, "look", [group()], seconds=60)
+    run_pods(SITE, bench, "look", [group()], seconds=60)
+    names = {body["metadata"]["name"] for body in cluster.store.listed(cluster.store.kind("Namespace"))}
+    assert "provision-verify-dead" not in names
+    assert {"provision-verify-living", f"provision-verify-{bench.run}"} <= names
+    living.end()
+    bench.end()
+    assert cluster.dump() == before
+
+
+def test_what_does_not_go_is_an_error(
+    cluster: ModelCluster, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "GOING", 5.0)
+    run_pods(SITE, bench, "look", [group()], seconds=60)
+    held = cluster.get("Namespace", f"provision-verify-{bench.run}")
+    assert held is not None
+    cluster.store.seed({**held, "metadata": {**held["metadata"], "finalizers": ["example.org/never"]}})
+    cluster.controllers.clear()
+    with pytest.raises(AssertionError, match="not gone after 5 s"):
+        bench.end()
+
+
+def test_without_the_right_to_make_a_namespace_nothing_is_run(cluster: ModelCluster, bench: Bench) -> None:
+    refusal = {"kind": "Status", "message": 'User "x" cannot create resource "priorityclasses"', "code": 403}
+    cluster.api.faults.append(answering(403, refusal, method="POST", path="priorityclasses"))
+    with pytest.raises(NotRun, match='not allowed: User "x" cannot create'):
+        run_pods(SITE, bench, "look", [group()], seconds=60)
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(65, 60), (1, 3601), (1, 0)])
+def test_more_than_the_bounds_is_not_run(bench: Bench, count: int, seconds: int) -> None:
+    with pytest.raises(NotRun, match="are more than"):
+        run_pods(SITE, bench, "look", [group(count=count)], seconds=seconds)
+    assert bench.driver.round_trips == 0
+
+
+def test_what_others_hold_on_a_node_is_counted() -> None:
+    def pod(name: str, node: str, phase: str, amount: str) -> dict[str, Any]:
+        limits = {"limits": {"nvidia.com/gpu": amount}}
+        spec = {"nodeName": node, "containers": [{"resources": limits}, {}]}
+        return {"metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": {"phase": phase}}
+
+    rows = [pod("x", "a", "Running", "2"), pod("y", "b", "Running", "1"), pod("z", "a", "Succeeded", "4")]
+    assert pods.uses(rows, "a", "nvidia.com/gpu") == {"ns/x": 2}

@@ -144,6 +144,12 @@ FAILURES: tuple[Failure, ...] = (
         "Something took the number {0} meanwhile. Give the node another vmid.",
     ),
     _failure(
+        "DISK_LEFT",
+        r"disk image '[^']*/([^'/]+)' already exists|Logical [Vv]olume \"?([\w-]+)\"? already exists",
+        "The volume {0} was left by an earlier VM of this number. Look at it:"
+        " `pvesm list STORAGE --vmid VMID`, and remove it if nobody needs it: `pvesm free VOLUME`.",
+    ),
+    _failure(
         "VM_LOCKED",
         r"VM is locked(?: \(([\w-]+)\))?",
         "A task of Proxmox VE holds the lock ({0}) and frees it at its end. If no task runs any more, free it"

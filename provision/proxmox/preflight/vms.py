@@ -120,7 +120,7 @@ RULES = (
         "a declared VMID belongs to a VM or container without this node's marker, or to one that was never"
         " finished: the task that created it still runs, or its worker was killed",
         "choose another `vmid`, run `provision import INVENTORY NODE`, or remove what a dead worker left:"
-        " `qm destroy VMID --skiplock --purge`",
+        " `qm destroy VMID --skiplock --purge --destroy-unreferenced-disks 1`",
         vmid_taken,
         of_resources=True,
     ),

@@ -24,7 +24,8 @@ def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source 
             source=source,
             untouched="It was not changed.",
             remedy=f"Wait until the task that creates it ends (`qm config {vmid}`). If there is none, remove"
-            f" what a dead one left: `qm destroy {vmid} --skiplock --purge`. Then apply again.",
+            f" what a dead one left: `qm destroy {vmid} --skiplock --purge --destroy-unreferenced-disks 1`."
+            " Then apply again.",
         )
     adopt = f"take the VM over: `provision import {file_of(source)} {marker.node}`"
     present = state.marker if isinstance(state, VmState) else None

@@ -24,6 +24,11 @@ TEXTS = [
         "lspci -nn",
     ),
     ("PCI device mapping not found for 'nomap'", "MAPPING_MISSING", "nomap"),
+    (
+        "unable to create VM 110 - disk image '/var/lib/vz/images/110/vm-110-cloudinit.qcow2' already exists",
+        "DISK_LEFT",
+        "vm-110-cloudinit.qcow2",
+    ),
     ("500 VM is locked (backup)", "VM_LOCKED", "backup"),
     ("PCI device '0000:02:00.0' already in use by VMID '102'", "GPU_CLAIMED_BY_OTHER_VM", "qm shutdown 102"),
     (

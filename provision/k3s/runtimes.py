@@ -36,11 +36,13 @@ class RuntimeStatus:
     Args:
         installed: the runtime that k3s takes at its next start; empty for none.
         configured: the runtime that containerd has read; empty for none.
-        has_nri: whether containerd serves the Node Resource Interface.
+        runs: whether containerd runs.
+        has_nri: whether it serves the Node Resource Interface.
     """
 
     installed: str = ""
     configured: str = ""
+    runs: bool = False
     has_nri: bool = False
 
 
@@ -57,6 +59,8 @@ if [ -r "$c" ] && ! {{ [ -e "$s" ] && [ "$c" -nt "$s" ]; }}; then
 s/^ *BinaryName *= *[\\"']\\([^\\"']*\\)[\\"'].*/\\1/p" "$c" | sed -n 1p)
 fi
 printf 'configured|%s\\n' "$r"
+n=no; if [ -e "$s" ]; then n=yes; fi
+printf 'runs|%s\\n' "$n"
 n=no; if [ -S {NRI} ]; then n=yes; fi
 printf 'nri|%s\\n' "$n"
 echo 'done|'
@@ -64,7 +68,8 @@ echo 'done|'
 
 
 def _read(rows: Rows) -> RuntimeStatus:
-    return RuntimeStatus(rows["installed"][0][0], rows["configured"][0][0], rows["nri"][0][0] == "yes")
+    runs, has_nri = rows["runs"][0][0] == "yes", rows["nri"][0][0] == "yes"
+    return RuntimeStatus(rows["installed"][0][0], rows["configured"][0][0], runs, has_nri)
 
 
 NVIDIA_RUNTIME_KIND = HostFactKind(NvidiaRuntime, "NVIDIA's container runtime", _SCRIPT, _read)

@@ -11,13 +11,20 @@ def _has_untried_mode(inventory: Inventory) -> bool:
     return inventory.sharing is not None and inventory.sharing.mode in ("hami", "kai")
 
 
+def _has_fractions(inventory: Inventory) -> bool:
+    return inventory.sharing is not None and inventory.sharing.mode == "kai_fractions"
+
+
 DOMAIN = Domain(
     "sharing",
     roles={"gpu_sharing": "provision.sharing.roles.gpu_sharing:ROLE"},
     rules="provision.sharing.preflight:RULES",
     evidence="provision.sharing.preflight:evidence",
     checks=("provision.sharing.checks",),
-    untested=(Untested("HAMi and KAI Scheduler on cards", ("sharing", "mode"), _has_untried_mode),),
+    untested=(
+        Untested("HAMi and KAI Scheduler on cards", ("sharing", "mode"), _has_untried_mode),
+        Untested("GPU fractions over MPS, an experiment", ("sharing", "mode"), _has_fractions),
+    ),
     downloads="provision.sharing.roles.gpu_sharing:downloads",
     unsupported="provision.sharing.unsupported:unsupported",
     sections=(("sharing",),),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from provision.inventory import Inventory
-from provision.inventory.models.cluster import Queue, Sharing
+from provision.inventory.models.cluster import Queue, QueueCpu, QueueGpu, QueueMemory, Sharing
 from provision.kube.values import laid_over
 from provision.sharing.names import DEFAULT_PARENT, DEFAULT_QUEUE
 
@@ -45,17 +45,31 @@ def in_order(queues: Mapping[str, Queue]) -> list[str]:
 
 
 def _spec(queue: Queue) -> dict[str, Any]:
-    gpu = queue.gpu
-    free = _amounts(None, None, None)
+    gpu, cpu, memory = queue.gpu or QueueGpu(), queue.cpu or QueueCpu(), queue.memory or QueueMemory()
     resources = {
-        "gpu": free if gpu is None else _amounts(gpu.quota, gpu.limit, gpu.weight),
-        "cpu": free,
-        "memory": free,
+        "gpu": _amounts(gpu.quota, gpu.limit, gpu.weight),
+        "cpu": _amounts(_millis(cpu.quota), _millis(cpu.limit), cpu.weight),
+        "memory": _amounts(_megabytes(memory.quota), _megabytes(memory.limit), memory.weight),
     }
     spec: dict[str, Any] = {"resources": resources}
     spec |= {"parentQueue": queue.parent} if queue.parent is not None else {}
     spec |= {"priority": queue.priority} if queue.priority is not None else {}
+    runtimes = {
+        "preemptMinRuntime": queue.preempt_min_runtime,
+        "reclaimMinRuntime": queue.reclaim_min_runtime,
+    }
+    spec |= {key: f"{seconds}s" for key, seconds in runtimes.items() if seconds is not None}
     return spec
+
+
+def _millis(cores: int | None) -> int | None:
+    """Return cores as KAI counts them: thousandths."""
+    return cores * 1000 if cores is not None and cores >= 0 else cores
+
+
+def _megabytes(mebibytes: int | None) -> int | None:
+    """Return MiB as KAI counts memory: in millions of bytes, rounded up."""
+    return None if mebibytes is None else -(-mebibytes * 1024 * 1024 // 1_000_000)
 
 
 def _amounts(quota: int | None, limit: int | None, weight: int | None) -> dict[str, int]:

@@ -50,8 +50,12 @@ WEBHOOK = KubeKind(
 
 OWN_QUEUES = list_query(QUEUE, labels=selector_of(ROLE_NAME))
 """The question for the queues that we made."""
+FRACTIONING_NAMESPACE = "gpu-fractioning"
+MODE_LABEL = "provision/sharing-mode"
+"""Label of KAI's namespace: its release and that of its fork have one name, and exclude each other."""
 HOMES = {
     "hami": object_query(NAMESPACE, HAMI_NAMESPACE),
+    "kai_fractions": object_query(NAMESPACE, FRACTIONING_NAMESPACE),
     "kai": object_query(NAMESPACE, KAI_NAMESPACE),
 }
 """The questions for the namespaces whose label says that a mode is ours; they go last."""

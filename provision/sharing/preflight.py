@@ -15,18 +15,18 @@ from provision.kube.kinds import DAEMON_SET
 from provision.kube.names import API, SUBJECT, has_cluster, labels_of
 from provision.kube.queries import Listing, Live, list_query
 from provision.kube.releases import HelmReleases, Release
-from provision.sharing import names
+from provision.sharing import fractions_preflight, names
 from provision.sharing.kai import looping
 from provision.values.diagnostics import Diagnostic
 
 PLUGINS = list_query(DAEMON_SET)
 _UNTOUCHED = "Nothing was changed."
-_OPERATOR_MODES = ("time_slicing", "mps", "kai")
+_OPERATOR_MODES = ("time_slicing", "mps", "kai", "kai_fractions")
 _EXCLUSIVE: Mapping[str, tuple[str, ...]] = {
-    "nvidia-device-plugin": ("none", "time_slicing", "mps", "hami", "kai"),
-    names.HAMI: ("none", "time_slicing", "mps", "kai"),
-    names.KAI: ("time_slicing", "mps", "hami"),
-    "kai-resource-isolator": ("time_slicing", "mps", "hami", "kai"),
+    "nvidia-device-plugin": ("none", "time_slicing", "mps", "hami", "kai", "kai_fractions"),
+    names.HAMI: ("none", "time_slicing", "mps", "kai", "kai_fractions"),
+    names.KAI: ("time_slicing", "mps", "hami", "kai_fractions"),
+    "kai-resource-isolator": ("time_slicing", "mps", "hami", "kai", "kai_fractions"),
     "gpu-fractioning": ("time_slicing", "mps", "hami", "kai"),
 }
 """Charts that divide cards, and the modes that exclude them."""
@@ -122,7 +122,10 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
     """Return what these rules ask: DaemonSets and releases of the whole cluster, and what is ours."""
     if _mode(inventory) is None:
         return {}
-    return {API: (PLUGINS, HelmReleases(), *names.HOMES.values())}
+    asked: dict[str, tuple[Any, ...]] = {API: (PLUGINS, HelmReleases(), *names.HOMES.values())}
+    for system, queries in fractions_preflight.evidence(inventory).items():
+        asked[system] = (*asked.get(system, ()), *queries)
+    return asked
 
 
 RULES = (
@@ -140,4 +143,5 @@ RULES = (
         "remove it first: `helm uninstall NAME -n NAMESPACE`, or `kubectl delete daemonset`",
         foreign,
     ),
+    *fractions_preflight.RULES,
 )

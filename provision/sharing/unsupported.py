@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from provision.contracts.support import CLUSTER, Unsupported
 from provision.inventory import Inventory
 
-FRACTIONS, STEP = "kai_fractions", "gpu_sharing"
+STEP = "gpu_sharing"
 
 
 def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
-    """Yield KAI's GPU fractions over MPS."""
+    """Yield images that are pushed to the nodes."""
     sharing = inventory.sharing
-    if sharing is not None and sharing.mode == FRACTIONS:
-        yield Unsupported(FRACTIONS, "sharing mode kai_fractions", ("sharing", "mode"), (CLUSTER,), (STEP,))
+    if sharing is not None and sharing.images == "import":
+        what = "images of GPU fractions that are pushed to the nodes"
+        yield Unsupported("fraction_images", what, ("sharing", "images"), (CLUSTER,), (STEP,))

@@ -25,6 +25,7 @@ class GpuOperator:
     Args:
         cards: cards of each Node that has some.
         chart: name of its chart.
+        memory: MiB of each card, which the labels say; 0 leaves that label out.
         has_runtime: whether containerd of a Node works with the toolkit's runtime, without which no operand
             but the toolkit starts there.
     """
@@ -33,6 +34,7 @@ class GpuOperator:
     chart: str = "gpu-operator"
     values: Mapping[str, Any] = field(default_factory=dict)
     namespace: str = ""
+    memory: int = 0
     has_runtime: Callable[[str], bool] = lambda _: True
 
     def installed(self, store: Store, release: Release, values: Mapping[str, Any]) -> None:
@@ -131,6 +133,7 @@ class GpuOperator:
             return False
         count = self.cards[name]
         labels = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": str(count)}
+        labels |= {"nvidia.com/gpu.memory": str(self.memory)} if self.memory else {}
         deploy = {f"nvidia.com/gpu.deploy.{part}": "true" for part in ("device-plugin", "operator-validator")}
         held = node["metadata"].get("labels", {})
         merged = {**deploy, **held, **labels}

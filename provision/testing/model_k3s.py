@@ -69,7 +69,9 @@ def install_toolkit(state: HostState) -> None:
 def _runtime(state: HostState, query: runtimes.NvidiaRuntime) -> object:
     del query
     binary = re.search(r"(?m)^ *BinaryName = \"(.*)\"$", state.text(runtimes.CONTAINERD))
-    return runtimes.RuntimeStatus(installed_runtime(state), binary[1] if binary is not None else "", True)
+    configured = binary[1] if binary is not None else ""
+    runs = any(name in state.units and state.units[name].active for name in UNITS)
+    return runtimes.RuntimeStatus(installed_runtime(state), configured, runs, runs)
 
 
 def kubeconfig(authority: str) -> bytes:

@@ -12,7 +12,7 @@ from provision.lab.kube.store import Object, Store
 from provision.testing.model_definitions import definition
 from provision.testing.model_gpu_operator import GpuOperator, offer
 
-HAMI, KAI = "hami", "kai-scheduler"
+HAMI, KAI, FRACTIONS = "hami", "kai-scheduler", "gpu-fractioning"
 PLUGIN = "hami-device-plugin"
 CONTROLLERS = {
     HAMI: ("hami-scheduler",),
@@ -25,12 +25,18 @@ CONTROLLERS = {
         "podgroup-controller",
         "queue-controller",
     ),
+    FRACTIONS: ("gpu-fractioning-operator",),
 }
 CRDS = (
     definition("scheduling.run.ai", "v2", "Queue", "queues"),
     definition("scheduling.run.ai", "v1alpha2", "BindRequest", "bindrequests"),
     definition("kai.scheduler", "v1", "SchedulingShard", "schedulingshards"),
     definition("kai.scheduler", "v1", "Config", "configs"),
+)
+
+
+FRACTIONS_CRD = definition(
+    "gpu-fractioning.kai.scheduler", "v1alpha1", "GpuFractioningConfig", "gpufractioningconfigs"
 )
 
 
@@ -57,6 +63,9 @@ class Sharing:
             _keep(store, "Deployment", release.namespace, name, {"replicas": 1})
         if release.chart == KAI:
             self._bring_queues(store)
+            return
+        if release.chart == FRACTIONS:
+            _bring_fractions(store, release.namespace)
             return
         self.values = values
         pods = {"spec": {"nodeSelector": values["devicePlugin"]["nvidiaNodeSelector"], "containers": []}}
@@ -119,6 +128,22 @@ class Sharing:
             pod = (self.namespaces[HAMI], f"{PLUGIN}-{body['metadata']['name']}")
             if store.get(store.kind("Pod"), pod) is None:
                 self._offer(store, body)
+
+
+def _bring_fractions(store: Store, namespace: str) -> None:
+    for kind in kinds_of(FRACTIONS_CRD):
+        store.kinds[kind.group, kind.version, kind.plural] = kind
+    established = {"conditions": [{"type": "Established", "status": "True"}]}
+    store.seed({**FRACTIONS_CRD, "status": established})
+    for name in ("gpu-fractioning-mpsd", "gpu-fractioning-fractiond"):
+        pods = {"spec": {"nodeSelector": {"nvidia.com/gpu.present": "true"}, "containers": []}}
+        _keep(store, "DaemonSet", namespace, name, {"template": pods})
+    names = ("FractiondReady", "MpsdReady", "Ready")
+    conditions = [{"type": name, "status": "True", "reason": "AllReady"} for name in names]
+    body = {"apiVersion": "gpu-fractioning.kai.scheduler/v1alpha1", "kind": "GpuFractioningConfig"}
+    spec = {"nodeSelector": {"nvidia.com/gpu.present": "true"}}
+    metadata = {"name": "default"}
+    store.seed({**body, "metadata": metadata, "spec": spec, "status": {"conditions": conditions}})
 
 
 def _keep(store: Store, kind: str, namespace: str, name: str, spec: Mapping[str, Any]) -> None:

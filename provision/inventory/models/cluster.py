@@ -239,6 +239,28 @@ class QueueGpu(Model):
     """Weight over quota."""
 
 
+class QueueCpu(Model):
+    """CPU share of a queue."""
+
+    quota: Whole | None = None
+    """Guaranteed cores; -1 is unlimited."""
+    limit: Whole | None = None
+    """Most cores; -1 is unlimited."""
+    weight: Whole | None = None
+    """Weight over quota."""
+
+
+class QueueMemory(Model):
+    """Memory share of a queue."""
+
+    quota: Mebibytes | None = None
+    """Guaranteed memory; if unset, unlimited."""
+    limit: Mebibytes | None = None
+    """Most memory; if unset, unlimited."""
+    weight: Whole | None = None
+    """Weight over quota."""
+
+
 class Queue(Model):
     """A queue of KAI Scheduler."""
 
@@ -246,8 +268,16 @@ class Queue(Model):
     """Parent queue."""
     gpu: QueueGpu | None = None
     """GPU share."""
+    cpu: QueueCpu | None = None
+    """CPU share."""
+    memory: QueueMemory | None = None
+    """Memory share."""
     priority: Whole | None = None
     """Priority among siblings."""
+    preempt_min_runtime: Seconds | None = None
+    """Seconds that its pods run before pods of the same queue can preempt them."""
+    reclaim_min_runtime: Seconds | None = None
+    """Seconds that its pods run before other queues can reclaim their cards."""
 
 
 class LocalChart(Model):

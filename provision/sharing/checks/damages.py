@@ -14,6 +14,7 @@ APPS = "/apis/apps/v1/namespaces"
 def _controllers(inventory: Inventory, _name: str) -> Damage | None:
     sharing = inventory.sharing
     places = {"hami": "hami-system/deployments/hami-scheduler", "kai": "kai-scheduler/deployments/binder"}
+    places["kai_fractions"] = places["kai"]
     place = places.get(sharing.mode) if sharing is not None else None
     return Damage(API, method="DELETE", path=f"{APPS}/{place}") if place is not None else None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from itertools import product
+from math import ceil
 from typing import Any
 
 import pytest
@@ -27,6 +29,8 @@ CONTROLLERS = {
         ),
     ),
 }
+CONTROLLERS["kai_fractions"] = CONTROLLERS["kai"]
+FRACTIONS = "/apis/gpu-fractioning.kai.scheduler/v1alpha1/gpufractioningconfigs"
 
 
 def get(site: Site, path: str) -> list[dict[str, Any]]:
@@ -48,7 +52,7 @@ def mode(site: Site, cluster: str) -> str:
 
 
 def test_sharing_controllers_run(site: Site, mode: str) -> None:
-    """What schedules pods onto shared cards is available: HAMi's scheduler, or the controllers of KAI."""
+    """What schedules pods onto shared cards is available: HAMi's scheduler, or KAI with its fractions."""
     if mode not in CONTROLLERS:
         raise NotDeclared("the mode has no controller of its own")
     namespace, names = CONTROLLERS[mode]
@@ -60,12 +64,19 @@ def test_sharing_controllers_run(site: Site, mode: str) -> None:
         wanted = there[name].get("spec", {}).get("replicas", 1)
         ready = there[name].get("status", {}).get("availableReplicas", 0)
         assert ready >= wanted, f"{name}: {ready} of {wanted} pods are available"
+    for item in get(site, FRACTIONS) if mode == "kai_fractions" else ():
+        rows = item.get("status", {}).get("conditions", [])
+        states = {row["type"]: row["status"] for row in rows}
+        for kind in ("FractiondReady", "MpsdReady", "Ready"):
+            assert states.get(kind) == "True", (
+                f"GpuFractioningConfig: {kind} is {states.get(kind, 'not set')}"
+            )
 
 
 def test_sharing_queues(site: Site, mode: str) -> None:
-    """Every declared queue is there, below its parent, with its GPUs."""
+    """Every declared queue is there, below its parent, with its GPUs, CPUs and memory."""
     queues = site.inventory.sharing.queues if site.inventory.sharing is not None else {}
-    if mode != "kai" or not queues:
+    if mode not in ("kai", "kai_fractions") or not queues:
         raise NotDeclared("no queue is declared")
     there = {
         item["metadata"]["name"]: item["spec"] for item in get(site, "/apis/scheduling.run.ai/v2/queues")
@@ -75,11 +86,16 @@ def test_sharing_queues(site: Site, mode: str) -> None:
         spec = there[name]
         parent = spec.get("parentQueue") or None
         assert parent == queue.parent, f"queue {name} is below {parent}, {queue.parent} is declared"
-        gpus = spec.get("resources", {}).get("gpu", {})
-        for key in ("quota", "limit"):
-            declared = getattr(queue.gpu, key) if queue.gpu is not None else None
+        for kind, key in product(("gpu", "cpu", "memory"), ("quota", "limit")):
+            share = getattr(queue, kind)
+            declared = getattr(share, key) if share is not None else None
             wanted = -1 if declared is None else declared
-            assert gpus.get(key) == wanted, f"queue {name}: {key} is {gpus.get(key)}, {wanted} is declared"
+            if wanted > 0 and kind == "cpu":
+                wanted *= 1000  # KAI counts thousandths of a core
+            if wanted > 0 and kind == "memory":
+                wanted = ceil(wanted * 1.048576)  # and millions of bytes
+            shown = spec.get("resources", {}).get(kind, {}).get(key)
+            assert shown == wanted, f"queue {name}: {kind}.{key} is {shown}, {wanted} is declared"
 
 
 def test_one_plugin_offers_the_cards(site: Site, mode: str) -> None:

@@ -10,10 +10,11 @@ from provision.contracts.snapshot import Snapshot
 from provision.gpu.operator_values import RESOURCE
 from provision.gpu.resources.stack import Cards
 from provision.kube.facts import NODES, NodeFact
-from provision.kube.kinds import DEPLOYMENT, POD
-from provision.kube.queries import Listing, ListQuery, list_query
+from provision.kube.kinds import DAEMON_SET, DEPLOYMENT, POD
+from provision.kube.queries import Listing, ListQuery, Live, ObjectQuery, list_query
 from provision.kube.readiness import State, readiness
 from provision.kube.resources.stack import Problem, StackResource, has_ready_pod, ready_nodes
+from provision.sharing import fractions
 from provision.sharing.names import HAMI_NAMESPACE, HAMI_PODS, HAMI_SCHEDULER, KAI_DEPLOYMENTS, KAI_NAMESPACE
 
 SHARING_SECONDS = 600.0
@@ -92,7 +93,7 @@ class KaiStack(Stack):
     def _key_name(self) -> str:
         return "kai"
 
-    def queries(self) -> tuple[ListQuery, ...]:
+    def queries(self) -> tuple[ListQuery | ObjectQuery, ...]:
         """Ask for the controllers and the nodes."""
         return (list_query(DEPLOYMENT, KAI_NAMESPACE), NODES)
 
@@ -104,3 +105,35 @@ class KaiStack(Stack):
                 text = f"no amount in the label {MEMORY_LABEL}"
                 remedy = "See the log of gpu-feature-discovery on that node; or declare `fractions: false`."
                 yield Problem(f"{cards.node}: labels", "KAI_MEMORY_LABEL_MISSING", text, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class FractionsStack(KaiStack):
+    """KAI's controllers are available, and the daemons of GPU fractions run on each GPU node that is up."""
+
+    def _key_name(self) -> str:
+        return "kai-fractions"
+
+    def queries(self) -> tuple[ListQuery | ObjectQuery, ...]:
+        """Ask for the controllers, the nodes, the daemons and the configuration of GPU fractions."""
+        daemons = list_query(DAEMON_SET, fractions.NAMESPACE)
+        return (list_query(DEPLOYMENT, KAI_NAMESPACE), NODES, daemons, fractions.DEFAULT)
+
+    def problems(self, snapshot: Snapshot) -> Iterator[Problem]:
+        """Yield what is missing, or what fractions refuse."""
+        yield from KaiStack.problems(self, snapshot)
+        config: Live | None = snapshot[fractions.DEFAULT]
+        verdict = fractions.READY.of(config.body) if config is not None else None
+        if verdict is None or verdict.state is not State.READY:
+            text = "not there" if verdict is None else verdict.reason
+            heals = verdict is None or verdict.state is State.WAITING
+            remedy = "See `kubectl get gpufractioningconfig default -o yaml`."
+            yield Problem("GpuFractioningConfig default", "FRACTIONS_NOT_READY", text, remedy, heals)
+        daemons: Listing = snapshot[list_query(DAEMON_SET, fractions.NAMESPACE)]
+        for name in fractions.DAEMONS if self._up(snapshot) else ():
+            live = daemons.named(name)
+            verdict = readiness(live.body) if live is not None else None
+            if verdict is None or verdict.state is not State.READY:
+                text = "not there" if verdict is None else verdict.reason
+                remedy = f"See `kubectl -n {fractions.NAMESPACE} describe daemonset {name}`."
+                yield Problem(name, "FRACTIONS_NOT_READY", text, remedy)

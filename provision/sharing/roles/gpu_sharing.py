@@ -22,19 +22,19 @@ from provision.kube.kinds import CRD, DAEMON_SET, NAMESPACE
 from provision.kube.names import API, has_cluster, labels_of
 from provision.kube.queries import Listing, Live, ServerVersion
 from provision.kube.resources.object import KubeAbsent, kube_object
-from provision.sharing import names
+from provision.sharing import fractions, names
 from provision.sharing.hami import hami_values, slots
 from provision.sharing.kai import kai_values, queue_specs
 from provision.sharing.names import ROLE_NAME
 from provision.sharing.resources.mark import NodeMark
-from provision.sharing.resources.stack import HamiStack, KaiStack
+from provision.sharing.resources.stack import FractionsStack, HamiStack, KaiStack
 
 SOURCE = ("sharing",)
 STOCK_PLUGINS = ("nvidia-device-plugin-daemonset", "nvidia-device-plugin-mps-control-daemon")
 """DaemonSets by which the GPU Operator offers cards."""
 PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
 _COST = (Effect(GPU_PODS_LOSE_DEVICE),)
-MODES = ("hami", "kai")
+MODES = ("hami", "kai", fractions.MODE)
 """Modes of this role; `time_slicing` and `mps` are values of the GPU Operator."""
 
 
@@ -66,7 +66,9 @@ def resources(context: Context) -> Sequence[Resource]:
     version = check_distribution(context, "sharing")
     if sharing.mode == "hami":
         return tuple(_hami(context.inventory, sharing, version))
-    return tuple(_kai(context, sharing))
+    if sharing.mode == fractions.MODE:
+        return (*_fractions(context.inventory, sharing), *_queues(context, sharing))
+    return (*_kai(context.inventory, sharing), *_queues(context, sharing))
 
 
 def _hami(inventory: Inventory, sharing: Sharing, version: str) -> Iterator[Resource]:
@@ -87,12 +89,33 @@ def _hami(inventory: Inventory, sharing: Sharing, version: str) -> Iterator[Reso
         yield stack(inventory)  # its validator fails until HAMi offers cards
 
 
-def _kai(context: Context, sharing: Sharing) -> Iterator[Resource]:
-    inventory = context.inventory
+def _kai_home(inventory: Inventory, sharing: Sharing) -> Resource:
+    labels = {names.MODE_LABEL: sharing.mode}
     source = inventory.source(SOURCE)
-    yield kube_object(API, NAMESPACE, names.KAI_NAMESPACE, role=ROLE_NAME, source=source)
+    return kube_object(API, NAMESPACE, names.KAI_NAMESPACE, role=ROLE_NAME, labels=labels, source=source)
+
+
+def _fractions(inventory: Inventory, sharing: Sharing) -> Iterator[Resource]:
+    """Yield KAI's fork, what enforces its fractions, and the proof of both: each waits for the other."""
+    source = inventory.source(SOURCE)
+    kai, fractioning = fractions.charts(sharing)
+    yield _kai_home(inventory, sharing)
+    yield _release(kai, names.KAI_NAMESPACE, fractions.kai_fork_values(sharing), inventory)
+    # The daemons share the host's IPC and its paths.
+    yield kube_object(API, NAMESPACE, fractions.NAMESPACE, role=ROLE_NAME, labels=PRIVILEGED, source=source)
+    yield _release(fractioning, fractions.NAMESPACE, fractions.fractioning_values(sharing), inventory)
+    yield FractionsStack(API, _cards(inventory, 1), fractions=True, source=source)
+
+
+def _kai(inventory: Inventory, sharing: Sharing) -> Iterator[Resource]:
+    source = inventory.source(SOURCE)
+    yield _kai_home(inventory, sharing)
     yield _release(_chart(sharing, names.KAI), names.KAI_NAMESPACE, kai_values(sharing), inventory)
     yield KaiStack(API, _cards(inventory, 1), fractions=bool(sharing.fractions), source=source)
+
+
+def _queues(context: Context, sharing: Sharing) -> Iterator[Resource]:
+    inventory = context.inventory
     wanted = queue_specs(sharing)
     for name, spec in wanted.items():
         path = (*SOURCE, "queues", name) if name in sharing.queues else (*SOURCE, "default_queues")
@@ -117,7 +140,11 @@ def _chart(sharing: Sharing, name: str) -> DeclaredChart:
 def downloads(inventory: Inventory) -> Iterator[Download]:
     """Yield the chart of the mode, which `provision pin` pins."""
     sharing = inventory.sharing
-    if sharing is not None and sharing.mode in MODES and has_cluster(inventory):
+    if sharing is None or sharing.mode not in MODES or not has_cluster(inventory):
+        return
+    if sharing.mode == fractions.MODE:
+        yield from map(chart_download, fractions.charts(sharing))
+    else:
         yield chart_download(_chart(sharing, names.HAMI if sharing.mode == "hami" else names.KAI))
 
 
@@ -160,13 +187,26 @@ def _queues_gone(context: Context, kept: set[str]) -> Iterator[Resource]:
             yield KubeAbsent(API, names.QUEUE, "", name)
 
 
-def _gone(context: Context, modes: Sequence[str], risks: tuple[Effect, ...]) -> Iterator[Resource]:
-    """Yield what some modes have brought, if it was us: the namespace with our label goes last."""
-    for mode in modes:
+def _gone(context: Context, kept: str, risks: tuple[Effect, ...]) -> Iterator[Resource]:
+    """Yield what all modes but one have brought, if it was us: the namespace with our label goes last."""
+    for mode in names.HOMES:
+        if mode == kept != "kai":
+            continue
         home: Live | None = context.require(
             API, names.HOMES[mode], f"cannot see whether {mode} is installed", may_be_absent=True
         )
-        if not _is_ours(home):
+        if home is None or not _is_ours(home):
+            continue
+        if mode == fractions.MODE:
+            # While its operator lives: the configuration has a finalizer that cleans the nodes.
+            yield KubeAbsent(API, fractions.CONFIG, "", "default", risks=risks)
+            for name in fractions.DAEMONS:
+                yield KubeAbsent(API, DAEMON_SET, fractions.NAMESPACE, name)
+            yield helm_absent(context.inventory, fractions.CHART, fractions.NAMESPACE, risks)
+            yield KubeAbsent(API, CRD, "", fractions.CONFIG_CRD)
+            yield KubeAbsent(API, NAMESPACE, "", fractions.NAMESPACE)
+            continue
+        if mode == "kai" and home.labels.get(names.MODE_LABEL, "kai") == kept:
             continue
         if mode == "hami":
             yield helm_absent(context.inventory, names.HAMI, names.HAMI_NAMESPACE, risks)
@@ -187,8 +227,7 @@ def _gone(context: Context, modes: Sequence[str], risks: tuple[Effect, ...]) -> 
 
 def unchosen(context: Context) -> Sequence[Resource]:
     """Return what a mode that is not declared any more has brought."""
-    mode = _mode(context.inventory)
-    return tuple(_gone(context, [other for other in MODES if other != mode], _COST))
+    return tuple(_gone(context, _mode(context.inventory), _COST))
 
 
 def unchosen_on(inventory: Inventory) -> Mapping[Subject, Questions]:
@@ -200,7 +239,7 @@ def unchosen_on(inventory: Inventory) -> Mapping[Subject, Questions]:
 
 def retired(context: Context) -> Sequence[Resource]:
     """Return what destroy removes: queues and release, then CRDs, labels and namespaces."""
-    return tuple(_gone(context, MODES, ()))
+    return tuple(_gone(context, "", ()))
 
 
 ROLE = Role(

@@ -88,14 +88,15 @@ def test_the_homelab_is_the_one_of_the_facts() -> None:
     assert nodes["vm-1"].driver is None
 
 
-def test_fractions_are_unserved_and_replace_the_sharing_of_the_pair() -> None:
+def test_fractions_replace_the_sharing_of_the_pair() -> None:
     inventory = load(ROOT / "inventories" / "h100-kai-fractions.yaml", environ={})
     assert [note.summary.rpartition(": ")[2] for note in untested(inventory)] == [
         "GPU drivers of Ubuntu and NVIDIA",
         "RDMA ports of physical NICs",
         "RDMA networks of pods",
+        "GPU fractions over MPS, an experiment",
     ]
-    assert "kai_fractions" in {each.role for each in unsupported(inventory)}
+    assert not {each.role for each in unsupported(inventory)} & {"kai_fractions", "gpu_toolkit"}
     assert inventory.sharing is not None
     assert (inventory.sharing.mode, inventory.sharing.version, inventory.sharing.cards) == (
         "kai_fractions",

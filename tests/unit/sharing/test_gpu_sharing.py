@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
@@ -29,6 +31,7 @@ from provision.kube.releases import Release
 from provision.kube.resources.object import KubeAbsent
 from provision.kube.values import unknown_paths
 from provision.sharing import names
+from provision.sharing.fractions import CONFIG_CRD, NAMESPACE
 from provision.sharing.hami import hami_values
 from provision.sharing.kai import kai_values, queue_specs
 from provision.sharing.preflight import combination, evidence, foreign
@@ -56,20 +59,41 @@ MODES = {
     "hami": "sharing: { mode: hami, version: 2.9.0, slots_per_card: 5 }\n",
     "kai": "sharing: { mode: kai, version: v0.18.6,"
     " queues: { a: { parent: lab }, lab: { gpu: { quota: 2 } } } }\n",
+    "kai_fractions": "sharing: { mode: kai_fractions, experimental: true, default_queues: unlimited,"
+    " kai: { chart: ./kai.tgz, registry: reg.lab/kai, tag: k1 },"
+    " fractioning: { chart: ./fractioning.tgz, registry: reg.lab/frac, tag: f1 } }\n",
 }
-OFFERED = {"none": "2", "time_slicing": "8", "mps": "8", "hami": "10", "kai": "2"}
+OFFERED = {"none": "2", "time_slicing": "8", "mps": "8", "hami": "10", "kai": "2", "kai_fractions": "2"}
+DRIVER = "driver: { manage: false, minimum: '615' }, gpu_cards:"
 SUBJECT = Subject("cluster", "cluster")
 
 
 def load(folder: Path, mode: str, site: str = SITE) -> Inventory:
     path = folder / "site.yaml"
+    if mode == "kai_fractions":
+        site = site.replace("gpu_cards:", DRIVER).replace("toolkit: host", "toolkit: operator")
+        site = site.replace("v26.3.3", "v26.7.1")
+        for name, chart in (("kai", "kai-scheduler"), ("fractioning", "gpu-fractioning")):
+            write_chart(folder / f"{name}.tgz", chart)
     path.write_text(site + MODES.get(mode, mode))
     return load_inventory(path, environ={})
+
+
+def write_chart(path: Path, name: str) -> None:
+    """Write the archive of a chart with no templates, once: an archive has the time in it."""
+    if path.exists():
+        return
+    text = f"apiVersion: v2\nname: {name}\nversion: 0.0.0-x\n".encode()
+    with tarfile.open(path, "w:gz") as archive:
+        member = tarfile.TarInfo(f"{name}/Chart.yaml")
+        member.size = len(text)
+        archive.addfile(member, io.BytesIO(text))
 
 
 @pytest.fixture
 def cluster() -> ModelCluster:
     cluster = ModelCluster()
+    cluster.gpus.memory = 81559
     cluster.gpus.cards["g1"] = 2
     cluster.add_node("g1", "10.0.0.1")
     cluster.add_node("c1", "10.0.0.2")
@@ -77,6 +101,7 @@ def cluster() -> ModelCluster:
 
 
 def context(cluster: ModelCluster, inventory: Inventory) -> Context:
+    """Return what the role sees; hosts are silent, which the role of the operator can do without."""
     queries = gpu_sharing.questions(inventory, SUBJECT)[API]
     generated = GeneratedValues(lambda: KeyPair(SecretStr(""), "", ""))
     return Context(inventory, SUBJECT, {API: ask(cluster, *queries)}, generated)
@@ -131,14 +156,20 @@ def test_a_switch_ends_with_the_new_mode_and_never_has_both(
     assert offered(cluster) == OFFERED[after]
     assert not plugins.both
     assert (cluster.get("Namespace", "hami-system") is not None) is (after == "hami")
-    assert (cluster.get("Namespace", "kai-scheduler") is not None) is (after == "kai")
+    assert (cluster.get("Namespace", "gpu-fractioning") is not None) is (after == "kai_fractions")
+    home = cluster.get("Namespace", "kai-scheduler")
+    labels = home["metadata"]["labels"] if home is not None else {}
+    assert labels.get(names.MODE_LABEL) == (after if after in {"kai", "kai_fractions"} else None)
+    assert ("GpuFractioningConfig" in {kind.name for kind in cluster.store.kinds.values()}) is (
+        cluster.get("CustomResourceDefinition", CONFIG_CRD) is not None
+    )
     node = cluster.get("Node", "g1")
     assert node is not None
     assert ("gpu" in node["metadata"]["labels"]) is (after == "hami")
     assert foreign(seen(cluster, inventory)) == []
 
 
-@pytest.mark.parametrize("mode", ["hami", "kai"])
+@pytest.mark.parametrize("mode", ["hami", "kai", "kai_fractions"])
 def test_a_mode_that_is_there_costs_reading_only(cluster: ModelCluster, tmp_path: Path, mode: str) -> None:
     inventory = load(tmp_path, mode)
     apply(cluster, inventory)
@@ -149,7 +180,7 @@ def test_a_mode_that_is_there_costs_reading_only(cluster: ModelCluster, tmp_path
     assert len(cluster.requests) <= 22
 
 
-@pytest.mark.parametrize("mode", ["hami", "kai"])
+@pytest.mark.parametrize("mode", ["hami", "kai", "kai_fractions"])
 def test_leaving_a_mode_needs_consent(cluster: ModelCluster, tmp_path: Path, mode: str) -> None:
     apply(cluster, load(tmp_path, mode))
     going = gpu_sharing.unchosen(context(cluster, load(tmp_path, "none")))
@@ -171,12 +202,12 @@ def test_the_stock_plugin_goes_before_hami_comes(cluster: ModelCluster, tmp_path
     assert first.risks
 
 
-@pytest.mark.parametrize("mode", ["hami", "kai"])
+@pytest.mark.parametrize("mode", ["hami", "kai", "kai_fractions"])
 def test_destroy_removes_crds_labels_and_namespaces(cluster: ModelCluster, tmp_path: Path, mode: str) -> None:
     inventory = load(tmp_path, mode)
     apply(cluster, inventory)
     bring(cluster, *gpu_sharing.retired(context(cluster, inventory)))
-    gone = ("hami-system", "kai-scheduler", "kai-resource-reservation")
+    gone = ("hami-system", "kai-scheduler", "kai-resource-reservation", "gpu-fractioning")
     assert [name for name in gone if cluster.get("Namespace", name)] == []
     crds = cluster.store.listed(cluster.store.kind("CustomResourceDefinition"))
     assert [
@@ -188,7 +219,7 @@ def test_destroy_removes_crds_labels_and_namespaces(cluster: ModelCluster, tmp_p
 
 
 def test_what_others_installed_is_not_removed(cluster: ModelCluster, tmp_path: Path) -> None:
-    for name in ("hami-system", "kai-scheduler"):
+    for name in ("hami-system", "kai-scheduler", "gpu-fractioning"):
         cluster.store.seed({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     assert gpu_sharing.unchosen(context(cluster, load(tmp_path, "none"))) == ()
 
@@ -243,7 +274,9 @@ def test_hami_is_told_of_slots_version_and_taints(tmp_path: Path) -> None:
 def test_a_queue_limits_only_what_is_declared(tmp_path: Path) -> None:
     text = (
         "sharing: { mode: kai, version: v1, default_queues: unlimited, queues:"
-        " { a: { parent: lab, priority: 7, gpu: { quota: 8, limit: 9, weight: 2 } }, lab: {} } }\n"
+        " { a: { parent: lab, priority: 7, gpu: { quota: 8, limit: 9, weight: 2 },"
+        " preempt_min_runtime: 600, reclaim_min_runtime: 0,"
+        " cpu: { quota: 16, limit: -1 }, memory: { quota: 64GiB, weight: 3 } }, lab: {} } }\n"
     )
     sharing = load(tmp_path, text).sharing
     assert sharing is not None
@@ -254,7 +287,13 @@ def test_a_queue_limits_only_what_is_declared(tmp_path: Path) -> None:
     assert specs["a"] == {
         "parentQueue": "lab",
         "priority": 7,
-        "resources": {"gpu": {"quota": 8, "limit": 9, "overQuotaWeight": 2}, "cpu": free, "memory": free},
+        "preemptMinRuntime": "600s",
+        "reclaimMinRuntime": "0s",
+        "resources": {
+            "gpu": {"quota": 8, "limit": 9, "overQuotaWeight": 2},
+            "cpu": {"quota": 16000, "limit": -1, "overQuotaWeight": 1},
+            "memory": {"quota": 68720, "limit": -1, "overQuotaWeight": 3},
+        },
     }
     if CRDS.exists():
         schema = yaml.safe_load((CRDS / "Queue.yaml").read_text())["spec"]["versions"][0]["schema"]
@@ -290,9 +329,12 @@ def test_kai_is_ready_when_its_controllers_are(cluster: ModelCluster, tmp_path: 
     (stack,) = [
         each for each in gpu_sharing.resources(context(cluster, inventory)) if isinstance(each, KaiStack)
     ]
-    assert changes(cluster, stack) == ()
-    assert problem(cluster, replace(stack, fractions=True)) == "KAI_MEMORY_LABEL_MISSING"
+    assert changes(cluster, replace(stack, fractions=True)) == ()
     cluster.controllers.clear()
+    node = cluster.get("Node", "g1")
+    assert node is not None
+    del node["metadata"]["labels"]["nvidia.com/gpu.memory"]
+    assert problem(cluster, replace(stack, fractions=True)) == "KAI_MEMORY_LABEL_MISSING"
     binder = cluster.get("Deployment", "binder", "kai-scheduler")
     assert binder is not None
     set_status(
@@ -356,7 +398,7 @@ def test_what_another_one_installed_is_refused_by_name(
 
 
 def test_our_own_release_is_not_foreign_before_a_switch(cluster: ModelCluster, tmp_path: Path) -> None:
-    for before, after in permutations(("hami", "kai"), 2):
+    for before, after in permutations(("hami", "kai", "kai_fractions"), 2):
         apply(cluster, load(tmp_path, before))
         assert foreign(seen(cluster, load(tmp_path, after))) == []
 
@@ -385,7 +427,7 @@ def test_what_excludes_a_mode_is_refused(tmp_path: Path, site: str, mode: str, c
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_mode_but_fractions_is_served(tmp_path: Path, mode: str) -> None:
+def test_every_mode_is_served(tmp_path: Path, mode: str) -> None:
     inventory = load(tmp_path, mode)
     assert [each.role for each in unsupported(inventory)] == []
     assert combination(Evidence(inventory, {}, ())) == []
@@ -393,3 +435,39 @@ def test_every_mode_but_fractions_is_served(tmp_path: Path, mode: str) -> None:
 
 def test_the_names_of_homes_are_those_of_the_modes() -> None:
     assert set(names.HOMES) == set(gpu_sharing.MODES)
+    assert {query.name for query in names.HOMES.values()} >= {NAMESPACE}
+
+
+class StopError(Exception):
+    """The controller was killed."""
+
+
+@pytest.mark.parametrize(("before", "after"), [("kai", "kai_fractions"), ("kai_fractions", "kai")])
+def test_a_switch_of_kai_that_is_killed_at_any_write_goes_on(tmp_path: Path, before: str, after: str) -> None:
+    writes = 0
+
+    def kill(_text: str) -> None:
+        nonlocal writes
+        writes += 1
+        if writes == boundary:
+            raise StopError
+
+    for boundary in range(1, 60, 6):
+        cluster = ModelCluster()
+        cluster.gpus.cards, cluster.gpus.memory = {"g1": 2}, 81559
+        cluster.add_node("g1", "10.0.0.1")
+        cluster.add_node("c1", "10.0.0.2")
+        apply(cluster, load(tmp_path, before))
+        writes, cluster.on_write = 0, kill
+        inventory = load(tmp_path, after)
+        try:
+            apply(cluster, inventory)
+        except StopError:
+            cluster.on_write = None
+            apply(cluster, inventory)
+            assert left(cluster, inventory) == [], boundary
+        else:
+            break
+    else:
+        pytest.fail("the switch has more writes than were tried")
+    assert boundary > 12

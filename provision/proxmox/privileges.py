@@ -69,6 +69,8 @@ CALLS: tuple[Call, ...] = (
     Call("GET", f"{_QEMU}/{{vmid}}/pending", (need(_VM, "VM.Audit"),)),
     Call("POST", _QEMU, (need(_VM, "VM.Allocate"),), has_keys=True),
     Call("PUT", f"{_QEMU}/{{vmid}}/config", has_keys=True),
+    Call("POST", f"{_QEMU}/{{vmid}}/config", has_keys=True),
+    Call("PUT", f"{_QEMU}/{{vmid}}/unlink", (need(_VM, "VM.Config.Disk"),)),
     Call("PUT", f"{_QEMU}/{{vmid}}/resize", (need(_VM, "VM.Config.Disk"),), has_keys=True),
     Call("DELETE", f"{_QEMU}/{{vmid}}", (need(_VM, "VM.Allocate"),)),
     Call("POST", f"{_QEMU}/{{vmid}}/status/start", (_POWER,)),
@@ -100,7 +102,19 @@ CALLS: tuple[Call, ...] = (
 """Every request that this tool makes."""
 
 _PLAIN = frozenset(
-    {"vmid", "digest", "delete", "pool", "disk", "size", "force", "background_delay", "revert", "purge"}
+    {
+        "vmid",
+        "digest",
+        "delete",
+        "pool",
+        "disk",
+        "size",
+        "force",
+        "background_delay",
+        "revert",
+        "purge",
+        "idlist",
+    }
 )
 """Parameters of these requests that are no keys of a VM; a pool costs nothing where VMs may be allocated."""
 _BY_KEY: Mapping[str, str] = {

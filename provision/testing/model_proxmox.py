@@ -34,12 +34,21 @@ MIB = 1024 * 1024
 
 @dataclass
 class ModelVm:
-    """One VM of the model."""
+    """One VM of the model.
+
+    Args:
+        vmid: its number.
+        config: active values.
+        pending: what waits for a power cycle.
+        running: whether it runs.
+        images: how many disks it got from an image after its creation: its system is a new one then.
+    """
 
     vmid: int
     config: dict[str, str]
     pending: dict[str, str | None] = field(default_factory=dict)
     running: bool = False
+    images: int = 0
 
     @property
     def digest(self) -> str:
@@ -267,7 +276,24 @@ class ModelProxmox:
         for key in [word for word in str(data.pop("delete", "")).split(",") if word]:
             self._set(vm, key, None)
         for key, value in data.items():
+            vm.images += "import-from=" in str(value)
             self._set(vm, key, self._stored(vm.vmid, key, str(value)))
+        return None
+
+    def _config_task(self, data: dict[str, object], vmid: str) -> object:
+        try:
+            self._config(data, vmid)
+        except ValueError as error:
+            return self._begin("qmconfig", vmid, str(error))
+        return self._begin("qmconfig", vmid)
+
+    def _unlink(self, data: dict[str, object], vmid: str) -> object:
+        vm = self._vm(vmid)
+        for key in str(data["idlist"]).split(","):
+            volume = parse(vm.config.pop(key, "")).get("", "")
+            storage = volume.partition(":")[0]
+            if data.get("force") and volume in self.volumes.get(storage, ()):
+                self.volumes[storage].remove(volume)
         return None
 
     @staticmethod
@@ -391,6 +417,8 @@ _ROUTES: tuple[tuple[str, str, Callable[..., object]], ...] = (
     (_ONE_STORAGE + "/download-url", "POST", ModelProxmox._download),  # noqa: SLF001 - the same
     (_VM + "/pending", "GET", ModelProxmox._pending),  # noqa: SLF001 - the same
     (_VM + "/config", "PUT", ModelProxmox._config),  # noqa: SLF001 - the same
+    (_VM + "/config", "POST", ModelProxmox._config_task),  # noqa: SLF001 - the same
+    (_VM + "/unlink", "PUT", ModelProxmox._unlink),  # noqa: SLF001 - the same
     (_VM + "/resize", "PUT", ModelProxmox._resize),  # noqa: SLF001 - the same
     (_VM + "/status/start", "POST", ModelProxmox._start),  # noqa: SLF001 - the same
     (_VM + "/status/(?:stop|shutdown)", "POST", ModelProxmox._stop),  # noqa: SLF001 - the same

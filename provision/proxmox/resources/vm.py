@@ -22,9 +22,10 @@ from provision.proxmox.marker import TAG, Marker, noted_tags, smbios1, write
 from provision.proxmox.pci_entries import PciEntries
 from provision.proxmox.queries import Elsewhere, Mappings, NodeBridges, NodeStorages, VmConfig, VmState
 from provision.proxmox.resources.vm_cards import placed_cards
-from provision.proxmox.resources.vm_lifecycle import State, VmResource, own_marker, rebuilds, remove
+from provision.proxmox.resources.vm_lifecycle import State, VmResource, own_marker, rebuilds, stopped
 from provision.proxmox.resources.vm_owner import file_of, taken
 from provision.proxmox.resources.vm_parts import GIB, CloudInit, Drive, Efi, Nic, Passed, Tpm
+from provision.proxmox.resources.vm_replacement import Exchange
 from provision.values.diagnostics import Diagnostic
 
 CREATE_SECONDS = 1800.0
@@ -119,10 +120,7 @@ class Vm(VmResource):
         if isinstance(state, Elsewhere) or own_marker(state, self.marker) is None:
             return (Change(Op.ATTENTION, "vm", old=self._taken(state).summary, new=str(self.vmid)),)
         if rebuilds(state):
-            disks = "from its image" if any(drive.image for drive in self.drives) else "with empty disks"
-            return (
-                Change(Op.REPLACE, "vm", f"VM {self.vmid} with its disks", f"a new VM {self.vmid} {disks}"),
-            )
+            return (self._replaced(),)
         return tuple(difference.change(state) for difference in self._differences(state))
 
     def fix(self, snapshot: Snapshot, /) -> ApiCall | Impossible:
@@ -186,13 +184,45 @@ class Vm(VmResource):
         # An imported disk has the size of its image until it is grown.
         return (create, *(self._resize(drive) for drive in self.drives if drive.image and drive.size))
 
+    def _replaced(self) -> Change:
+        disk = self.drives[0]
+        new = f"a new {disk.slot} from {disk.image}" if disk.image else f"a new, empty {disk.slot}"
+        kept = "; its other disks stay" if self.drives[1:] else ""
+        return Change(Op.REPLACE, "vm", f"{disk.slot} of VM {self.vmid}", f"{new}{kept}")
+
     def _replacement(self, state: VmState) -> ApiCall | Impossible:
-        """Return its removal and its creation; after a kill between the two the next run creates it."""
-        removal = remove(self.node, state, self.name, self.source)
-        if isinstance(removal, Impossible):
-            return removal
+        """Return how its system disk is exchanged; everything else of the VM stays or becomes as declared."""
+        stop = stopped(self.node, state, self.name, self.source)
+        if isinstance(stop, Impossible):
+            return stop
+        system = self.drives[0]
+        off = replace(state, status="stopped")
+        others = [each for each in self._compare(off) if each.key not in (system.slot, "description")]
+        for difference in others:
+            if difference.never == "shrink":
+                return self._never(difference)
+        firmware = {
+            "efidisk0": self.efi.new() if self.efi else "",
+            "tpmstate0": self.tpm.new() if self.tpm else "",
+        }
+        fixed = {each.key: firmware[each.key] for each in others if each.never}
+        settings = {each.key: each.write for each in others if not (each.never or each.grow)}
+        first_mac = self.nics[0].mac if self.nics else ""
+        settings |= {
+            "description": write(state.next_value("description"), self.marker),
+            "smbios1": smbios1(self.marker, self.vmid, first_mac),
+        }
+        exchange = Exchange(system.slot, system.new(), fixed, settings, self._cloud_init())
+        gone = ",".join(exchange.gone(state))
+        unlink = Request("PUT", f"{self.path}/unlink", {"idlist": gone, "force": 1})
+        requests = [*stop, *([unlink] if gone else [])]
+        requests.append(Request("POST", f"{self.path}/config", exchange.data(state), task=CREATE_SECONDS))
+        grown = [each.grow for each in others if each.grow is not None]
+        # An imported disk has the size of its image until it is grown.
+        grown += [system] if system.image and system.size else []
+        requests += [self._resize(drive) for drive in grown]
         risks = (Effect(common_effects.REPLACE, self.name),)
-        return ApiCall((*removal, *self._create_requests()), risks=risks, creates=self.name)
+        return ApiCall(tuple(requests), risks=risks, creates=self.name)
 
     def _cloud_init(self) -> dict[str, object]:
         drive = self.cloud_init

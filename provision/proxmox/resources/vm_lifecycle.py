@@ -233,8 +233,8 @@ def own_marker(state: State, marker: Marker) -> Marker | None:
     return state.marker_of(marker.inventory, marker.node) if isinstance(state, VmState) else None
 
 
-def remove(node: str, state: VmState, name: str, source: Source | None) -> tuple[Request, ...] | Impossible:
-    """Return the requests that pull a VM's plug and delete it with its disks; nothing for a protected one.
+def stopped(node: str, state: VmState, name: str, source: Source | None) -> tuple[Request, ...] | Impossible:
+    """Return the request that pulls a VM's plug, if it runs; a protected VM keeps its disks.
 
     Args:
         node: node name in Proxmox VE.
@@ -246,14 +246,22 @@ def remove(node: str, state: VmState, name: str, source: Source | None) -> tuple
         return Impossible(
             Diagnostic(
                 "VM_PROTECTED",
-                f"VM {state.vmid} is protected: Proxmox VE refuses to remove it",
+                f"VM {state.vmid} is protected: Proxmox VE refuses to remove it or its disks",
                 name,
                 source=source,
                 remedy=f"take the protection off: `qm set {state.vmid} --protection 0`",
             )
         )
     path = f"/nodes/{node}/qemu/{state.vmid}"
-    stop = (Request("POST", f"{path}/status/stop", {}, task=MARGIN * 2),) if state.running else ()
+    return (Request("POST", f"{path}/status/stop", {}, task=MARGIN * 2),) if state.running else ()
+
+
+def remove(node: str, state: VmState, name: str, source: Source | None) -> tuple[Request, ...] | Impossible:
+    """Return the requests that pull a VM's plug and delete it with its disks; see `stopped`."""
+    stop = stopped(node, state, name, source)
+    if isinstance(stop, Impossible):
+        return stop
+    path = f"/nodes/{node}/qemu/{state.vmid}"
     # Disks that its configuration does not name stay: on a shared storage they may be another cluster's.
     return (*stop, Request("DELETE", path, {"purge": 1}, task=DELETE_SECONDS))
 

@@ -51,9 +51,8 @@ def test_a_new_digest_is_another_file_whatever_it_is_called(tmp_path: Path, file
     mark(world, "vm-1")
     world.pve.log.clear()
     assert world.apply().exit_code == 0
-    (disk,) = [
-        data["scsi0"] for method, path, data in world.pve.log if (method, path) == ("POST", "/nodes/pve/qemu")
-    ]
+    config = ("POST", "/nodes/pve/qemu/101/config")
+    (disk,) = [data["scsi0"] for method, path, data in world.pve.log if (method, path) == config]
     assert f"import-from={second}" in str(disk)
 
 
@@ -94,7 +93,8 @@ def test_with_consent_it_is_made_anew_with_new_keys_and_the_old_address(world: W
     world.write(ALLOWED)
     report = world.apply()
     assert report.exit_code == 0, [(str(each.id), each.diagnostics) for each in report.steps]
-    assert world.pve.vms[101] is not old
+    assert world.pve.vms[101] is old, "the VM stays, and its system disk is another one"
+    assert old.images == 1
     assert world.pve.vms[101].running
     assert world.pve.vms[101].config["net0"] == mac
     assert world.pve.dump()["volumes"] == disks
@@ -109,6 +109,44 @@ def test_a_vm_that_is_off_by_hand_is_made_anew_and_started_once(world: World) ->
     world.write(ALLOWED)
     assert world.apply().exit_code == 0
     assert world.pve.vms[102].running
+    assert world.plan().empty
+
+
+def test_data_disks_and_what_nobody_declared_stay(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.write(
+        ALLOWED.replace("vm-1: { profile: small,", "vm-1: { profile: small, disks: [{ size: 8GiB }],")
+    )
+    world.apply()
+    vm = world.pve.vms[101]
+    vm.config.update(scsi7="local-zfs:vm-101-theirs,size=1G", args="-device foo", boot="order=scsi0;net0")
+    before = {key: vm.config[key] for key in ("scsi1", "scsi7", "args", "boot", "net0")}
+    mark(world, "vm-1")
+    (change,) = [change for step in world.plan().steps for change in step.changes if change.key.kind == "vm"]
+    assert "its other disks stay" in str(change.changes[0].new)
+    world.pve.log.clear()
+    assert world.apply().exit_code == 0
+    assert {key: vm.config[key] for key in before} == before
+    assert [data["idlist"] for _, path, data in world.pve.log if path.endswith("/unlink")] == ["scsi0"]
+    assert not [path for method, path, _ in world.pve.log if method == "DELETE" and "/qemu/" in path]
+    assert world.plan().empty
+
+
+def test_other_changes_come_with_the_new_disk(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.write(ALLOWED)
+    world.apply()
+    mark(world, "vm-1")
+    world.write(
+        ALLOWED.replace(
+            "vm-1: { profile: small,", "vm-1: { profile: small, cores: 4, disks: [{ size: 8GiB }],"
+        )
+    )
+    world.pve.log.clear()
+    assert world.apply().exit_code == 0
+    vm = world.pve.vms[101]
+    assert (vm.config["cores"], "size=8G" in vm.config["scsi1"]) == ("4", True)
+    assert len([path for _, path, _ in world.pve.log if path.endswith("/status/start")]) == 1
     assert world.plan().empty
 
 

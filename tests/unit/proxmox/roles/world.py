@@ -87,7 +87,7 @@ class World:
     keys: list[str] = field(default_factory=list)
     vm_files: bytes = b""
     pools: tuple[str, ...] | None = None
-    born: dict[str, ModelVm] = field(default_factory=dict)
+    born: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -168,8 +168,9 @@ class World:
 
     def _power(self, vm: ModelVm, on: bool) -> None:
         name = vm.config["name"]
-        if on and self.born.get(name) is not vm:
-            self.born[name] = vm
+        system = (id(vm), vm.images)
+        if on and self.born.get(name) != system:
+            self.born[name] = system
             state = guest_state(name)
             for path in [each for each in state.files if each.startswith("/etc/ssh/ssh_host_")]:
                 del state.files[path]

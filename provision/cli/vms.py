@@ -41,11 +41,11 @@ def rebuild(
     undo: Annotated[bool, typer.Option("--undo", help="Remove the mark.")] = False,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
-    """Mark a VM: the next apply creates it again.
+    """Mark a VM: the next apply creates its system again.
 
-    It gets new disks, and apply needs the consent `replace` for that. The mark is a token in the notes of the
-    VM, so every controller sees it, and the new VM has none. If that apply is interrupted, the next one
-    finishes it.
+    It gets a new system disk from its image, and apply needs the consent `replace` for that. Data disks,
+    number and MAC addresses stay. The mark is a token in the notes of the VM, so every controller sees it. If
+    that apply is interrupted, the next one finishes it.
     """
     from provision.api.vm_marker import mark_for_rebuild  # noqa: PLC0415 - keep --help fast
 

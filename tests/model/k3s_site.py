@@ -22,7 +22,7 @@ from tests.model.model_site import ModelSite
 HEAD = """
 version: 1
 name: cluster
-access: { user: root }
+access: { user: root, key: ./key }
 policy: { allow: [restart-k3s] }
 k3s: { version: v1.35.7+k3s1@MORE }
 nodes:
@@ -31,6 +31,22 @@ PAIR = "  s1: { address: 198.51.100.1, k3s: server }\n  a1: { address: 198.51.10
 TRIO = "".join(f"  s{n}: {{ address: 198.51.100.{n}, k3s: server }}\n" for n in (1, 2, 3)) + "".join(
     f"  a{n}: {{ address: 198.51.100.1{n}, k3s: agent }}\n" for n in (1, 2)
 )
+
+
+HYPERVISOR = """
+network: { cidr: 198.51.100.0/24, dhcp: { backend: dnsmasq, address: 198.51.100.250, ssh: {} } }
+images:
+  debian-12: { url: "https://example.org/debian.qcow2", sha256: "@SHA" }
+hypervisors:
+  pve:
+    address: 198.51.100.200
+    api: { token_id: a@pve!b, token: !secret { env: TOKEN }, fingerprint: "@PRINT" }
+    ssh: { user: root }
+    storage: { images: local, disks: local-lvm, snippets: local }
+    bridge: vmbr0
+""".replace("@SHA", "0" * 64).replace("@PRINT", ":".join(["00"] * 32))
+VM = "{ hypervisor: pve, image: debian-12, cores: 1, memory: 1GiB, disk: 4GiB, disks: [{ size: 2GiB }]"
+"""The beginning of a node that is a VM with a data disk."""
 
 
 def pinned(inventory: Inventory) -> Inventory:
@@ -45,6 +61,8 @@ def inventory_of(folder: Path, nodes: str, more: str = "", tail: str = "") -> In
     """Return the inventory of a cluster."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "cluster.yaml"
+    (folder / "key").write_text("k")
+    (folder / "key.pub").write_text("ssh-ed25519 AAAA me")
     file.write_text(HEAD.replace("@MORE", more) + nodes + tail)
     return pinned(load_inventory(file))
 

@@ -158,6 +158,7 @@ class ModelSite:
             if node.rails
         }
         self.life = Life()
+        self.images: dict[str, int] = {}
         self.is_shared = True
         self.events: list[Event] = []
         self.questions: list[str] = []
@@ -217,6 +218,11 @@ class ModelSite:
             return
         system = f"{found}/ssh"
         host = self.hosts.get(system) or self._add(system, guest_state(found, disk_gib=64))
+        if vm.images != self.images.get(found, 0):  # its system is a new one
+            self.images[found] = vm.images
+            host.state = guest_state(found, disk_gib=64)
+            host.state.brings["cron"] = ("cron.service",)
+            host.state.files["/etc/machine-id"] = ModelFile(f"{vm.images:032x}\n".encode())
         host.state.functions = passed
         if passed and self.inventory.gpu is not None and self.inventory.gpu.toolkit == "host":
             host.state.packages["nvidia-container-toolkit"] = "1.19.0-1"  # of its image

@@ -36,6 +36,8 @@ class ContainerGuests:
         if not source.is_file():
             raise GuestError(f"image {source.name} does not exist")
         self.create_disk(target, size)
+        with target.open("r+b") as out:
+            out.write(uuid.uuid4().bytes)  # which disk it is: the overlay belongs to this one
 
     def create_disk(self, target: Path, size: float) -> None:
         """Create an empty, sparse file of `size` GiB."""
@@ -59,7 +61,12 @@ class ContainerGuests:
         machine = self._container(spec.vmid, spec.name, tuple(nic.mac for nic in spec.nics))
         if machine.pid() is not None:
             raise GuestError(f"VM {spec.vmid} already running")
+        disk = _disk_id(spec.disks[0]) if spec.disks else ""
+        booted = machine.folder / "system-disk"
+        if booted.exists() and booted.read_text() != disk:
+            machine.forget()  # what was on the former system disk went with it
         machine.folder.mkdir(parents=True, exist_ok=True)
+        booted.write_text(disk)
         record.note_name(self._lab, spec.vmid, spec.name)
         applied = machine.folder / "instance-id"
         instance_id = spec.cloud_init.instance_id if spec.cloud_init else "none"
@@ -91,6 +98,12 @@ class ContainerGuests:
 
     def _container(self, vmid: int, name: str, macs: tuple[str, ...]) -> Container:
         return Container(self._lab, str(vmid), name, self._rootfs, macs)
+
+
+def _disk_id(disk: Path) -> str:
+    """Return what tells one imported stand-in of a disk from another."""
+    with disk.open("rb") as file:
+        return file.read(16).hex()
 
 
 def apply_seed(machine: Container, name: str, cloud_init: CloudInit | None, nics: tuple[Nic, ...]) -> None:

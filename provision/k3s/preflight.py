@@ -15,8 +15,10 @@ from provision.contracts.view import View
 from provision.hosts import names
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
-from provision.k3s import configuration
+from provision.k3s import adoption, configuration
+from provision.k3s.adoption import SAID_ELSEWHERE
 from provision.k3s.queries import Machine, MachineStatus
+from provision.k3s.settings_query import K3sSettings
 from provision.values.diagnostics import Diagnostic, Severity
 
 SKEW = 30.0
@@ -55,7 +57,7 @@ def flags(inventory: Inventory, node: Node, status: MachineStatus) -> Iterator[D
     words = [word.partition("=")[0].lstrip("-") for word in status.flags if word.startswith("--")]
     words += ["config" for word in status.flags if word == "-c"]
     declared = inventory.k3s.config if inventory.k3s is not None else {}
-    lost = sorted(set(words) - set(declared) - _SAID_ELSEWHERE)
+    lost = sorted(set(words) - set(declared) - SAID_ELSEWHERE)
     if lost:
         yield _problem(
             inventory,
@@ -65,28 +67,6 @@ def flags(inventory: Inventory, node: Node, status: MachineStatus) -> Iterator[D
             evidence=(" ".join(_masked(status.flags)),),
             remedy="declare them under k3s.config, then run the command again: the unit becomes ours",
         )
-
-
-_SAID_ELSEWHERE = frozenset(
-    [
-        "agent-token",
-        "cluster-cidr",
-        "cluster-init",
-        "disable",
-        "flannel-iface",
-        "node-ip",
-        "node-label",
-        "node-name",
-        "node-taint",
-        "server",
-        "service-cidr",
-        "tls-san",
-        "token",
-        "token-file",
-        "write-kubeconfig-mode",
-    ]
-)
-"""Flags whose values follow from other keys of the inventory."""
 
 
 def _masked(words: tuple[str, ...]) -> Iterator[str]:
@@ -345,7 +325,7 @@ def _network(text: str) -> IPv4Network:
 def evidence(inventory: Inventory) -> Mapping[str, tuple[Any, ...]]:
     """Return the questions that these rules look at, by system."""
     nodes = inventory.nodes.values() if inventory.k3s is not None else ()
-    return {names.ssh(node.name): (Machine(),) for node in nodes if node.k3s is not None}
+    return {names.ssh(node.name): (Machine(), K3sSettings()) for node in nodes if node.k3s is not None}
 
 
 def _rule(look: Look, codes: tuple[str, ...], when: str, remedy: str, severity: Severity) -> Rule:
@@ -354,6 +334,7 @@ def _rule(look: Look, codes: tuple[str, ...], when: str, remedy: str, severity: 
 
 _E = Severity.ERROR
 RULES = (
+    *adoption.RULES,
     _rule(
         flags,
         ("K3S_FLAGS_IN_UNIT",),

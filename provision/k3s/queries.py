@@ -13,6 +13,7 @@ from provision.hosts.operations.basic import quote
 from provision.hosts.queries.secret import SecretTextKind, secret_of
 from provision.hosts.resources.base import HostFactKind, Rows, lines_of, no_answer
 from provision.k3s.runtimes import NVIDIA_RUNTIME_KIND
+from provision.k3s.settings_query import SETTINGS_KIND
 from provision.k3s.snapshots import EtcdSnapshotsKind
 
 
@@ -258,6 +259,7 @@ _KINDS: tuple[QueryKind, ...] = (
     MACHINE_KIND,
     NVIDIA_RUNTIME_KIND,
     EtcdSnapshotsKind(),
+    SETTINGS_KIND,
 )
 KINDS: Mapping[str, QueryKind] = {kind.query.kind: kind for kind in _KINDS}
 """How each kind of query is asked of a host and its answer read, by `Query.kind`."""

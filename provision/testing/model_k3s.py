@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from provision.k3s import paths, runtimes
 from provision.k3s.operations import KeepFormerToken, RemoveK3s, RotateToken
 from provision.k3s.queries import LastWords, Machine, MachineStatus, ServiceLog
+from provision.k3s.settings_query import K3sSettings, SettingPlaces
 from provision.k3s.snapshots import EtcdSnapshots, SnapshotFile, SnapshotListing
 from provision.testing.model_state import HostState, ModelFile
 
@@ -37,8 +39,23 @@ def started(state: HostState, name: str) -> None:
         if "cluster-init: true" in config or "\nserver: " in config:
             state.commands.setdefault("etcd-snapshots", {"etcd-snapshot-1": b"600 4096"})
         state.files[paths.KUBECONFIG] = ModelFile(kubeconfig(authority), "0600")
+    state.commands["k3s-started"] = {"config": config.encode()}
     state.files.setdefault(paths.PASSWORD.path, ModelFile(b"node password", "0600"))
     state.files[runtimes.CONTAINERD] = ModelFile(_containerd(state))
+
+
+def node_args(state: HostState) -> str:
+    """Return what k3s writes into `k3s.io/node-args` when it starts; empty before its first start."""
+    import yaml  # noqa: PLC0415 - slow to import
+
+    config = state.commands.get("k3s-started", {}).get("config")
+    if config is None:
+        return ""
+    words = ["server" if paths.SERVER in state.units else "agent"]
+    for key, value in (yaml.safe_load(config) or {}).items():
+        for item in value if isinstance(value, list) else [value]:
+            words += [f"--{key}", str(item).lower() if isinstance(item, bool) else str(item)]
+    return json.dumps(words)
 
 
 def _containerd(state: HostState) -> bytes:
@@ -205,5 +222,6 @@ ANSWERS: dict[type[Any], Any] = {
     ServiceLog: _log,
     runtimes.NvidiaRuntime: _runtime,
     EtcdSnapshots: _snapshots,
+    K3sSettings: lambda _state, _query: SettingPlaces(),
 }
 """How each query of k3s is answered."""

@@ -36,7 +36,7 @@ from provision.testing.model_host import (
     guest_state,
     hypervisor_state,
 )
-from provision.testing.model_k3s import install_toolkit
+from provision.testing.model_k3s import install_toolkit, node_args
 from provision.testing.model_proxmox import ModelProxmox, ModelVm
 from provision.testing.model_rdma import rails_of
 from provision.values.cancel import Cancel
@@ -159,6 +159,7 @@ class ModelSite:
         }
         self.life = Life()
         self.images: dict[str, int] = {}
+        self.arguments: dict[str, str] = {}
         self.is_shared = True
         self.events: list[Event] = []
         self.questions: list[str] = []
@@ -307,6 +308,11 @@ class ModelSite:
                 self.cluster.add_node(
                     node.kubernetes_name, node.address, conditions=votes if is_member_of_etcd else ()
                 )
+            args = node_args(host.state) if host is not None and runs else ""
+            held = self.cluster.get("Node", node.kubernetes_name)
+            if held is not None and args and self.arguments.get(name) != args:
+                self.arguments[name] = args
+                held["metadata"].setdefault("annotations", {})["k3s.io/node-args"] = args
         self._run_operands()
 
     def _has_runtime(self, kube_name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import SecretStr
 from provision.k3s.k3s_effects import RESTART_K3S
 from provision.k3s.operations import KeepFormerToken, RemoveK3s, RotateToken
 from provision.k3s.queries import KINDS, JoinToken, LastWords, Machine, MachineStatus, ServiceLog
+from provision.k3s.settings_query import K3sSettings, SettingPlaces
 from provision.k3s.snapshots import EtcdSnapshots, SnapshotListing
 from tests.model.shells import SHELLS, run
 
@@ -42,6 +44,55 @@ def test_the_flags_of_a_foreign_unit_are_read(shell: str, text: str, tmp_path: P
         answer = kind.parse(run(shell, script), [Machine()])[Machine()]
         assert isinstance(answer, MachineStatus)
         assert tuple(answer.flags[2:]) == flags
+
+
+FOREIGN_UNIT = """[Service]
+EnvironmentFile=-/etc/default/%N
+ExecStart=/usr/local/bin/k3s \\
+    server \\
+	'--config=ROOT/etc/k3s.yaml' \\
+"""
+FOREIGN_FILES = {
+    "etc/systemd/system/k3s.service": FOREIGN_UNIT,
+    "etc/systemd/system/k3s.service.env": "K3S_TOKEN='hunter2'\nNO_PROXY=x\n# K3S_URL=x\n",
+    "etc/systemd/system/k3s.service.d/a.conf": '[Service]\nEnvironment="K3S_DEBUG=1"\n',
+    "etc/default/k3s": "export K3S_NODE_NAME=a\nK3S_CONFIG_FILE=ROOT/etc/other.yaml\n",
+    "etc/k3s.yaml": "# mine\n'data-dir': /data\ntoken: hunter3\nkubelet-arg+:\n  - nested=1\n\tx: 1\n",
+    "etc/k3s.yaml.d/z.yaml": "debug : true\n",
+    "etc/other.yaml": "selinux: true\n",
+    "etc/rancher/k3s/config.yaml": "node-ip: 10.0.0.1\n",
+    "etc/rancher/k3s/config.yaml.d/50-registration.yaml": "node-label: [a]\n",
+    "etc/rancher/k3s/config.yaml.d/90-user.yaml": "tls-san+: [a]\n",
+    "etc/rancher/k3s/config.yaml.d/95-ours.yaml": "# Written by provision; changes are overwritten.\na: b\n",
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_all_places_of_settings_are_read_by_name_and_no_value(shell: str, tmp_path: Path) -> None:
+    for name, text in FOREIGN_FILES.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text.replace("ROOT", str(tmp_path)))
+    kind = KINDS[K3sSettings.kind]
+    script = re.sub(
+        r"(?<![\w/])/(etc|lib)/(systemd|default|rancher)", rf"{tmp_path}/\1/\2", kind.script([K3sSettings()])
+    )
+    frame = run(shell, script)
+    assert b"hunter" not in frame.stdout
+    answer = kind.parse(frame, [K3sSettings()])[K3sSettings()]
+    assert isinstance(answer, SettingPlaces), answer
+    assert {
+        (place.file.removeprefix(f"{tmp_path}/"), place.keys, place.lasts) for place in answer.places
+    } == {
+        ("etc/k3s.yaml", ("data-dir", "token", "kubelet-arg+"), False),
+        ("etc/k3s.yaml.d/z.yaml", ("debug",), False),
+        ("etc/other.yaml", ("selinux",), False),
+        ("etc/rancher/k3s/config.yaml", ("node-ip",), False),
+        ("etc/rancher/k3s/config.yaml.d/90-user.yaml", ("tls-san+",), True),
+        ("etc/default/k3s", ("node-name", "config"), True),
+        ("etc/systemd/system/k3s.service.env", ("token",), False),
+        ("etc/systemd/system/k3s.service.d/a.conf", ("debug",), True),
+    }
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -12,10 +13,12 @@ from provision.contracts.check import NotDeclared, Site, Trivial
 from provision.hosts.systemd_units import unit
 from provision.inventory.models.cluster import K3s
 from provision.inventory.models.node import Node
+from provision.kube.names import API
 
 ETC = "/etc/rancher/k3s"
 UNITS = {"server": "k3s.service", "agent": "k3s-agent.service"}
 CERTIFICATE = "/var/lib/rancher/k3s/server/tls/serving-kube-apiserver.crt"
+OK = 200
 DAYS = 30
 """k3s renews its certificates when it starts and fewer than 90 days are left."""
 
@@ -84,6 +87,44 @@ def test_k3s_configuration(host: Host, declared: Node, k3s: K3s) -> None:
         expected |= {"cluster-cidr": k3s.pod_cidr, "service-cidr": k3s.service_cidr}
     wrong = [f"{key} is {settings.get(key)}" for key, value in expected.items() if settings.get(key) != value]
     assert not wrong, "; ".join(wrong)
+
+
+def _arguments(text: str) -> Mapping[str, list[str]]:
+    """Return the values of each flag in the annotation `k3s.io/node-args`: flags and values one by one."""
+    found: dict[str, list[str]] = {}
+    key = ""
+    for word in json.loads(text)[1:]:
+        if str(word).startswith("--"):
+            key, equals, value = str(word)[2:].partition("=")
+            found.setdefault(key, []).extend([value] if equals else [])
+        elif key:
+            found[key].append(str(word))
+    return found
+
+
+def _words(value: object) -> list[str]:
+    values = value if isinstance(value, list | tuple) else [value]
+    return [str(item).lower() if isinstance(item, bool) else str(item) for item in values]
+
+
+def test_k3s_arguments(site: Site, declared: Node, k3s: K3s) -> None:
+    """The cluster says of the node that it was started with the declared settings."""
+    reply = site.get(API, f"/api/v1/nodes/{declared.kubernetes_name}")
+    assert reply.status == OK, f"the API answers {reply.status}: {reply.text[:200]}"
+    text = json.loads(reply.text)["metadata"].get("annotations", {}).get("k3s.io/node-args")
+    if not text:
+        raise Trivial("this k3s does not say how it was started")
+    expected: dict[str, object] = {"node-name": declared.kubernetes_name, "node-ip": declared.address}
+    if declared.k3s == "server":
+        expected |= {**k3s.config, "cluster-cidr": k3s.pod_cidr, "service-cidr": k3s.service_cidr}
+        expected |= {"disable": list(k3s.disable)} if k3s.disable else {}
+    arguments = _arguments(text)
+    wrong = [
+        f"{key} is {', '.join(arguments.get(key, ())) or 'not set'}"
+        for key, value in expected.items()
+        if not set(_words(value)) <= set(arguments.get(key, ()) or ("true",) * (key in arguments))
+    ]
+    assert not wrong, f"a restart of k3s is missing, or another place overrides ours: {'; '.join(wrong)}"
 
 
 def test_k3s_process(host: Host, declared: Node) -> None:

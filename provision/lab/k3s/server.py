@@ -93,6 +93,8 @@ class Cluster:
                 self._send("POST", "/api/v1/nodes", node)
                 self.heard.pop(name, None)
             if name not in self.heard:
+                about = {"annotations": {"k3s.io/node-args": json.dumps(data["arguments"])}}
+                self._send("PATCH", f"/api/v1/nodes/{name}", {"metadata": about}, MERGE)
                 self._status(name, data, ready=True)
             self.heard[name] = time.monotonic()
             return ""
@@ -129,6 +131,8 @@ class Cluster:
                 "containerRuntimeVersion": "none",
             }
             status["nodeInfo"] = info
+            if "node-role.kubernetes.io/etcd" in data["labels"]:
+                status["conditions"].append({"type": "EtcdIsVoter", "status": "True"})
             kinds = (("InternalIP", data["address"]), ("Hostname", name))
             status["addresses"] = [{"type": kind, "address": value} for kind, value in kinds]
             status["capacity"] = status["allocatable"] = {"cpu": "1", "memory": "512Mi", "pods": "110"}
@@ -217,7 +221,7 @@ def described(settings: Settings, command: str) -> dict[str, Any]:
         "machine": machine.read_text().strip() if machine.exists() else "",
         "labels": labels,
         "taints": taints,
-        "arguments": [command],
+        "arguments": [command, *settings.arguments()],
     }
 
 

@@ -40,6 +40,15 @@ class Settings:
         """Return the values of a key."""
         return self.values.get(key, [])
 
+    def arguments(self) -> list[str]:
+        """Return all settings as k3s notes them in `k3s.io/node-args`: flags and values, no tokens."""
+        return [
+            word
+            for key, values in self.values.items()
+            for value in values
+            for word in (f"--{key}", "********" if key in {"token", "agent-token"} else value)
+        ]
+
     def token(self, key: str = "token") -> str:
         """Return a token, given itself or by its file.
 

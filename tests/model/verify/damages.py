@@ -202,6 +202,12 @@ def kube_node(change: Callable[[Any], object]) -> Callable[[ModelSite], object]:
     return do
 
 
+def other_arguments(node: dict[str, Any]) -> None:
+    """Let the cluster say that a node runs with another setting than its file has."""
+    notes = node["metadata"]["annotations"]
+    notes["k3s.io/node-args"] = notes["k3s.io/node-args"].replace("10.42.0.0/16", "10.99.0.0/16")
+
+
 def learner(node: dict[str, Any]) -> None:
     """Take the vote of a server, as k3s's controller writes it."""
     for condition in node["status"]["conditions"]:
@@ -273,6 +279,7 @@ DAMAGES = (
         "may lock 8388608",
         on(GUEST, file(f"/etc/systemd/system/{K3S}", content=b"[Unit]\n")),
     ),
+    Damage("test_k3s_arguments", "cluster-cidr is 10.99.0.0/16", kube_node(other_arguments)),
     Damage("test_k3s_certificate", "Dec 1 06:00:00 2027", on(GUEST, file(CERTIFICATE, content=b"soon"))),
     Damage(
         "test_etcd_snapshots",

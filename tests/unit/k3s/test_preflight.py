@@ -13,6 +13,7 @@ from provision.contracts.rule import Evidence
 from provision.contracts.snapshot import Snapshot
 from provision.k3s.preflight import RULES
 from provision.k3s.queries import Machine, MachineStatus
+from provision.k3s.settings_query import K3sSettings, Place, SettingPlaces
 from provision.values.diagnostics import Diagnostic, Severity
 
 ADDRESSES = (("eth0", "10.0.0.1/24"),)
@@ -96,6 +97,42 @@ def test_a_clock_that_differs_is_refused_before_certificates_are_made(
     tmp_path: Path, skew: float, node: str, codes: dict[str, Severity]
 ) -> None:
     assert found(tmp_path, GOOD, node, skew=skew) == codes
+
+
+def places(*found: Place) -> SettingPlaces:
+    return SettingPlaces(found)
+
+
+FILE, DROP, DEFAULT = (
+    "/etc/rancher/k3s/config.yaml",
+    "/etc/rancher/k3s/config.yaml.d/a.yaml",
+    "/etc/default/k3s",
+)
+ADOPTED = [
+    # where k3s has settings, what the inventory declares, what is said, a word of it
+    (places(Place(FILE, ("node-ip", "token", "disable+"), False)), "", [], ""),
+    (places(Place(FILE, ("kubelet-arg", "kubelet-arg"), False)), "", ["K3S_SETTINGS_LOST"], "kubelet-arg"),
+    (places(Place(FILE, ("kubelet-arg+",), False)), ", config: { kubelet-arg: [v=2] }", [], ""),
+    (places(Place("/etc/k3s.yaml", ("data-dir",), False)), "", ["K3S_SETTINGS_LOST"], "kubeconfig: FILE"),
+    (places(Place(DROP, ("kubelet-arg", "tls-san+"), True)), "", [], ""),
+    (places(Place(DROP, ("tls-san",), True)), "", ["K3S_SETTINGS_SHADOWED"], f"remove these lines from {DROP}"),
+    (places(Place(DROP, ("kubelet-arg",), True)), ", config: { kubelet-arg: [v=2] }", ["K3S_SETTINGS_SHADOWED"], "kubelet-arg"),
+    (places(Place(DEFAULT, ("token", "debug"), True)), "", ["K3S_SETTINGS_SHADOWED"], ": token"),
+    (places(Place(DEFAULT, ("config",), True)), "", ["K3S_SETTINGS_SHADOWED"], ": config"),
+    (places(Place("/etc/systemd/system/k3s.service.d/a.conf", ("ExecStart",), True)), "", ["K3S_SETTINGS_SHADOWED"], "ExecStart"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "k3s", "codes", "words"), ADOPTED)
+def test_settings_of_a_k3s_that_is_there_are_neither_lost_nor_win(
+    tmp_path: Path, answer: SettingPlaces, k3s: str, codes: list[str], words: str
+) -> None:
+    found(tmp_path, GOOD, k3s=k3s)
+    snapshots = {"s1/ssh": Snapshot("s1/ssh", "boot", {Machine(): GOOD, K3sSettings(): answer})}
+    evidence = Evidence(load_inventory(tmp_path / "site.yaml"), snapshots, ())
+    problems = [item for rule in RULES for item in rule.check(evidence) if isinstance(item, Diagnostic)]
+    assert [problem.code for problem in problems] == codes
+    assert not words or any(words in f"{problem.summary} {problem.remedy}" for problem in problems)
 
 
 def test_the_token_in_a_foreign_unit_is_not_shown(tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ from provision.k3s.queries import (
     authority_of,
     password_of,
 )
+from provision.k3s.settings_query import K3sSettings, SettingPlaces
 from provision.k3s.snapshots import EtcdSnapshots, SnapshotListing
 
-QUERIES = (Machine(), ServiceLog("k3s.service"), JoinToken("/t"), EtcdSnapshots("/d"))
+QUERIES = (Machine(), ServiceLog("k3s.service"), JoinToken("/t"), EtcdSnapshots("/d"), K3sSettings())
 WHOLE = b"address|eth0|10.0.0.1/24\ndynamic|10.0.0.1\nroute|default|eth0\nname|127.0.0.53\nupstream|10.0.0.254\nfilter|iptables-nft|0\ndrop|iptables-nft|-P FORWARD DROP\nforeign|kubeadm|/etc/kubernetes/kubelet.conf\nflag|/usr/local/bin/k3s\nflag|'--disable' 'traefik'\ninotify|128\ncgroup|2\noverlay|yes\nversion|v1.35.7+k3s1\ndone|\n"
 
 
@@ -48,7 +49,8 @@ def test_garbage_and_cut_answers_are_unknown_and_never_an_error(
         for query in QUERIES:
             answer = KINDS[query.kind].parse(Frame(text, b"", code), [query])[query]
             assert isinstance(
-                answer, Unknown | MachineStatus | LastWords | SecretStr | SnapshotListing | None
+                answer,
+                Unknown | MachineStatus | LastWords | SecretStr | SnapshotListing | SettingPlaces | None,
             )
     if cut < len(WHOLE):
         answer = KINDS[Machine.kind].parse(Frame(WHOLE[:cut], b"", code), [Machine()])[Machine()]

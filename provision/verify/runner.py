@@ -27,8 +27,6 @@ OPTIONS = (
     "-pno:threadexception",
     "-pno:warnings",
     "-pno:logging",
-    # Nobody sees pytest's own reports, and tracebacks with source lines are most of what checks cost.
-    "--tb=line",
 )
 
 

@@ -17,7 +17,7 @@ from provision.hosts.queries.shell import Shell, ShellResult
 from provision.inventory import Inventory
 from provision.values.outcomes import ExitCode
 from provision.verify.claims import check_names
-from provision.verify.model import CheckOutcome, CheckResult
+from provision.verify.model import CheckOutcome
 from provision.verify.runner import run_checks, subjects
 from tests.model.verify.test_cards import INVENTORY as CARDS
 from tests.model.verify.test_cards import Machines, check, sysfs
@@ -88,11 +88,6 @@ def inventory_of(folder: Path, text: str) -> Inventory:
     return load(path)
 
 
-def found(inventory: Inventory, answers: Any, name: str) -> CheckResult:
-    (result,) = [each for each in run_checks(inventory, answers, check_folders()).checks if each.name == name]
-    return result
-
-
 # ------------------------------------------------------------ what is not managed
 
 
@@ -156,7 +151,7 @@ def test_arguments_that_the_role_unites_count_in_any_order(
         "/proc/cmdline": cmdline,
         "modprobe -qR": "",
     }
-    assert found(inventory_of(tmp_path, text), Told(known), ARGUMENTS).outcome is outcome
+    assert check(inventory_of(tmp_path, text), Told(known), ARGUMENTS).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -173,12 +168,12 @@ def test_arguments_count_in_every_spelling_of_the_kernel(
     wanted = """    kernel_arguments: [kvm-intel.nested=1, 'dyndbg="file a +p"', intel_iommu=on]\n"""
     text = CARDS.replace("    bridge: vmbr0\n", f"    bridge: vmbr0\n{wanted}")
     known = {"50-provision.cfg": "", "/proc/cmdline": cmdline, "modprobe -qR": ""}
-    assert found(inventory_of(tmp_path, text), Told(known), ARGUMENTS).outcome is outcome
+    assert check(inventory_of(tmp_path, text), Told(known), ARGUMENTS).outcome is outcome
 
 
 def test_cards_whose_drivers_need_no_blacklist_need_no_argument(tmp_path: Path) -> None:
     known = {"50-provision.cfg": "", "/proc/cmdline": "ro", "modprobe -qR": ""}
-    assert found(inventory_of(tmp_path, CARDS), Told(known), ARGUMENTS).outcome is CheckOutcome.TRIVIAL
+    assert check(inventory_of(tmp_path, CARDS), Told(known), ARGUMENTS).outcome is CheckOutcome.TRIVIAL
 
 
 # ------------------------------------------------------------ VMs
@@ -208,14 +203,14 @@ def test_a_balloon_that_is_not_set_is_the_memory_as_the_plan_says(
 @pytest.mark.parametrize("unit", ["web.service", "worker.service"])
 def test_a_declared_unit_that_failed_fails_the_site(tmp_path: Path, unit: str) -> None:
     known = {"systemctl list-units": f"{unit} loaded failed failed Something\n"}
-    result = found(inventory_of(tmp_path, NODE), Told(known), UNITS)
+    result = check(inventory_of(tmp_path, NODE), Told(known), UNITS)
     assert (result.outcome, unit in result.message) == (CheckOutcome.FAILED, True)
 
 
 @pytest.mark.parametrize(("text", "name"), [(NODE, UNITS), (CARDS, HOST_UNITS)])
 def test_a_foreign_unit_that_failed_is_told_and_fails_nothing(tmp_path: Path, text: str, name: str) -> None:
     known = {"systemctl list-units": "other.service loaded failed failed Something\n"}
-    result = found(inventory_of(tmp_path, text), Told(known), name)
+    result = check(inventory_of(tmp_path, text), Told(known), name)
     assert (result.outcome, "other.service" in result.message) == (CheckOutcome.PROVEN, True)
 
 
@@ -232,7 +227,7 @@ def test_services_are_looked_for_by_their_rendered_names(
     tmp_path: Path, status: str, outcome: CheckOutcome
 ) -> None:
     told = Told({"web.service": status})
-    assert found(inventory_of(tmp_path, NODE), told, SERVICES).outcome is outcome
+    assert check(inventory_of(tmp_path, NODE), told, SERVICES).outcome is outcome
     assert not [each for each in told.asked if "{{" in each]
 
 
@@ -264,10 +259,10 @@ def test_a_reservation_is_found_where_the_role_writes_it(tmp_path: Path, folder:
     (place / "provision-tiny-vm").write_text("52:54:00:00:00:01,198.18.0.11,vm\n")
     (place / ".half").write_text("52:54:00:00:00:09,198.18.0.11,vm\n")
     inventory = inventory_of(tmp_path, text)
-    result = found(inventory, Router(tmp_path), RESERVED)
+    result = check(inventory, Router(tmp_path), RESERVED)
     assert result.outcome is CheckOutcome.PROVEN, result.message
     (place / "another").write_text("52:54:00:00:00:02,198.18.0.11,x\n")
-    assert found(inventory, Router(tmp_path), RESERVED).outcome is CheckOutcome.FAILED
+    assert check(inventory, Router(tmp_path), RESERVED).outcome is CheckOutcome.FAILED
 
 
 # ------------------------------------------------------------ verify.skip and verify.timeout
@@ -292,8 +287,8 @@ def test_the_names_that_can_be_skipped_are_those_of_the_checks() -> None:
 def test_a_command_that_takes_too_long_is_unknown(tmp_path: Path) -> None:
     inventory = inventory_of(tmp_path, NODE + "verify: { timeout: 7 }\n")
     told = Told({"systemctl list-units": ""}, rc=124)
-    result = found(inventory, told, UNITS)
+    result = check(inventory, told, UNITS)
     assert result.outcome is CheckOutcome.UNKNOWN
     assert "longer than 7 s" in result.message
     assert all(each.startswith("timeout -k 2 7 sh -c ") for each in told.asked)
-    assert found(inventory, Told({"systemctl list-units": ""}), UNITS).outcome is CheckOutcome.PROVEN
+    assert check(inventory, Told({"systemctl list-units": ""}), UNITS).outcome is CheckOutcome.PROVEN

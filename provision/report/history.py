@@ -12,7 +12,7 @@ from provision.contracts.change import Change, Op
 from provision.report.checks import PROVEN, check_lines, totals
 from provision.report.diff import field_line, is_text, text_diff
 from provision.report.problems import print_diagnostics
-from provision.report.progress import diagnostic_of
+from provision.report.sentences import diagnostic_of
 from provision.report.style import count, duration, glyphs, printable, say
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode, Outcome

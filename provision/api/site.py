@@ -379,7 +379,9 @@ class Site:
         started: float,
     ) -> RunReport:
         mask = self.redactor.text
-        journal = Journal(self.journal_path, mask, started=started)
+        journal = Journal(
+            self.journal_path, mask, started=started, file=str(Path(self.inventory.file).absolute())
+        )
         emit_guarded = guarded(emit, mask)
         from provision.api.verification import recorder  # noqa: PLC0415 - it needs this class
 

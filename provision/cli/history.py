@@ -60,7 +60,7 @@ def show_run(
     """
     from provision.report.history import print_run  # noqa: PLC0415 - keep --help fast
 
-    print_run(out(), _find_run(run), full=full)
+    print_run(out(), find_run(run), full=full)
     return 0
 
 
@@ -77,14 +77,14 @@ def report_run(
     """Write a run as one HTML page without links."""
     from provision.report.html import html_report  # noqa: PLC0415 - keep --help fast
 
-    record = _find_run(run)
+    record = find_run(run)
     file = output or Path(f"provision-{record.id}.html")
     write_file(file, html_report(record), 0o600)
     say(f"Written: {file}")
     return 0
 
 
-def _find_run(name: str) -> RunRecord:
+def find_run(name: str) -> RunRecord:
     """Return a run by the beginning of its id.
 
     Raises:

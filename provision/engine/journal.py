@@ -24,7 +24,7 @@ from provision.values.whole_file import make_private_folder
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
   id TEXT PRIMARY KEY, inventory TEXT NOT NULL, verb TEXT NOT NULL, started REAL NOT NULL, who TEXT NOT NULL,
-  seconds REAL, exit_code INTEGER, interrupted INTEGER, trips TEXT);
+  seconds REAL, exit_code INTEGER, interrupted INTEGER, trips TEXT, file TEXT);
 CREATE TABLE IF NOT EXISTS steps (
   n INTEGER PRIMARY KEY, run TEXT NOT NULL, subject TEXT NOT NULL, role TEXT NOT NULL, outcome TEXT NOT NULL,
   seconds REAL NOT NULL, reason TEXT NOT NULL, started REAL);
@@ -47,7 +47,11 @@ CREATE INDEX IF NOT EXISTS steps_run ON steps (run);
 CREATE INDEX IF NOT EXISTS changes_run ON changes (run);
 CREATE INDEX IF NOT EXISTS checks_run ON checks (run);
 """
-NEWER_COLUMNS = (("effects", "output", "TEXT NOT NULL DEFAULT ''"), ("steps", "started", "REAL"))
+NEWER_COLUMNS = (
+    ("effects", "output", "TEXT NOT NULL DEFAULT ''"),
+    ("steps", "started", "REAL"),
+    ("runs", "file", "TEXT"),
+)
 """Columns that journals of earlier versions lack, and that are added to them."""
 HISTORY = 20_000
 """How many former steps are looked at for `usually`."""
@@ -96,6 +100,7 @@ class Journal:
         patience: seconds that an entry may take to reach the disk before the action that it announces.
         error: why the journal is incomplete; nothing more begins once it is set.
         started: when the run began to look at the site, in seconds since 1970; if None, the time of `begin`.
+        file: absolute path of the inventory, by which a later command opens it.
     """
 
     path: Path
@@ -103,6 +108,7 @@ class Journal:
     patience: float = 30.0
     error: str = ""
     started: float | None = None
+    file: str = ""
     _step_starts: dict[StepId, float] = field(default_factory=dict)
     _queue: queue.SimpleQueue[_Entry | None] = field(default_factory=queue.SimpleQueue)
     _thread: threading.Thread | None = None
@@ -114,8 +120,8 @@ class Journal:
             ProvisionError: it is not on the disk, so the run must not begin.
         """
         self._put_durably(
-            "INSERT INTO runs (id, inventory, verb, started, who) VALUES (?, ?, ?, ?, ?)",
-            run, inventory, verb, time.time() if self.started is None else self.started, who,
+            "INSERT INTO runs (id, inventory, verb, started, who, file) VALUES (?, ?, ?, ?, ?, ?)",
+            run, inventory, verb, time.time() if self.started is None else self.started, who, self.file,
         )  # fmt: skip
 
     def intent(self, run: str, step: StepId, system: str, what: Sequence[str]) -> None:
@@ -317,6 +323,20 @@ def usually(path: Path, inventory: str) -> dict[StepId, float]:
 def runs(path: Path, limit: int = 50) -> list[dict[str, Any]]:
     """Return former runs, the latest first."""
     return _read(path, f"{RUNS} ORDER BY started DESC, rowid DESC LIMIT ?", limit)
+
+
+def changed_on(path: Path, run: str, name: str) -> tuple[str, ...]:
+    """Return the systems on which a run changed a thing of this name, and lines in a file of this name."""
+    rows = _read(path, "SELECT DISTINCT key FROM changes WHERE run = ? ORDER BY n", run)
+    keys = [row["key"].split(":", 2) for row in rows]
+    fitting = [key for key in keys if len(key) == 3 and (key[2] == name or key[2].startswith(f"{name}: "))]  # noqa: PLR2004 - system, kind, name
+    return tuple(dict.fromkeys(key[0] for key in fitting))
+
+
+def inventory_file(path: Path, run: str) -> str:
+    """Return where the inventory of a run was; empty where that is not known."""
+    rows = _read(path, "SELECT file FROM runs WHERE id = ?", run)
+    return str(rows[0]["file"] or "") if rows else ""
 
 
 def run(path: Path, prefix: str) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from provision.hosts.queries.identity import IDENTITY_KIND
 from provision.hosts.queries.kernel import BOOT_LOADER_KIND, ModuleStateKind
 from provision.hosts.queries.left_files import FileNamesKind, MarkedFilesKind
 from provision.hosts.queries.modprobe import MODPROBE_RULES_KIND
+from provision.hosts.queries.notes import NotedStatesKind
 from provision.hosts.queries.saved import SavedFileKind
 from provision.hosts.queries.secret import SecretTextKind
 from provision.hosts.queries.shell import ShellKind
@@ -29,6 +30,7 @@ _KINDS: tuple[QueryKind, ...] = (
     LinkTargetKind(),
     SecretTextKind(),
     SavedFileKind(),
+    NotedStatesKind(),
     MarkedFilesKind(),
     FileNamesKind(),
     PackageStateKind(),

@@ -20,6 +20,7 @@ from provision.hosts.queries.identity import Identity, MachineIdentity
 from provision.hosts.queries.kernel import BootLoader, ModuleState, module_name
 from provision.hosts.queries.left_files import FileNames, MarkedFiles
 from provision.hosts.queries.modprobe import ModprobeRules
+from provision.hosts.queries.notes import NotedState, NotedStates
 from provision.hosts.queries.saved import ABSENT as BEFORE_ABSENT
 from provision.hosts.queries.saved import FILE, NOTHING, RESTORED, SavedFile
 from provision.hosts.queries.secret import SecretText, secret_of
@@ -85,6 +86,11 @@ def _saved(state: HostState, query: SavedFile) -> object:
     if before is None:
         return BEFORE_ABSENT
     return RESTORED if before == RESTORED else FILE
+
+
+def _noted(state: HostState, query: NotedStates) -> object:
+    del query
+    return tuple(sorted(NotedState(*key, value) for key, value in state.noted.items()))
 
 
 def _text(state: HostState, query: FileText) -> object:
@@ -194,6 +200,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     FileState: _file,
     FileText: _text,
     SavedFile: _saved,
+    NotedStates: _noted,
     MarkedFiles: _marked_files,
     FileNames: lambda state, query: tuple(
         sorted(path for path in state.files if path.startswith(f"{query.folder}/{query.prefix}"))

@@ -13,6 +13,7 @@ from provision.hosts import host_effects
 from provision.hosts.operations import basic as ops
 from provision.hosts.operations import edit as ops_edit
 from provision.hosts.operations import grow as ops_grow
+from provision.hosts.operations import notes as ops_notes
 from provision.hosts.operations import saved as ops_saved
 from provision.hosts.operations.apt import InstallVersions
 from provision.hosts.operations.placement import STATE
@@ -283,6 +284,8 @@ def _set_unit(state: HostState, op: ops.SetUnit) -> None:
             _started(state, op.name)
     elif op.verb == "stop":
         unit.active = unit.waiting = False
+    elif op.verb == "mask":
+        unit.file = "masked"
     elif op.verb == "unmask":
         unit.file = "disabled" if unit.file == "masked" else unit.file
     elif unit.file in ("enabled", "disabled"):
@@ -293,6 +296,25 @@ def _set_sysctl(state: HostState, op: ops.SetSysctl) -> None:
     if op.file not in state.sysctls:
         raise OperationFailedError(f"{op.file}: no such file")
     state.sysctls[op.file] = op.value
+
+
+def _note(state: HostState, op: ops_notes.Note) -> None:
+    state.noted.setdefault((op.of, op.name), op.value)
+
+
+def _bring_back(state: HostState, op: ops_notes.BringBack) -> None:
+    if op.of == ops_notes.SYSCTL and ops.sysctl_file(op.name) in state.sysctls:
+        _set_sysctl(state, ops.SetSysctl(op.name, op.value))
+    elif op.of == ops_notes.HOLD:
+        _hold(state, ops.HoldPackages((op.name,), hold=op.value == ops_notes.HELD))
+    elif op.of == ops_notes.SERVICE and op.name in state.units:
+        if op.value != ops_notes.MISSING:
+            for verb in ops_notes.unit_verbs(op.value):
+                _set_unit(state, ops.SetUnit(op.name, verb))
+        elif f"/etc/systemd/system/{op.name}" in state.files:
+            _set_unit(state, ops.SetUnit(op.name, "stop"))
+            _set_unit(state, ops.SetUnit(op.name, "disable"))
+    state.noted.pop((op.of, op.name), None)
 
 
 def _load(state: HostState, op: ops.LoadModule) -> None:
@@ -352,6 +374,8 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops_edit.ReplaceUnchanged: _replace_seen,
     ops.RemoveFile: _remove,
     ops_saved.RestoreFile: _restore,
+    ops_notes.Note: _note,
+    ops_notes.BringBack: _bring_back,
     ops.MakeDirectory: _make_directory,
     ops.SetMode: _set_mode,
     ops.SetOwner: _set_owner,

@@ -82,6 +82,7 @@ class HostState:
     Args:
         files: by absolute path; folders that hold files need no entry.
         saved: what a path held before it was first changed: a file, None for nothing, or the word `restored`.
+        noted: how something that is no file was before it was first changed, by kind and name.
         packages: installed version by name.
         available: version that apt would install, by name; names not in it get `1.0`.
         archive: versions that archives have, newest first, each with its origin (`Debian`), by name.
@@ -121,6 +122,7 @@ class HostState:
 
     files: dict[str, ModelFile] = field(default_factory=dict)
     saved: dict[str, ModelFile | str | None] = field(default_factory=dict)
+    noted: dict[tuple[str, str], str] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     available: dict[str, str] = field(default_factory=dict)

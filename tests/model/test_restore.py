@@ -9,6 +9,8 @@ import pytest
 from provision.api.domains import load_inventory as load
 from provision.api.restore import restore
 from provision.cli import main
+from provision.engine.journal import Journal, changed_on, runs
+from provision.engine.model import StepId
 from provision.testing.model_host import ModelFile
 from provision.values.cancel import Cancel
 from provision.values.errors import Permanent, UsageError
@@ -81,3 +83,32 @@ def test_the_command_asks_before_it_replaces_a_file(
     assert "--yes" in capsys.readouterr().err
     assert main.main([*words, "--yes"]) == 0
     assert capsys.readouterr().out == "/etc/motd on n1 is as it was.\n"
+
+
+def test_a_run_names_the_inventory_and_the_host(
+    models: ModelSite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = models.site()
+    journal = state.journal_path
+    state.close()
+    monkeypatch.setattr("provision.cli.restore.open_site", lambda _inventory: models.site())
+    for module in ("restore", "history"):
+        monkeypatch.setattr(f"provision.cli.{module}.journal_file", lambda: journal)
+    files = models.hosts["n1/ssh"].state.files
+    assert main.main(["restore", "last", "/etc/hostname", "--yes"]) == 64
+    assert "did not change /etc/hostname" in capsys.readouterr().err
+    assert main.main(["restore", "last", "n2", "/etc/motd", "--yes"]) == 64
+    assert main.main(["restore", "last", "/etc/motd", "--yes"]) == 0
+    assert files["/etc/motd"].content == b"theirs\n"
+    assert main.main(["restore", runs(journal)[0]["id"], "n1", "/etc/motd", "--yes"]) == 0
+    assert "was put back already" in capsys.readouterr().out
+
+
+def test_a_run_on_several_hosts_asks_for_one(tmp_path: Path) -> None:
+    book = Journal(tmp_path / "journal.sqlite")
+    book.begin("one", "lab", "apply", "me")
+    step = StepId("host_resources", "n1")
+    for key in ("n1/ssh:file:/etc/a", "n2/ssh:line:/etc/a: x", "n3/ssh:file:/etc/ab"):
+        book.change("one", step, key, (), "done", 0.1, "")
+    book.close()
+    assert changed_on(tmp_path / "journal.sqlite", "one", "/etc/a") == ("n1/ssh", "n2/ssh")

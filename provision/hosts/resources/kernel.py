@@ -14,6 +14,7 @@ from provision.contracts.snapshot import Snapshot
 from provision.hosts import host_effects
 from provision.hosts.operations import basic as ops
 from provision.hosts.operations import edit as ops_edit
+from provision.hosts.operations import notes
 from provision.hosts.queries.boot_line import GRUB_DROP_IN, BootLine, BootLineStatus
 from provision.hosts.queries.file import FileText, digest_of
 from provision.hosts.queries.kernel import CMDLINE, ModuleState, module_name
@@ -107,7 +108,7 @@ class KernelModule(Composite):
                 self._state,
                 lambda state: "not loaded" if state == "absent" else "loaded",
                 "loaded",
-                (ops.LoadModule(self.name),),
+                (notes.Note(notes.MODULE, self.name, notes.MISSING), ops.LoadModule(self.name)),
             )
         return parts
 

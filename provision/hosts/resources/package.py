@@ -10,6 +10,7 @@ from provision.contracts.change import Change, Op
 from provision.contracts.query import Frame
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
+from provision.hosts.operations import notes
 from provision.hosts.resources.base import HostResource, Operations, checked_name, no_answer
 
 
@@ -168,12 +169,20 @@ class Package(HostResource):
         """Return how all of them are installed or removed in one go."""
         statuses = {query.name: snapshot[query] for query in self.queries()}
         if self.absent:
-            return [ops.RemovePackages(tuple(name for name, status in statuses.items() if status.installed))]
+            gone = tuple(name for name, status in statuses.items() if status.installed)
+            noted = (notes.Note(notes.PACKAGE, name, statuses[name].version) for name in gone)
+            return [*noted, ops.RemovePackages(gone)]
         missing = tuple(name for name, status in statuses.items() if not status.usable)
-        operations: list[ops.Operation] = [ops.InstallPackages(missing)] if missing else []
+        operations: list[ops.Operation] = [notes.Note(notes.PACKAGE, name, notes.MISSING) for name in missing]
+        operations += [ops.InstallPackages(missing)] if missing else []
         if self.hold is not None:
             # apt-mark(8) knows real packages alone
             real = tuple(status.provider or name for name, status in statuses.items())
+            operations += [
+                notes.Note(notes.HOLD, status.provider or name, _held(status.held))
+                for name, status in statuses.items()
+                if status.usable and status.held is not self.hold
+            ]
             operations.append(ops.HoldPackages(real, self.hold))
         return operations
 
@@ -182,4 +191,4 @@ class Package(HostResource):
 
 
 def _held(held: bool | None) -> str:
-    return "held" if held else "not held"
+    return notes.HELD if held else notes.NOT_HELD

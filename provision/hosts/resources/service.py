@@ -11,6 +11,7 @@ from provision.contracts.query import Frame, Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.names import checked_unit
 from provision.hosts.operations import basic as ops
+from provision.hosts.operations import notes
 from provision.hosts.resources.base import HostResource, Operations, no_answer
 
 
@@ -164,4 +165,13 @@ class Service(HostResource):
             verbs.append("enable" if self.enabled else "disable")
         if self._running_differs(status) or (self.running is not None and not status.exists):
             verbs.append("start" if self.running else "stop")
-        return [ops.SetUnit(self.unit, verb) for verb in verbs]
+        note = notes.Note(notes.SERVICE, self.unit, _noted(status))
+        return [note, *(ops.SetUnit(self.unit, verb) for verb in verbs)]
+
+
+def _noted(status: UnitStatus) -> str:
+    """Return how a unit is, in words that bring it back."""
+    if not status.exists:
+        return notes.MISSING
+    file = status.file.removesuffix("-runtime") or "disabled"
+    return f"{file} {'inactive' if status.stopped else 'active'}"

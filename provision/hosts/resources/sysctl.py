@@ -9,8 +9,10 @@ from typing import ClassVar
 
 from provision.contracts.change import Change, Op
 from provision.contracts.query import Frame
+from provision.contracts.remedy import Impossible
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
+from provision.hosts.operations import notes
 from provision.hosts.queries.boot_sysctl import BootSetting, BootSysctl
 from provision.hosts.resources.base import (
     Composite,
@@ -108,6 +110,16 @@ class Sysctl(Composite):
             (ops.SetSysctl(self.name, self.value),),
         )
         return {"at boot": self.file, "next boot": _NextBoot(self), "value": live}
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        """Return what corrects the parts; the value of before the first change is noted."""
+        operations = Composite.operations(self, snapshot)
+        if self.value is None or isinstance(operations, Impossible):
+            return operations
+        value = snapshot[SysctlValue(self.name)]
+        if not isinstance(value, str) or value == " ".join(self.value.split()):
+            return operations
+        return [notes.Note(notes.SYSCTL, self.name, value), *operations]
 
 
 @dataclass(frozen=True, slots=True)

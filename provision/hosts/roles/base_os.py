@@ -16,6 +16,7 @@ from provision.hosts.apt_settings import apt_files
 from provision.hosts.public_keys import login_keys, public_key_file
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.system import ClockState
+from provision.hosts.resources.as_before import StatesAsBefore
 from provision.hosts.resources.file import File, authorized_keys
 from provision.hosts.resources.filesystem import RootFilesystem
 from provision.hosts.resources.hosts_file import HostsEntry
@@ -150,7 +151,27 @@ def local_inputs(inventory: Inventory, subject: Subject) -> tuple[InventoryValue
     return ((path, public_key_file(key)),)
 
 
+def retired(context: Context) -> tuple[Resource, ...]:
+    """Return our files as absent on bare metal, and what else was changed as before.
+
+    The hostname, entries of /etc/hosts, swap and login keys stay: without them nobody may get in.
+    """
+    inventory, system = context.inventory, names.ssh(context.subject.name)
+    node = inventory.nodes[context.subject.name]
+    if node.is_virtual:
+        return ()  # a VM goes as a whole
+    # What host_resources has changed is noted in the same place, and it is the first to end.
+    gone: list[Resource] = [StatesAsBefore(system)]
+    gone += [KernelModule(system, module, absent=True) for module in node.modules]
+    gone += [Sysctl(system, name, None) for name in node.sysctl]
+    gone += [
+        File(system, path, absent=True, restores=True) for path, text in apt_files(inventory, node) if text
+    ]
+    return tuple(gone)
+
+
 ROLE = Role(
+    retired=retired,
     local_inputs=local_inputs,
     name="base_os",
     needs=("virtual_machine", "first_contact"),

@@ -16,6 +16,7 @@ from provision.hosts.change_effects import effects_of_path, reboot_of, restart
 from provision.hosts.managed import item_of, values_of
 from provision.hosts.names import checked_unit
 from provision.hosts.queries.file import FileText
+from provision.hosts.resources.as_before import StatesAsBefore
 from provision.hosts.resources.command import Command
 from provision.hosts.resources.file import File, FileLine
 from provision.hosts.resources.kernel import KernelModule, ModprobeBlacklist
@@ -131,8 +132,9 @@ def _lasting(found: Iterator[Resource], context: Context) -> Iterator[Resource]:
 def retired(context: Context) -> tuple[Resource, ...]:
     """Return whole files, kernel parameters and modules as they were before, on machines that stay.
 
-    A file that was there before is put back, the others go. Packages, services, lines and commands stay:
-    others may have come to need them.
+    A file that was there before is put back, the others go. Services, holds and live kernel parameters are
+    as they were. Packages and modules are named and stay, lines and commands stay: others may have come to
+    need them.
 
     Raises:
         UsageError: a path or name is wrong, with its position.
@@ -140,7 +142,9 @@ def retired(context: Context) -> tuple[Resource, ...]:
     node = context.inventory.nodes.get(context.subject.name)
     if context.subject.kind != "hypervisor" and (node is None or node.is_virtual):
         return ()  # a VM goes as a whole
-    return tuple(reversed(tuple(_lasting(_each(context, _gone), context))))
+    # First, because a unit that only our file made is stopped while it has that file.
+    before = StatesAsBefore(names.ssh(context.subject.name))
+    return (before, *reversed(tuple(_lasting(_each(context, _gone), context))))
 
 
 def _made(site: HostSite, declaration: HostResource, source: Source | None) -> Iterator[Resource]:

@@ -20,6 +20,7 @@ from provision.hosts.queries.identity import Identity, MachineIdentity
 from provision.hosts.queries.kernel import BootLoader, ModuleState
 from provision.hosts.queries.left_files import FileNames, MarkedFiles
 from provision.hosts.queries.modprobe import ModprobeRule, ModprobeRules
+from provision.hosts.queries.notes import NotedState, NotedStates
 from provision.hosts.queries.saved import SavedFile
 from provision.hosts.queries.secret import SecretText
 from provision.hosts.queries.system import Bridges, ClockState, ClockStatus, HostKeys, NetworkLinks
@@ -136,6 +137,16 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
             SavedFile("/etc/a|b"): "file",
             SavedFile("/etc/ours"): "absent",
             SavedFile("/etc/back"): "restored",
+        },
+    ),
+    (
+        "noted",
+        b"sysctl\nvm.swappiness\n60\nservice\ncron.service\nenabled active\nodd\nx\ny\ndone\n",
+        {
+            NotedStates(): (
+                NotedState("service", "cron.service", "enabled active"),
+                NotedState("sysctl", "vm.swappiness", "60"),
+            )
         },
     ),
     (

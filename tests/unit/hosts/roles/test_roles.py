@@ -197,6 +197,7 @@ def test_what_goes_needs_no_secret_no_template_and_no_value_of_what_it_was(tmp_p
         resources_of(host_resources, inventory, PVE, host)
     found = host_resources.retired(context_of(host_resources, inventory, PVE, host))
     assert [each.key.name for each in found] == [
+        "noted",
         "no-two",
         "one",
         "vm.swappiness",

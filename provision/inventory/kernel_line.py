@@ -15,6 +15,18 @@ MODULE_LISTS = frozenset({"modprobe.blacklist", "module_blacklist"})
 """Keys whose values are lists of modules. All occurrences count, so members are compared and united."""
 OPTION_LISTS = frozenset({"intel_iommu", "amd_iommu", "iommu", "pci", "initcall_blacklist", "vfio_pci.ids"})
 """Keys whose values are lists of options: an argument counts as present if all its members are."""
+OPPOSITES = (("on", "off"), ("pt", "nopt"), ("force", "noforce"), ("merge", "nomerge"))
+"""Options of a list of which the last one counts (`iommu_setup`, `intel_iommu_setup`)."""
+SINGLE_VALUES = frozenset(
+    {
+        "apparmor", "audit", "default_hugepagesz", "init", "mitigations", "numa_balancing", "panic",
+        "pcie_aspm", "preempt", "root", "rootfstype", "security", "selinux", "spectre_v2",
+        "transparent_hugepage",
+    }
+)  # fmt: skip
+"""Keys of which the last value counts, beside the parameters of modules (`kvm.ignore_msrs`)."""
+_COLLECTED = ("modprobe.", "systemd.", "rd.", "udev.", "luks.", "fsck.", "quota.", "usbcore.quirks")
+"""Names with a dot whose values add up, or that are no parameters of a module."""
 PAIRS = {"hugepagesz": "hugepages"}
 """Keys that rule the argument behind them: both keep their places, and are compared together."""
 END = "--"
@@ -103,6 +115,32 @@ def entries(arguments: Sequence[Argument]) -> Iterator[Entry]:
     return map(tuple, collected)
 
 
+def is_single(name: str) -> bool:
+    """Whether only the last value of a key counts, as for parameters of modules (kernel/params.c)."""
+    return name in SINGLE_VALUES or ("." in name and not name.startswith(_COLLECTED))
+
+
+def _effective(arguments: Sequence[Argument]) -> tuple[Argument, ...]:
+    """Return the arguments that no later one of the same key overrides."""
+    last = {argument.name: index for index, argument in enumerate(arguments)}
+    return tuple(
+        argument
+        for index, argument in enumerate(arguments)
+        if not is_single(argument.name) or last[argument.name] == index
+    )
+
+
+def _options(arguments: Sequence[Argument]) -> dict[str, set[str]]:
+    """Return the members of comma lists that are in force, by key."""
+    members: dict[str, set[str]] = {}
+    for argument in arguments:
+        present = members.setdefault(argument.name, set())
+        for member in argument.members:
+            present.difference_update(*(pair for pair in OPPOSITES if member in pair))
+            present.add(member)
+    return members
+
+
 def values_of(line: str, key: str) -> tuple[str, ...]:
     """Return the members of the comma lists of all occurrences of a key, in order."""
     name = folded(key)
@@ -116,17 +154,14 @@ def missing_arguments(line: str, desired: Sequence[str]) -> tuple[str, ...]:
 
 def _missing_entries(line: str, desired: Sequence[str]) -> list[list[str]]:
     """Return the texts of each entry that a line lacks."""
-    arguments = parse(line)
-    present = set(entries(arguments))
-    members: dict[str, set[str]] = {}
-    for argument in arguments:
-        members.setdefault(argument.name, set()).update(argument.members)
+    arguments = _effective(parse(line))
+    present, members = set(entries(arguments)), _options(arguments)
     lacking: list[list[str]] = []
     for entry in entries(parse(" ".join(desired))):
         argument = entry[0]
         if argument.name in MODULE_LISTS:
             lacking += [[text] for text in _without_members(argument, members.get(argument.name, set()))]
-        elif entry in present:
+        elif entry in present and argument.name not in OPTION_LISTS:
             continue
         elif argument.name not in OPTION_LISTS or not members.get(argument.name, set()).issuperset(
             argument.members

@@ -6,10 +6,10 @@ import re
 import shlex
 
 from provision.hosts.operations.basic import sysctl_file
-from provision.hosts.queries.boot_line import GRUB_DROP_IN, BootLineStatus
+from provision.hosts.queries.boot_line import GRUB_DROP_IN, OURS, BootLineStatus
 from provision.hosts.queries.boot_swap import NO_UNIT, SERVICES, UNITS, SwapUnit
 from provision.hosts.queries.boot_sysctl import BootSetting
-from provision.inventory.kernel_line import entries, line_of_grub, parse
+from provision.inventory.kernel_line import line_of_grub, missing_arguments
 from provision.testing.model_state import HostState, resolved
 
 _GENERATOR = "/usr/lib/systemd/system-generators/zram-generator"
@@ -26,7 +26,7 @@ def grub_defaults(state: HostState, *, ours: bool = True) -> str:
         if path == GRUB_DROP_IN:
             for match in _ADDITION.finditer(state.text(path)) if ours else ():
                 words = line_of_grub(shlex.split(match[1])[0])
-                if not set(entries(parse(words))) <= set(entries(parse(line))):
+                if missing_arguments(line, [words]):
                     line = f"{line} {words}"
         else:
             for match in _ASSIGNMENT.finditer(state.text(path)):
@@ -40,13 +40,16 @@ def _drop_ins(state: HostState) -> list[str]:
 
 def boot_line(state: HostState) -> BootLineStatus:
     """Return what the boot loader has, and which file drops what ours adds to GRUB's defaults."""
-    overriding = ""
+    overriding, line, later = "", OURS, []
     for path in _drop_ins(state)[_drop_ins(state).index(GRUB_DROP_IN) + 1 :]:
-        if any(_VARIABLE not in match[1] for match in _ASSIGNMENT.finditer(state.text(path))):
-            overriding = path
+        for match in _ASSIGNMENT.finditer(state.text(path)):
+            if _VARIABLE not in match[1]:
+                overriding = path
+            line = line_of_grub(match[1]).replace(_VARIABLE, line)
+        later.append((path, line if OURS in line else f"{line} {OURS}"))
     files = {"grub": "/boot/grub/grub.cfg", "systemd-boot": "/boot/loader/entries/pve.conf"}
     lines = ((state.loader, files[state.loader], state.boot_line),) if state.loader in files else ()
-    return BootLineStatus(lines, grub_defaults(state, ours=False), overriding)
+    return BootLineStatus(lines, grub_defaults(state, ours=False), overriding, tuple(later))
 
 
 def boot_settings(state: HostState, file: str) -> tuple[BootSetting, ...]:

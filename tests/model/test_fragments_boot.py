@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from provision.contracts.effect import Effect
+from provision.hosts.host_effects import REBOOT_NODE
 from provision.hosts.queries.boot_line import BOOT_LINE_KIND, BootLine, BootLineStatus
 from provision.hosts.queries.boot_swap import BOOT_SWAP_KIND, BootSwap, SwapUnit
 from provision.hosts.queries.boot_sysctl import BootSetting, BootSysctl, BootSysctlKind
+from provision.hosts.resources.kernel import KernelArguments
+from provision.inventory.kernel_line import missing_arguments
 from tests.model.shells import SHELLS, run
 
 pytestmark = pytest.mark.parametrize("shell", SHELLS)
@@ -179,6 +183,38 @@ def test_defaults_of_grub_are_those_that_a_shell_makes_of_them(
     status = _line(shell, tmp_path)
     assert status.defaults == defaults
     assert status.overriding == (f"{tmp_path}/etc/default/grub.d/{overriding}" if overriding else "")
+
+
+def test_lines_after_ours_are_those_that_a_shell_makes_of_them(shell: str, tmp_path: Path) -> None:
+    name = "GRUB_CMDLINE_LINUX_DEFAULT"
+    folder = "/etc/default/grub.d"
+    files = {
+        "40-a": f'{name}="quiet"',
+        "60-a": f'{name}="${name} intel_iommu=off"',
+        "70-a": "GRUB_TIMEOUT=1",
+        "99": f"{name}=last",
+    }
+    _tree(tmp_path, {f"{folder}/{stem}.cfg": f"{text}\n" for stem, text in files.items()})
+    assert _line(shell, tmp_path).later == tuple(
+        (f"{tmp_path}{folder}/{stem}.cfg", line)
+        for stem, line in (
+            ("60-a", "quiet provision.here intel_iommu=off"),
+            ("70-a", "quiet provision.here intel_iommu=off"),
+            ("99", "last provision.here"),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "added"), [("on", False), ("off", True), ("off,x", True), ("igfx_off", False)]
+)
+def test_what_a_later_value_overrides_is_added_once_more(shell: str, words: str, added: bool) -> None:
+    text = KernelArguments("case/ssh", ("intel_iommu=on",), "grub", Effect(REBOOT_NODE)).file.content or b""
+    start = f'GRUB_CMDLINE_LINUX=\nGRUB_CMDLINE_LINUX_DEFAULT="intel_iommu=on intel_iommu={words}"\n'
+    frame = run(shell, f'{start}{text.decode()}printf %s "$GRUB_CMDLINE_LINUX_DEFAULT"')
+    line = frame.stdout.decode()
+    assert missing_arguments(line, ["intel_iommu=on"]) == ()
+    assert line.endswith("intel_iommu=on") or not added
 
 
 def test_generated_entries_are_read_from_where_loaders_read_them(shell: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from provision.hosts.resources.base import HostFactKind, Rows
 from provision.inventory.kernel_line import line_of_grub
 
 GRUB_DROP_IN = "/etc/default/grub.d/50-provision.cfg"
-_OURS = "provision.here"
+OURS = "provision.here"
 """Stands for our arguments while GRUB's defaults are evaluated."""
 
 
@@ -33,11 +33,13 @@ class BootLineStatus:
         lines: generated lines as the kernel reads them, with boot loader and file; none if none is readable.
         defaults: what GRUB's defaults hold without our file.
         overriding: the file that GRUB sources after ours and that drops what was there; empty for none.
+        later: file and line after each file that GRUB sources after ours, with `OURS` in the place of ours.
     """
 
     lines: tuple[tuple[str, str, str], ...] = ()
     defaults: str = ""
     overriding: str = ""
+    later: tuple[tuple[str, str], ...] = ()
 
     def of(self, loader: str) -> tuple[tuple[str, str], ...]:
         """Return file and line of each configuration of a boot loader."""
@@ -70,8 +72,8 @@ d=$r/etc/default/grub.d
   while IFS= read -r provision_n; do
     case $provision_n in
       {GRUB_DROP_IN.rpartition("/")[2]})
-        provision_a={_OURS}
-        GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {_OURS}"
+        provision_a={OURS}
+        GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {OURS}"
         continue;;
       *.cfg) ;;
       *) continue;;
@@ -79,12 +81,15 @@ d=$r/etc/default/grub.d
     [ -r "$provision_f/$provision_n" ] || continue
     . "$provision_f/$provision_n" >/dev/null 2>&1 </dev/null
     case " $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT " in
-      *" {_OURS} "*) ;;
+      *" {OURS} "*) ;;
       *) if [ -n "$provision_a" ]; then
         printf 'o|%s\n' "$provision_f/$provision_n"
-        GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {_OURS}"
+        GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {OURS}"
       fi;;
     esac
+    if [ -n "$provision_a" ]; then
+      printf 'l|%s|%s\n' "$provision_f/$provision_n" "$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"
+    fi
   done
   printf 'd|%s\n' "$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"
 ) || :
@@ -114,9 +119,10 @@ def _read(rows: Rows) -> BootLineStatus:
     ]
     defaults = "|".join(rows["d"][0]) if "d" in rows else ""
     words = line_of_grub(defaults).split(" ")
-    without_ours = " ".join(word for word in words if word and word != _OURS)
+    without_ours = " ".join(word for word in words if word and word != OURS)
     overriding = rows["o"][-1][0] if "o" in rows else ""
-    return BootLineStatus(tuple(lines), without_ours, overriding)
+    later = tuple((file, line_of_grub("|".join(text))) for file, *text in rows.get("l", ()))
+    return BootLineStatus(tuple(lines), without_ours, overriding, later)
 
 
 BOOT_LINE_KIND = HostFactKind(BootLine, "the next boot's kernel line", _SCRIPT, _read)

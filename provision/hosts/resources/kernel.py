@@ -31,11 +31,13 @@ from provision.hosts.resources.next_line import (
     recorded,
 )
 from provision.inventory.kernel_line import (
+    OPPOSITES,
     OPTION_LISTS,
     Entry,
     argument_problem,
     entries,
     grub_word,
+    is_single,
     missing_arguments,
     parse,
     united_arguments,
@@ -307,11 +309,14 @@ def _grub_addition(entry: Entry) -> str:
     key, equals, rest = words.partition("=")
     pattern = "[-_]".join(map(ops.quote, re.split("[-_]", f" {key}"))) + ops.quote(f"{equals}{rest}")
     end = "[' ,']" if first.name in OPTION_LISTS and first.value else "' '"
+    addition = f'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT "{ops.quote(words)} ;;\n'
+    # What a later value of the same key overrides is added once more: the last one counts.
+    later = is_single(first.name) or any(option in first.members for pair in OPPOSITES for option in pair)
+    same_key = "[-_]".join(map(ops.quote, re.split("[-_]", f"{key}=")))
     return (
         'case " $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT " in\n'
-        f"  *{pattern}{end}*) ;;\n"
-        f'  *) GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT "{ops.quote(words)} ;;\n'
-        "esac\n"
+        + (f"  *{pattern}{end}*{same_key}*) {addition}" if later and equals else "")
+        + f"  *{pattern}{end}*) ;;\n  *) {addition}esac\n"
     )
 
 

@@ -11,7 +11,7 @@ from provision.contracts.change import Change, Op, Settles
 from provision.contracts.snapshot import Snapshot
 from provision.hosts import host_effects
 from provision.hosts.operations import basic as ops
-from provision.hosts.queries.boot_line import GRUB_DROP_IN, BootLine, BootLineStatus
+from provision.hosts.queries.boot_line import GRUB_DROP_IN, OURS, BootLine, BootLineStatus
 from provision.hosts.queries.file import FileText
 from provision.hosts.resources.base import HEADER, HostResource, Operations, Part
 from provision.inventory.kernel_line import missing_arguments, split_entries
@@ -75,18 +75,26 @@ class NextLine:
         """Return the queries: what is generated, our record, our file."""
         return BootLine(), ADDED, *self.written.queries()
 
-    def _dropped(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """Return the arguments that only our file adds, where a later one drops what ours adds."""
+    def _dropped(self, snapshot: Snapshot) -> tuple[str, tuple[str, ...]]:
+        """Return the file that is read after ours and drops or overrides arguments of it, and these."""
         status: BootLineStatus = snapshot[BootLine()]
-        if self.loader != "grub" or not status.overriding:
-            return ()
-        return missing_arguments(status.defaults, self.arguments)
+        if self.loader != "grub":
+            return "", ()
+        missing = missing_arguments(status.defaults, self.arguments)
+        if status.overriding and missing:
+            return status.overriding, missing
+        lines = ((file, line.replace(OURS, " ".join(self.arguments))) for file, line in status.later)
+        rows = [(file, missing_arguments(line, self.arguments)) for file, line in lines]
+        # only the last state counts; who brought it about is the first file since when it is so
+        if not rows or not rows[-1][1]:
+            return "", ()
+        start = max((index for index, (_, lacking) in enumerate(rows) if not lacking), default=-1) + 1
+        return rows[start][0], rows[-1][1]
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return what the next boot lacks although our file is as it should be, or would be dropped."""
-        dropped = self._dropped(snapshot)
+        file, dropped = self._dropped(snapshot)
         if dropped:
-            file = snapshot[BootLine()].overriding
             return (Change(Op.ATTENTION, "value", f"dropped by {file}", " ".join(dropped)),)
         if self.written.changes(snapshot):
             return ()
@@ -97,14 +105,13 @@ class NextLine:
 
     def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return the note of the boot in which the configuration is generated again, or who drops it."""
-        dropped = self._dropped(snapshot)
+        file, dropped = self._dropped(snapshot)
         if not dropped:
             return (record(in_order(" ".join(self.arguments)), snapshot.boot_id),)
-        file = snapshot[BootLine()].overriding
         return self.resource.refusal(
             "KERNEL_LINE_OVERRIDDEN",
-            f"{file} is read after {GRUB_DROP_IN} and drops what that adds: {' '.join(dropped)}",
+            f"{file} is read after {GRUB_DROP_IN} and drops or overrides what that adds: {' '.join(dropped)}",
             untouched="the kernel command line was not changed",
-            remedy=f"begin its value in {file} with what was there: "
+            remedy=f"begin its value in {file} with what was there, and leave these keys to the inventory: "
             'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT ..."',
         )

@@ -15,6 +15,7 @@ from provision.hosts.operations.basic import sysctl_file
 from provision.hosts.resources.kernel import KernelArguments, KernelModule, ModprobeBlacklist
 from provision.hosts.resources.sysctl import Sysctl
 from provision.hosts.resources.system import SwapIsOff
+from provision.inventory.kernel_line import missing_arguments
 from provision.testing.model_host import HostState, ModelFile, ModelHost, guest_state, hypervisor_state
 from provision.testing.model_ops import boot
 from provision.values.cancel import Cancel
@@ -245,6 +246,29 @@ def test_a_drop_in_that_drops_our_arguments_is_named_before_a_reboot(
     snapshot = snapshot_of(host, [wish])
     assert (Op.ATTENTION, "next boot") in {(change.op, change.path) for change in wish.changes(snapshot)}
     remedy = wish.fix(snapshot)
+    assert isinstance(remedy, Impossible)
+    assert remedy.diagnostic.code == "KERNEL_LINE_OVERRIDDEN"
+    assert f"{DROP_INS}/{name}" in remedy.diagnostic.summary
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "overrides"),
+    [
+        ("60-a.cfg", f'{VARIABLE}="${VARIABLE} intel_iommu=off"', True),
+        ("proxmox-ve.cfg", f'{VARIABLE}="${VARIABLE} intel-iommu=off quiet"', True),
+        ("60-a.cfg", f'{VARIABLE}="intel_iommu=off ${VARIABLE}"', False),
+        ("60-a.cfg", f'{VARIABLE}="${VARIABLE} intel_iommu=igfx_off"', False),
+        ("40-a.cfg", f'{VARIABLE}="${VARIABLE} intel_iommu=off"', False),
+    ],
+)
+def test_a_later_drop_in_that_sets_the_opposite_is_named(name: str, text: str, overrides: bool) -> None:
+    host = ModelHost(S, _with(hypervisor_state(), {f"{DROP_INS}/{name}": f"{text}\n"}))
+    wish = KernelArguments(S, ("intel_iommu=on",), "grub", REBOOT)
+    if not overrides:
+        converge(host, [wish])
+        assert missing_arguments(host.state.cmdline, wish.arguments) == ()
+        return
+    remedy = wish.fix(snapshot_of(host, [wish]))
     assert isinstance(remedy, Impossible)
     assert remedy.diagnostic.code == "KERNEL_LINE_OVERRIDDEN"
     assert f"{DROP_INS}/{name}" in remedy.diagnostic.summary

@@ -190,3 +190,32 @@ def test_a_line_lacks_nothing_after_it_was_united(line: list[str], desired: list
 def test_any_text_is_read_as_a_line(text: str) -> None:
     words = [argument.text for argument in parse(text)]
     assert "".join(words).replace(" ", "") in text.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "argument", "counts"),
+    [
+        ("intel_iommu=on intel_iommu=off", "intel_iommu=on", False),
+        ("intel_iommu=off intel_iommu=on", "intel_iommu=on", True),
+        ("intel_iommu=off intel_iommu=igfx_off", "intel_iommu=on", False),
+        ("intel_iommu=on intel_iommu=igfx_off", "intel_iommu=on", True),
+        ("intel_iommu=on,off", "intel_iommu=on", False),
+        ("intel_iommu=off,on", "intel_iommu=on,igfx_off", False),
+        ("iommu=pt iommu=nopt", "iommu=pt", False),
+        ("iommu=pt iommu=off", "iommu=pt", True),
+        ("amd_iommu=on amd_iommu=off", "amd_iommu=on", False),
+        ("vfio-pci.ids=10de:1 vfio_pci.ids=8086:3", "vfio-pci.ids=10de:1", False),
+        ("kvm.ignore_msrs=1 kvm.ignore-msrs=0", "kvm.ignore_msrs=1", False),
+        ("kvm.ignore_msrs=0 kvm.ignore-msrs=1", "kvm.ignore_msrs=1", True),
+        ("mitigations=off quiet mitigations=auto", "mitigations=off", False),
+        ("console=tty0 console=ttyS0", "console=tty0", True),
+        ("systemd.mask=a systemd.mask=b", "systemd.mask=a", True),
+        ("modprobe.blacklist=a modprobe.blacklist=b", "modprobe.blacklist=a", True),
+        ("nvme_core.default_ps_max_latency_us=0 -- nvme_core.default_ps_max_latency_us=5", "a.b=c", False),
+    ],
+)
+def test_of_keys_with_one_value_the_last_one_counts(line: str, argument: str, counts: bool) -> None:
+    assert (missing_arguments(line, [argument]) == ()) is counts
+    united = united_arguments(line, [argument])
+    assert missing_arguments(united, [argument]) == ()
+    assert united_arguments(united, [argument]) == united

@@ -100,11 +100,60 @@ _SPACE = uuid.UUID("6f1d2a34-5c0e-5b7a-9c4e-2f6f0d3b8a11")
 
 def smbios1(marker: Marker, vmid: int, mac: str) -> str:
     """Return the value of a new VM's `smbios1`: a UUID of its own, and the marker with its witnesses."""
-    own = uuid.uuid5(_SPACE, f"{marker.inventory}\0{marker.node}\0{vmid}\0{marker.host_key}")
+    return f"uuid={_own_uuid(marker, vmid)},family={_family(marker, vmid, mac)},base64=1"
+
+
+def _own_uuid(marker: Marker, vmid: int) -> uuid.UUID:
+    return uuid.uuid5(_SPACE, f"{marker.inventory}\0{marker.node}\0{vmid}\0{marker.host_key}")
+
+
+def _family(marker: Marker, vmid: int, mac: str) -> str:
     kept = str(replace(marker, replace="", owes="", tags="")).partition(" ")[2]
     words = f"{kept} vmid={vmid} mac={mac.upper()}"
-    family = base64.b64encode(words.encode()).decode()
-    return f"uuid={own},family={family},base64=1"
+    return base64.b64encode(words.encode()).decode()
+
+
+def repaired_smbios1(text: str, marker: Marker, vmid: int, mac: str) -> str:
+    """Return a VM's `smbios1` with its second marker, where that was lost or damaged; empty if it was not.
+
+    That a VM was created with one is told by its UUID; one that was adopted never had any.
+    """
+    parts = dict(part.partition("=")[::2] for part in text.split(",") if part)
+    settled = replace(marker, first_key="")
+    if parts.get("uuid", "").lower() != str(_own_uuid(marker, vmid)):
+        return ""
+    if parts.get("base64") == "1":
+        kept = _decoded(parts.get("family", ""))
+        if kept is not None and (kept.inventory, kept.node) == (marker.inventory, marker.node):
+            return ""
+    else:
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in parts.items()}
+        parts = {**encoded, "uuid": parts["uuid"], "base64": "1"}
+    return ",".join(
+        f"{key}={value}" for key, value in {**parts, "family": _family(settled, vmid, mac)}.items()
+    )
+
+
+def _decoded(family: str) -> Marker | None:
+    try:
+        return _marker(_fields(base64.b64decode(family, validate=True).decode()))
+    except ValueError:
+        return None
+
+
+_FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
+
+
+def united(noted: Marker, kept: Marker | None) -> Marker:
+    """Return the marker of the Notes, with host keys of the second home where those in the Notes are cut.
+
+    Editors wrap and shorten lines: what is left still reads as a marker.
+    """
+    if kept is None or (noted.inventory, noted.node) != (kept.inventory, kept.node):
+        return noted
+    if noted.fingerprints and all(map(_FINGERPRINT.fullmatch, noted.fingerprints)):
+        return noted
+    return replace(noted, host_key=kept.host_key, first_key=kept.first_key)
 
 
 def read_smbios1(text: str, vmid: int, name: str, macs: Collection[str]) -> Marker | None:

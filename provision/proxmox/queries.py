@@ -176,8 +176,8 @@ class VmState:
     def marker(self) -> Marker | None:
         """Whose it is: by its Notes, or, while it has our tag, by the second home of the marker."""
         noted = self.noted_marker
-        if noted is not None or marker.TAG not in re.split("[;, ]", self.next_value("tags")):
-            return noted
+        if noted is None and marker.TAG not in re.split("[;, ]", self.next_value("tags")):
+            return None
         macs = {
             part.partition("=")[2].upper()
             for key in self.config
@@ -186,7 +186,8 @@ class VmState:
         }
         kept = marker.read_smbios1(self.next_value("smbios1"), self.vmid, self.name, macs)
         # The snippet with the first key leaves the configuration together with that key.
-        return kept if kept is None or self.next_value("cicustom") else kept.settled()
+        kept = kept if kept is None or self.next_value("cicustom") else kept.settled()
+        return kept if noted is None else marker.united(noted, kept)
 
     def marker_of(self, inventory: str, node: str) -> Marker | None:
         """Return its marker if that names this node of this inventory: the VM is ours."""

@@ -18,7 +18,7 @@ from provision.contracts.snapshot import Snapshot
 from provision.proxmox import formats, vm_effects
 from provision.proxmox.answers import tags as split_tags
 from provision.proxmox.formats import Format, join, normal, size_gib
-from provision.proxmox.marker import TAG, Marker, noted_tags, smbios1, write
+from provision.proxmox.marker import TAG, Marker, noted_tags, repaired_smbios1, smbios1, write
 from provision.proxmox.pci_entries import PciEntries
 from provision.proxmox.queries import Elsewhere, Mappings, NodeBridges, NodeStorages, VmConfig, VmState
 from provision.proxmox.resources.vm_cards import placed_cards
@@ -30,7 +30,8 @@ from provision.values.diagnostics import Diagnostic
 
 CREATE_SECONDS = 1800.0
 RESIZE_SECONDS = 300.0
-_LIVE = frozenset({"onboot", "protection", "startup", "tags", "description", "name"})
+_LIVE = frozenset({"onboot", "protection", "startup", "tags", "description", "name", "smbios1"})
+"""What counts once it is written; the pending value of `smbios1` is read, too."""
 _LIVE_PREFIXES = ("net", "scsi", "virtio")
 _DEFAULTS = {
     "cores": "1",
@@ -278,7 +279,16 @@ class Vm(VmResource):
             differences += _fixed("tpmstate0", self.tpm.new(), formats.TPMSTATE, "version", state)
         for drive in self.drives:
             differences += _drive(drive, state)
-        return differences + _notes(state, self.tags) + _tags(state, self.tags)
+        return differences + _notes(state, self.tags) + self._second_marker(state) + _tags(state, self.tags)
+
+    def _second_marker(self, state: VmState) -> list[_Difference]:
+        """Return the second home of the marker, if it was lost; the next power cycle shows it to the guest."""
+        if state.marker is None:
+            return []
+        text = state.next_value("smbios1")
+        mac = self.nics[0].mac if self.nics else ""
+        repaired = repaired_smbios1(text, state.marker, self.vmid, mac)
+        return [_Difference("smbios1", "smbios1", text, repaired, write=repaired)] if repaired else []
 
     def _cards(self, state: VmState) -> list[_Difference]:
         slots = [f"hostpci{index}" for index in range(16)]

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provision.proxmox.marker import Marker, read, read_smbios1, smbios1, write
+from provision.proxmox.marker import Marker, read, read_smbios1, repaired_smbios1, smbios1, united, write
 
 FULL = Marker("lab", "vm-1", "SHA256:aa", "SHA256:bb", "tok", "start")
 WORD = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789:+/-", min_size=1, max_size=20)
@@ -83,3 +84,49 @@ def test_the_second_home_fits_and_holds_no_token_of_a_moment() -> None:
 )
 def test_a_foreign_smbios_is_no_marker(text: str) -> None:
     assert read_smbios1(text, 101, "vm-1", {MAC}) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        (lambda text: text, False),
+        (lambda text: text.partition(",")[0], True),
+        (lambda text: f"{text.partition(',')[0]},serial=a1", True),
+        (lambda text: f"{text.partition(',')[0]},manufacturer=QUNNRQ==,base64=1", True),
+        (lambda text: re.sub("family=.{20}", "family=", text), True),
+        (lambda text: text.replace(",base64=1", ""), True),
+        (lambda text: f"manufacturer=QUNNRQ==,{text}", False),
+        (lambda _: "uuid=00000000-0000-0000-0000-000000000001", False),  # adopted, or a person's own
+        (lambda _: "", False),
+    ],
+)
+def test_a_lost_second_home_is_written_again(change: Callable[[str], str], lost: bool) -> None:
+    settled = KEPT.settled()
+    text = change(smbios1(settled, 101, MAC))
+    repaired = repaired_smbios1(text, settled, 101, MAC)
+    assert bool(repaired) is lost
+    if lost:
+        assert read_smbios1(repaired, 101, "vm-1", {MAC}) == settled
+        assert repaired_smbios1(repaired, settled, 101, MAC) == ""
+        assert "base64=1" in repaired.split(",")
+        assert ("manufacturer=QUNNRQ==" in repaired) is ("manufacturer" in text)
+        assert ("serial=YTE=" in repaired) is ("serial" in text)
+
+
+@pytest.mark.parametrize(
+    ("host_key", "kept"),
+    [
+        ("SHA256:" + "n" * 43, False),
+        ("SHA256:" + "n" * 43 + ",SHA256:" + "o" * 43, False),
+        ("SHA256:" + "n" * 30, True),
+        ("SHA256:", True),
+        ("", True),
+        ("SHA256:" + "n" * 43 + ",SHA", True),
+        ("<b>SHA256:" + "n" * 43, True),
+    ],
+)
+def test_a_cut_host_key_in_the_notes_is_that_of_the_second_home(host_key: str, kept: bool) -> None:
+    noted = Marker("lab", "vm-1", host_key, replace="tok", tags="a")
+    expected = replace(noted, host_key=KEPT.host_key, first_key=KEPT.first_key) if kept else noted
+    assert united(noted, KEPT) == expected
+    assert united(noted, None) == united(noted, replace(KEPT, node="vm-2")) == noted

@@ -11,7 +11,16 @@ from collections.abc import Callable
 from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
 
-from provision.inventory.scalars import PLACEHOLDER, Check, converted, or_template, pattern, text, wrong
+from provision.inventory.scalars import (
+    PLACEHOLDER,
+    TARGET_PATH,
+    Check,
+    converted,
+    or_template,
+    pattern,
+    text,
+    wrong,
+)
 
 _WORD = {"type": "string"}
 
@@ -137,10 +146,19 @@ TimeZone = Annotated[
 Login = Annotated[str, _kind(USER, "user name")]
 Server = Annotated[str, _kind(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*)|[0-9A-Fa-f:]{2,45}", "host name or address")]
 SysctlKey = Annotated[str, _kind(SYSCTL_KEY, "name of a kernel parameter like vm.swappiness")]
-Package = Annotated[str, _kind(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,254}", "package name")]
+PACKAGE = r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,254}(?<!-)"
+"""A package; apt-get(8) takes a dash at the end of a name as its removal."""
+Package = Annotated[str, _kind(PACKAGE, "package name")]
 Module = Annotated[str, _kind(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", "kernel module name")]
 OwnerName = Annotated[str, _kind(rf"{USER}|[0-9]{{1,10}}", "user or group name, or number")]
-PackageName = Annotated[str, _or_template(r"[A-Za-z0-9][A-Za-z0-9+._:-]{0,254}", "package name")]
+PackageName = Annotated[str, _or_template(PACKAGE, "package name")]
+FilePath = Annotated[
+    str,
+    _or_template(
+        rf"(?!/(?:dev|proc|sys|var/lib/provision)(?:/|$)){TARGET_PATH}",
+        "absolute path of a file (plain, and not below /dev, /proc, /sys or /var/lib/provision)",
+    ),
+]
 UnitName = Annotated[str, _or_template(r"(?!-)[A-Za-z0-9:_.@\\-]{1,255}", "name of a systemd unit")]
 ModuleName = Annotated[str, _or_template(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", "kernel module name")]
 ParameterName = Annotated[str, _or_template(SYSCTL_KEY, "name of a kernel parameter like vm.swappiness")]

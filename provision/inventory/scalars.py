@@ -232,7 +232,10 @@ def address_of(value: str) -> ipaddress.IPv4Address:
 
 
 def _address(value: str) -> str:
-    return str(address_of(value))
+    address = address_of(value)
+    if address.is_multicast or address.is_unspecified or address.is_reserved:
+        raise ValueError(f"{value!r} is not the address of a host")
+    return str(address)
 
 
 def _network(value: str) -> str:
@@ -428,9 +431,14 @@ DataRate = Annotated[Rate, Check(converted(parse_rate), _WORD)]
 LocalPath = Annotated[Path, Check(_local_path, _WORD)]
 """A file of the controller: `~` is a home folder, relative ones start at the inventory's folder."""
 
+TARGET_PATH = r"(?:/(?!\.{1,2}(?:/|$))[^\x00-\x1f\x7f\\/]{1,255})+"
+"""A plain absolute path: each part is a name that a filesystem can hold."""
 TargetPath = Annotated[
     str,
-    Check(pattern(r"(?:/|\{\{)[^\0\n]*", "absolute path on the host"), _WORD),
+    Check(
+        or_template(TARGET_PATH, "absolute path on the host, without `.`, `..`, `//` or a slash at its end"),
+        _WORD,
+    ),
 ]
 Mode = Annotated[
     str,

@@ -31,6 +31,7 @@ PLACES = {
     "flag": ("cores: 2", "cores: 2, cpu: {{ flags: [{}] }}"),
     "timezone": ("cores: 2", "cores: 2, timezone: {}"),
     "ntp": ("cores: 2", "cores: 2, ntp: [{}]"),
+    "address": ("address: 10.0.0.5", "address: {}"),
     "package": ("cores: 2", "cores: 2, packages: [{}]"),
     "sysctl": ("cores: 2", "cores: 2, sysctl: {{ {}: 1 }}"),
     "sysctl value": ("cores: 2", "cores: 2, sysctl: {{ vm.swappiness: {} }}"),
@@ -123,7 +124,8 @@ REFUSED = {
     "flag": ["aes", "+aes;-pcid", "+aes,hidden=1"],
     "timezone": ["../../etc/shadow", "Etc/../x", "/etc/passwd", "--help", "Etc/UTC\nx"],
     "ntp": ["a\nserver b", "a b", "-x"],
-    "package": ["--purge", "a b", "a;b", "../a.deb"],
+    "package": ["--purge", "a b", "a;b", "../a.deb", "a-", "a/stable", "a=1", "a*"],
+    "address": ["0.0.0" + ".0", "224.0.0.1", "255.255.255.255", "250.1.1.1", "10.0.0.005", "fe80::1"],
     "sysctl": ["net//ipv4", "a..b", "../x.y", "net./../x", "vm.a/", "vm./a", "vm.a\nb"],
     "sysctl value": ["1\nkernel.core_pattern = |/x", "1\0"],
     "owner": ["--reference=/etc/shadow", "../x", "a:b", "a b"],
@@ -131,7 +133,11 @@ REFUSED = {
     "module": ["a b", "../a", "-r", "a\ninstall b /x"],
     "options": ["a=1\ninstall x /bin/sh", "\0"],
     "unit": ["-x", "../a", "a b"],
-    "path": ["a", "", "/a\nb", "/a\0b"],
+    "path": [
+        "a", "", "/a\nb", "/a\0b", "/", "/etc/", "//etc/a", "/etc/../a", "/./a", "/etc/a\\b", "/a\tb",
+        "/a\x1b[2J",
+        "/dev/sda", "/proc/sysrq-trigger", "/sys/a", "/var/lib/provision/pending/a", "/" + "a" * 256,
+    ],
     "run": ["a\0b"],
     "unless": ["a\0b"],
     "template": ["a\0b", "x" * 300, "~nouser/x"],
@@ -158,6 +164,16 @@ def _carry_or_refuse(tmp_path: Path, place: str, value: str) -> bool:
 
 
 ACCEPTED = {
+    "path": [
+        "/etc/a.conf",
+        "/etc/a b",
+        "/opt/ü",
+        "/etc/..a",
+        "/developer/x",
+        "/etc/systemd/system/a@b.service",
+    ],
+    "package": ["g++", "libstdc++-dev", "jq", "libc6:arm64", "python3.11"],
+    "address": ["10.0.0.9"],
     "url": ["https://pve.example:8006", "https://[fe80::1]:8006/", "http://10.0.0.5"],
     "token": ["root@pam!provision", "ann.b@my-realm!t_1"],
     "jump": ["bob@gate:2222", "a@first:1, b@second:2", "[::1]:22", "my_bastion"],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, WrapValidator
 
 from provision.inventory.grammar import (
+    FilePath,
     Line,
     ModuleName,
     OwnerName,
@@ -26,7 +27,7 @@ class FileResource(Model):
 
     kind: Literal["file"]
     """Which kind of resource."""
-    path: TargetPath
+    path: FilePath
     """Path on the host."""
     content: Text | None = None
     """Its whole content."""

@@ -282,7 +282,7 @@ class Vm(VmResource):
         return differences + _notes(state, self.tags) + self._second_marker(state) + _tags(state, self.tags)
 
     def _second_marker(self, state: VmState) -> list[_Difference]:
-        """Return the second home of the marker, if it was lost; the next power cycle shows it to the guest."""
+        """Return the second home of the marker, if it was lost; a guest sees it after its power cycle."""
         if state.marker is None:
             return []
         text = state.next_value("smbios1")

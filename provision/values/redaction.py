@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import quopri
 import re
 import shlex
 import struct
@@ -27,7 +28,10 @@ _SHORTEST_FORM = 8
 _WORD = 4
 """Bytes that are compared at once when data is searched for all forms together."""
 
-_FEW = 24
+_LONGEST_SPELLED = 8192
+"""Longest secret whose forms that spell each byte are masked: these are up to eight times as long."""
+
+_FEW = 96
 """Forms that are looked for one by one: faster than all together."""
 
 _CONTEXT = 62
@@ -79,6 +83,41 @@ def _base64_forms(secret: bytes) -> Iterator[bytes]:
         yield encoded[first:last].replace(b"+", b"-").replace(b"/", b"_")
 
 
+_HTML_IN_JSON = str.maketrans({letter: f"\\u{ord(letter):04x}" for letter in "<>&'"})
+"""What Go's encoding/json (`<`, `>`, `&`) and templates for the web escape besides JSON's own."""
+
+
+def _escaped_texts(secret: str, in_json: str) -> Iterator[str]:
+    """Yield a secret as YAML, SQL, quoting by the shell, Go and quoted-printable write single characters."""
+    go_json = in_json.translate({ord(letter): _HTML_IN_JSON[ord(letter)] for letter in "<>&"})
+    yield from (go_json, go_json.upper().replace("\\U", "\\u") if go_json != in_json else go_json)
+    yield in_json.translate(_HTML_IN_JSON)
+    yield secret.replace("'", "''")
+    yield re.sub(r'([$`"\\])', r"\\\1", secret)
+    yield re.sub(r"([^\w%+,./:=@-])", r"\\\1", secret)  # printf %q of bash
+    yield re.escape(secret)
+    yield re.sub(r"(\W)", r"\\\1", secret)
+    yield re.sub(r"(\W)", r"\\\1", secret, flags=re.ASCII)
+    yield html.escape(secret).replace("&#x27;", "&apos;")
+
+
+def _spelled_forms(raw: bytes, secret: str) -> Iterator[bytes]:
+    """Yield a secret as tools write it that spell each byte or each character."""
+    for pattern in ("%%%02X", "%%%02x", "\\x%02x", "\\x%02X", "\\%03o", "\\0%03o", "=%02X"):
+        yield b"".join(pattern.encode() % byte for byte in raw)
+    for pattern in ("&#%d;", "&#x%x;", "&#x%X;", "\\u%04x", "\\u%04X", "\\u{%x}"):
+        yield "".join(pattern % ord(letter) for letter in secret).encode("utf-8", "replace")
+    for separator in (":", " ", "-", ", 0x"):
+        spelled = raw.hex(":").replace(":", separator)
+        yield from (spelled.encode(), spelled.upper().replace("0X", "0x").encode())
+    printed = quopri.encodestring(raw, quotetabs=False).rstrip(b"\n")
+    yield from (printed, printed.replace(b"=\n", b""))
+    yield quote(quote(raw, safe=""), safe="").encode()
+    yield base64.b32encode(raw).rstrip(b"=")
+    yield from _base64_forms(json.dumps(secret)[1:-1].encode())
+    yield from _base64_forms(base64.b64encode(raw))
+
+
 def _forms(secret: str) -> set[bytes]:
     """Return a secret as shells, JSON, Python, URLs, HTML, hex and base64 write it, and its lines."""
     raw = _LONELY.sub("\ufffd", secret).encode("utf-8", "surrogateescape")
@@ -99,6 +138,7 @@ def _forms(secret: str) -> set[bytes]:
         repr(secret)[1:-1],
         repr(raw)[2:-1],
         shlex.quote(secret)[1:-1] if "'" in secret else secret,
+        *_escaped_texts(secret, in_json),
     }
     forms = {
         raw,
@@ -106,6 +146,8 @@ def _forms(secret: str) -> set[bytes]:
         *(_LONELY.sub("\ufffd", text).encode("utf-8", "surrogateescape") for text in texts),
     }
     encoded = {*_base64_forms(raw), raw.hex().encode(), raw.hex().upper().encode(), *raw.splitlines()}
+    if len(raw) <= _LONGEST_SPELLED:
+        encoded.update(_spelled_forms(raw, _LONELY.sub("\ufffd", secret)))
     return {form for form in forms if len(form) >= SHORTEST} | {
         form for form in encoded if len(form) >= _SHORTEST_FORM
     }

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import re
 import shlex
 import textwrap
 import threading
@@ -16,6 +17,7 @@ from pydantic import SecretStr
 from provision.values.redaction import MASK, Redactor, printable
 
 SECRET = "hunter2-It's $ecret!"
+QUOTE, BACKSLASH = "'", "\\"
 
 
 def streamed(redactor: Redactor, data: bytes, sizes: list[int]) -> bytes:
@@ -43,6 +45,26 @@ def streamed(redactor: Redactor, data: bytes, sizes: list[int]) -> bytes:
         html.escape(SECRET),
         html.escape(SECRET, quote=False),
         json.dumps(json.dumps({"password": SECRET})),
+        base64.b64encode(json.dumps({"p": SECRET}).encode()).decode(),
+        base64.b64encode(base64.b64encode(SECRET.encode())).decode(),
+        base64.b32encode(SECRET.encode()).decode(),
+        json.dumps(SECRET).replace("'", "\\u0027"),
+        f"'{SECRET.replace(QUOTE, QUOTE * 2)}'",
+        f'"{SECRET.replace("$", BACKSLASH + "$")}"',
+        re.escape(SECRET),
+        re.sub(r"([^\w-])", r"\\\1", SECRET),
+        html.escape(SECRET).replace("&#x27;", "&apos;"),
+        "".join(f"&#{ord(letter)};" for letter in SECRET),
+        "".join(f"&#x{ord(letter):X};" for letter in SECRET),
+        "".join(f"%{byte:02x}" for byte in SECRET.encode()),
+        quote(quote(SECRET, safe=""), safe=""),
+        "".join(f"\\u{ord(letter):04x}" for letter in SECRET),
+        "".join(f"\\x{byte:02x}" for byte in SECRET.encode()),
+        "".join(f"\\{byte:03o}" for byte in SECRET.encode()),
+        "".join(f"={byte:02X}" for byte in SECRET.encode()),
+        SECRET.encode().hex(":"),
+        SECRET.encode().hex(" ").upper(),
+        "0x" + SECRET.encode().hex("-").replace("-", ", 0x"),
         SECRET.encode().hex(),
         SECRET.encode().hex().upper(),
     ],

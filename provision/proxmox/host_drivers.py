@@ -63,7 +63,7 @@ def bystanders(
     return tuple(
         described(function)
         for function in functions
-        if function.address not in given and is_bound(function) and module_name(function.driver) in kept_off
+        if function.address not in given and is_bound(function) and function.driver_module in kept_off
     )
 
 
@@ -129,7 +129,7 @@ def host_drivers(
     """
     given = {function.address for card in cards.values() for function in passed_functions(card, functions)}
     in_use = {
-        module_name(function.driver)
+        function.driver_module
         for function in functions
         if function.is_display and function.address not in given and is_bound(function)
     }

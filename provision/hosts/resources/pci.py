@@ -12,7 +12,7 @@ from provision.contracts.effect import Effect
 from provision.contracts.query import Frame, Unknown
 from provision.contracts.remedy import Impossible
 from provision.contracts.snapshot import Snapshot
-from provision.hosts.queries.kernel import CMDLINE
+from provision.hosts.queries.kernel import CMDLINE, module_name
 from provision.hosts.resources.base import HostFactKind, HostResource, Operations, Rows, no_answer, rows_of
 from provision.inventory.kernel_line import missing_arguments
 
@@ -42,6 +42,7 @@ class PciFunction:
         boot_vga: the firmware's console is on it.
         subsystem: ids of the card's maker, `1458:4043`; empty for none.
         override: the only driver that may have it (sysfs, `driver_override`); empty for any.
+        module: kernel module of the bound driver; empty for a built-in driver, and for none.
     """
 
     address: str
@@ -53,6 +54,15 @@ class PciFunction:
     boot_vga: bool = False
     subsystem: str = ""
     override: str = ""
+    module: str = ""
+
+    @property
+    def driver_module(self) -> str:
+        """The module of the bound driver, in the kernel's spelling; empty for none.
+
+        A driver may have another name than its module: `bochs-drm` of `bochs`, `xhci_hcd` of `xhci_pci`.
+        """
+        return module_name(self.module or self.driver)
 
     @property
     def slot(self) -> str:
@@ -77,7 +87,7 @@ class PciFunction:
 
 _PCI_SCRIPT = """for d in /sys/bus/pci/devices/*; do
   [ -r "$d/vendor" ] || continue
-  v= i= c= s= t= b=0 r= g= o=
+  v= i= c= s= t= b=0 r= g= o= m=
   read -r v <"$d/vendor" || :; read -r i <"$d/device" || :; read -r c <"$d/class" || :
   if [ -r "$d/subsystem_vendor" ]; then
     read -r s <"$d/subsystem_vendor" || :; read -r t <"$d/subsystem_device" || :
@@ -85,8 +95,9 @@ _PCI_SCRIPT = """for d in /sys/bus/pci/devices/*; do
   if [ -r "$d/driver_override" ]; then read -r o <"$d/driver_override" || :; fi
   if [ -r "$d/boot_vga" ]; then read -r b <"$d/boot_vga" || :; fi
   if [ -d "$d/driver" ]; then cd -P "$d/driver" && r=${PWD##*/}; fi
+  if [ -d "$d/driver/module" ]; then cd -P "$d/driver/module" && m=${PWD##*/}; fi
   if [ -d "$d/iommu_group" ]; then cd -P "$d/iommu_group" && g=${PWD##*/}; fi
-  printf 'f|%s|%s|%s|%s|%s|%s|%s|%s|%s|%s\\n' "${d##*/}" "$v" "$i" "$c" "$r" "$g" "$b" "$s" "$t" "$o"
+  printf 'f|%s|%s|%s|%s|%s|%s|%s|%s|%s|%s|%s\\n' "${d##*/}" "$v" "$i" "$c" "$r" "$g" "$b" "$s" "$t" "$o" "$m"
 done
 echo 'done|'"""
 
@@ -102,9 +113,9 @@ def _read_functions(rows: Rows) -> tuple[PciFunction, ...]:
     for address, vendor, device, cls, driver, group, boot_vga, *more in _without_0x(rows.get("f", ())):
         maker = more[:2]
         subsystem = ":".join(maker) if all(maker) else ""
-        override = "".join(more[2:]).replace("(null)", "")  # what the kernel prints for none
+        override = "".join(more[2:3]).replace("(null)", "")  # what the kernel prints for none
         function = PciFunction(address, vendor, device, cls, driver, group, boot_vga == "1", subsystem)
-        functions.append(replace(function, override=override))
+        functions.append(replace(function, override=override, module="".join(more[3:4])))
     return tuple(sorted(functions, key=lambda function: function.address))
 
 

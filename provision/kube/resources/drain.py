@@ -100,7 +100,8 @@ class NodeDrained(KeyedResource):
             body = {"metadata": {"annotations": {CORDONED: "drain"}}, "spec": {"unschedulable": True}}
             requests.append(Request(MERGE, object_path(NODE.api, NODE.plural, "", self.name), body))
         requests += map(_eviction, pods)
-        return ApiCall(tuple(requests), risks=(Effect(DRAIN, self.subject),))
+        # a node that no pod must leave costs nobody anything
+        return ApiCall(tuple(requests), risks=(Effect(DRAIN, self.subject),) if pods else ())
 
 
 @dataclass(frozen=True, slots=True)

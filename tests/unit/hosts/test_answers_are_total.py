@@ -325,12 +325,14 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
         "PCI",
         (
             b"f|0000:02:00.0|0x10de|0x2204|0x030000|nouveau|13|1|0x1458|0x4043\n"
-            b"f|0000:02:00.1|0x10de|0x1aef|0x040300|snd_hda_intel|13|0||\ndone|\n"
+            b"f|0000:02:00.1|0x10de|0x1aef|0x040300|snd_hda_intel|13|0||\n"
+            b"f|0000:03:00.0|0x1234|0x1111|0x030000|bochs-drm|14|0|||(null)|bochs\ndone|\n"
         ),
         {
             PciFunctions(): (
                 PciFunction("0000:02:00.0", "10de", "2204", "030000", "nouveau", "13", True, "1458:4043"),
                 PciFunction("0000:02:00.1", "10de", "1aef", "040300", "snd_hda_intel", "13"),
+                PciFunction("0000:03:00.0", "1234", "1111", "030000", "bochs-drm", "14", module="bochs"),
             )
         },
     ),

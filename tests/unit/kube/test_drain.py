@@ -9,12 +9,15 @@ import pytest
 
 from provision.api.domains import effect_classes, load_inventory
 from provision.contracts.driver import Verdict
+from provision.contracts.effect import Effect
+from provision.contracts.remedy import ApiCall
 from provision.kube.hooks import _DRAIN_HOOK, hooks
+from provision.kube.kube_effects import DRAIN
 from provision.kube.names import API, CORDONED
 from provision.kube.resources.drain import NodeDrained, NodeUsable
 from provision.lab.kube.store import Write
 from provision.testing.model_cluster import ModelCluster
-from tests.unit.kube.site import bring, changes, paths, problem
+from tests.unit.kube.site import ask, bring, changes, paths, problem
 
 DRAINED = NodeDrained(API, "n", "n")
 
@@ -62,6 +65,18 @@ def test_a_drain_evicts_what_can_run_elsewhere(cluster: ModelCluster) -> None:
     assert names == {"daemon", "ended", "static", "elsewhere"}
     assert node(cluster)["spec"]["unschedulable"] is True
     assert changes(cluster, DRAINED) == ()
+
+
+def test_only_a_node_that_pods_must_leave_asks(cluster: ModelCluster) -> None:
+    free = NodeDrained(API, "free", "free")
+    cluster.add_node("free", "10.0.0.3")
+    pod(cluster, "daemon-2", owner="DaemonSet", node="free")
+    risks = []
+    for resource in (free, DRAINED):
+        remedy = resource.fix(ask(cluster, *resource.queries()))
+        assert isinstance(remedy, ApiCall)
+        risks.append(remedy.risks)
+    assert risks == [(), (Effect(DRAIN, "n"),)]
 
 
 def test_a_budget_is_named_before_anything_is_cordoned(cluster: ModelCluster) -> None:

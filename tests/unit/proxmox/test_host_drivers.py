@@ -126,6 +126,27 @@ def test_an_identical_card_that_stays_with_the_host_keeps_its_driver() -> None:
     assert bystanders(cards, T400, found.modules) == ()
 
 
+@pytest.mark.parametrize(
+    ("driver", "module", "needed"),
+    [
+        ("bochs-drm", "bochs", "bochs"),
+        ("bochs-drm", "", "bochs_drm"),  # built in
+        ("nvidia-gpu", "i2c_nvidia_gpu", "i2c_nvidia_gpu"),
+        ("xe", "xe", "xe"),
+        ("snd_hda_intel", "snd-hda-intel", "snd_hda_intel"),
+    ],
+)
+def test_a_driver_may_have_another_name_than_its_module(driver: str, module: str, needed: str) -> None:
+    twins = [
+        PciFunction(f"0000:{bus}:00.0", "1234", "1111", "030000", driver, module=module)
+        for bus in ("02", "03")
+    ]
+    cards = {"one": Card(address="0000:02:00")}
+    found = host_drivers(cards, {"one": frozenset({needed})}, twins, (), Written())
+    assert (found.modules, found.by_slot) == ((), ("0000:02:00.0",))
+    assert bystanders(cards, twins, (needed,)) == (f"0000:03:00.0 [1234:1111] {driver}",)
+
+
 def test_once_given_by_slot_it_stays_so_while_the_host_s_card_has_no_driver() -> None:
     functions = [replace(function, driver="") for function in T400]
     written = Written(by_slot=frozenset({"0000:17:00.0"}))

@@ -163,7 +163,7 @@ def test_a_line_cannot_be_kept_secret_and_is_refused(tmp_path: Path) -> None:
         ('{ kind: file, path: /etc/a, content: "{{ nope }}" }', "TEMPLATE_ERROR"),
         ("{ kind: file, path: /etc/a, template: missing.j2 }", "TEMPLATE_UNREADABLE"),
         ('{ kind: file, path: "{{ word }}", content: x }', "HOST_RESOURCE_INVALID"),
-        ("{ kind: file, path: /etc/../a, content: x }", "HOST_RESOURCE_INVALID"),
+        ("{ kind: file, path: '/etc/../{{ word }}', content: x }", "HOST_RESOURCE_INVALID"),
         ("{ kind: package, name: '{{ word }} b' }", "HOST_RESOURCE_INVALID"),
         ("{ kind: sysctl, key: '{{ word }} b.c', value: 1 }", "HOST_RESOURCE_INVALID"),
         ("{ kind: service, name: '-{{ word }}', running: true }", "HOST_RESOURCE_INVALID"),

@@ -40,6 +40,7 @@ class Hook:
         works_without: whether the system goes on working while some subjects are away.
         excess: whose consent one effect needs that takes away more than `limit` allows.
         risks: whose consent `before` needs for its subject, so that a plan says so.
+        needs_answer: whether an effect is withheld where the system gives no answer.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Hook:
     works_without: Callable[[Inventory, frozenset[str]], bool]
     excess: EffectClass
     risks: tuple[EffectClass, ...] = ()
+    needs_answer: bool = True
 
     def taken_away(self, names: Iterable[str], readiness: Mapping[str, Readiness]) -> list[str]:
         """Return the subjects among some whom the system would miss."""

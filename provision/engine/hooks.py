@@ -306,7 +306,7 @@ class _Decider:
             is_coming = isinstance(readiness, AwayError) and (readiness.away.late or readiness.away.absent)
             if others:
                 return f"waits for {_names(others)}: {reason}"
-            if not (is_cut_off or is_coming):
+            if hook.needs_answer and not (is_cut_off or is_coming):
                 reason = f"{hook.name} is not possible: {reason}"
                 return StepResult(Outcome.BLOCKED, reason, readiness.diagnostics, stops=True)
             skipped.append(f"no {hook.name}: {reason}")

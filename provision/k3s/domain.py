@@ -15,6 +15,7 @@ DOMAIN = Domain(
         "k3s_server": "provision.k3s.roles.k3s_server:ROLE",
         "k3s_agent": "provision.k3s.roles.k3s_agent:ROLE",
     },
+    hooks="provision.k3s.hooks:hooks",
     rules="provision.k3s.preflight:RULES",
     evidence="provision.k3s.preflight:evidence",
     checks=("provision.k3s.checks",),

@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,9 +25,15 @@ def _locked(summary: str, remedy: str = "wait for it to end, and run again") -> 
     )
 
 
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+"""What flock(2) says on network filesystems without a lock service."""
+
+
 def unusable(folder: Path, error: OSError) -> UsageError:
     """Return the error of a folder of the state that cannot be made, read or written: exit 64."""
     remedy = "set PROVISION_STATE to a folder of yours"
+    if error.errno in _NO_LOCKS:
+        remedy = "set PROVISION_STATE to a folder on a local disk: files there cannot be locked"
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         remedy = f"free some space there, or {remedy} elsewhere"
     return UsageError(
@@ -58,7 +64,11 @@ def run_lock(path: Path, run: str, who: str) -> Iterator[None]:
     except OSError as error:
         raise unusable(path.parent, error) from None
     try:
-        if not _taken(handle):
+        try:
+            is_taken = _taken(handle)
+        except OSError as error:
+            raise unusable(path.parent, error) from None
+        if not is_taken:
             raise _locked(_told(_read(handle)))
         holder = json.dumps({"run": run, "who": who, "pid": os.getpid(), "since": time.time()}).encode()
         try:
@@ -69,7 +79,8 @@ def run_lock(path: Path, run: str, who: str) -> Iterator[None]:
         try:
             yield
         finally:
-            os.ftruncate(handle, 0)
+            with suppress(OSError):  # the next run reads who held it, and that nobody does
+                os.ftruncate(handle, 0)
     finally:
         os.close(handle)
 
@@ -100,7 +111,11 @@ def clear_run_lock(path: Path) -> Holder | None:
     except OSError as error:
         raise unusable(path.parent, error) from None
     try:
-        if not _taken(handle):
+        try:
+            is_taken = _taken(handle)
+        except OSError as error:
+            raise unusable(path.parent, error) from None
+        if not is_taken:
             found = _read(handle)
             remedy = "wait for its end; Ctrl-C in its terminal ends it"
             if found is not None:

@@ -24,6 +24,10 @@ RENEWED = 8.0
 TRIES = 3
 LOOK = 1.0
 """Seconds between two looks at a lock that is held: a living holder renews it, a dead one does not."""
+WATCHED = 1.5 * RENEWED
+"""Seconds for which a lock that looks dead is watched: the clock of its holder may be behind ours."""
+CLOCKS_APART = 300.0
+"""No two clocks are further apart; what is older than that is dead."""
 _PATH = object_path(LEASE.api, LEASE.plural, NAMESPACE, NAME)
 
 
@@ -59,13 +63,14 @@ def _free(connection: KubeConnection, reply: KubeReply, what: str, cancel: Cance
     Raises:
         ProvisionError: its holder renews it.
     """
-    seen = ""
-    until = time.monotonic() + SECONDS
+    seen, start = "", time.monotonic()
     while True:
         held = reply.body if isinstance(reply.body, Mapping) else {}
         spec = held.get("spec") or {}
         renewed = str(spec.get("renewTime") or "")
-        if not spec.get("holderIdentity") or time.monotonic() >= until or _is_over(spec):
+        over_for = _over_for(spec)
+        watched = 0.0 if over_for >= CLOCKS_APART else WATCHED if over_for >= 0 else SECONDS
+        if not spec.get("holderIdentity") or time.monotonic() - start >= watched:
             return held
         if seen and renewed != seen:
             raise _locked(spec, what)
@@ -74,9 +79,10 @@ def _free(connection: KubeConnection, reply: KubeReply, what: str, cancel: Cance
         reply = connection.request("GET", _PATH)
 
 
-def _is_over(spec: Mapping[str, Any]) -> bool:
+def _over_for(spec: Mapping[str, Any]) -> float:
+    """Return for how many seconds a lock has been over by our clock; negative while it is not."""
     age = time.time() - _epoch(str(spec.get("renewTime") or ""))
-    return age >= float(spec.get("leaseDurationSeconds") or SECONDS)
+    return age - float(spec.get("leaseDurationSeconds") or SECONDS)
 
 
 def _locked(spec: Mapping[str, Any], what: str) -> ProvisionError:

@@ -118,6 +118,7 @@ def shorten(text: str, width: int, ellipsis: str = "…") -> str:
 
 def duration(seconds: float) -> str:
     """Return a time as people say it: `0.4 s`, `42 s`, `6 min`, `6 min 05 s`, `2 h 03 min`."""
+    seconds = max(0.0, seconds)  # a clock may be set back meanwhile
     if seconds < 10:  # noqa: PLR2004 - below ten seconds the tenths matter
         return f"{seconds:.1f} s"
     whole = round(seconds)

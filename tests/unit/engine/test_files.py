@@ -12,9 +12,10 @@ import pytest
 from provision.contracts.change import Change, Op
 from provision.engine import journal, saved_plan
 from provision.engine.model import StepId
-from provision.engine.run_lock import run_lock
+from provision.engine.run_lock import clear_run_lock, run_lock
 from provision.hosts import host_effects
 from provision.report.history import record
+from provision.report.style import duration
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError, Refused, UsageError
@@ -257,3 +258,30 @@ def test_what_is_no_saved_plan_is_refused(text: str, tmp_path: Path) -> None:
 def test_options_come_back_from_a_saved_plan(tmp_path: Path) -> None:
     data = saved(two_values(tmp_path))
     assert dataclasses.asdict(saved_plan.options_of(data))["targets"] == ()
+
+
+@pytest.mark.parametrize("reason", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EIO])
+def test_a_folder_whose_files_cannot_be_locked_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    def no_lock(_handle: int, _flags: int) -> None:
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr("fcntl.flock", no_lock)
+    with pytest.raises(UsageError) as caught, run_lock(tmp_path / "lock", "run", "me"):
+        pytest.fail("the run began without a lock")
+    diagnostic = caught.value.diagnostics[0]
+    assert (diagnostic.code, str(tmp_path) in diagnostic.summary) == ("STATE_UNUSABLE", True)
+    assert ("local disk" in diagnostic.remedy) is (reason != errno.EIO)
+    with pytest.raises(UsageError):
+        clear_run_lock(tmp_path / "lock")
+
+
+def test_the_latest_run_is_the_last_one_also_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    for name, started in (("b", 2000.0), ("a", 1000.0), ("c", 1500.0)):
+        book = journal.Journal(path, started=started)
+        book.begin(name, "lab", "apply", "me")
+        book.close()
+    assert [row["id"] for row in journal.runs(path)] == ["c", "a", "b"]
+    assert duration(-3600) == "0.0 s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import pytest
@@ -64,6 +65,17 @@ def test_a_lock_without_a_sign_of_life_is_taken_over() -> None:
     cluster.store.update(kind, place, {**held, "spec": spec}, Write("x"))
     hold = take(cluster, "run-2")
     assert holder(cluster) == "run-2 me@here"
+    hold.release()
+
+
+@pytest.mark.parametrize("skew", [-3600, -60, 0, 31, 60, 240])
+def test_a_living_lock_is_not_taken_when_clocks_differ(skew: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = ModelCluster()
+    hold = take(cluster)
+    now = time.time()
+    monkeypatch.setattr("provision.kube.lease.time.time", lambda: now + skew)  # of the second controller
+    with pytest.raises(ProvisionError, match="run-1 me@here"):
+        take(cluster, "run-2", Renewing(hold))
     hold.release()
 
 

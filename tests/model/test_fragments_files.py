@@ -24,6 +24,7 @@ from provision.hosts.operations.edit import (
 from provision.hosts.queries.file import FileState, FileText, LinkTarget, digest_of
 from provision.hosts.queries.secret import SecretText
 from provision.hosts.resources.file import File
+from provision.hosts.resources.hosts_file import SetHostsEntry, addresses_of, with_entry
 from provision.hosts.resources.kernel import KernelArguments
 from provision.testing.host_cases import FILE_CASES, FSTAB_CASES, GRUB_CASES, HOSTS_CASES, Case
 from provision.testing.model_host import HostState, ModelFile, ModelHost
@@ -274,3 +275,33 @@ def test_names_are_added_to_the_line_of_an_address(
     for row in before.decode().split("\n"):
         words, _, comment = row.partition("#")
         assert any(set(words.split()) <= set(new.split("#")[0].split()) and comment in new for new in after)
+
+
+ENTRY_CASES = (
+    (b"", "10.0.0.9 registry.lan"),
+    (b"10.0.0.9\tregistry.lan pihole # c\n", "10.0.0.9\tregistry.lan pihole # c"),
+    (b"10.0.0.9 registry.lan\r\n10.0.0.8 x\r\n", "10.0.0.8 x\r"),
+    (b"10.0.0.9 REGISTRY.LAN\n", "10.0.0.9 REGISTRY.LAN"),
+    (b"10.0.0.7 Registry.Lan\n", "10.0.0.9 registry.lan"),
+    (b"10.0.0.7 registry.lan other # note\n", "10.0.0.7 other # note"),
+    (b"10.0.0.7 other # registry.lan\n", "10.0.0.7 other # registry.lan"),
+    (b"10.0.0.7 registry.lan # why\n", "# why"),
+    (b"10.0.0.9 a registry.lan#c\n", "10.0.0.9 a registry.lan#c"),
+    (b"10.0.0.7 registry.lan.example my-registry.lan\n", "10.0.0.7 registry.lan.example my-registry.lan"),
+    (b"#10.0.0.7 registry.lan\n\n  10.0.0.7\tregistry.lan x", "10.0.0.7 x"),
+    (b"10.0.0.7\n\t\n\xff\xfe 1\n", "10.0.0.7"),
+)
+
+
+@pytest.mark.parametrize(("before", "line"), ENTRY_CASES)
+def test_a_name_gets_one_address_and_other_words_stay(
+    shell: str, before: bytes, line: str, tmp_path: Path
+) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_bytes(before)
+    for _ in range(2):
+        frame = run(shell, SetHostsEntry(str(hosts), "registry.lan", "10.0.0.9").shell())
+        assert frame.rc == 0, frame.stderr
+        assert hosts.read_bytes() == with_entry(before, "registry.lan", "10.0.0.9")
+    assert line in hosts.read_bytes().decode("latin-1").split("\n")
+    assert addresses_of(hosts.read_bytes(), "registry.lan") == ["10.0.0.9"]

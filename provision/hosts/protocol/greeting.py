@@ -244,5 +244,6 @@ def no_hello(
     else:
         error, code, evidence = Permanent, "HOST_ANSWERED_GARBAGE", evidence or ("(nothing)",)
         summary = f"something other than our script answered (exit status {rc})"
-        remedy = f"check the output and the exit status of: `ssh {system} 'exec /bin/sh -s' </dev/null`"
+        host = system.removesuffix("/ssh")
+        remedy = f"check the output and the exit status of: `ssh {host} 'exec /bin/sh -s' </dev/null`"
     return error(Diagnostic(code, f"{system}: {summary}", system, evidence=evidence, remedy=remedy))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,14 +12,18 @@ from provision.hosts.operations.basic import quote, rewritten
 from provision.hosts.queries.file import FileText
 from provision.hosts.resources.base import HostResource, Operations, checked_path
 
-# Comments stay as they are; a line of which no name is left goes.
-_AWK = """BEGIN { name = ENVIRON["PROVISION_NAME"]; address = ENVIRON["PROVISION_ADDRESS"] }
-/^[[:space:]]*(#|$)/ { print; next }
-{ rest = ""; has = 0; for (i = 2; i <= NF; i++) if ($i == name) has = 1; else rest = rest " " $i
+# Names have no case, and a comment begins at any `#` (glibc, nss_files). Comments stay as they are; a line of
+# which nothing is left goes.
+_AWK = r"""BEGIN { name = tolower(ENVIRON["PROVISION_NAME"]); address = ENVIRON["PROVISION_ADDRESS"] }
+{ at = index($0, "#"); text = at ? substr($0, 1, at - 1) : $0; note = at ? substr($0, at) : ""
+  n = split(text, word, /[ \t\r]+/); first = word[1] == "" ? 2 : 1
+  rest = ""; has = 0
+  for (i = first + 1; i <= n; i++)
+    if (tolower(word[i]) == name) has = 1; else if (word[i] != "") rest = rest " " word[i]
   if (!has) { print; next }
-  if ($1 == address && !done) { print; done = 1; next }
-  if (rest != "") print $1 rest }
-END { if (!done) print address " " name }"""
+  if (word[first] == address && !done) { print; done = 1; next }
+  if (rest != "") print word[first] rest (at ? " " note : ""); else if (at) print note }
+END { if (!done) print address " " ENVIRON["PROVISION_NAME"] }"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +46,40 @@ class SetHostsEntry:
         return rewritten(self.path, f"{variables} awk {quote(_AWK)}")
 
 
+def _lines(content: bytes) -> list[bytes]:
+    return content.removesuffix(b"\n").split(b"\n") if content else []
+
+
+def _fields(line: bytes) -> list[bytes]:
+    """Return address and names of a line, without its comment."""
+    return [word for word in re.split(rb"[ \t\r]+", line.partition(b"#")[0]) if word]
+
+
 def addresses_of(content: bytes, name: str) -> list[str]:
     """Return the addresses of a name in a file like hosts(5), in its order."""
-    rows = (line.partition(b"#")[0].split() for line in content.splitlines())
-    return [row[0].decode("utf-8", "replace") for row in rows if name.encode() in row[1:]]
+    wanted = name.lower().encode()
+    return [
+        fields[0].decode("utf-8", "replace")
+        for fields in map(_fields, _lines(content))
+        if wanted in (field.lower() for field in fields[1:])
+    ]
 
 
 def with_entry(content: bytes, name: str, address: str) -> bytes:
     """Return a content as SetHostsEntry changes it."""
     kept: list[bytes] = []
-    placed = False
-    for line in content.splitlines():
-        fields = line.split()
-        if not fields or fields[0].startswith(b"#") or name.encode() not in fields[1:]:
+    placed, wanted = False, name.lower().encode()
+    for line in _lines(content):
+        fields, (_, sign, note) = _fields(line), line.partition(b"#")
+        if wanted not in (field.lower() for field in fields[1:]):
             kept.append(line)
         elif fields[0] == address.encode() and not placed:
             kept.append(line)
             placed = True
-        elif rest := [field for field in fields[1:] if field != name.encode()]:
-            kept.append(b" ".join((fields[0], *rest)))
+        elif rest := [field for field in fields[1:] if field.lower() != wanted]:
+            kept.append(b" ".join((fields[0], *rest, *([sign + note] if sign else []))))
+        elif sign:
+            kept.append(sign + note)
     if not placed:
         kept.append(f"{address} {name}".encode())
     return b"".join(line + b"\n" for line in kept)

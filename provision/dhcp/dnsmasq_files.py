@@ -13,8 +13,9 @@ from typing import ClassVar
 
 from provision.contracts.query import Frame, Unknown
 
-OPTION, HOST, ETHER, LEASE = "option", "host", "ether", "lease"
-"""Sorts of lines: of a configuration, of a dhcp-hostsfile or dhcp-hostsdir, of /etc/ethers, of leases."""
+OPTION, HOST, ETHER, LEASE, NAMED = "option", "host", "ether", "lease", "named"
+"""Sorts of lines: of a configuration, of a dhcp-hostsfile or dhcp-hostsdir, of /etc/ethers, of leases, and of
+files like hosts(5), for names that a reservation has without an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,10 @@ function hosts(path, sort,    kind, names, count, i, line, file) {
 }
 
 function lines(file, sort,    line) {
-    while ((getline line < file) > 0) if (line !~ /^[ \t]*(#|$)/) row(sort, file, line)
+    while ((getline line < file) > 0) if (line !~ /^[ \t]*(#|$)/) {
+        row(sort, file, line)
+        if (sort == "host") note(clean(line))
+    }
     close(file)
 }
 
@@ -157,7 +161,7 @@ function configuration(path,    kind, line) {
     if (kind == "u" || kind == "d") row("unreadable", path, "")
     if (kind != "f") return
     while ((getline line < path) > 0)
-        if (line ~ /^[ \t]*"?(dhcp-|conf-|read-ethers)/) option(clean(line), line, path)
+        if (line ~ /^[ \t]*"?(dhcp-|conf-|read-e|no-hosts|addn-h|hostsdir)/) option(clean(line), line, path)
     close(path)
 }
 
@@ -178,7 +182,38 @@ function option(text, line, path,    name, value, at) {
         leasefile = absolute(value)
         leases(leasefile, 1)
     }
-    else if (name == "dhcp-host") row("option", path, line)
+    else if (name == "dhcp-host") { row("option", path, line); note(value) }
+    else if (name == "no-hosts") no_hosts = 1
+    else if (name == "addn-hosts" || name == "hostsdir") more_names[++more_count] = value
+}
+
+# The words of a reservation: dhcp_update_configs of dnsmasq takes the address of a name from hosts(5).
+function note(text,    parts, count, i) {
+    count = split(tolower(text), parts, /[ \t]*,[ \t]*/)
+    for (i = 1; i <= count; i++) if (parts[i] ~ /^[a-z0-9]/ && parts[i] !~ /:/) noted[parts[i]] = 1
+}
+
+function named(path,    kind, names, count, i) {
+    path = absolute(path)
+    kind = what(path)
+    if (kind == "f") named_lines(path)
+    if (kind != "d") return
+    count = files(path, names)
+    for (i = 1; i <= count; i++) if (substr(names[i], 1, 1) == "f") named_lines(path "/" substr(names[i], 2))
+}
+
+function named_lines(file,    line, text, words, count, i, bare) {
+    while ((getline line < file) > 0) {
+        text = tolower(line)
+        sub(/#.*/, "", text)
+        count = split(text, words)
+        for (i = 2; i <= count; i++) {
+            bare = words[i]
+            sub(/\..*/, "", bare)
+            if (words[i] in noted || bare in noted) { row("named", file, line); break }
+        }
+    }
+    close(file)
 }
 
 function leases(path, must,    kind) {
@@ -196,15 +231,17 @@ function defaults() {
 
 BEGIN {
     long["C"] = "conf-file"; long["7"] = "conf-dir"; long["G"] = "dhcp-host"; long["l"] = "dhcp-leasefile"
+    long["H"] = "addn-hosts"
     while ((getline word) > 0) {
         if (word == "server") { defaults(); servers++; pending = ""; continue }
         if (pending != "") { word = "--" pending "=" word; pending = "" }
-        else if (word ~ /^-[C7Gl]./) word = "--" long[substr(word, 2, 1)] "=" substr(word, 3)
-        else if (word ~ /^-[C7Gl]$/) { pending = long[substr(word, 2, 1)]; continue }
+        else if (word ~ /^-[C7GlH]./) word = "--" long[substr(word, 2, 1)] "=" substr(word, 3)
+        else if (word ~ /^-[C7GlH]$/) { pending = long[substr(word, 2, 1)]; continue }
         else if (word == "-Z") word = "--read-ethers"
+        else if (word == "-h") word = "--no-hosts"
         if (word !~ /^--/) continue
         word = substr(word, 3)
-        if (word ~ /^(conf-(file|dir)|dhcp-(host|hostsfile|hostsdir|leasefile))$/) {
+        if (word ~ /^(conf-(file|dir)|dhcp-(host|hostsfile|hostsdir|leasefile)|addn-hosts|hostsdir)$/) {
             pending = word
             continue
         }
@@ -222,6 +259,8 @@ BEGIN {
         leases("/var/lib/misc/dnsmasq.leases", 0)
         leases("/var/lib/dnsmasq/dnsmasq.leases", 0)
     }
+    if (!no_hosts) named("/etc/hosts")
+    for (i = 1; i <= more_count; i++) named(more_names[i])
     print "end"
 }
 """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from provision.dhcp.contract import Lease, Reservation
-from provision.dhcp.dnsmasq_files import ETHER, HOST, LEASE, OPTION, Row
+from provision.dhcp.dnsmasq_files import ETHER, HOST, LEASE, NAMED, OPTION, Row
 
 _OPTION = re.compile(r"\s*dhcp-host\s*=\s*(.*)", re.DOTALL)
 _GROUPS = re.compile(r"(?:[0-9a-fA-F]{1,2}-(?=[^-]*:))?((?:[0-9a-fA-F]+|\*)(?:[:.-](?:[0-9a-fA-F]+|\*))+)")
@@ -21,15 +21,17 @@ _HIDDEN = {",": "\ue000", ":": "\ue001", ".": "\ue002", "#": "\ue003", "=": "\ue
 
 def parse_reservations(rows: Iterable[Row]) -> Iterator[Reservation]:
     """Read all reservations of an address, and hosts that are ignored."""
+    rows = tuple(rows)
+    names = _addresses(rows)
     for row in rows:
         if row.sort == OPTION:
             match = _OPTION.fullmatch(without_comment(row.text))
             if match is not None:
-                yield from _reservations(match[1], row.path)
+                yield from _reservations(match[1], row.path, names)
         elif row.sort == HOST:
-            yield from _reservations(without_comment(row.text), row.path)
+            yield from _reservations(without_comment(row.text), row.path, names)
         elif row.sort == ETHER:
-            yield from _reservations(",".join(row.text.partition("#")[0].split()[:2]), row.path)
+            yield from _reservations(",".join(row.text.partition("#")[0].split()[:2]), row.path, names)
 
 
 def without_comment(line: str) -> str:
@@ -55,7 +57,19 @@ def without_comment(line: str) -> str:
     return "".join(kept).strip()
 
 
-def _reservations(text: str, path: str) -> Iterator[Reservation]:
+def _addresses(rows: Iterable[Row]) -> Mapping[str, str]:
+    """Return the first IPv4 address of each name in files like hosts(5), by the name and its first label."""
+    addresses: dict[str, str] = {}
+    for row in rows:
+        fields = row.text.partition("#")[0].split() if row.sort == NAMED else []
+        if fields and _ADDRESS.fullmatch(fields[0]):
+            for name in map(str.lower, fields[1:]):
+                addresses.setdefault(name, fields[0])
+                addresses.setdefault(name.partition(".")[0], fields[0])
+    return addresses
+
+
+def _reservations(text: str, path: str, names: Mapping[str, str]) -> Iterator[Reservation]:
     """Read the fields of one host, in any order: a reservation for each MAC, or one by name or client id."""
     macs: list[str] = []
     address = name = client = ""
@@ -74,7 +88,8 @@ def _reservations(text: str, path: str) -> Iterator[Reservation]:
             is_ignored = True
         elif field and not _TIME.fullmatch(field) and ":" not in field:
             name = _shown(field).partition(".")[0]
-    if not address and not is_ignored:
+    address = address or (names.get(name.lower(), "") if macs or client else "")
+    if not (address or is_ignored):
         return  # tags, a name or a lease time for a host: its address is still any free one
     for mac in macs or [""]:
         yield Reservation(mac, address, name, path, client=client, ignored=is_ignored)

@@ -44,7 +44,7 @@ class Router:
         """Ask; with arguments, a server with them runs."""
         kind, query = DnsmasqFilesKind(), DnsmasqFiles(self.folder)
         script = kind.script([query])
-        for place in ("/etc/dnsmasq", "/var/lib/misc", "/var/lib/dnsmasq/", "/etc/ethers"):
+        for place in ("/etc/dnsmasq", "/var/lib/misc", "/var/lib/dnsmasq/", "/etc/ethers", "/etc/hosts"):
             script = script.replace(f'"{place}', f'"{self.root}{place}')
         words = "\\n".join(("server", *arguments)).replace("@", str(self.root)) if arguments else ""
         script = script.replace("servers=$(provision_servers || :)", f"servers=$(printf '{words}')")
@@ -194,3 +194,27 @@ def test_a_file_without_permission_is_unknown(router: Router, path: str, tmp_pat
     answer = router.answer()
     assert isinstance(answer, Unknown)
     assert path in answer.reason
+
+
+def test_a_name_without_an_address_has_that_of_the_hosts_file(router: Router) -> None:
+    router.write(
+        "/etc/hosts", "127.0.0.1 localhost", "10.0.0.31 Printer.lan  # prn", "fd00::1 nas", "10.0.0.32 nas x"
+    )
+    router.write("/etc/extra", "10.0.0.33 cam", "10.0.0.34 unrelated")
+    router.write(
+        "/etc/dnsmasq.conf",
+        "addn-hosts=@/etc/extra",
+        "dhcp-host=52:54:00:aa:bb:01,printer",
+        "dhcp-host=52:54:00:aa:bb:02,set:a,NAS,12h",
+        "dhcp-host=id:cam,cam",
+        "dhcp-host=52:54:00:aa:bb:04,nobody",
+        "dhcp-host=52:54:00:aa:bb:05,x,10.0.0.35",
+        "dhcp-host=52:54:00:aa:bb:06",
+    )
+    assert router.addresses() == ["10.0.0.31", "10.0.0.32", "10.0.0.33", "10.0.0.35"]
+    rows = router.answer()
+    assert not isinstance(rows, Unknown)
+    assert not any("unrelated" in row.text or "localhost" in row.text for row in rows)
+    router.write("/etc/dnsmasq.d/local.conf", "no-hosts")
+    router.write("/etc/dnsmasq.conf", "conf-dir=@/etc/dnsmasq.d", "dhcp-host=52:54:00:aa:bb:01,printer")
+    assert router.addresses() == []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,18 @@ class DeadError(BaseException):
     pass
 
 
+def ended(thread: threading.Thread) -> None:
+    """Wait for the end of a thread, also of one that has not begun yet."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            thread.join(5)
+        except RuntimeError:  # it is about to begin
+            time.sleep(0.01)
+        else:
+            return
+
+
 def dying(world: World, writes: int) -> int:
     """Apply until a number of writes have reached the API, and die before the next; return how many did."""
     request = world.pve.request
@@ -76,7 +89,7 @@ def dying(world: World, writes: int) -> int:
         world.apply()
     except DeadError:
         for thread in set(threading.enumerate()) - before:  # of a dead controller, none writes any more
-            thread.join(5)
+            ended(thread)
     finally:
         world.pve.request = request  # type: ignore[method-assign]  # as it was
     return done[0]

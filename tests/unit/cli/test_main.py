@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,11 +53,18 @@ def test_the_list_of_commands_is_whole_on_80_columns(
     assert not [line for line in capsys.readouterr().out.splitlines()[1:] if line.endswith("...")]
 
 
-def test_a_valid_inventory_lists_what_is_not_supported_yet(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["validate", "h100-kai-fractions"]) == 0
+def test_a_valid_inventory_lists_what_is_not_supported_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "site.yaml").write_text(
+        "version: 1\nname: site\naccess: { user: root }\n"
+        "rdma: { operator: { version: v26.4.0 }, method: sriov }\n"
+        "network: { cidr: 10.0.0.0/24 }\nnodes: { one: { address: 10.0.0.1 } }\n"
+    )
+    assert main.main(["validate", str(tmp_path / "site.yaml")]) == 0
     shown = capsys.readouterr()
     assert "is valid" in shown.out
-    assert "is not supported yet (role kai_fractions)" in shown.err
+    assert "is not supported yet (role network_sriov)" in shown.err
     assert "error" not in shown.err
 
 

@@ -65,7 +65,7 @@ def versions(evidence: Evidence) -> list[Finding]:
     release = _numbers(inventory.k3s.version) if inventory.k3s is not None else ()
     if release and (release[1] < min(_CONTAINERD_2) or release[2] < _CONTAINERD_2.get(release[1], 0)):
         summary = "fractions need containerd 2, which k3s has since v1.31.6 and v1.32.2"
-        remedy = "declare a newer `k3s.version`, and run `provision apply --playbook upgrade-k3s`"
+        remedy = "declare a newer `k3s.version`, and run `provision apply INVENTORY --playbook upgrade-k3s`"
         findings.append(_refused(inventory, "FRACTIONS_TOO_OLD", summary, remedy, path=("k3s", "version")))
     return findings
 

@@ -16,6 +16,7 @@ from provision.kube.driver import KubeDriver
 from provision.lab.kube.app import KubeApi, Request, Response
 from provision.lab.kube.kinds import Kind, kinds_of
 from provision.lab.kube.store import Controller, Object, Store, Write
+from provision.testing.model_card_pods import CardPods
 from provision.testing.model_gpu_operator import GpuOperator
 from provision.testing.model_helm import HELM_CHART_CRD, HelmController, ModelHelm
 from provision.testing.model_network_operator import NetworkOperator
@@ -130,6 +131,7 @@ class ModelCluster:
         nics: the Network Operator, likewise.
         sharing: HAMi and KAI Scheduler, once the chart of one is installed.
         pods: the kubelets of all nodes, for Jobs of checks.
+        cards: what those pods see of shared cards.
     """
 
     api: KubeApi = field(default_factory=lambda: KubeApi(version="v1.35.7+k3s1", watch_seconds=0.0))
@@ -141,6 +143,7 @@ class ModelCluster:
     sharing: Sharing = field(init=False)
     program: ModelHelm = field(init=False)
     pods: PodRunner = field(init=False)
+    cards: CardPods = field(init=False)
 
     def __post_init__(self) -> None:
         self.define(HELM_CHART_CRD)
@@ -152,6 +155,8 @@ class ModelCluster:
             self.helm.installed.append(operator.installed)
             self.helm.removed.append(operator.removed)
         self.pods = PodRunner(self.api.logs)
+        self.cards = CardPods(self.store, self.gpus)
+        self.pods.behaviours.append(self.cards)
         reacting = (
             end_namespaces,
             self.helm,

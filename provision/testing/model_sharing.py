@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from provision.kube.releases import Release
 from provision.lab.kube.kinds import Kind, kinds_of
-from provision.lab.kube.store import Object, Store
+from provision.lab.kube.store import Object, Store, Write
+from provision.testing.model_card_pods import MEMORY, uuids_of
 from provision.testing.model_definitions import definition
 from provision.testing.model_gpu_operator import GpuOperator, offer
 
 HAMI, KAI, FRACTIONS = "hami", "kai-scheduler", "gpu-fractioning"
 PLUGIN = "hami-device-plugin"
+REGISTER = "hami.io/node-nvidia-register"
 CONTROLLERS = {
     HAMI: ("hami-scheduler",),
     KAI: (
@@ -121,6 +124,15 @@ class Sharing:
             spec = {"nodeName": name, "containers": []}
             store.seed({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
         offer(store, name, self.gpus.cards[name] * int(plugin.get("deviceSplitCount", 10)))
+        rows = [
+            {"id": uuid, "devmem": self.gpus.memory or MEMORY}
+            for uuid in uuids_of(name, self.gpus.cards[name])
+        ]
+        held = store.get(store.kind("Node"), ("", name))
+        if held is not None:
+            notes = {**held["metadata"].get("annotations", {}), REGISTER: json.dumps(rows)}
+            made = {**held, "metadata": {**held["metadata"], "annotations": notes}}
+            store.update(store.kind("Node"), ("", name), made, Write("hami-device-plugin"))
 
     def __call__(self, store: Store, event: str, kind: Kind, body: Object) -> None:
         """Look after nodes that get the label later; a controller of ModelCluster."""

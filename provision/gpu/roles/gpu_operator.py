@@ -177,6 +177,8 @@ ROLE = Role(
         Need("k3s_server", "any", "site"),
         Need("k3s_agent", "any", "site"),
         Need("gpu_driver", "any", "site"),
+        # Its plugin must not come back beside that of a mode whose removal waits for consent.
+        "gpu_sharing:retire",
     ),
     declared=declared,
     questions=questions,

@@ -76,6 +76,8 @@ class PodGroup:
         shared_memory: size of /dev/shm (`1Gi`); empty for the default.
         holds: whether each of them keeps what it was given until all have printed their result; the script
             ends with HOLD then.
+        user: number of the user that they run as; None for the image's.
+        job_annotations: of the Job, as the one that makes its pods a gang.
     """
 
     name: str
@@ -92,6 +94,8 @@ class PodGroup:
     runtime_class: str = ""
     shared_memory: str = ""
     holds: bool = False
+    user: int | None = None
+    job_annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +205,8 @@ def _job(space: _Namespace, trial: str, group: PodGroup, seconds: int) -> dict[s
     }
     if group.capabilities:
         container["securityContext"] = {"runAsUser": 0, "capabilities": {"add": list(group.capabilities)}}
+    if group.user is not None:
+        container["securityContext"] = {"runAsUser": group.user, "runAsNonRoot": group.user > 0}
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "priorityClassName": space.name,
@@ -228,7 +234,12 @@ def _job(space: _Namespace, trial: str, group: PodGroup, seconds: int) -> dict[s
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": f"{trial}-{group.name}", "namespace": space.name, "labels": labels},
+        "metadata": {
+            "name": f"{trial}-{group.name}",
+            "namespace": space.name,
+            "labels": labels,
+            "annotations": dict(group.job_annotations),
+        },
         "spec": {
             "parallelism": group.count,
             "completions": group.count,

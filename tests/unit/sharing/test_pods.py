@@ -1,0 +1,185 @@
+"""Checks by pods that share cards: proven as declared, red for each fault, not run beside others."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from provision.contracts.check import NotDeclared, NotRun, Site, Trivial
+from provision.inventory import Inventory
+from provision.sharing.checks import test_sharing_pods as checks
+from provision.testing.model_cluster import ModelCluster
+from tests.unit.kube.test_pods import Bench
+from tests.unit.sharing.test_gpu_sharing import SITE, apply, load
+
+IMAGE = "verify: { images: { cuda: 'registry.example/cuda@sha256:" + "a" * 64 + "' } }\n"
+TWO = SITE.replace("  c1:", "  g2: { address: 10.0.0.3, gpu_cards: { count: 2 } }\n  c1:")
+QUEUES = "sharing: { mode: kai, version: v1, queues: { small: { gpu: { limit: 1 } }, big: {} } }\n"
+MPS = "default 10.00\nkai_a 50.00\nkai_b 50.00\nkai_c 50.00\nkai_d 50.00\n"
+
+
+@dataclass
+class Bound:
+    """A site under verification, with a node whose MPS server lists namespaces."""
+
+    inventory: Inventory
+    listed: str = MPS
+
+    def is_away(self, system: str) -> bool:
+        del system
+        return False
+
+    def again(self, system: str, *commands: str) -> Iterator[None]:
+        del system, commands
+        yield
+
+    def host(self, system: str) -> Any:
+        del system
+        return SimpleNamespace(run=lambda _: SimpleNamespace(stdout=self.listed))
+
+
+@pytest.fixture
+def cluster() -> ModelCluster:
+    cluster = ModelCluster()
+    cluster.gpus.cards, cluster.gpus.memory = {"g1": 2, "g2": 2}, 81559
+    for name, address in (("g1", "10.0.0.1"), ("g2", "10.0.0.3"), ("c1", "10.0.0.2")):
+        cluster.add_node(name, address)
+    return cluster
+
+
+@dataclass
+class Stage:
+    """A cluster with a mode, and its checks."""
+
+    cluster: ModelCluster
+    folder: Path
+
+    def run(self, check: str, mode: str, listed: str = MPS, image: str = IMAGE) -> None:
+        inventory = load(self.folder, mode, TWO + image)
+        apply(self.cluster, inventory)
+        sharing = inventory.sharing
+        assert sharing is not None
+        bench = Bench(self.cluster)
+        site = cast(Site, Bound(inventory, listed))
+        function: Callable[..., None] = getattr(checks, check)
+        try:
+            function(site, bench, sharing.mode)
+        finally:
+            bench.end()
+        pods = self.cluster.store.listed(self.cluster.store.kind("Pod"))
+        assert [pod for pod in pods if "verify" in pod["metadata"].get("namespace", "")] == []
+
+
+@pytest.fixture
+def stage(cluster: ModelCluster, tmp_path: Path) -> Stage:
+    return Stage(cluster, tmp_path)
+
+
+# check, mode, fault of the cluster, words of the check that is red for it
+CASES = [
+    ("test_slots_run_at_once", "time_slicing", "one-card", "1 of 2 cards"),
+    ("test_slots_run_at_once", "mps", "all-cards", "sees 2 cards, and asked for one"),
+    ("test_hami_gives_the_named_cards", "hami", "any-card", "named {"),
+    ("test_hami_gives_the_named_cards", "hami", "no-webhook", "webhook is down"),
+    ("test_hami_limits_memory", "hami", "no-cap", "capped: 81559 MiB"),
+    ("test_hami_refuses", "hami", "no-limit", "all 1 pods of hami-much ran"),
+    ("test_kai_gives_cards", "kai", "one-card", "had 1 cards"),
+    ("test_kai_places_a_gang_whole_or_not", "kai", "no-gang", "ran alone"),
+    ("test_kai_limits_a_queue", QUEUES, "no-limit", "all 2 pods of kai-limit ran"),
+    ("test_fractions_divide_a_card", "kai_fractions", "one-card", "pods a card"),
+    ("test_fractions_divide_a_card", "kai_fractions", "no-env", "the limit is not set"),
+    ("test_fractions_leave_the_third_pod_waiting", "kai_fractions", "no-limit", "ran"),
+]
+CHECKS = frozenset(case[0] for case in CASES)
+
+
+@pytest.mark.parametrize(("check", "mode"), sorted({case[:2] for case in CASES}))
+def test_a_mode_as_declared_is_proven(stage: Stage, check: str, mode: str) -> None:
+    stage.run(check, mode)
+
+
+@pytest.mark.parametrize(
+    ("check", "mode", "fault", "words"), CASES, ids=[f"{case[0][5:]}-{case[2]}" for case in CASES]
+)
+def test_each_fault_turns_its_check_red(stage: Stage, check: str, mode: str, fault: str, words: str) -> None:
+    stage.cluster.cards.faults.add(fault)
+    with pytest.raises(AssertionError) as caught:
+        stage.run(check, mode)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"),
+    [
+        ("default 10.00\nkai_a 50.00\n", "lists 1 namespaces"),
+        (MPS.replace("10.00", "100.00"), "has 100.00"),
+        ("", "0"),
+    ],
+)
+def test_the_mps_server_itself_is_asked(stage: Stage, listed: str, words: str) -> None:
+    with pytest.raises(AssertionError, match=words):
+        stage.run("test_fractions_divide_a_card", "kai_fractions", listed)
+
+
+@pytest.mark.parametrize(("check", "mode"), sorted({case[:2] for case in CASES}))
+def test_without_an_image_nothing_is_run(stage: Stage, check: str, mode: str) -> None:
+    if check == "test_kai_limits_a_queue":
+        mode = QUEUES
+    with pytest.raises(NotRun, match="no image"):
+        stage.run(check, mode, image="")
+
+
+def test_cards_that_others_hold_are_left_to_them(stage: Stage) -> None:
+    for node in ("g1", "g2"):
+        limits = {"limits": {"nvidia.com/gpu": "1"}}
+        spec = {"nodeName": node, "containers": [{"name": "x", "resources": limits}]}
+        metadata = {"name": f"busy-{node}", "namespace": "lab"}
+        stage.cluster.store.seed({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    with pytest.raises(NotRun, match="others hold the cards"):
+        stage.run("test_kai_gives_cards", "kai")
+
+
+def test_what_cannot_be_compared_is_said(stage: Stage) -> None:
+    with pytest.raises(Trivial, match="no queue has a limit"):
+        stage.run("test_kai_limits_a_queue", "kai")
+    del stage.cluster.gpus.cards["g2"]
+    kind = stage.cluster.store.kind("Node")
+    stage.cluster.store.delete(kind, ("", "g2"))
+    with pytest.raises(Trivial, match="no second node"):
+        stage.run("test_hami_refuses", "hami")
+
+
+def test_another_mode_declares_nothing(stage: Stage) -> None:
+    for check in sorted(CHECKS):
+        with pytest.raises(NotDeclared):
+            stage.run(check, "none")
+
+
+def test_every_check_by_pods_has_a_fault() -> None:
+    names = {name for name, _ in inspect.getmembers(checks, inspect.isfunction) if name.startswith("test_")}
+    assert names == CHECKS
+
+
+@pytest.mark.parametrize(
+    ("text", "cards"),
+    [
+        ('[{"id": "GPU-a", "devmem": 24576}]', {"GPU-a": 24576}),
+        (
+            "GPU-a,10,24576,100,NVIDIA-X,0,true:GPU-b,10,81559,100,NVIDIA-X,0,true:",
+            {"GPU-a": 24576, "GPU-b": 81559},
+        ),
+        ("", {}),
+        ("{", {}),
+        ("GPU-a,10,many,100:", {}),
+        ("[1]", {}),
+    ],
+)
+def test_cards_that_hami_registers_are_read_in_both_forms(text: str, cards: dict[str, int]) -> None:
+    body = {"metadata": {"annotations": {checks.REGISTER: text}}}
+    assert checks.registered(checks.GpuNode("g", "g", 1, body)) == cards

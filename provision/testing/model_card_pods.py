@@ -11,6 +11,8 @@ from provision.testing.model_gpu_operator import GpuOperator
 from provision.testing.model_pods import TRIAL, Run, unschedulable
 
 RESOURCE = "nvidia.com/gpu"
+WHOLE = 100
+"""Percent of a card."""
 MEMORY = 24576
 """MiB of a card where the model does not say it."""
 _MODES = ("slots", "hami", "kai", "fractions")
@@ -90,7 +92,7 @@ class CardPods:
         share = int(limits["nvidia.com/gpumem-percentage"])
         if "no-webhook" not in self.faults:
             pod["spec"]["schedulerName"] = "hami-scheduler"
-        if "no-limit" not in self.faults and (share > 100 or not set(named) <= set(cards)):  # noqa: PLR2004
+        if "no-limit" not in self.faults and (share > WHOLE or not set(named) <= set(cards)):
             return unschedulable("0/2 nodes are available: 1 CardUuidMismatch, 1 CardInsufficientMemory.")
         env = {row["name"]: row["value"] for row in pod["spec"]["containers"][0]["env"]}
         is_lifted = env.get("CUDA_DISABLE_CONTROL") == "true" or "no-cap" in self.faults

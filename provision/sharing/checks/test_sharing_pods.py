@@ -24,6 +24,8 @@ REGISTER = "hami.io/node-nvidia-register"
 """Annotation of a Node with HAMi's cards: JSON, or rows that end with a colon."""
 SLOTS = {"time_slicing": 1, "mps": 1, "hami": 10}
 """Slots of a card where none are declared, by mode."""
+FIELDS = 3
+"""Of a row, up to the memory of the card."""
 SECONDS = 300
 OK = 200
 RESERVED = 1024
@@ -200,7 +202,7 @@ def registered(node: GpuNode) -> dict[str, int]:
         return {str(row["id"]): int(row["devmem"]) for row in rows}
     except (ValueError, KeyError, TypeError):
         fields = [row.split(",") for row in text.split(":")]
-        return {row[0]: int(row[2]) for row in fields if len(row) > 2 and row[2].isdigit()}  # noqa: PLR2004
+        return {row[0]: int(row[2]) for row in fields if len(row) >= FIELDS and row[2].isdigit()}
 
 
 def hami_group(image: str, node: GpuNode, name: str, uuids: Sequence[str], share: int) -> PodGroup:

@@ -452,7 +452,7 @@ def test_a_switch_of_kai_that_is_killed_at_any_write_goes_on(tmp_path: Path, bef
         if writes == boundary:
             raise StopError
 
-    for boundary in range(1, 60, 6):
+    for boundary in range(1, 61, 12):
         cluster = ModelCluster()
         cluster.gpus.cards, cluster.gpus.memory = {"g1": 2}, 81559
         cluster.add_node("g1", "10.0.0.1")

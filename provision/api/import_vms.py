@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from provision.api.masking import changes_masked
 from provision.api.site import Site
-from provision.api.vm_marker import file_of, vm_node, vm_now, write_config
+from provision.api.vm_marker import file_of, present_vm, vm_node, vm_now, write_config
 from provision.connections.contracts import SshEndpoint
 from provision.contracts.change import Change
 from provision.contracts.resource import changes_of
@@ -22,8 +22,8 @@ from provision.inventory.models.node import Node
 from provision.proxmox import names
 from provision.proxmox.adoption import marked_config, own_marker
 from provision.proxmox.answers import tags as split_tags
-from provision.proxmox.marker import TAG
-from provision.proxmox.queries import VmConfig, VmState
+from provision.proxmox.marker import TAG, Marker
+from provision.proxmox.queries import VmConfig, VmState, vm_answer
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.resources.vm_lifecycle import VmPower
 from provision.proxmox.roles import virtual_machine
@@ -67,7 +67,72 @@ def adoption(site: Site, name: str, cancel: Cancel) -> Adoption:
         ProvisionError: the hypervisor does not answer.
     """
     node, hypervisor = vm_node(site, name)
-    state = vm_now(site, node, hypervisor, cancel)
+    return _adoption(site, node, hypervisor, vm_now(site, node, hypervisor, cancel))
+
+
+def adoptions(site: Site, cancel: Cancel) -> tuple[tuple[Adoption, ...], tuple[Diagnostic, ...]]:
+    """Look at the VMs of all nodes, with one request a VM, and return what adopting each would mean.
+
+    Writes nothing.
+
+    Returns:
+        Those that can be adopted, or are ours already, and why the others cannot.
+
+    Raises:
+        ProvisionError: a hypervisor does not answer.
+    """
+    candidates: list[Adoption] = []
+    problems: list[Diagnostic] = []
+    for name, answer in _vms_now(site, cancel).items():
+        node, hypervisor = vm_node(site, name)
+        try:
+            state = present_vm(site, node, answer)
+            candidates.append(_adoption(site, node, hypervisor, state))
+        except Permanent as error:
+            problems += error.diagnostics
+    return tuple(candidates), tuple(problems)
+
+
+def adopt_all(site: Site, cancel: Cancel) -> tuple[str, ...]:
+    """Write tag and marker to the VMs of all nodes that can be adopted, and return their names.
+
+    Their host keys are not noted: SSH to them accepts what known_hosts has.
+
+    Raises:
+        Permanent, ProvisionError: what a hypervisor says; the VMs before it are adopted.
+    """
+    run, adopted = new_run_id(), list[str]()
+    with run_lock(site.folder / "lock", run, who()):
+        for name, answer in _vms_now(site, cancel).items():
+            node, hypervisor = vm_node(site, name)
+            with suppress(Permanent):
+                state = present_vm(site, node, answer)
+                if state is None:
+                    continue
+                data = _marking(state, own_marker(site.inventory, node, state))
+                if not data:
+                    continue
+                adopted.append(name)
+                write_config(site, node, hypervisor, {**data, "digest": state.digest}, cancel, run)
+    return tuple(adopted)
+
+
+def _vms_now(site: Site, cancel: Cancel) -> dict[str, object]:
+    """Return the answers about the VMs of all managed nodes, each hypervisor asked once."""
+    answers: dict[str, object] = {}
+    for hypervisor in site.inventory.hypervisors.values():
+        nodes = [node for node in names.nodes_of(site.inventory, hypervisor.name) if node.manage]
+        if not nodes:
+            continue
+        vmids = {node.name: names.vmid(site.inventory, node) for node in nodes}
+        queries = {VmConfig(vmid) for vmid in vmids.values()}
+        snapshot = site.session.ask(names.api(hypervisor.name), queries, cancel, fresh=True)
+        answers |= {name: vm_answer(snapshot, vmid) for name, vmid in vmids.items()}
+    return answers
+
+
+def _adoption(site: Site, node: Node, hypervisor: Hypervisor, state: VmState | None) -> Adoption:
+    name = node.name
     if state is None:
         summary = f"no VM has the VMID {node.vmid} of {name}"
         raise Permanent(
@@ -127,16 +192,22 @@ def adopt(site: Site, name: str, host_key: str, cancel: Cancel) -> bool:
             return False
         old = own_marker(site.inventory, node, state)
         new = old if host_key in old.fingerprints else replace(old, host_key=host_key, first_key="")
-        marked = marked_config(state, new)
-        data: dict[str, object] = {}
-        if marked["description"] != state.next_value("description"):
-            data["description"] = marked["description"]
-        if TAG not in split_tags(state.next_value("tags")):
-            data["tags"] = marked["tags"]
+        data = _marking(state, new)
         if not data:
             return False
         write_config(site, node, hypervisor, {**data, "digest": state.digest}, cancel, run)
     return True
+
+
+def _marking(state: VmState, marker: Marker) -> dict[str, object]:
+    """Return what is written to a VM, so that it carries a marker."""
+    marked = marked_config(state, marker)
+    data: dict[str, object] = {}
+    if marked["description"] != state.next_value("description"):
+        data["description"] = marked["description"]
+    if TAG not in split_tags(state.next_value("tags")):
+        data["tags"] = marked["tags"]
+    return data
 
 
 def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState) -> tuple[Change, ...]:

@@ -97,11 +97,20 @@ def vm_now(site: Site, node: Node, hypervisor: Hypervisor, cancel: Cancel) -> Vm
     answer = vm_answer(
         site.session.ask(names.api(hypervisor.name), {VmConfig(vmid)}, cancel, fresh=True), vmid
     )
+    return present_vm(site, node, answer)
+
+
+def present_vm(site: Site, node: Node, answer: object) -> VmState | None:
+    """Return the VM that an answer is about, or None if nothing has its number.
+
+    Raises:
+        Permanent: the answer is Unknown, or something else has the number.
+    """
     if isinstance(answer, Unknown):
         raise Permanent(Diagnostic("UNKNOWN", answer.reason, node.name))
     if isinstance(answer, Elsewhere):
         raise Permanent(foreign(site.inventory, node, answer))
-    return answer
+    return answer if isinstance(answer, VmState) else None
 
 
 def write_config(

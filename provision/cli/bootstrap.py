@@ -85,7 +85,7 @@ def bootstrap(
     from provision.proxmox.privileges import USER  # noqa: PLC0415 - keep --help fast
     from provision.proxmox.setup import choose, grant  # noqa: PLC0415 - keep --help fast
 
-    host, port = _target(target)
+    host, port = target_of(target)
     if NAME.fullmatch(name) is None:
         summary = f"{name!r} cannot be a name: use lower-case letters, digits and hyphens"
         raise usage("NAME_WRONG", summary)
@@ -94,7 +94,7 @@ def bootstrap(
         raise usage("FILE_EXISTS", f"{file} exists and is not overwritten", "name another file with --out")
     secret_file = token_file or Path("~/.config/provision") / f"{name}.token"
     public = _public(key)
-    address = _address(SshEndpoint(host, "root", port))
+    address = address_of(SshEndpoint(host, "root", port))
     shown = _fingerprints(SshEndpoint(host, "root", port), address, host_key, certificate)
     endpoint = SshEndpoint(host, "root", port, key.expanduser(), fingerprints=(shown[0],))
     cancel, redactor = Cancel(), state(context).redactor
@@ -149,7 +149,8 @@ def _check_secret_file(kept: Path, token: str, host: str, *, there: bool, rotate
         )
 
 
-def _target(text: str) -> tuple[str, int | None]:
+def target_of(text: str) -> tuple[str, int | None]:
+    """Return host and port of root@HOST[:PORT]."""
     match = TARGET.fullmatch(text)
     if match is None or match["user"] != "root":
         raise usage(
@@ -171,7 +172,7 @@ def _public(key: Path) -> str:
         ) from None
 
 
-def _address(endpoint: SshEndpoint) -> str:
+def address_of(endpoint: SshEndpoint) -> str:
     """Return the IPv4 address of a host, which may be a name in DNS or in ~/.ssh/config."""
     from provision.connections.ssh_target import resolve  # noqa: PLC0415 - keep --help fast
 

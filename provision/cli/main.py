@@ -23,6 +23,7 @@ from provision.cli import (
     bootstrap,
     cards,
     cluster,
+    discover,
     doctor,
     explain,
     files,
@@ -121,6 +122,7 @@ for _module in (
     access,
     cluster,
     bootstrap,
+    discover,
 ):
     _module.register(app)
 

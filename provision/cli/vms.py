@@ -17,6 +17,7 @@ from provision.values.errors import Refused
 from provision.values.fingerprints import OWN_KEY, is_host_key
 
 if TYPE_CHECKING:
+    from provision.api import Site
     from provision.api.import_vms import Adoption
 
 
@@ -62,7 +63,15 @@ def rebuild(
 def import_vm(
     context: typer.Context,
     inventory: InventoryName,
-    node: NodeName,
+    node: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NODE", help="A VM of the inventory.", show_default=False, autocompletion=complete_node
+        ),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Take over the VMs of all nodes; their host keys are not noted.")
+    ] = False,
     host_key: Annotated[
         str | None,
         typer.Option(
@@ -81,6 +90,8 @@ def import_vm(
     plan shows the changes. The marker holds the SSH host key of the VM, and only this key is accepted later.
     Without --host-key you are asked to confirm the key that the VM shows. The VM of a node that was renamed
     is taken over with its marker and the key in it.
+
+    With --all the VMs of all nodes are taken over at once. SSH to them accepts the keys in known_hosts.
     """
     from provision.api.import_vms import adopt, adoption, shown_host_key  # noqa: PLC0415 - keep --help fast
 
@@ -94,7 +105,11 @@ def import_vm(
             "there is no terminal to ask for confirmation",
             "give --host-key and --yes",
         )
+    if every is (node is not None):
+        raise usage("NODE_MISSING", "give either a node or --all", f"`provision import {inventory} --all`")
     with closing(open_site(settle(context, inventory))) as site:
+        if node is None:
+            return _import_all(site, inventory, yes=yes)
         candidate = adoption(site, node, Cancel())
         _print_adoption(candidate)
         if candidate.ours and host_key in {None, *candidate.host_keys}:
@@ -124,6 +139,26 @@ def import_vm(
         adopt(site, node, key, Cancel())
     say(f"{node} is now managed by this inventory. Next: `provision plan {inventory}`")
     return 0
+
+
+def _import_all(site: Site, inventory: str, *, yes: bool) -> int:
+    """Take over the VMs of all nodes; exit code 4 if one of them cannot be."""
+    from provision.api.import_vms import adopt_all, adoptions  # noqa: PLC0415 - keep --help fast
+    from provision.cli.prompts import yes_or_no  # noqa: PLC0415 - keep --help fast
+    from provision.report.problems import print_diagnostics  # noqa: PLC0415 - keep --help fast
+    from provision.report.style import count  # noqa: PLC0415 - keep --help fast
+
+    candidates, problems = adoptions(site, Cancel())
+    new = [candidate for candidate in candidates if not candidate.ours]
+    for candidate in new:
+        say(f"{candidate.node}:")
+        _print_adoption(candidate)
+    print_diagnostics(out(), problems, full=True)
+    if new and not yes and not yes_or_no(f"Take over {count(len(new), 'VM')}?"):
+        return 5
+    adopted = adopt_all(site, Cancel()) if new else ()
+    say(f"{count(len(adopted), 'VM')} taken over. Next: `provision plan {inventory}`")
+    return 4 if problems else 0
 
 
 def _print_adoption(candidate: Adoption) -> None:

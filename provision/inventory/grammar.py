@@ -130,15 +130,21 @@ Pool = Annotated[
     str,
     _kind(r"(?!.*\.\.)[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*){0,2}", "name of a pool"),
 ]
+MACHINE_TYPE = r"i440fx|q35|pc-(?:i440fx|q35)-[0-9]{1,3}\.[0-9]{1,3}(?:\+pve[0-9]{1,3})?"
 MachineType = Annotated[
     str,
     _kind(
-        r"i440fx|q35|pc-(?:i440fx|q35)-[0-9]{1,3}\.[0-9]{1,3}(?:\+pve[0-9]{1,3})?",
+        MACHINE_TYPE,
         "machine type: i440fx, q35, or one with its version like pc-q35-10.1",
     ),
 ]
-CpuType = Annotated[str, _kind(r"[A-Za-z0-9][A-Za-z0-9._-]*", "CPU type like host or x86-64-v3")]
-CpuFlag = Annotated[str, _kind(r"[+-][A-Za-z0-9][A-Za-z0-9._-]*", "CPU flag like +aes or -pcid")]
+CPU_TYPE = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+CpuType = Annotated[str, _kind(CPU_TYPE, "CPU type like host or x86-64-v3")]
+CPU_FLAG = r"[+-][A-Za-z0-9][A-Za-z0-9._-]*"
+CpuFlag = Annotated[str, _kind(CPU_FLAG, "CPU flag like +aes or -pcid")]
+DISK_SLOT = r"scsi(?:[12]?[0-9]|30)|virtio(?:[0-9]|1[0-5])|sata[0-5]|ide[0-3]"
+"""Where a VM may have a disk (qemu-server, `PVE/QemuServer/Drive.pm`)."""
+DiskSlot = Annotated[str, _kind(DISK_SLOT, "place of a disk like scsi1, virtio0, sata0 or ide1")]
 ImageFile = Annotated[str, _kind(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", "file name (letters, digits, . _ -)")]
 TimeZone = Annotated[
     str, _kind(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9][A-Za-z0-9_+-]*){0,2}", "time zone like Europe/Berlin")

@@ -96,9 +96,10 @@ def _value(key: str, value: object) -> str:
     return MASK if key == "cipassword" else text(value)
 
 
-def elsewhere(entry: VmEntry) -> Elsewhere:
-    """Return what has the number of a VM that is not a VM of this node."""
-    return Elsewhere(entry.node, entry.kind, entry.name)
+def elsewhere(entry: VmEntry, state: object = None) -> Elsewhere:
+    """Return what has the number of a VM that is not a VM of this node; `state` is its configuration."""
+    marker = state.marker if isinstance(state, VmState) else None
+    return Elsewhere(entry.node, entry.kind, entry.name, marker)
 
 
 def mappings(body: object) -> tuple[PciMap, ...] | Unknown:

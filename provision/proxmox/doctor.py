@@ -54,7 +54,8 @@ RULES = (
     HostRule(
         "PVE_REPO_UNSUBSCRIBED",
         "it has the enterprise repository and no subscription, so that its package lists fail",
-        "disable that repository and enable `pve-no-subscription` (web interface: Updates, Repositories)",
+        "declare `repositories: no_subscription` of the hypervisor, or change it by hand (web interface:"
+        " Updates, Repositories)",
         _ON_PVE + _REPOSITORIES,
     ),
     HostRule(

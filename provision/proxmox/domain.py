@@ -24,5 +24,4 @@ DOMAIN = Domain(
     evidence="provision.proxmox.preflight.rules:evidence",
     doctor="provision.proxmox.doctor:RULES",
     checks=("provision.proxmox.checks",),
-    unsupported="provision.proxmox.unsupported:unsupported",
 )

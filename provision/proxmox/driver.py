@@ -16,7 +16,7 @@ from provision.contracts.effect import Effect
 from provision.contracts.query import ApiGet, ApiReply, Unknown
 from provision.contracts.remedy import ApiCall, Request
 from provision.contracts.snapshot import Snapshot
-from provision.proxmox import answers, failures, tasks, vm_effects
+from provision.proxmox import answers, failures, mapping_writes, tasks, vm_effects
 from provision.proxmox import marker as markers
 from provision.proxmox.marker import START, TAG
 from provision.proxmox.queries import (
@@ -41,6 +41,8 @@ LOCK_PATIENCE = 120.0
 """Seconds to retry while another task holds a lock."""
 SHUTDOWN = 120
 """Seconds that a guest has to shut down before its plug is pulled."""
+MAPPING_TRIES = 8
+"""How often a mapping is written again that another node of the cluster has changed meanwhile."""
 LOG_LINES = 8
 CHANGED = "CONFIG_CHANGED_MEANWHILE"
 _VM_CONFIG = re.compile(r"/nodes/[^/]+/qemu/(\d+)/config")
@@ -188,11 +190,18 @@ class ProxmoxDriver:
         entry = next((candidate for candidate in others if candidate.vmid == vmid), None)
         # The cache still lists a VM of this node that was removed a moment ago.
         if entry is not None and (entry.kind, entry.node) != ("qemu", self._node):
-            return answers.elsewhere(entry)
+            return answers.elsewhere(entry, self._moved(entry))
         if isinstance(rights, Rights) and rights.may(f"/vms/{vmid}", "VM.Audit"):
             return None
         # a token without the right gets an empty list, and no error
         return Unknown(f"the token lacks VM.Audit on /vms/{vmid}")
+
+    def _moved(self, entry: VmEntry) -> object:
+        """Ask another node of the cluster for a VM with our tag: somebody may have migrated a VM of ours."""
+        if entry.kind != "qemu" or TAG not in entry.tags:
+            return None
+        path = f"/nodes/{entry.node}/qemu/{entry.vmid}/pending"
+        return self._ask(path, lambda body: answers.vm_state(entry, body))
 
     def _vm(self, entry: VmEntry) -> object:
         state = self._state(entry)
@@ -337,7 +346,13 @@ class ProxmoxDriver:
             self._pause(pause, cancel)
             pause = min(pause * 2, 10.0)
 
-    def _once(self, request: Request, label: str, emit: Emit, cancel: Cancel) -> str | None:
+    def _mapped_again(self, request: Request) -> Request | None:
+        """Return a refused write of a mapping with what the other nodes of the cluster have written to it."""
+        listed = self._ask("/cluster/mapping/pci", answers.mappings)
+        known = listed if isinstance(listed, tuple) else ()
+        return mapping_writes.again(request, known, self._node)
+
+    def _once(self, request: Request, label: str, emit: Emit, cancel: Cancel, tried: int = 0) -> str | None:
         """Send one request; return None when it did its work, or the text of a lock to wait for."""
         try:
             answer = self._connection.request(request.method, request.path, request.data)
@@ -348,6 +363,9 @@ class ProxmoxDriver:
                 return str(error)
             if _code(error) == CHANGED and (again := self._dated_again(request)) is not None:
                 return self._once(again, label, emit, cancel)
+            if tried < MAPPING_TRIES and mapping_writes.is_race(request, str(error)):
+                merged = self._mapped_again(request)
+                return None if merged is None else self._once(merged, label, emit, cancel, tried + 1)
             raise _Failure(self._failed(str(error), _code(error), evidence=_details(error))) from None
         upid = tasks.upid_of(answer)
         if upid is None or not request.task:

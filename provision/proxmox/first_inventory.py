@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from provision.hosts.cards import HostCard, cards_of
+from provision.proxmox.discovery import PROFILE, Discovered, key_of
 from provision.proxmox.privileges import USER
 from provision.proxmox.setup import ProxmoxHost, StorageChoice
 
@@ -39,27 +40,85 @@ class Trusted:
 
 def first_inventory(name: str, host: ProxmoxHost, choice: StorageChoice, trusted: Trusted) -> str:
     """Return the text of an inventory that `provision plan` takes as it is: a hypervisor without nodes."""
-    port = f", port: {trusted.port}" if trusted.port is not None else ""
-    bridge = host.bridges[0] if host.bridges else "vmbr0"
-    others = f" # there are {', '.join(host.bridges)}" if host.bridges[1:] else ""
-    uses = {"images": choice.images, "disks": choice.disks, "snippets": choice.snippets}
     key = _text(str(trusted.key))
     lines = [
+        *_head(name, host, "bootstrap"),
+        f"access: {{ user: debian, key: {key} }} # login of new VMs; the .pub goes into them",
+        _network(host, trusted.address),
+        *_hypervisor(host, choice, trusted),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def discovered_inventory(
+    name: str,
+    host: ProxmoxHost,
+    choice: StorageChoice,
+    trusted: Trusted,
+    vms: Sequence[Discovered],
+    remarks: Sequence[str] = (),
+) -> str:
+    """Return the text of an inventory with all VMs of a host, which `provision plan` leaves as they are.
+
+    Args:
+        name: of the inventory.
+        host: what the host is.
+        choice: storages by use.
+        trusted: how the host is reached.
+        vms: its VMs as nodes.
+        remarks: what else is on the host.
+    """
+    network = f"network: {{ cidr: {_text(str(network_of(host, trusted.address)))} }}"
+    lines = _head(name, host, "discover")
+    lines += [f"access: {{ user: debian, key: {_text(str(trusted.key))} }} # login of guests"]
+    known = _network(host, trusted.address)
+    lines += [known if known.startswith("network:") else network]
+    lines += _hypervisor(host, choice, trusted, manage=False)
+    lines += [f"# {remark}" for remark in remarks]
+    if vms:
+        lines += [
+            "profiles:",
+            f"  # Remove `manage: false`, then take the VMs over: `provision import {name}.yaml --all`",
+            f"  {PROFILE}: {{ hypervisor: {key_of(host.node)}, manage: false, hostname: unmanaged }}",
+            "nodes:" if any(vm.is_complete for vm in vms) else "# nodes:",
+            *(line for vm in vms for line in vm.lines),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _head(name: str, host: ProxmoxHost, command: str) -> list[str]:
+    return [
         f"# {host.node}: {host.version}, {host.memory // 1024} GiB of memory",
-        "# Written by `provision bootstrap`.",
+        f"# Written by `provision {command}`.",
         "version: 1",
         f"name: {_text(name)}",
-        f"access: {{ user: debian, key: {key} }} # login of new VMs; the .pub goes into them",
-        _network(host, bridge, trusted.address),
+    ]
+
+
+def _hypervisor(
+    host: ProxmoxHost, choice: StorageChoice, trusted: Trusted, *, manage: bool = True
+) -> list[str]:
+    """Return the section of the hypervisor with its display cards."""
+    bridge = bridge_of(host)
+    others = f" # there are {', '.join(host.bridges)}" if host.bridges[1:] else ""
+    uses = {"images": choice.images, "disks": choice.disks, "snippets": choice.snippets}
+    login = [
+        "user: root",
+        f"key: {_text(str(trusted.key))}",
+        *([f"host_key: {_text(trusted.host_key)}"] if trusted.host_key else []),
+        *([f"port: {trusted.port}"] if trusted.port is not None else []),
+    ]
+    lines = [
         "hypervisors:",
         f"  {_text(key_of(host.node))}:",
+        *([] if manage else ["    manage: false # provision changes nothing on the host itself"]),
         *([f"    node: {_text(host.node)}"] if key_of(host.node) != host.node else []),
         f"    address: {_text(trusted.address)}",
         "    api:",
         f"      token_id: {_text(f'{USER}!{trusted.token}')}",
         f"      token: !secret {{ file: {_text(str(trusted.token_file))} }}",
         f"      fingerprint: {_text(trusted.certificate)}",
-        f"    ssh: {{ user: root, key: {key}, host_key: {_text(trusted.host_key)}{port} }}",
+        f"    ssh: {{ {', '.join(login)} }}",
         "    storage:",
         *(f"      {use}: {_text(storage)}" for use, storage in uses.items() if storage),
         f"    bridge: {_text(bridge)}{others}",
@@ -70,20 +129,31 @@ def first_inventory(name: str, host: ProxmoxHost, choice: StorageChoice, trusted
         lines += [f"      # {_remark(card)}"]
         console = ", drives_console: true" if card.console else ""
         lines += [f"      gpu{number}: {{ address: {_text(card.slot)}, id: {_text(card.ids[0])}{console} }}"]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
-def key_of(node: str) -> str:
-    """Return our own name for a node: Proxmox VE takes capitals, and a key of the inventory does not."""
-    return re.sub(r"[^a-z0-9-]", "-", node.lower()).strip("-")[:63] or "pve"
+def bridge_of(host: ProxmoxHost) -> str:
+    """Return the bridge of VMs that name none."""
+    return host.bridges[0] if host.bridges else "vmbr0"
 
 
-def _network(host: ProxmoxHost, bridge: str, address: str) -> str:
-    """Return the line of the host's network, or of its bridge's, with the gateway if that lies in it."""
-    own = (each for each in host.networks.values() if each.partition("/")[0] == address)
-    interface = next(own, "") or host.networks.get(bridge, "")
+def network_of(host: ProxmoxHost, address: str) -> ipaddress.IPv4Network:
+    """Return the network of an address of the host; one of 256 addresses where the host does not say."""
     try:
-        network = ipaddress.ip_interface(interface).network
+        return ipaddress.IPv4Interface(_interface(host, address)).network
+    except ValueError:
+        return ipaddress.IPv4Interface(f"{address}/24").network
+
+
+def _interface(host: ProxmoxHost, address: str) -> str:
+    own = (each for each in host.networks.values() if each.partition("/")[0] == address)
+    return next(own, "") or host.networks.get(bridge_of(host), "")
+
+
+def _network(host: ProxmoxHost, address: str) -> str:
+    """Return the line of the host's network, or of its bridge's, with the gateway if that lies in it."""
+    try:
+        network = ipaddress.ip_interface(_interface(host, address)).network
     except ValueError:
         return "# network: { cidr: ..., gateway: ... } # not found on the host: write yours"
     gateway = ""

@@ -87,7 +87,8 @@ def image_file(inventory: Inventory, image: str) -> str:
     """
     digest = image_download(inventory, image)[1][:8]
     name = re.sub(r"[^A-Za-z0-9._-]", "-", image)
-    wanted = PurePosixPath(inventory.images[image].file or f"{name}.qcow2")
+    declared = inventory.images[image]
+    wanted = PurePosixPath(declared.file or f"{name}.{'iso' if declared.is_iso else 'qcow2'}")
     if digest in wanted.name.lower():
         return wanted.name
     return f"{wanted.name.removesuffix(wanted.suffix)}-{digest}{wanted.suffix}"
@@ -95,7 +96,13 @@ def image_file(inventory: Inventory, image: str) -> str:
 
 def image_volume(inventory: Inventory, hypervisor: Hypervisor, image: str) -> str:
     """Return the volume of an image on a hypervisor."""
-    return f"{hypervisor.storage.images}:import/{image_file(inventory, image)}"
+    content = image_content(inventory, image)
+    return f"{hypervisor.storage.images}:{content}/{image_file(inventory, image)}"
+
+
+def image_content(inventory: Inventory, image: str) -> str:
+    """Return the content type of an image in its storage."""
+    return "iso" if inventory.images[image].is_iso else "import"
 
 
 def snippet_file(inventory: Inventory, node: str) -> str:

@@ -123,16 +123,20 @@ class VmEntry:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """The number belongs to a container, or to a VM on another node."""
+    """The number belongs to a container, or to a VM on another node; with its marker if it has our tag."""
 
     node: str
     kind: str
     name: str
+    marker: Marker | None = None
 
     @property
     def owner(self) -> str:
         """The owner of the number, for messages."""
-        return f"{'a container' if self.kind == 'lxc' else 'a VM'} on {self.node}, {self.name}"
+        what = "a container" if self.kind == "lxc" else "a VM"
+        if self.marker is not None:
+            what = f"node {self.marker.node} of inventory {self.marker.inventory}"
+        return f"{what} on {self.node}, {self.name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,14 +50,18 @@ def _position(slot: str) -> tuple[int, int]:
     return (_BUSES.index(match[1]), int(match[2])) if match is not None else (len(_BUSES), 0)
 
 
-def slots_of(count: int, keys: tuple[str, ...], value: Callable[[str], str]) -> tuple[str, ...]:
+def slots_of(
+    count: int, keys: tuple[str, ...], value: Callable[[str], str], fixed: frozenset[str] = frozenset()
+) -> tuple[str, ...]:
     """Return the slots of a node's disks in their order: those that its VM has, then free ones.
+
+    Slots in `fixed` belong to disks that declare them.
 
     The disks of a VM that boots from scsi0, as ours do, are scsi0, scsi1 and so on; what else it has was
     added by somebody. Any other VM was adopted: its disks count in their order.
     """
-    created = [f"{CREATED}{number}" for number in range(_SCSI_DISKS)]
-    present = disks_of(keys, value)
+    created = [slot for number in range(_SCSI_DISKS) if (slot := f"{CREATED}{number}") not in fixed]
+    present = tuple(slot for slot in disks_of(keys, value) if slot not in fixed)
     if not present or present[0] == created[0]:
         return tuple(created[:count])
     free = [slot for slot in created if not value(slot)]

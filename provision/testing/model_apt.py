@@ -90,3 +90,14 @@ def dpkg_text(state: HostState) -> Answer:
         if version
     )
     return 0, "".join(rows)
+
+
+def uris_text(state: HostState) -> tuple[int, str]:
+    """Return what apt would fetch of Proxmox VE: after our command has run, what needs no subscription."""
+    is_free = any("--print-uris" in probe and not code for probe, code in state.probes.items())
+    host, component = (
+        ("http://download.proxmox.com", "pve-no-subscription")
+        if is_free
+        else ("https://enterprise.proxmox.com", "pve-enterprise")
+    )
+    return 0, f"'{host}/debian/pve/dists/trixie/{component}/binary-amd64/Packages.xz' Packages 0\n"

@@ -77,6 +77,7 @@ class ModelProxmox:
         log: all requests, in order.
         requests: how many there were.
         pools: the pool of each VM that has one.
+        vms_elsewhere: VMs of other nodes of its cluster, which this node asks for.
     """
 
     node: str = "pve"
@@ -94,6 +95,7 @@ class ModelProxmox:
     log: list[tuple[str, str, dict[str, object]]] = field(default_factory=list)
     requests: int = 0
     pools: dict[int, str] = field(default_factory=dict)
+    vms_elsewhere: dict[int, ModelVm] = field(default_factory=dict)
     _tasks: dict[str, str] = field(default_factory=dict)
 
     def driver(self, system: str = "pve/api") -> ProxmoxDriver:
@@ -151,7 +153,7 @@ class ModelProxmox:
                 "name": vm.config.get("name", f"VM {vm.vmid}"),
                 "status": "running" if vm.running else "stopped",
                 "tags": vm.config.get("tags", ""),
-                "maxmem": int(vm.config.get("memory", "512")) * MIB,
+                "maxmem": int(vm.config.get("memory", "512").removeprefix("current=")) * MIB,
             }
             for vm in self.vms.values()
         ]
@@ -186,7 +188,7 @@ class ModelProxmox:
         return [{"iface": name, "type": kind, "active": 1} for name, kind in self.bridges.items()]
 
     def _pending(self, _data: dict[str, object], vmid: str) -> object:
-        vm = self._vm(vmid)
+        vm = self.vms_elsewhere.get(int(vmid)) or self._vm(vmid)
         rows: list[dict[str, object]] = [{"key": "digest", "value": vm.digest}]
         for key in sorted({*vm.config, *vm.pending}):
             row: dict[str, object] = {"key": key}
@@ -241,7 +243,7 @@ class ModelProxmox:
         """Return a value as PVE keeps it: drives get their volume, tags are sorted."""
         if key == "tags":
             return ";".join(sorted({word.lower() for word in re.split("[;, ]", text) if word}))
-        if re.fullmatch(r"(scsi|ide|efidisk|tpmstate)\d+", key):
+        if re.fullmatch(r"(scsi|virtio|sata|ide|efidisk|tpmstate)\d+", key):
             return self._drive(vmid, key, text)
         if key.startswith("net"):
             parts = parse(text)
@@ -257,6 +259,8 @@ class ModelProxmox:
         if not size.isdecimal():
             if size == "cloudinit":
                 return f"{storage}:vm-{vmid}-cloudinit,media=cdrom"
+            if size.startswith("iso/") and parts[""] not in self.volumes[storage]:
+                raise ValueError(f"volume '{parts['']}' does not exist")
             return text
         image = parts.pop("import-from", "")
         if image:
@@ -354,10 +358,11 @@ class ModelProxmox:
     # ------------------------------------------------------------ images and mappings
 
     def _download(self, data: dict[str, object], storage: str) -> object:
-        name = str(data["filename"])
-        if not name.endswith((".qcow2", ".raw", ".vmdk", ".ova")):
+        name, content = str(data["filename"]), str(data["content"])
+        known = (".iso", ".img") if content == "iso" else (".qcow2", ".raw", ".vmdk", ".ova")
+        if not name.endswith(known):
             raise ApiError(400, "Parameter verification failed.", {"filename": "wrong file extension"})
-        volume = f"{storage}:import/{name}"
+        volume = f"{storage}:{content}/{name}"
         if volume not in self.volumes[storage]:
             self.volumes[storage].append(volume)
         return self._begin("download", name)
@@ -375,6 +380,8 @@ class ModelProxmox:
         return None
 
     def _mapping_update(self, data: dict[str, object], name: str) -> object:
+        if name not in self.mappings:
+            raise ApiError(500, f"pci ID '{name}' does not exist")
         if data.get("digest", _sha(self.mappings[name])) != _sha(self.mappings[name]):
             raise ApiError(500, "detected modified configuration - file changed by other user? Try again.")
         self.mappings[name] = _entries(data["map"])

@@ -16,7 +16,7 @@ from provision.hosts.operations.basic import sysctl_file
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.queries.shell import ShellResult
 from provision.testing import model_k3s
-from provision.testing.model_apt import dpkg_text, policy_text, simulation_text
+from provision.testing.model_apt import dpkg_text, policy_text, simulation_text, uris_text
 from provision.testing.model_boot import boot_line, boot_swap
 from provision.testing.model_gpu import kernel_log_text, next_module_text, pci_text, smi_text
 from provision.testing.model_rdma import address_rows, gid_table
@@ -227,6 +227,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
         r"command -v nvidia-container-runtime",
         lambda state: (int(not state.packages.get("nvidia-container-toolkit")), ""),
     ),
+    (r"apt-get update --print-uris", uris_text),
     (r"apt-mark showhold", lambda state: (0, "".join(f"{name}\n" for name in sorted(state.held)))),
     (r"dpkg-query -W -f='\$\{db:Status-Abbrev\}\|.*", dpkg_text),
     (r"apt-cache policy; echo @packages; apt-cache policy -- (.*)", policy_text),

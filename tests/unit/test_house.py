@@ -17,8 +17,17 @@ DOMAIN_WORDS = re.compile(
 )
 KERNEL = ("engine", "contracts", "values", "report")
 NAMED_AFTER_A_DOMAIN = {
-    "api": {"bootstrap", "import_vms", "vm_marker", "cards", "reserved", "domains", "cluster_snapshots"},
-    "cli": {"bootstrap", "vms", "cards", "reserved", "labs", "lab_network", "main"},
+    "api": {
+        "bootstrap",
+        "discover",
+        "import_vms",
+        "vm_marker",
+        "cards",
+        "reserved",
+        "domains",
+        "cluster_snapshots",
+    },
+    "cli": {"bootstrap", "discover", "vms", "cards", "reserved", "labs", "lab_network", "main"},
 }
 """Modules of commands that are named after a domain, and the two tables that name all."""
 

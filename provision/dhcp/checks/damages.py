@@ -15,7 +15,7 @@ STRANGER = "52:54:00:00:00:99"
 
 def _reserved(inventory: Inventory, name: str) -> Damage | None:
     dhcp = inventory.dhcp
-    if dhcp is None:
+    if dhcp is None or dhcp.backend != "dnsmasq":
         return None
     folder = quote((dhcp.file or HOSTS_FOLDER).rstrip("/"))
     address = inventory.nodes[name].address

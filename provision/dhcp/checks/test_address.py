@@ -11,19 +11,74 @@ from testinfra.host import Host
 from provision.contracts.check import NotDeclared, Site
 from provision.dhcp.dnsmasq_paths import CONFIGURATION, HOSTS_FOLDER, LEASE_FILE
 from provision.hosts.names import ROUTER
+from provision.inventory.models.site import Dhcp
+
+UCI_LEASES = (
+    "f=$(uci show dhcp | sed -n \"s/^dhcp[.].*[.]leasefile='\\(.*\\)'$/\\1/p\");"
+    " cat ${f:-/tmp/dhcp.leases} 2>/dev/null || true"
+)
+KEA = """import json, socket, sys
+def ask(command):
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(20)
+    s.connect(sys.argv[1])
+    s.sendall(json.dumps({"command": command}).encode())
+    text = b""
+    while True:
+        part = s.recv(65536)
+        text += part
+        try:
+            return json.loads(text).get("arguments", {})
+        except ValueError:
+            if not part:
+                return {}
+dhcp = ask("config-get").get("Dhcp4", {})
+held = list(dhcp.get("reservations", []))
+nets = list(dhcp.get("subnet4", []))
+for shared in dhcp.get("shared-networks", []):
+    nets += shared.get("subnet4", [])
+for net in nets:
+    held += net.get("reservations", [])
+for one in held:
+    print("reserved", one.get("hw-address", "-"), one.get("ip-address", "-"))
+name = dhcp.get("lease-database", {}).get("name") or "/var/lib/kea/kea-leases4.csv"
+for path in (name + ".2", name):
+    try:
+        for line in open(path):
+            print("leased", line.strip().replace(",", " "))
+    except OSError:
+        pass
+"""
+"""Prints reservations and leases of Kea, and nothing else of its configuration."""
+KEA_SOCKET = "/run/kea/kea4-ctrl-socket"
 
 
 @pytest.fixture
-def folder(site: Site, vm: str) -> str:
-    """The dhcp-hostsdir of a router with dnsmasq, where the VM's address is reserved there."""
+def router(site: Site, vm: str) -> Dhcp:
+    """The router that reserves the VM's address, where there is a check of it."""
     dhcp = site.inventory.dhcp
     if dhcp is None:
         raise NotDeclared("there is no DHCP server to look at")
-    if dhcp.backend != "dnsmasq":
+    if dhcp.backend not in {"dnsmasq", "kea", "openwrt"}:
         raise NotDeclared(f"there is no check of reservations by {dhcp.backend}")
     if not site.inventory.nodes[vm].nics:
         raise NotDeclared("it has no network device")
-    return (dhcp.file or HOSTS_FOLDER).rstrip("/")
+    return dhcp
+
+
+def _kea(host: Host, router: Dhcp, kind: str) -> list[set[str]]:
+    text = host.check_output("python3 -c %s %s", KEA, router.file or KEA_SOCKET).lower()
+    rows = (line.partition(" ") for line in text.splitlines())
+    return [set(row.split()) for word, _, row in rows if word == kind]
+
+
+def _uci_reserved(host: Host, address: str) -> list[str]:
+    """Return what the sections of OpenWrt with an address say, each as one line."""
+    sections: dict[str, list[str]] = {}
+    for line in host.check_output("uci show dhcp").lower().splitlines():
+        name, _, value = line.partition("=")
+        sections.setdefault(".".join(name.split(".")[:2]), []).append(value.strip("'"))
+    return [" ".join(values) for values in sections.values() if "host" in values and address in values]
 
 
 def _mac(host: Host, address: str) -> str:
@@ -48,26 +103,43 @@ def test_address_is_used(site: Site, node: str) -> None:
     assert any(field.split("/")[0] == address for field in fields), " ".join(fields)
 
 
-@pytest.mark.usefixtures("folder")
-def test_address_is_leased(site: Site, vm: str) -> None:
+def test_address_is_leased(site: Site, vm: str, router: Dhcp) -> None:
     """The router leased the address to the VM's own MAC."""
     host = site.host(ROUTER)
     address = str(site.inventory.nodes[vm].address)
     mac = _mac(site.host(f"{vm}/ssh"), address)
-    rows = host.check_output("cat %s", LEASE_FILE).lower().splitlines()
-    assert any({mac, address} <= set(row.split()) for row in rows), f"no lease of {address} for {mac}"
+    if router.backend == "kea":
+        rows = _kea(host, router, "leased")
+    else:
+        text = (
+            host.check_output(UCI_LEASES)
+            if router.backend == "openwrt"
+            else host.check_output("cat %s", LEASE_FILE)
+        )
+        rows = [set(line.split()) for line in text.lower().splitlines()]
+    assert any({mac, address} <= row for row in rows), f"no lease of {address} for {mac}"
 
 
-def test_address_is_reserved(site: Site, vm: str, folder: str) -> None:
+def test_address_is_reserved(site: Site, vm: str, router: Dhcp) -> None:
     """The router holds exactly one reservation of the address, for the VM's own MAC."""
     host = site.host(ROUTER)
     address = str(site.inventory.nodes[vm].address)
     mac = _mac(site.host(f"{vm}/ssh"), address)
+    if router.backend == "kea":
+        holders = [" ".join(sorted(row)) for row in _kea(host, router, "reserved") if address in row]
+    elif router.backend == "openwrt":
+        holders = _uci_reserved(host, address)
+    else:
+        holders = _dnsmasq_reserved(host, router, address)
+    assert len(holders) == 1, f"{len(holders)} reservations: {holders}"
+    assert mac in holders[0], f"reserved for another: {holders[0]}"
+
+
+def _dnsmasq_reserved(host: Host, router: Dhcp, address: str) -> list[str]:
+    folder = (router.file or HOSTS_FOLDER).rstrip("/")
     # A folder below another one is read twice, and counts once.
     row = shlex.quote(f"[,=]{re.escape(address)}(,|$)")
     places = f"{CONFIGURATION} {shlex.quote(folder)}"
     text = host.check_output(f"grep -rsHiE --exclude='.*' {row} {places} | sort -u || true")
     lines = [line.partition(":")[2].strip() for line in text.lower().splitlines()]
-    holders = [line for line in lines if not line.startswith("#")]
-    assert len(holders) == 1, f"{len(holders)} reservations: {holders}"
-    assert mac in holders[0], f"reserved for another: {holders[0]}"
+    return [line for line in lines if not line.startswith("#")]

@@ -88,7 +88,7 @@ class Hypervisor(Model):
     ssh: Ssh = Field(default_factory=Ssh.model_construct)
     """How it is reached by SSH. The user is root if none is given."""
     repositories: Literal["unmanaged", "no_subscription", "enterprise"] = "unmanaged"
-    """Package repositories of the host."""
+    """Package repository of Proxmox VE on the host: one that needs no subscription, or one that does."""
     storage: Storage = Field(default_factory=Storage.model_construct)
     """Its storages, by use."""
     bridge: Bridge = "vmbr0"

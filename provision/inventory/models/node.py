@@ -8,6 +8,7 @@ from provision.inventory.grammar import (
     Bridge,
     CpuFlag,
     CpuType,
+    DiskSlot,
     Line,
     MachineType,
     ModuleName,
@@ -64,7 +65,22 @@ class Nic(Model):
     """Bridge; if unset, the hypervisor's."""
     vlan: Annotated[int, Check(whole(1, 4094), {"type": "integer"})] | None = None
     """VLAN tag."""
-    model: Literal["virtio", "e1000", "e1000e", "vmxnet3", "rtl8139"] = "virtio"
+    model: Literal[
+        "virtio",
+        "e1000",
+        "e1000-82540em",
+        "e1000-82544gc",
+        "e1000-82545em",
+        "e1000e",
+        "i82551",
+        "i82557b",
+        "i82559er",
+        "ne2k_isa",
+        "ne2k_pci",
+        "pcnet",
+        "rtl8139",
+        "vmxnet3",
+    ] = "virtio"
     """Emulated device."""
     mac: Mac | None = None
     """MAC address; if unset, it is generated once and kept."""
@@ -81,6 +97,8 @@ class Disk(Model):
     """Size, a whole number of GiB."""
     storage: Storage | None = None
     """Storage; if unset, the hypervisor's `storage.disks`."""
+    slot: DiskSlot | None = None
+    """Bus and number in Proxmox VE (`virtio1`, `sata0`, `ide1`); if unset, the next free one of scsi."""
     ssd: Flag | None = None
     """Show it to the guest as an SSD."""
     discard: Flag | None = None
@@ -218,6 +236,9 @@ class NodeSettings(Model):
     """Its hypervisor; if unset, the node is bare metal."""
     image: Text | None = None
     """Cloud image of its first disk; used only when the VM is created."""
+    iso: Text | None = None
+    """Installation medium in `images`, in the CD-ROM drive of a new VM, which starts from it while its disk
+    is empty. A person installs the guest."""
     cores: Count | None = None
     """Virtual processors per socket."""
     sockets: Count | None = None
@@ -326,7 +347,7 @@ class Node(NodeSettings):
     vmid: VmId | None = None
     """VMID in Proxmox VE; the nodes of a range count up from it."""
     vm_name: PveName | None = None
-    """Name of the VM in Proxmox VE, if it is not the key."""
+    """Name of the VM in Proxmox VE, if it is not the key. `unmanaged` leaves it as it is."""
     address: Address
     """Its address; a range of nodes has a range of addresses (`first-last`)."""
     kube_name: HostName | None = None
@@ -343,6 +364,11 @@ class Node(NodeSettings):
     def wants_gpu(self) -> bool:
         """Whether it passes cards through, or must show some."""
         return bool(self.gpus) or self.gpu_cards is not None
+
+    @property
+    def managed_vm_name(self) -> str | None:
+        """Name of the VM in Proxmox VE; None leaves that of an existing VM alone."""
+        return None if self.vm_name == "unmanaged" else self.vm_name or self.name
 
     @property
     def machine_type(self) -> Literal["i440fx", "q35"] | None:

@@ -137,14 +137,20 @@ class Network(Model):
 
 
 class Image(Model):
-    """A cloud image."""
+    """A cloud image, or an installation medium (`.iso`)."""
 
     url: Url | None = None
     """Where it is downloaded from."""
     sha256: Sha256 | None = None
     """Its digest, checked at download; if unset, that of provision.lock.yaml (`provision pin INVENTORY`)."""
     file: ImageFile | None = None
-    """File name in the storage, otherwise `NAME.qcow2`. 8 digits of the digest are added if it lacks them."""
+    """File name in the storage, otherwise `NAME.qcow2`, or `NAME.iso` if the URL ends with `.iso`. 8 digits
+    of the digest are added if it lacks them."""
+
+    @property
+    def is_iso(self) -> bool:
+        """Whether it is an installation medium: by its file name, else by its URL."""
+        return (self.file or (self.url or "").partition("?")[0]).lower().endswith(".iso")
 
 
 class LabCard(Model):

@@ -12,6 +12,7 @@ _VM_ONLY = (
         "vmid",
         "vm_name",
         "image",
+        "iso",
         "cores",
         "sockets",
         "memory",
@@ -55,7 +56,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
         _references(node, path, findings)
         _driver(node, path, findings)
         if node.is_virtual:
-            _virtual(node, path, findings)
+            _virtual(node, path, inventory, findings)
         elif not findings.written((*path, "hypervisor")):
             _bare_metal(node, path, findings)
 
@@ -94,8 +95,8 @@ def _unique(node: Node, path: KeyPath, places: _Seen, findings: Findings) -> Non
         findings.unique("the Kubernetes name", node.kubernetes_name, (*path, "kube_name"), places.kube)
     if node.vmid is not None:
         findings.unique("the VMID", str(node.vmid), (*path, "vmid"), places.vmids)
-    if node.vm_name is not None:
-        findings.unique("the VM's name", node.vm_name, (*path, "vm_name"), places.vms)
+    if node.vm_name is not None and node.managed_vm_name is not None:
+        findings.unique("the VM's name", node.managed_vm_name, (*path, "vm_name"), places.vms)
     for index, nic in enumerate(node.nics):
         if nic.mac is not None:
             findings.unique("the MAC address", nic.mac, (*path, "nics", index, "mac"), places.macs)
@@ -114,6 +115,8 @@ def _name(name: str, path: KeyPath, names: dict[str, KeyPath], findings: Finding
 def _references(settings: NodeSettings, path: KeyPath, findings: Findings) -> None:
     if settings.image is not None:
         findings.reference("image", settings.image, ("images",), (*path, "image"))
+    if settings.iso is not None:
+        findings.reference("image", settings.iso, ("images",), (*path, "iso"))
     host = settings.hypervisor
     if host is not None and findings.reference("hypervisor", host, ("hypervisors",), (*path, "hypervisor")):
         for index, alias in enumerate(settings.gpus):
@@ -145,7 +148,7 @@ def _bare_metal(node: Node, path: KeyPath, findings: Findings) -> None:
             findings.conflict(summary, (*path, key), remedy="declare its hypervisor, or remove the key")
 
 
-def _virtual(node: Node, path: KeyPath, findings: Findings) -> None:
+def _virtual(node: Node, path: KeyPath, inventory: Inventory, findings: Findings) -> None:
     if node.connection == "local":
         summary = f"the VM {node.name} cannot have `connection: local`"
         findings.conflict(summary, (*path, "connection"), remedy="remove the key")
@@ -153,6 +156,8 @@ def _virtual(node: Node, path: KeyPath, findings: Findings) -> None:
         findings.lacks(f"the VM {node.name}", "vmid", path)
     if not node.nics:
         findings.add("INVENTORY_VALUE", f"the VM {node.name} needs a network device", (*path, "nics"))
+    _slots(node, path, findings)
+    _medium(node, path, inventory, findings)
     if not node.gpus:
         return
     if node.machine_type == "i440fx":
@@ -160,3 +165,37 @@ def _virtual(node: Node, path: KeyPath, findings: Findings) -> None:
     if node.balloon:
         summary = "a VM with a passed-through card cannot have a balloon: its memory is pinned"
         findings.conflict(summary, (*path, "balloon"))
+
+
+def _slots(node: Node, path: KeyPath, findings: Findings) -> None:
+    """Refuse places of disks that are taken, or that the machine does not have."""
+    seen: dict[str, KeyPath] = {}
+    for index, disk in enumerate(node.disks):
+        place: KeyPath = (*path, "disks", index, "slot")
+        if disk.slot is None:
+            continue
+        findings.unique("the slot", disk.slot, place, seen)
+        if disk.slot == "scsi0" and (node.disk is not None or node.image is not None):
+            findings.conflict(f"scsi0 of {node.name} is its first disk", place)
+        if disk.slot == "ide2" and (node.image is not None or node.iso is not None):
+            drive = "drive of cloud-init" if node.image is not None else "CD-ROM drive"
+            findings.conflict(f"ide2 of {node.name} is the {drive}", place)
+        if disk.slot.startswith("virtio") and disk.ssd is not None:
+            summary = f"Proxmox VE has no option ssd for {disk.slot} of {node.name}"
+            findings.conflict(summary, (*place[:-1], "ssd"), remedy="remove it, or use a slot of scsi")
+
+
+def _medium(node: Node, path: KeyPath, inventory: Inventory, findings: Findings) -> None:
+    """Refuse an installation medium as an image, and the other way round; and both at once."""
+    for key, wanted in (("image", False), ("iso", True)):
+        image = inventory.images.get(getattr(node, key) or "")
+        if image is not None and image.is_iso is not wanted:
+            what = "is an installation medium" if image.is_iso else "is no installation medium (`.iso`)"
+            other = "iso" if image.is_iso else "image"
+            remedy = f"write `{other}: {getattr(node, key)}`"
+            findings.conflict(f"{getattr(node, key)} of {node.name} {what}", (*path, key), remedy=remedy)
+    if node.iso is not None and node.image is not None:
+        findings.conflict(f"{node.name} cannot start from an image and from a medium", (*path, "iso"))
+    if node.iso is not None and node.disk is None:
+        remedy = "declare the size of its first disk: `disk: 32GiB`"
+        findings.lacks(f"the VM {node.name} with an installation medium", "disk", path, remedy=remedy)

@@ -285,12 +285,13 @@ def _mapping_problems(
 def test_images(site: Site, hypervisor: str) -> None:
     """Every image that a VM starts from is on its storage."""
     declared, inventory = site.inventory.hypervisors[hypervisor], site.inventory
-    nodes = [node for node in names.nodes_of(inventory, hypervisor) if node.manage and node.image]
-    if not nodes:
+    nodes = [node for node in names.nodes_of(inventory, hypervisor) if node.manage]
+    images = {image for node in nodes for image in (node.image, node.iso) if image is not None}
+    if not images:
         raise NotDeclared("no images")
     rows = _get(site, hypervisor, f"/nodes/{declared.node_name}/storage/{declared.storage.images}/content")
     present = {row["volid"] for row in rows}
-    volumes = {names.image_volume(inventory, declared, node.image or "") for node in nodes}
+    volumes = {names.image_volume(inventory, declared, image) for image in images}
     assert volumes <= present, f"missing: {', '.join(sorted(volumes - present))}"
 
 
@@ -323,6 +324,18 @@ def test_blacklist_at_next_boot(host: Host, slots: tuple[str, ...]) -> None:
     if not candidates:
         raise Trivial("no driver of this host knows the cards")
     assert candidates <= listed, f"not blacklisted: {', '.join(sorted(candidates - listed))}"
+
+
+def test_repositories(site: Site, hypervisor: str, host: Host) -> None:
+    """Apt reads the declared repository of Proxmox VE, and without a subscription none that needs one."""
+    declared = site.inventory.hypervisors[hypervisor].repositories
+    if declared == "unmanaged":
+        raise NotDeclared("unmanaged")
+    rows = _lines(host, "apt-get update --print-uris")
+    component = f"pve-{declared.replace('_', '-')}"
+    assert any(f"/{component}/" in row for row in rows), f"no {component}"
+    foreign = sorted({row.split("'")[1] for row in rows if "//enterprise.proxmox.com/" in row})
+    assert declared == "enterprise" or not foreign, f"needs a subscription: {', '.join(foreign)}"
 
 
 def test_system_is_running(site: Site, hypervisor: str, host: Host, note: Callable[[str], None]) -> None:

@@ -195,8 +195,10 @@ def test_startup(actual: Vm, declared: Node) -> None:
 
 def test_name(actual: Vm, declared: Node) -> None:
     """The VM has the node's name, or its `vm_name`."""
+    if declared.managed_vm_name is None:
+        raise NotDeclared("unmanaged")
     name = actual.config.get("name", "")
-    assert name == (declared.vm_name or declared.name), f"it is called {name or 'nothing'}"
+    assert name == declared.managed_vm_name, f"it is called {name or 'nothing'}"
 
 
 def test_tags(actual: Vm, declared: Node) -> None:
@@ -225,7 +227,10 @@ def test_disks(actual: Vm, declared: Node) -> None:
     if not disks:
         raise NotDeclared("no disks")
     problems: list[str] = []
-    for slot, (mebibytes, options) in zip(_disk_slots(actual, len(disks)), disks, strict=True):
+    fixed = [None] * (len(disks) - len(declared.disks)) + [disk.slot for disk in declared.disks]
+    free = iter(_disk_slots(actual, fixed.count(None), frozenset(slot for slot in fixed if slot)))
+    slots = [slot or next(free) for slot in fixed]
+    for slot, (mebibytes, options) in zip(slots, disks, strict=True):
         parts = actual.parts(slot, "file")
         size = _mebibytes(parts.get("size", ""))
         if not parts or (mebibytes and size != mebibytes):
@@ -238,12 +243,15 @@ def test_disks(actual: Vm, declared: Node) -> None:
     assert not problems, ", ".join(problems)
 
 
-def _disk_slots(actual: Vm, count: int) -> list[str]:
-    """Return scsi0, scsi1 and so on; if it boots from another disk, that one, then its others."""
-    made = [f"scsi{index}" for index in range(count)]
+def _disk_slots(actual: Vm, count: int, fixed: frozenset[str]) -> list[str]:
+    """Return scsi0, scsi1 and so on; if it boots from another disk, that one, then its others.
+
+    Those that disks declare (`fixed`) are left out.
+    """
+    made = [slot for index in range(count + len(fixed)) if (slot := f"scsi{index}") not in fixed][:count]
     present: list[str] = []
     for bus in ("ide", "scsi", "virtio", "sata"):
-        keys = (key for key in actual.config if re.fullmatch(rf"{bus}[0-9]+", key))
+        keys = (key for key in actual.config if re.fullmatch(rf"{bus}[0-9]+", key) and key not in fixed)
         present += sorted(keys, key=lambda key: int(re.sub(r"\D", "", key)))
     is_disk = {
         key: "media=cdrom" not in actual.config[key] and not actual.config[key].startswith(("none", "cdrom"))

@@ -48,7 +48,7 @@ def _to_see(evidence: Evidence, hypervisor: Hypervisor, nodes: tuple[Node, ...])
     for node in nodes:
         if node.vmid is not None:
             yield from needs_of(Request("GET", f"{base}/qemu/{node.vmid}/pending"))
-    if any(node.image for node in nodes):
+    if any(node.image or node.iso for node in nodes):
         yield from needs_of(Request("GET", f"{base}/storage/{hypervisor.storage.images}/content"))
     if used(evidence.inventory, hypervisor.name):
         yield from needs_of(Request("GET", "/cluster/mapping/pci"))

@@ -26,7 +26,12 @@ from provision.proxmox.resources.vm import Vm
 from provision.values.diagnostics import Diagnostic, Severity, Source
 from provision.values.sizes import format_size
 
-CODES = {"snippets": "STORAGE_NO_SNIPPETS", "import": "STORAGE_NO_IMPORT", "images": "STORAGE_NO_IMAGES"}
+CODES = {
+    "snippets": "STORAGE_NO_SNIPPETS",
+    "import": "STORAGE_NO_IMPORT",
+    "iso": "STORAGE_NO_ISO",
+    "images": "STORAGE_NO_IMAGES",
+}
 """Code of a storage that does not take a content type."""
 
 
@@ -70,7 +75,7 @@ def _needs(evidence: Evidence, hypervisor: Hypervisor, nodes: tuple[Node, ...]) 
                 own = storage != hypervisor.storage.disks
                 yield (storage, "images"), inventory.source(("nodes", node.name)) if own else place
         elif isinstance(resource, ImageFile) and resource.downloads and not resource.absent:
-            yield (resource.storage, "import"), place
+            yield (resource.storage, resource.content), place
 
 
 def storage_state(evidence: Evidence, hypervisor: Hypervisor, storage: str) -> StorageState | Unknown | None:
@@ -229,12 +234,13 @@ RULES = (
         (
             "STORAGE_NO_SNIPPETS",
             "STORAGE_NO_IMPORT",
+            "STORAGE_NO_ISO",
             "STORAGE_NO_IMAGES",
             "STORAGE_MISSING",
             "STORAGE_UNAVAILABLE",
         ),
         "a storage that this plan uses does not exist, is disabled or bound to other nodes, or lacks the"
-        " content type for vendor snippets, cloud images or disks",
+        " content type for vendor snippets, cloud images, installation media or disks",
         "`pvesm status` lists the storages; `pvesm set STORAGE --content ...` or `--disable 0`",
         storages,
         of_resources=True,

@@ -26,12 +26,13 @@ class ImageFile(KeyedResource):
 
     Args:
         node: node name in Proxmox VE.
-        storage: storage with content type import.
+        storage: storage with the content type.
         file: file name with the digest in it.
         url: where it is downloaded from.
         sha256: its digest in hex.
         absent: it must not be there.
         downloads: it is not there yet: rules look at the node's storages.
+        content: `import`, or `iso` for an installation medium.
     """
 
     kind: ClassVar[str] = "image"
@@ -43,6 +44,7 @@ class ImageFile(KeyedResource):
     sha256: str = ""
     absent: bool = False
     downloads: bool = False
+    content: str = "import"
 
     def _key_name(self) -> str:
         return self.volume
@@ -50,7 +52,7 @@ class ImageFile(KeyedResource):
     @property
     def volume(self) -> str:
         """The volume (`local:import/debian-13-1a2b3c4d.qcow2`)."""
-        return f"{self.storage}:import/{self.file}"
+        return f"{self.storage}:{self.content}/{self.file}"
 
     def queries(self) -> tuple[Any, ...]:
         """Ask for the storage's content and, before a download, for what the storages take."""
@@ -81,7 +83,7 @@ class ImageFile(KeyedResource):
             path = f"{content}/content/{quote(self.volume, safe=':')}"
             return ApiCall((Request("DELETE", path, {}, task=DELETE_SECONDS),))
         data = {
-            "content": "import",
+            "content": self.content,
             "filename": self.file,
             "url": self.url,
             "checksum": self.sha256,

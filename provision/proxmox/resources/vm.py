@@ -68,10 +68,11 @@ class Vm(VmResource):
         tags: further tags besides `provision`. Those that the marker notes and that are not here any more go;
             tags of others are kept.
         cloud_init: what the guest gets at its creation.
+        medium: volume of an installation medium at creation, or empty.
         pool: pool at creation.
         mapping_prefix: mappings of ours; such an entry that is not in `passed` is removed.
         pci: what entries of the VM mean on its node.
-        vm_name: its name in Proxmox VE, if that is not the node's.
+        vm_name: its name in Proxmox VE, if that is not the node's; None leaves it as it is.
         makes_devices: it, or a disk or network device of it, is to be made: rules look at the node's storages
             and bridges.
     """
@@ -88,10 +89,11 @@ class Vm(VmResource):
     tpm: Tpm | None = None
     tags: tuple[str, ...] = ()
     cloud_init: CloudInit | None = None
+    medium: str = ""
     pool: str = ""
     mapping_prefix: str = ""
     pci: PciEntries = field(default_factory=lambda: PciEntries(""))
-    vm_name: str = ""
+    vm_name: str | None = ""
     makes_devices: bool = False
 
     def _key_name(self) -> str:
@@ -157,6 +159,8 @@ class Vm(VmResource):
         for drive in self.drives:
             image = f" from {drive.image}" if drive.image else ""
             shown[drive.slot] = f"{drive.size // GIB}GiB on {drive.storage}{image}"
+        if self.medium:
+            shown["ide2"] = self.medium
         if self.pool:
             shown["pool"] = self.pool
         if self.tags:
@@ -176,8 +180,11 @@ class Vm(VmResource):
             **{drive.slot: drive.new() for drive in self.drives},
             **self._cloud_init(),
         }
+        if self.medium:
+            data["ide2"] = f"{self.medium},media=cdrom"
         if self.drives:
-            data["boot"] = f"order={self.drives[0].slot}"
+            # The firmware starts from the medium as long as the disk before it is empty.
+            data["boot"] = f"order={self.drives[0].slot}{';ide2' if self.medium else ''}"
         data["smbios1"] = smbios1(self.marker, self.vmid, self.nics[0].mac if self.nics else "")
         if self.pool:
             data["pool"] = self.pool
@@ -267,7 +274,8 @@ class Vm(VmResource):
         return reverts + differences
 
     def _compare(self, state: VmState) -> list[_Difference]:
-        differences = _setting("name", self.vm_name or self.name, state)
+        named = self.vm_name is not None
+        differences = _setting("name", self.vm_name or self.name, state) if named else []
         for key, value in self.settings:
             differences += _setting(key, value, state)
         for index, nic in enumerate(self.nics):

@@ -27,6 +27,16 @@ def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source 
             f" what a dead one left: `qm destroy {vmid} --skiplock --purge --destroy-unreferenced-disks 1`."
             " Then apply again.",
         )
+    if isinstance(state, Elsewhere) and _is_same(state.marker, marker):
+        return Diagnostic(
+            code="VM_ON_OTHER_NODE",
+            summary=f"VM {vmid} of {marker.node} is on node {state.node} of its Proxmox VE cluster now",
+            subject=marker.node,
+            source=source,
+            untouched="It was not changed.",
+            remedy=f"Write the hypervisor with `node: {state.node}` to `hypervisor` of {marker.node},"
+            f" or migrate it back on {state.node}: `qm migrate {vmid} NODE`",
+        )
     adopt = f"take the VM over: `provision import {file_of(source)} {marker.node}`"
     present = state.marker if isinstance(state, VmState) else None
     remedy = f"Give {marker.node} another vmid"
@@ -47,6 +57,10 @@ def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source 
         untouched="It was not changed.",
         remedy=remedy,
     )
+
+
+def _is_same(one: Marker | None, other: Marker) -> bool:
+    return one is not None and (one.inventory, one.node) == (other.inventory, other.node)
 
 
 def is_unfinished(state: VmState) -> bool:

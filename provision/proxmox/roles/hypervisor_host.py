@@ -40,6 +40,7 @@ from provision.inventory.models.hypervisor import Card, Hypervisor
 from provision.proxmox.host_drivers import HostDrivers, Written, bystanders, host_drivers
 from provision.proxmox.host_facts import HypervisorFacts
 from provision.proxmox.names import BLACKLIST, SHARED_DRIVERS
+from provision.proxmox.repositories import repositories
 from provision.proxmox.vm_effects import DEVICE_LOSS
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
@@ -62,11 +63,12 @@ BY_SLOT = FileText("/etc/initramfs-tools/scripts/init-top/provision-cards")
 
 
 def declared(inventory: Inventory, subject: Subject) -> bool:
-    """Whether the hypervisor has cards, arguments or a blacklist, and may be changed."""
+    """Whether the hypervisor has cards, arguments, a blacklist or repositories, and may be changed."""
     host = inventory.hypervisors.get(subject.name) if subject.kind == "hypervisor" else None
     if host is None or not host.manage:
         return False
-    return bool(host.cards or host.kernel_arguments or host.blacklist_extra)
+    manages_repositories = host.repositories != "unmanaged"
+    return bool(host.cards or host.kernel_arguments or host.blacklist_extra or manages_repositories)
 
 
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
@@ -104,7 +106,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
         where = inventory.source(("hypervisors", host.name, "cards", alias))
         by_slot = any(address.startswith(f"{card.address}.") for address in drivers.by_slot)
         found.append(CardUnbound(system, card.address, wanted, reboot, card.functions, by_slot, source=where))
-    return tuple(found)
+    return (*found, *repositories(inventory, host))
 
 
 def retired(context: Context) -> tuple[Resource, ...]:

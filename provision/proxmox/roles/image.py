@@ -56,6 +56,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
             hypervisor.storage.images,
             names.image_file(inventory, each),
             absent=True,
+            content=names.image_content(inventory, each),
             source=inventory.source(("images", each)),
         )
         for each in used(inventory, hypervisor.name)
@@ -65,7 +66,8 @@ def retired(context: Context) -> tuple[Resource, ...]:
 
 def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
     """Return the names of the images that VMs of a hypervisor start from, each once."""
-    found = (each.image for each in names.nodes_of(inventory, hypervisor) if each.manage)
+    nodes = [node for node in names.nodes_of(inventory, hypervisor) if node.manage]
+    found = (image for node in nodes for image in (node.image, node.iso))
     return tuple(dict.fromkeys(each for each in found if each is not None))
 
 
@@ -78,6 +80,7 @@ def _file(inventory: Inventory, hypervisor: Hypervisor, image: str) -> ImageFile
         names.image_file(inventory, image),
         url,
         digest,
+        content=names.image_content(inventory, image),
         source=inventory.source(("images", image)),
     )
 

@@ -281,9 +281,10 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         tpm=Tpm(node.tpm.storage or disks, node.tpm.version) if node.tpm is not None else None,
         tags=tuple(each.lower() for each in node.tags),
         cloud_init=_cloud_init(inventory, node, hypervisor, state),
+        medium=names.image_volume(inventory, hypervisor, node.iso) if node.iso is not None else "",
         pool=node.pool or "",
         mapping_prefix=names.mapping_prefix(inventory),
-        vm_name=node.vm_name or "",
+        vm_name=node.managed_vm_name,
         makes_devices=_makes_devices(node, state, drives, nics),
         source=inventory.source(("nodes", node.name)),
     )
@@ -393,10 +394,16 @@ def _drives(
 
 def _slots(node: Node, has_first: bool, state: VmState | None) -> tuple[str, ...]:
     """Return where the disks are, or will be; a VM that is made again gets the slots of a new one."""
-    count = int(has_first) + len(node.disks)
+    declared = [disk.slot for disk in node.disks]
+    count = int(has_first) + declared.count(None)
+    fixed = frozenset(slot for slot in declared if slot is not None)
     if state is None or rebuilds(state):
-        return vm_disks.slots_of(count, (), lambda _slot: "")
-    return vm_disks.slots_of(count, tuple({**state.config, **state.pending}), state.next_value)
+        free = vm_disks.slots_of(count, (), lambda _slot: "", fixed)
+    else:
+        free = vm_disks.slots_of(count, tuple({**state.config, **state.pending}), state.next_value, fixed)
+    rest = iter(free)
+    first = (next(rest),) if has_first else ()
+    return (*first, *(slot or next(rest) for slot in declared))
 
 
 def _cloud_init(

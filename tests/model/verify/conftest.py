@@ -30,6 +30,7 @@ hypervisors:
     ssh: { user: root }
     storage: { images: local, disks: local-lvm, snippets: local }
     bridge: vmbr0
+    repositories: no_subscription
     cards:
       one: { address: "0000:01:00", id: "1234:1111" }
     host_resources:

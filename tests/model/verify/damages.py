@@ -456,6 +456,7 @@ DAMAGES = (
         api(lambda model: setattr(model.vms[201], "running", False)),
         also=(("test_power", "vm"),),  # its guest is silent then: a round of its own
     ),
+    Damage("test_repositories", "no pve-no-subscription", on(PVE, lambda state: state.probes.clear()), "pve"),
     Damage("test_clock", "off by 99 s", on(GUEST, lambda state: setattr(state, "skew", 99.0))),
     Damage(
         "test_time_is_synchronised",

@@ -25,7 +25,6 @@ OPTIONS = [
     ("name: site\n", "name: site\nexpect: { nccl: { nvls: required } }\n", "verify_nccl", "expect.nccl (cluster)", "nccl:"),
     ("name: site\n", "name: site\ngpu: { toolkit: host }\n", "gpu_toolkit", "the container toolkit", "toolkit:"),
     ("name: site\n", "name: site\nrdma: { operator: { version: v26.4.0 }, method: sriov }\n", "network_sriov", "virtual functions for pods", "rdma:"),
-    ("address: 10.0.0.5\n", "address: 10.0.0.5\n    repositories: enterprise\n", "repositories", "repositories enterprise (pve)", "repositories:"),
     ("vmid: 101,", "vmid: 101, ofed: { manage: true },", "ofed", "NIC driver stack", "ofed:"),
     ("vmid: 101,", "vmid: 101, container_runtime: { minimum: '2' },", "container_runtime", "a container runtime", "container_runtime:"),
     ("vmid: 101,", "vmid: 101, interfaces: { node: eth0 },", "node_interfaces", "interfaces of a node", "interfaces:"),

@@ -19,7 +19,7 @@ from provision.inventory import Subject
 from provision.proxmox.queries import VmConfig, VmState
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.roles import virtual_machine
-from provision.proxmox.vm_disks import disks_of, slots_of
+from provision.proxmox.vm_disks import disks_of, is_disk, slots_of
 from provision.values.errors import UsageError
 from tests.unit.proxmox.roles.world import INVENTORY, World
 
@@ -141,6 +141,41 @@ def test_the_disk_of_an_adopted_vm_grows_in_its_place(tmp_path: Path, slot: str)
     remedy = remedy_of(vm, api)
     assert isinstance(remedy, ApiCall)
     assert remedy.requests[-1].data == {"disk": slot, "size": "8G"}
+
+
+@pytest.mark.parametrize(
+    ("disks", "slots"),
+    [
+        ("[{ size: 1GiB }, { size: 2GiB }]", ["scsi0", "scsi1", "scsi2"]),
+        ("[{ size: 1GiB, slot: virtio0 }, { size: 2GiB }]", ["scsi0", "virtio0", "scsi1"]),
+        ("[{ size: 1GiB }, { size: 2GiB, slot: scsi1 }]", ["scsi0", "scsi2", "scsi1"]),
+        ("[{ size: 1GiB, slot: sata5 }, { size: 2GiB, slot: ide0 }]", ["scsi0", "sata5", "ide0"]),
+    ],
+)
+def test_a_disk_is_made_where_it_is_declared(tmp_path: Path, disks: str, slots: list[str]) -> None:
+    world = World(tmp_path)
+    world.write(INVENTORY.replace("vmid: 101,", f"vmid: 101, disks: {disks},"))
+    assert world.apply().exit_code == 0
+    config = world.pve.vms[101].config
+    assert {key for key in config if is_disk(key, config[key])} == set(slots)
+    assert [config[slot].rpartition("=")[2] for slot in slots[1:]] == ["1G", "2G"]
+    assert world.plan().empty
+
+
+@pytest.mark.parametrize(
+    ("disks", "words"),
+    [
+        ("[{ size: 1GiB, slot: scsi0 }]", "scsi0 of vm-1 is its first disk"),
+        ("[{ size: 1GiB, slot: ide2 }]", "ide2 of vm-1 is the drive of cloud-init"),
+        ("[{ size: 1GiB, slot: sata1 }, { size: 1GiB, slot: sata1 }]", "the slot sata1"),
+        ("[{ size: 1GiB, slot: virtio1, ssd: true }]", "no option ssd for virtio1"),
+        ("[{ size: 1GiB, slot: sata6 }]", "not a valid place of a disk"),
+    ],
+)
+def test_a_disk_is_refused_where_it_cannot_be(tmp_path: Path, disks: str, words: str) -> None:
+    World(tmp_path).write(INVENTORY.replace("vmid: 101,", f"vmid: 101, disks: {disks},"))
+    with pytest.raises(UsageError, match=words):
+        load_inventory(tmp_path / "site.yaml")
 
 
 def test_a_vm_may_keep_the_name_that_it_has(tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""Several hypervisors: nodes of one cluster, or hosts of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.plan_hypervisors import inventory, write
+from provision.api.domains import load_inventory as load
+from provision.proxmox.marker import Marker
+from tests.model.model_site import ModelSite
+
+Make = Callable[..., ModelSite]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def make_site(hosts: int, vms: int, *, cards: bool = False, shared: bool = False) -> ModelSite:
+        file = write(tmp_path, inventory(hosts, vms, cards=cards))
+        models = ModelSite(load(file), tmp_path / "state")
+        if shared:  # one cluster: its nodes share the file of the mappings
+            first, *others = models.apis.values()
+            for api in others:
+                api.mappings, api.descriptions = first.mappings, first.descriptions
+        return models
+
+    return make_site
+
+
+def changes(models: ModelSite) -> list[str]:
+    plan = models.plan()
+    assert plan.refusals == ()
+    return [str(change.key) for step in plan.steps for change in step.changes]
+
+
+def test_an_unchanged_plan_costs_four_requests_a_host_and_one_a_vm(make: Make) -> None:
+    models = make(4, 8)
+    assert models.apply().exit_code == 0
+    assert changes(models) == []
+    for api in models.apis.values():
+        api.requests = 0
+    assert changes(models) == []
+    assert [api.requests <= 4 + 2 for api in models.apis.values()] == [True] * 4
+
+
+def test_nodes_of_a_cluster_write_one_mapping_without_losing_an_entry(make: Make) -> None:
+    models = make(3, 3, cards=True, shared=True)
+    report = models.apply()
+    assert report.exit_code == 0, [(str(step.id), step.diagnostics) for step in report.steps]
+    ((name, entries),) = next(iter(models.apis.values())).mappings.items()
+    assert name == "provision-many-gpu"
+    assert sorted(entry.partition(",path=")[0].rpartition("node=")[2] for entry in entries) == [
+        "pve1",
+        "pve2",
+        "pve3",
+    ]
+    assert changes(models) == []
+
+
+def test_a_vm_that_was_migrated_is_told_from_a_foreign_one(make: Make) -> None:
+    models = make(2, 2)
+    assert models.apply().exit_code == 0
+    first, second = models.apis["pve1/api"], models.apis["pve2/api"]
+    moved = first.vms.pop(200)
+    second.vms[200] = moved
+    row = {"vmid": 200, "node": "pve2", "type": "qemu", "name": "vm-0", "status": "running"}
+    first.others = [{**row, "tags": "provision"}]
+    first.vms_elsewhere = {200: moved}
+    (problem,) = models.plan().refusals
+    assert problem.code == "VM_ON_OTHER_NODE"
+    assert "vm-0 is on node pve2" in problem.summary
+    assert "node: pve2" in problem.remedy
+    text = Path(models.inventory.file or "").read_text()
+    moved.config["description"] = str(Marker("other", "vm-0"))
+    assert [problem.code for problem in models.plan().refusals] == ["VMID_TAKEN_FOREIGN"]
+    moved.config["description"] = str(Marker("many", "vm-0", "SHA256:" + "k" * 43))
+    Path(models.inventory.file or "").write_text(
+        text.replace("vm-0: { hypervisor: pve1", "vm-0: { hypervisor: pve2")
+    )
+    models.inventory = load(Path(models.inventory.file or ""))
+    assert not [change for change in changes(models) if ":vm:" in change]
+
+
+def test_a_vm_of_somebody_else_elsewhere_costs_no_more(make: Make) -> None:
+    models = make(2, 2)
+    api = models.apis["pve1/api"]
+    row = {"vmid": 200, "node": "pve2", "type": "qemu", "name": "x", "status": "running"}
+    api.others = [row]
+    assert [problem.code for problem in models.plan().refusals] == ["VMID_TAKEN_FOREIGN"]
+    assert not [path for _, path, _ in api.log if path.startswith("/nodes/pve2/")]
+
+
+def test_a_host_that_is_silent_holds_up_its_own_vms_only(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = make(2, 2)
+    opened = models.open
+
+    def open_system(spec: object, endpoint: object) -> object:
+        from provision.values.diagnostics import Diagnostic  # noqa: PLC0415 - for this test alone
+        from provision.values.errors import Transient  # noqa: PLC0415 - for this test alone
+
+        if getattr(spec, "name", "").startswith("pve1/"):
+            raise Transient(Diagnostic("SYSTEM_UNREACHED", "pve1 does not answer"))
+        return opened(spec, endpoint)  # type: ignore[arg-type] # as it came
+
+    monkeypatch.setattr(models, "open", open_system)
+    models.apply()
+    assert list(models.apis["pve2/api"].vms) == [201]
+    assert models.apis["pve1/api"].vms == {}

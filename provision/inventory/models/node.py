@@ -237,8 +237,7 @@ class NodeSettings(Model):
     image: Text | None = None
     """Cloud image of its first disk; used only when the VM is created."""
     iso: Text | None = None
-    """Installation medium in `images`, in the CD-ROM drive of a new VM, which starts from it while its disk
-    is empty. A person installs the guest."""
+    """Installation medium in `images`, in the CD-ROM drive of a new VM; a person installs the guest."""
     cores: Count | None = None
     """Virtual processors per socket."""
     sockets: Count | None = None

@@ -144,8 +144,7 @@ class Image(Model):
     sha256: Sha256 | None = None
     """Its digest, checked at download; if unset, that of provision.lock.yaml (`provision pin INVENTORY`)."""
     file: ImageFile | None = None
-    """File name in the storage, otherwise `NAME.qcow2`, or `NAME.iso` if the URL ends with `.iso`. 8 digits
-    of the digest are added if it lacks them."""
+    """File name in the storage, otherwise `NAME.qcow2` or `NAME.iso`. 8 digits of the digest are added."""
 
     @property
     def is_iso(self) -> bool:

@@ -109,7 +109,7 @@ def adopt_all(site: Site, cancel: Cancel) -> tuple[str, ...]:
                 state = present_vm(site, node, answer)
                 if state is None:
                     continue
-                data = _marking(state, own_marker(site.inventory, node, state))
+                data = _marking(state, _with_kept_keys(state, own_marker(site.inventory, node, state)))
                 if not data:
                     continue
                 adopted.append(name)
@@ -210,6 +210,12 @@ def _marking(state: VmState, marker: Marker) -> dict[str, object]:
     return data
 
 
+def _with_kept_keys(state: VmState, marker: Marker) -> Marker:
+    """Return a marker with the host keys that its second home on the VM has kept, if it names none itself."""
+    marked = replace(state, config={**state.config, **marked_config(state, marker)})
+    return marked.marker or marker
+
+
 def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState) -> tuple[Change, ...]:
     """Return what the role would mend if the VM were ours already."""
     api, subject = names.api(hypervisor.name), Subject("node", node.name)
@@ -218,7 +224,7 @@ def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState)
     questions.close_over(site.session)
     observe(site.session, questions.by_system, {}, cancel=Cancel())
     snapshots = dict(site.session.snapshots())
-    marked = marked_config(state, own_marker(site.inventory, node, state))
+    marked = marked_config(state, _with_kept_keys(state, own_marker(site.inventory, node, state)))
     adopted = replace(state, config={**state.config, **marked})
     held = snapshots[api]
     snapshots[api] = replace(held, answers={**held.answers, VmConfig(state.vmid): adopted})

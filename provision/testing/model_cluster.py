@@ -7,6 +7,7 @@ write, and tests can replace each of them by one that fails.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,12 +36,14 @@ class ModelKube:
         requests: how many there were through this connection.
         is_away: whether nobody answers (the only server reboots).
         on_write: called before and after each request that writes, with its text.
+        lock: of the cluster: one request after the other, as its objects have no lock of their own.
     """
 
     api: KubeApi
     requests: int = 0
     is_away: bool = False
     on_write: Callable[[str], None] | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     def request(
         self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
@@ -53,11 +56,13 @@ class ModelKube:
         is_write = method != "GET" and "dryRun=All" not in path
         if is_write and self.on_write is not None:
             self.on_write(f"before {method} {path.partition('?')[0]}")
-        response = self.api.handle(Request(method, path, content_type, text))
+        with self.lock:
+            response = self.api.handle(Request(method, path, content_type, text))
+            reply = json.dumps(response.body)
         if is_write and self.on_write is not None:
             self.on_write(f"after {method} {path.partition('?')[0]}")
         # As through a wire: nobody shares an object with the store.
-        return KubeReply(response.status, json.loads(json.dumps(response.body)), (response.warning,))
+        return KubeReply(response.status, json.loads(reply), (response.warning,))
 
     def close(self) -> None:
         """Nothing is open."""
@@ -132,6 +137,7 @@ class ModelCluster:
         sharing: HAMi and KAI Scheduler, once the chart of one is installed.
         pods: the kubelets of all nodes, for Jobs of checks.
         cards: what those pods see of shared cards.
+        lock: held by each request.
     """
 
     api: KubeApi = field(default_factory=lambda: KubeApi(version="v1.35.7+k3s1", watch_seconds=0.0))
@@ -144,6 +150,7 @@ class ModelCluster:
     program: ModelHelm = field(init=False)
     pods: PodRunner = field(init=False)
     cards: CardPods = field(init=False)
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
         self.define(HELM_CHART_CRD)
@@ -193,7 +200,7 @@ class ModelCluster:
 
     def connect(self) -> ModelKube:
         """Return a new connection."""
-        connection = ModelKube(self.api, on_write=self.on_write)
+        connection = ModelKube(self.api, on_write=self.on_write, lock=self.lock)
         self.connections.append(connection)
         return connection
 

@@ -58,6 +58,22 @@ def node_args(state: HostState) -> str:
     return json.dumps(words)
 
 
+def registration(state: HostState) -> dict[str, Any]:
+    """Return labels and taints with which a node registers, as a Node has them."""
+    import yaml  # noqa: PLC0415 - slow to import
+
+    values = yaml.safe_load(state.text(paths.REGISTRATION)) or {}
+    taints = []
+    for text in values.get("node-taint", ()):
+        head, _, effect = text.rpartition(":")
+        key, equals, value = head.partition("=")
+        taints.append({"key": key, "effect": effect, **({"value": value} if equals else {})})
+    return {
+        "labels": dict(text.partition("=")[::2] for text in values.get("node-label", ())),
+        "taints": taints,
+    }
+
+
 def _containerd(state: HostState) -> bytes:
     """Return the configuration that k3s writes when it starts: with the runtime, if it is installed."""
     binary = installed_runtime(state)

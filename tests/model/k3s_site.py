@@ -17,7 +17,7 @@ from provision.k3s import artifacts, paths
 from provision.testing.model_host import guest_state
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
-from tests.model.model_site import ModelSite
+from tests.model.model_site import ModelSite, _bare_metal
 
 HEAD = """
 version: 1
@@ -82,6 +82,10 @@ class K3sSite(ModelSite):
     def declare(self, folder: Path, nodes: str, more: str = "", tail: str = "") -> None:
         """Change what is declared; the machines stay as they are."""
         self.inventory = inventory_of(folder, nodes, more, tail)
+
+    def add_machine(self, name: str) -> None:
+        """Let a machine that was declared later be there."""
+        self._add(f"{name}/ssh", _bare_metal(self.inventory.nodes[name]))
 
     def text(self, name: str, path: str) -> str:
         """Return a file of a machine."""

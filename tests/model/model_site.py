@@ -36,7 +36,7 @@ from provision.testing.model_host import (
     guest_state,
     hypervisor_state,
 )
-from provision.testing.model_k3s import install_toolkit, node_args
+from provision.testing.model_k3s import install_toolkit, node_args, registration
 from provision.testing.model_proxmox import ModelProxmox, ModelVm
 from provision.testing.model_rdma import rails_of
 from provision.values.cancel import Cancel
@@ -305,8 +305,12 @@ class ModelSite:
             if (runs or adopted) and self.cluster.get("Node", node.kubernetes_name) is None:
                 votes = [{"type": "EtcdIsVoter", "status": "True", "reason": "MemberNotLearner"}]
                 is_member_of_etcd = node.k3s == "server" and not adopted and uses_etcd(self.inventory)
+                registered = registration(host.state) if host is not None and runs else {}
                 self.cluster.add_node(
-                    node.kubernetes_name, node.address, conditions=votes if is_member_of_etcd else ()
+                    node.kubernetes_name,
+                    node.address,
+                    conditions=votes if is_member_of_etcd else (),
+                    **registered,
                 )
             args = node_args(host.state) if host is not None and runs else ""
             held = self.cluster.get("Node", node.kubernetes_name)

@@ -26,8 +26,8 @@ def test_nodes_are_labelled_once_they_have_joined(tmp_path: Path) -> None:
     assert report.exit_code == 0, [step.diagnostics for step in report.steps]
     assert labels(site, "s1")["rack"] == "r1"
     assert site.plan().empty
-    # labels of s1; taints of a1, and the note that they are ours: the two nodes do not wait for one another
-    assert sorted(line.rpartition("/")[2] for line in site.cluster.writes()) == ["a1", "a1", "s1"]
+    # Labels and taints come with the registration; both Nodes get the note whose they are.
+    assert sorted(line.rpartition("/")[2] for line in site.cluster.writes()) == ["a1", "s1"]
 
 
 def test_a_label_changed_behind_our_back_is_the_only_change(tmp_path: Path) -> None:
@@ -36,6 +36,18 @@ def test_a_label_changed_behind_our_back_is_the_only_change(tmp_path: Path) -> N
     labels(site, "s1")["rack"] = "other"
     changed = [str(change.key) for step in site.plan().steps for change in step.changes]
     assert changed == ["cluster/api:kube-node:s1"]
+
+
+def test_a_node_that_is_declared_later_joins_a_cluster_that_runs(tmp_path: Path) -> None:
+    site = K3sSite(tmp_path, LABELLED)
+    assert site.apply().exit_code == 0
+    another = "  a2: { address: 198.51.100.12, k3s: agent, labels: { rack: r2 } }\n"
+    site.declare(tmp_path, LABELLED + another)
+    site.add_machine("a2")
+    report = site.apply()
+    assert report.exit_code == 0, [step.diagnostics for step in report.steps]
+    assert labels(site, "a2")["rack"] == "r2"
+    assert site.plan().empty
 
 
 def test_the_api_is_reached_through_another_server_where_one_is_dead(tmp_path: Path) -> None:

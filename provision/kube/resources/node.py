@@ -10,13 +10,15 @@ from provision.contracts.change import Change, Op
 from provision.contracts.remedy import ApiCall, Remedy, Request
 from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
-from provision.kube.actions import FORCE, JSON_PATCH
+from provision.kube.actions import FORCE, JSON_PATCH, wait_request
 from provision.kube.comparison import MANAGER
 from provision.kube.facts import NODES, Taint, node_fact
 from provision.kube.kinds import NODE, object_path
 from provision.kube.names import OWNER, TAINTS
 from provision.kube.queries import Listing, ListQuery, Live
 
+JOIN_SECONDS = 300.0
+"""Until a machine on which k3s has started is Ready: its first images are imported meanwhile."""
 Pairs = tuple[tuple[str, str], ...]
 
 
@@ -39,6 +41,7 @@ class NodeSettings(KeyedResource):
         annotations: by key.
         taints: all of ours.
         owner: name of the inventory that made the machine a node; empty for nodes of others.
+        joins: it is waited for until it is Ready: k3s runs on its machine, and registers it by itself.
     """
 
     kind: ClassVar[str] = "kube-node"
@@ -48,6 +51,7 @@ class NodeSettings(KeyedResource):
     annotations: Pairs = ()
     taints: tuple[Taint, ...] = ()
     owner: str = ""
+    joins: bool = False
 
     def _key_name(self) -> str:
         return self.name
@@ -78,7 +82,8 @@ class NodeSettings(KeyedResource):
         """Compare what is declared, and what we set before."""
         live = self._live(snapshot)
         if live is None:
-            return (Change(Op.ATTENTION, "node", None, self.name),)
+            op = Op.CREATE if self.joins else Op.ATTENTION
+            return (Change(op, "node", None, self.name),)
         found = [
             *_pairs("labels", live.labels, dict(self.labels), _owned(live, "labels")),
             *_pairs("annotations", live.annotations, self._annotations(), _owned(live, "annotations")),
@@ -91,6 +96,9 @@ class NodeSettings(KeyedResource):
     def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Apply labels and annotations by force: what the inventory declares of a node is ours."""
         live = self._live(snapshot)
+        if live is None and self.joins:  # its taints come with the registration
+            ready = wait_request(NODE.api, NODE.plural, "", self.name, JOIN_SECONDS)
+            return ApiCall((ready, self._own_fields()))
         if live is None:
             return self._refused(
                 "NODE_NOT_IN_CLUSTER",
@@ -102,13 +110,16 @@ class NodeSettings(KeyedResource):
         before, after = node_fact(live).taints, self._desired_taints(live)
         if set(before) != set(after):
             requests.append(Request(JSON_PATCH, path, {"operations": _taint_patch(live, after)}))
+        return ApiCall((*requests, self._own_fields()))
+
+    def _own_fields(self) -> Request:
+        """Return the request that applies labels and annotations."""
         metadata: dict[str, Any] = {"name": self.name}
         metadata |= {"labels": dict(self.labels)} if self.labels else {}
         annotations = self._annotations()
         metadata |= {"annotations": annotations} if annotations else {}
         manifest = {"apiVersion": NODE.api, "kind": NODE.name, "metadata": metadata}
-        requests.append(Request(FORCE, path, manifest))
-        return ApiCall(tuple(requests))
+        return Request(FORCE, object_path(NODE.api, NODE.plural, "", self.name), manifest)
 
 
 def _taint_patch(live: Live, after: tuple[Taint, ...]) -> list[dict[str, object]]:

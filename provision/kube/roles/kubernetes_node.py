@@ -32,27 +32,30 @@ def resources(context: Context) -> tuple[Resource, ...]:
     """Return what is declared of the Node object.
 
     Raises:
-        NotYet: the node has not joined the cluster.
+        NotYet: an existing cluster does not have the node.
     """
     inventory = context.inventory
     node = inventory.nodes[context.subject.name]
     listing: Listing = context.require(API, NODES, "cannot list the nodes of the cluster")
     fact = find_node(tuple(map(node_fact, listing.objects)), node)
     source = inventory.source(("nodes", node.name))
-    if fact is None:
+    own = inventory.cluster.kubeconfig is None
+    if fact is None and not own:
         summary = f"the cluster has no node {node.kubernetes_name}, and none at {node.address}"
         remedy = "See `kubectl get nodes`; name its Node with nodes.*.kube_name."
         problem = Diagnostic("NODE_NOT_IN_CLUSTER", summary, node.name, source=source, remedy=remedy)
         raise NotYet(API, NODES, problem)
+    name = fact.name if fact is not None else node.kubernetes_name
     return (
-        NodeUsable(API, fact.name, source=source),  # what a run that was killed has cordoned
+        NodeUsable(API, name, source=source),  # what a run that was killed has cordoned
         NodeSettings(
             API,
-            fact.name,
+            name,
             tuple(sorted(node.labels.items())),
             tuple(sorted(node.annotations.items())),
             tuple(map(parse_taint, node.taints)),
-            inventory.name if inventory.cluster.kubeconfig is None else "",
+            inventory.name if own else "",
+            joins=own,
             source=source,
         ),
     )

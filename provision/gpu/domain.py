@@ -15,8 +15,14 @@ def _has_untried_driver(inventory: Inventory) -> bool:
     )
 
 
+def _is_declared(inventory: Inventory) -> bool:
+    nodes = inventory.nodes.values()
+    return inventory.gpu is not None or any(node.driver or node.gpu_cards or node.gpus for node in nodes)
+
+
 DOMAIN = Domain(
     "gpu",
+    concerns=_is_declared,
     effects=EFFECTS,
     query_kinds={"host": "provision.gpu.queries:HOST_KINDS"},
     roles={

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from provision.contracts.domain import Domain
+from provision.inventory import Inventory
 from provision.k3s.k3s_effects import EFFECTS
+
+
+def _is_declared(inventory: Inventory) -> bool:
+    return inventory.k3s is not None
+
 
 DOMAIN = Domain(
     "k3s",
+    concerns=_is_declared,
     effects=EFFECTS,
     systems="provision.k3s.api:systems",
     parents="provision.k3s.cluster:parents",

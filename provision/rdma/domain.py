@@ -15,8 +15,14 @@ def _has_networks(inventory: Inventory) -> bool:
     return inventory.rdma is not None and bool(inventory.rdma.networks)
 
 
+def _is_declared(inventory: Inventory) -> bool:
+    nodes = inventory.nodes.values()
+    return inventory.rdma is not None or any(node.rails or node.ofed for node in nodes)
+
+
 DOMAIN = Domain(
     "rdma",
+    concerns=_is_declared,
     query_kinds={"host": "provision.rdma.queries:HOST_KINDS"},
     roles={
         "rdma_host": "provision.rdma.roles.rdma_host:ROLE",

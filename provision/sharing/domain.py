@@ -15,8 +15,13 @@ def _has_fractions(inventory: Inventory) -> bool:
     return inventory.sharing is not None and inventory.sharing.mode == "kai_fractions"
 
 
+def _is_declared(inventory: Inventory) -> bool:
+    return inventory.sharing is not None or inventory.gpu is not None
+
+
 DOMAIN = Domain(
     "sharing",
+    concerns=_is_declared,
     roles={"gpu_sharing": "provision.sharing.roles.gpu_sharing:ROLE"},
     rules="provision.sharing.preflight:RULES",
     evidence="provision.sharing.preflight:evidence",

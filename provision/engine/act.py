@@ -71,7 +71,11 @@ def _carry_out(run: Run, state: StepState) -> StepResult:
     if is_stale(run, state):
         silence = refresh(run, state)
         if silence is not None:
-            return unreached(silence)
+            is_absent = isinstance(silence, AwayError) and silence.away.absent
+            # What does not exist needs no removal: the plan says so, too.
+            return (
+                StepResult(Outcome.UNCHANGED) if is_absent and run.planned.destroying else unreached(silence)
+            )
     if state.plan.problem is not None and not state.resources:
         return failed(state.plan.problem)
     for system, batch in _batches(run, state):

@@ -13,7 +13,7 @@ _OPERATOR = ("network_operator",)
 
 
 def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
-    """Yield driver stacks, ports of VMs, networks of pods, and what verification shall find of them."""
+    """Yield driver stacks, ports of VMs, and networks of pods."""
     for name, node in inventory.nodes.items():
         path = ("nodes", name)
         if node.ofed is not None and (node.ofed.manage or node.ofed.version):
@@ -22,9 +22,6 @@ def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
             # A virtio NIC has no RDMA; a passed-through one needs a key of the VM that does not exist yet.
             yield Unsupported(VM, "RDMA ports of a VM", (*path, "rails"), (name,), ("rdma_host",))
     yield from _networks(inventory)
-    for key in ("rdma", "nccl"):
-        if getattr(inventory.expect, key) is not None:
-            yield Unsupported(f"verify_{key}", f"expect.{key}", ("expect", key), (CLUSTER,), ("verify",))
 
 
 def _networks(inventory: Inventory) -> Iterator[Unsupported]:

@@ -352,7 +352,7 @@ class ExpectRdma(Model):
     write_gpu: Share | None = None
     """From GPU memory."""
     other_nic_share: Share | None = None
-    """Traffic that other ports may have at the same time, at most."""
+    """Traffic that other ports may have at the same time, at most; 5 % if unset."""
 
 
 class ExpectNccl(Model):

@@ -61,11 +61,15 @@ def test_the_lab_has_resources_of_every_kind_on_hypervisor_and_guests() -> None:
 
 
 def test_what_no_role_serves_is_named_with_its_place() -> None:
-    inventory = load(ROOT / "inventories" / "h100-kai.yaml", environ={})
-    found = unsupported(inventory)
-    assert "verify_nccl" in [each.role for each in found]
-    problems = [each.problem(inventory) for each in found]
-    assert all(each.source is not None for each in problems)
+    for path in sorted((ROOT / "inventories").glob("*.yaml")):
+        inventory = load(path, environ={})
+        problems = [each.problem(inventory) for each in unsupported(inventory)]
+        assert all(each.source is not None for each in problems), path
+
+
+def test_the_two_nodes_with_roce_are_served_whole() -> None:
+    inventory = load(ROOT / "inventories" / "h100-pair.yaml", environ={})
+    assert [each.role for each in unsupported(inventory)] == []
 
 
 def test_the_homelab_is_the_one_of_the_facts() -> None:

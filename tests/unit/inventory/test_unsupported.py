@@ -21,8 +21,6 @@ OPTIONS = [
     ("name: site\n", "name: site\nsources: { mode: bundle, bundle: ./b }\n", "sources_bundle", "sources.mode bundle", "mode: bundle"),
     ("name: site\n", "name: site\nsources: { registries: { docker.io: https://m } }\n", "sources_registries", "sources.registries", "registries:"),
     ("name: site\n", "name: site\nsources: { apt: https://m }\n", "sources_apt", "sources.apt", "apt:"),
-    ("name: site\n", "name: site\nexpect: { rdma: { write: 90% } }\n", "verify_rdma", "expect.rdma (cluster)", "rdma:"),
-    ("name: site\n", "name: site\nexpect: { nccl: { nvls: required } }\n", "verify_nccl", "expect.nccl (cluster)", "nccl:"),
     ("name: site\n", "name: site\ngpu: { toolkit: host }\n", "gpu_toolkit", "the container toolkit", "toolkit:"),
     ("name: site\n", "name: site\nrdma: { operator: { version: v26.4.0 }, method: sriov }\n", "network_sriov", "virtual functions for pods", "rdma:"),
     ("vmid: 101,", "vmid: 101, ofed: { manage: true },", "ofed", "NIC driver stack", "ofed:"),
@@ -66,19 +64,19 @@ MANY = (
     SITE.replace("vmid: 101,", "vmid: 101, interfaces: { node: eth0 },").replace(
         "backend: manual,", f"backend: opnsense, {API},"
     )
-    + "sources: { apt: https://m }\nexpect: { nccl: { nvls: required } }\n"
+    + "sources: { apt: https://m }\n"
 )
 
 
 @pytest.mark.parametrize(
     ("targets", "steps", "roles"),
     [
-        ((), (), {"sources_apt", "verify_nccl", "dhcp_opnsense", "node_interfaces"}),
+        ((), (), {"sources_apt", "dhcp_opnsense", "node_interfaces"}),
         (("vm-2",), (), {"sources_apt", "dhcp_opnsense"}),
         (("pve",), (), {"sources_apt"}),
         ((), ("base_os",), {"sources_apt"}),
         ((), ("dhcp_reservation",), {"sources_apt", "dhcp_opnsense"}),
-        ((), ("address", "verify"), {"sources_apt", "dhcp_opnsense", "verify_nccl"}),
+        ((), ("address", "verify"), {"sources_apt", "dhcp_opnsense"}),
         (("vm-1",), ("k3s_agent",), {"sources_apt", "node_interfaces"}),
     ],
 )

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from provision.api import Options, Site
 from provision.connections.contracts import Endpoint, HttpsEndpoint, KubeEndpoint
-from provision.contracts.driver import Action, Driver, Emit, Result
+from provision.contracts.driver import Action, Driver, Emit, Result, Sender
 from provision.contracts.effect import Effect
+from provision.contracts.query import ApiReply
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
 from provision.engine.model import Plan, RunReport
@@ -137,6 +138,15 @@ class Counted:
 
     def close(self) -> None:
         self.inner.close()
+
+
+@dataclass
+class CountedCluster(Counted):
+    """The driver of the cluster, to which checks send requests of their own."""
+
+    def send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> ApiReply:
+        assert isinstance(self.inner, Sender)
+        return self.inner.send(method, path, body)
 
 
 class ModelSite:
@@ -345,7 +355,7 @@ class ModelSite:
             return Counted(ProxmoxDriver(spec.name, api, api.node))
         if isinstance(endpoint, KubeEndpoint):
             self.cluster.on_write = self.life.boundary
-            return Counted(self.cluster.driver(spec.name))
+            return CountedCluster(self.cluster.driver(spec.name))
         host = self.hosts[spec.name]
         host.life = self.life
         return Counted(host)

@@ -14,6 +14,7 @@ from tests.model.verify import damages as of_hosts
 from tests.model.verify.cluster_damages import CLUSTER_DAMAGES
 from tests.model.verify.damages import Damage, driver
 from tests.model.verify.test_network import CHECKS as OF_NETWORKS
+from tests.model.verify.test_transfers import CHECKS as OF_TRANSFERS
 from tests.unit.sharing.test_pods import CHECKS as OF_SHARING_PODS
 
 DAMAGES = (*of_hosts.DAMAGES, *CLUSTER_DAMAGES)
@@ -78,9 +79,8 @@ def test_what_is_damaged_turns_its_check_red_and_no_other(
 
 def test_every_check_that_ships_is_among_the_damages() -> None:
     assert len(DAMAGES) >= 50
-    assert check_names(check_folders()) == OF_NETWORKS | OF_SHARING_PODS | {
-        damage.check for damage in DAMAGES
-    }
+    pods = OF_TRANSFERS | OF_SHARING_PODS
+    assert check_names(check_folders()) == OF_NETWORKS | pods | {damage.check for damage in DAMAGES}
 
 
 def test_what_was_asked_before_a_reboot_is_asked_again_after_it(site: ModelSite) -> None:

@@ -27,8 +27,9 @@ def shipped_checks(
     excused: frozenset[str],
     options: Options,
     on_result: Callable[[CheckResult], None],
+    names: Collection[str] = (),
 ) -> VerifyReport:
-    """Run the checks of all domains."""
+    """Run the checks of all domains, or of those with these names."""
     from provision.verify.plugin import Trials  # noqa: PLC0415 - imports pytest
     from provision.verify.runner import run_checks  # noqa: PLC0415 - the same
 
@@ -36,11 +37,12 @@ def shipped_checks(
     return run_checks(
         inventory,
         answers,
-        check_folders(),
+        check_folders(names),
         excused=excused,
         targets=options.targets,
         on_result=on_result,
         trials=trials,
+        is_whole=not names,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, distributions
 from importlib.resources import files
@@ -92,9 +92,11 @@ def load_inventory(
     return load(path, vocabulary=vocabulary(), overlays=overlays, environ=environ, redactor=redactor)
 
 
-def check_folders() -> tuple[Path, ...]:
-    """Return the folders of checks, which are pytest files."""
-    packages = [package for domain in domains() for package in domain.checks]
+def check_folders(names: Collection[str] = ()) -> tuple[Path, ...]:
+    """Return the folders of checks, which are pytest files: of domains, or of all."""
+    packages = [
+        package for domain in domains() for package in domain.checks if not names or domain.name in names
+    ]
     return tuple(Path(str(files(package))) for package in packages)
 
 

@@ -445,7 +445,7 @@ class Site:
         if self.verifier is not None:
             report = self.verifier(answers, away, options, tell)
         else:
-            report = shipped_checks(self.inventory, answers, away, options, tell)
+            report = shipped_checks(self.inventory, answers, away, options, tell, self._domains())
         report = checks_masked(report, self.redactor.text)
         if options.junit is not None:
             from provision.report.junit import junit_xml  # noqa: PLC0415 - only where it is asked for
@@ -453,6 +453,11 @@ class Site:
             text = junit_xml(self.inventory.name, report.checks, report.seconds)
             Path(options.junit).write_text(text, encoding="utf-8")
         return report
+
+    def _domains(self) -> tuple[str, ...]:
+        """Return the domains whose checks the playbook names; none for all."""
+        entries = [entry for entry in self.environment.playbook.entries if entry.role == VERIFY]
+        return tuple(dict.fromkeys(name for entry in entries for name in entry.checks))
 
     def is_strict(self, options: Options) -> bool:
         """Whether an unknown check counts: by option, or by the inventory's `verify.strict`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from provision.api.domains import planned_role_names, role_references
+from provision.api.domains import domains, planned_role_names, role_references
 from provision.contracts.role import Role
 from provision.engine.environment import Options, Playbook
 from provision.engine.steps import VERIFY, parse_playbook
@@ -44,7 +44,14 @@ def read_playbook(name: str) -> Playbook:
         data = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506 - makes only text, lists, mappings
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(Diagnostic("PLAYBOOK_WRONG", f"{path}: {error}")) from None
-    return parse_playbook(data, str(path))
+    playbook = parse_playbook(data, str(path))
+    known = sorted(domain.name for domain in domains() if domain.checks)
+    unknown = [name for entry in playbook.entries for name in entry.checks if name not in known]
+    if unknown:
+        summary = f"{path}: `verify` names {', '.join(map(repr, unknown))}, which has no checks"
+        remedy = f"write `verify: all`, or some of {', '.join(known)}"
+        raise UsageError(Diagnostic("PLAYBOOK_WRONG", summary, remedy=remedy))
+    return playbook
 
 
 def roles_of(playbook: Playbook) -> dict[str, Role]:

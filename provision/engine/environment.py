@@ -35,6 +35,7 @@ class Entry:
         stop_on_failure: whether the remaining subjects are blocked when one of them failed.
         verify_each: whether the site is verified before the first subject and after each one.
         way_back: what a person reads where such a verification fails, or empty.
+        checks: verification: the domains whose checks are run, or empty for all.
     """
 
     role: str
@@ -45,6 +46,7 @@ class Entry:
     stop_on_failure: bool = False
     verify_each: bool = False
     way_back: str = ""
+    checks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from provision.values.outcomes import Outcome
 from provision.values.suggestions import known_names
 
 VERIFY = "verify"
+ALL = "all"
 EACH = "each"
 """Beside a role: verify before the first subject, and after each one that was changed."""
 STOPPING = frozenset({Outcome.FAILED, Outcome.WAITING})
@@ -78,7 +79,8 @@ def _entry(line: Any) -> Entry:
     if verify_each and not (stop_on_failure and serial == 1):
         raise ValueError("`verify: each` needs `serial: 1` and `stop_on_failure: true`")
     if "verify" in line and not verify_each:
-        return Entry(VERIFY, (), _names(line, "after"), 0, gate)
+        checks = _names(line, "verify")
+        return Entry(VERIFY, (), _names(line, "after"), 0, gate, checks=() if checks == (ALL,) else checks)
     if not isinstance(line["role"], str) or "on" not in line:
         raise ValueError("`role` is a name and `on` a selector or a list of them")
     selectors, after = _names(line, "on"), _names(line, "after")

@@ -67,6 +67,7 @@ def run_checks(
     targets: Collection[str] = (),
     on_result: Callable[[CheckResult], None] = lambda _: None,
     trials: Trials | None = None,
+    is_whole: bool = True,
 ) -> VerifyReport:
     """Run every check that the inventory gives a reason for.
 
@@ -78,6 +79,7 @@ def run_checks(
         targets: subjects that the checks are about; empty for all.
         on_result: called with each result as it comes.
         trials: for checks that make something for a time, as pods; None leaves them out.
+        is_whole: whether a subject without any check gets a result of its own.
 
     Raises:
         Interrupted: the run must leave.
@@ -121,7 +123,7 @@ def run_checks(
         broken = CheckResult("checks can be run", inventory.name, CheckOutcome.FAILED, text)
         results.append(broken)
         tell(broken)
-    for result in _without_checks(inventory, named, targets, results):
+    for result in _without_checks(inventory, named, targets, results) if is_whole else ():
         results.append(result)
         tell(result)
     if errors:

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from provision.api.domains import load_inventory as load
+from provision.rdma.checks import test_transfers as checks
 from provision.testing.model_pods import Run
 from provision.verify.model import CheckOutcome
 from tests.model.model_site import ModelSite
 from tests.unit.gpu.test_nccl import NVLS, RANKS, TABLE
-from tests.unit.rdma.test_transfers import GIDS, GOOD, OWN, SITE, checks, part
+from tests.unit.rdma.test_transfers import GIDS, GOOD, OWN, SITE, part
 
 NCCL = "test_nccl_all_reduce"
 CHECKS = {function.__name__ for function in GOOD} | {NCCL}
@@ -23,7 +25,7 @@ def log_of(script: str, *, is_damaged: bool) -> str:
     """Return what a pod prints whose script has these words."""
     if "all_reduce_perf" in script:
         return RANKS + NVLS + (TABLE.replace("95.3009", "12.5") if is_damaged else TABLE)
-    words = {
+    words: dict[str, Callable[..., None]] = {
         "rping -c": checks.test_rping_between_nodes,
         "--use_cuda": checks.test_rdma_bandwidth_of_gpus,
         "ib_write_bw": checks.test_rdma_bandwidth,

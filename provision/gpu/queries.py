@@ -283,4 +283,3 @@ def _dead(row: Sequence[str]) -> CardStatus:
 
 
 GPU_STATE_KIND = HostFactKind(GpuState, "GPUs", _SCRIPT, _read)
-HOST_KINDS = {GpuState.kind: GPU_STATE_KIND}

@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from provision.contracts.query import Unknown
+from provision.gpu.fabric import FabricState
 from provision.gpu.queries import GpuState
 from provision.hosts.operations.basic import INLINE_LIMIT, sysctl_file
 from provision.hosts.queries.boot_line import BootLine
@@ -36,7 +37,7 @@ from provision.k3s.queries import JoinToken, password_of
 from provision.rdma.queries import RdmaState
 from provision.testing import model_dhcp, model_k3s
 from provision.testing.model_boot import boot_line, boot_settings, boot_swap
-from provision.testing.model_gpu import gpu_state
+from provision.testing.model_gpu import fabric_state, gpu_state
 from provision.testing.model_shell import run_command
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
 
@@ -227,6 +228,7 @@ ANSWERS: dict[type[Any], Callable[[HostState, Any], object]] = {
     HostKeys: _host_keys,
     Identity: _identity,
     GpuState: gpu_state,
+    FabricState: lambda state, _: fabric_state(state),
     RdmaState: lambda state, _: state.rdma,
     Shell: lambda state, query: run_command(state, query.command),
     **model_k3s.ANSWERS,

@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from provision.gpu.fabric import DAEMON, SIGN, FabricStatus, ResetFabric
 from provision.gpu.queries import CardStatus, GpuState, GpuStatus, upstream
 from provision.gpu.words import NVIDIA, Meaning
-from provision.testing.model_state import HostState
+from provision.testing.model_state import HostState, ModelUnit
 
 CARDS = {"10de:2330": ("NVIDIA H100 80GB HBM3", 81559), "10de:2204": ("NVIDIA GeForce RTX 3090", 24576)}
 """Name and MiB by PCI id; others are called `NVIDIA Card` and have 16384 MiB."""
@@ -218,6 +219,34 @@ def pci_text(state: HostState) -> Answer:
         for function in state.functions
     )
     return 0, "".join(rows)
+
+
+def fabric_state(state: HostState) -> FabricStatus:
+    """Return what a host says of its NVLink fabric."""
+    unit = state.units.get(DAEMON)
+    daemon = "" if unit is None else "active" if unit.active else "inactive"
+    errors = tuple(line for line in state.kernel_log if SIGN in line)
+    status = gpu_state(state, GpuState())
+    seen = status.cards if isinstance(status, GpuStatus) else ()
+    cards = tuple(", ".join(card.fabric or ("Completed", "Success")) for card in seen)
+    return FabricStatus(daemon, cards, () if state.fabric_is_reset else errors, True)
+
+
+def reset_fabric(state: HostState, op: ResetFabric) -> None:
+    """Reset cards and switches; lines of before count no more."""
+    del op
+    state.fabric_is_reset = True
+    state.card_faults = {
+        address: {name: value for name, value in faults.items() if name != "fabric"}
+        for address, faults in state.card_faults.items()
+    }
+    state.units.setdefault(DAEMON, ModelUnit()).active = True
+
+
+def fabric_log_text(state: HostState) -> Answer:
+    """Return what the kernel said of the fabric since its reset, after whether the log is readable."""
+    errors = [line for line in state.kernel_log if SIGN in line and not state.fabric_is_reset]
+    return 0, "".join(f"{line}\n" for line in ("log yes", *errors))
 
 
 def kernel_log_text(state: HostState) -> Answer:

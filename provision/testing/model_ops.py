@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from provision.contracts.effect import Effect
+from provision.gpu.fabric import ResetFabric
 from provision.gpu.resources.driver import SetPowerLimit
 from provision.gpu.resources.runtime import AwaitToolkit
 from provision.hosts import host_effects
@@ -30,7 +31,7 @@ from provision.testing import model_dhcp, model_k3s
 from provision.testing.model_answers import blacklist_of
 from provision.testing.model_apt import transaction
 from provision.testing.model_boot import boot_settings, boot_swap, grub_defaults
-from provision.testing.model_gpu import drive_gpus, set_power_limits
+from provision.testing.model_gpu import drive_gpus, reset_fabric, set_power_limits
 from provision.testing.model_rdma import booted
 from provision.testing.model_state import HostState, ModelFile, ModelUnit, resolved
 
@@ -387,6 +388,7 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     SetFstabLine: _set_fstab_line,
     SetPowerLimit: _set_power_limit,
     AwaitToolkit: _await_toolkit,
+    ResetFabric: reset_fabric,
     ops.RemovePackages: _uninstall,
     ops.HoldPackages: _hold,
     ops.SetUnit: _set_unit,

@@ -117,6 +117,7 @@ class HostState:
         mounts: source by path, of network filesystems.
         free: MiB that are free on any filesystem.
         kernel_log: what the kernel said since boot, beside its first line.
+        fabric_is_reset: the NVLink fabric was reset after that.
         rdma: RDMA ports and interfaces, as the kernel shows them.
     """
 
@@ -172,6 +173,7 @@ class HostState:
     power_limits: dict[str, float] = field(default_factory=dict)
     card_faults: dict[str, dict[str, Any]] = field(default_factory=dict)
     kernel_log: tuple[str, ...] = ()
+    fabric_is_reset: bool = False
     mounts: dict[str, str] = field(default_factory=dict)
     free: int = 512 * 1024
     rdma: RdmaStatus = field(default_factory=RdmaStatus)

@@ -29,6 +29,13 @@ KERNEL_LOG = (
     " printf '%s\\n' \"$l\" | grep -c 'Linux version'; printf '%s\\n' \"$l\" | grep 'NVRM: Xid'; true"
 )
 """Whether the log reaches back to the boot, then the lines about Xids."""
+FABRIC_LOG = (
+    "k=$(journalctl -k -b -q --no-pager -o short-monotonic 2>/dev/null);"
+    ' [ -n "$k" ] || k=$(dmesg 2>/dev/null); [ -z "$k" ] || echo "log yes";'
+    " sed 's/^/reset /' /run/provision-fabric-reset 2>/dev/null;"
+    " printf '%s\\n' \"$k\" | grep NV_ERR_FABRIC; true"
+)
+"""Whether the log is readable, when the fabric was reset (seconds since boot), and errors of the fabric."""
 XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): ([0-9]+)")
 NEXT = (
     "n=$(ls /boot/vmlinuz-* 2>/dev/null | sed 's,.*/vmlinuz-,,' | sort -V | tail -n 1); n=${n:-$(uname -r)};"
@@ -205,6 +212,20 @@ def test_gpu_fabric(host: Host, declared: Node) -> None:
         pytest.skip("unknown: the driver does not know the state of the fabric")
     others = [f"{row[0]}: {row[1]}" for row in rows if row[1] != "Completed"]
     assert not others, "; ".join(others)
+
+
+def test_gpu_fabric_no_fault(host: Host, declared: Node) -> None:
+    """The kernel reported no error of the NVLink fabric since boot, or since its last reset."""
+    if declared.gpu_cards is None or not declared.gpu_cards.nvswitch:
+        raise NotDeclared("no NVSwitch")
+    lines = host.run(FABRIC_LOG).stdout.splitlines()
+    if "log yes" not in lines:
+        pytest.skip("unknown: the kernel log is not readable")
+    reset = next((float(match[1]) for line in lines if (match := re.match(r"reset ([0-9.]+)$", line))), 0.0)
+    times = {line: re.search(r"\[ *([0-9]+\.[0-9]+)\]", line) for line in lines if "NV_ERR_FABRIC" in line}
+    errors = [line for line, time in times.items() if time is None or float(time[1]) > reset]
+    # The cards' own state goes on to say Completed: it alone proves nothing.
+    assert not errors, f"{errors[-1].strip()[:160]}; see the playbook nvls-recovery"
 
 
 def test_gpu_no_hardware_fault(host: Host, declared: Node, note: Callable[[str], None]) -> None:

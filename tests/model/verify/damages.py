@@ -562,6 +562,12 @@ DAMAGES = (
         (("test_gpu_count", "gpu"),),
     ),
     Damage("test_gpu_count", "no UUID: 00000000:02:00.0", on(GPU, card(uuid=Meaning.BROKEN)), "gpu"),
+    Damage(
+        "test_gpu_fabric_no_fault",
+        "NV_ERR_FABRIC_STATE_OUT_OF_SYNC; see the playbook nvls-recovery",
+        on(GPU, lambda state: setattr(state, "kernel_log", ("NVRM: NV_ERR_FABRIC_STATE_OUT_OF_SYNC",))),
+        "gpu",
+    ),
     # rails
     Damage("test_rail_address", "no interface has 10.224.7.143/12", on(GPU, interface(addresses=())), "gpu"),
     Damage(

@@ -16,6 +16,8 @@ WORD = 4
 """Bytes that `port_xmit_data` counts as one (Linux' Documentation/ABI/stable/sysfs-class-infiniband)."""
 SATURATED = 2**32 - 1
 """Where a 32-bit counter of an older HCA stops and stays."""
+SECOND_NETWORK = "net1"
+"""How Multus calls the first further interface of a pod."""
 SCRIPT = (
     "for p in /sys/class/infiniband/*/ports/*; do\n"
     '  [ -d "$p" ] || continue\n'
@@ -130,7 +132,7 @@ def judge(
     if sent <= 0:
         return Judgement(Route.UNKNOWN, "nothing was sent")
     rise = _rise(before.sent.get(port), after.sent.get(port))
-    tcp = _rise(before.interfaces.get(interface), after.interfaces.get(interface))
+    interface, tcp = _loudest(before, after, interface)
     others = {key: _rise(before.sent.get(key), value) for key, value in after.sent.items() if key != port}
     loud = {key: value for key, value in others.items() if isinstance(value, int) and value > share * sent}
     if isinstance(rise, str):
@@ -152,6 +154,18 @@ def judge(
         silent.append(of_tcp)
     why = f", and {'; '.join(sorted(silent)[:4])}" if silent else ""
     return Judgement(Route.UNKNOWN if silent else Route.DECLARED, figures + why)
+
+
+def _loudest(before: Counters, after: Counters, interface: str) -> tuple[str, int | str]:
+    """Return the interface that TCP of the pod went through, and its rise; the second network may carry it.
+
+    RDMA does not go through an interface, so what it counts is something else.
+    """
+    first = _rise(before.interfaces.get(interface), after.interfaces.get(interface))
+    second = _rise(before.interfaces.get(SECOND_NETWORK), after.interfaces.get(SECOND_NETWORK))
+    if isinstance(first, int) and isinstance(second, int) and second > first:
+        return SECOND_NETWORK, second
+    return interface, first
 
 
 def _rise(before: int | None, after: int | None) -> int | str:

@@ -15,8 +15,6 @@ from provision.rdma.measurements import counters, gids
 from provision.rdma.measurements.counters import Counters
 from provision.rdma.measurements.gids import GidEntry
 
-INTERFACE = "net1"
-"""How Multus calls the first further network of a pod."""
 _PART = "provision: part "
 FIND = (
     "own=$(ip -4 -o addr show net1 2>/dev/null | sed -n 's/.* inet \\([0-9.]*\\)\\/.*/\\1/p' | head -n 1)\n"
@@ -104,7 +102,7 @@ def parse_own(text: str) -> PodPort | Unknown:
     try:
         address = IPv4Address(own[1])
     except ValueError:
-        return Unknown(f"the pod has no address on {INTERFACE}")
+        return Unknown(f"the pod has no address on {counters.SECOND_NETWORK}")
     devices = frozenset(row[2] for row in rows if row[0] == "verbs" and len(row) == 3 and row[2])  # noqa: PLR2004 - fields
     port, index = (int(value) if value.isdecimal() else -1 for value in own[3:5])
     return PodPort(address, own[2], port, index, own[5].strip(), devices)

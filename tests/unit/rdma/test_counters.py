@@ -93,6 +93,13 @@ def test_data_over_nvlink_is_not_rdma_and_not_tcp() -> None:
     assert "1.3 MB of 1,121.0 GB" in judgement.reason
 
 
+def test_tcp_over_the_second_network_is_no_rdma_either() -> None:
+    before, after = counters(0), counters(10**6)
+    before.interfaces["net1"], after.interfaces["net1"] = 0, 101 * GB
+    judgement = judge(before, after, PORT, 100 * GB, 0.01)
+    assert (judgement.route, "net1 sent 101.0 GB" in judgement.reason) == (Route.TCP, True)
+
+
 def test_a_counter_that_fell_says_nothing() -> None:
     assert judge(counters(5), counters(4), PORT, GB, 0.01).route is Route.UNKNOWN
 

@@ -102,6 +102,11 @@ def driver(name: str) -> Callable[[HostState], object]:
     return change
 
 
+def fabric_error(state: HostState) -> None:
+    """Let the kernel report that the NVLink fabric is out of step."""
+    state.kernel_log = (*state.kernel_log, "NVRM: NV_ERR_FABRIC_STATE_OUT_OF_SYNC")
+
+
 def take_another(state: HostState) -> None:
     """Give vfio-pci a device of the host that shares the card's group."""
     group = next(each.pci.group for each in state.functions if each.pci.slot == "0000:01:00")
@@ -562,12 +567,6 @@ DAMAGES = (
         (("test_gpu_count", "gpu"),),
     ),
     Damage("test_gpu_count", "no UUID: 00000000:02:00.0", on(GPU, card(uuid=Meaning.BROKEN)), "gpu"),
-    Damage(
-        "test_gpu_fabric_no_fault",
-        "NV_ERR_FABRIC_STATE_OUT_OF_SYNC; see the playbook nvls-recovery",
-        on(GPU, lambda state: setattr(state, "kernel_log", ("NVRM: NV_ERR_FABRIC_STATE_OUT_OF_SYNC",))),
-        "gpu",
-    ),
     # rails
     Damage("test_rail_address", "no interface has 10.224.7.143/12", on(GPU, interface(addresses=())), "gpu"),
     Damage(
@@ -622,6 +621,12 @@ DAMAGES = (
         "test_gpu_no_hardware_fault",
         "79, pid='<unknown>'",
         on(GPU, lambda state: setattr(state, "kernel_log", (f"NVRM: Xid (PCI:0000:02:00): 79, {PID}",))),
+        "gpu",
+    ),
+    Damage(
+        "test_gpu_fabric_no_fault",
+        "NV_ERR_FABRIC_STATE_OUT_OF_SYNC; see the playbook nvls-recovery",
+        on(GPU, fabric_error),
         "gpu",
     ),
     Damage(

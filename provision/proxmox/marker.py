@@ -151,8 +151,8 @@ def united(noted: Marker, kept: Marker | None) -> Marker:
     """
     if kept is None or (noted.inventory, noted.node) != (kept.inventory, kept.node):
         return noted
-    if noted.fingerprints and all(map(_FINGERPRINT.fullmatch, noted.fingerprints)):
-        return noted
+    if all(map(_FINGERPRINT.fullmatch, noted.fingerprints)):
+        return noted  # an adopted VM has none
     return replace(noted, host_key=kept.host_key, first_key=kept.first_key)
 
 

@@ -120,7 +120,7 @@ def test_a_lost_second_home_is_written_again(change: Callable[[str], str], lost:
         ("SHA256:" + "n" * 43 + ",SHA256:" + "o" * 43, False),
         ("SHA256:" + "n" * 30, True),
         ("SHA256:", True),
-        ("", True),
+        ("", False),  # adopted
         ("SHA256:" + "n" * 43 + ",SHA", True),
         ("<b>SHA256:" + "n" * 43, True),
     ],

@@ -23,7 +23,7 @@ DOMAIN = Domain(
         "host_resources": "provision.hosts.roles.host_resources:ROLE",
         "shared_storage": "provision.hosts.roles.shared_storage:ROLE",
     },
-    destroy_keeps=frozenset({"host_resources", "shared_storage"}),
+    destroy_keeps=frozenset({"base_os", "host_resources", "shared_storage"}),
     rules="provision.hosts.preflight:RULES",
     evidence="provision.hosts.preflight:evidence",
     doctor="provision.hosts.doctor:RULES",

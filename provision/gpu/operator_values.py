@@ -63,6 +63,12 @@ def owns_nfd(inventory: Inventory) -> bool:
     return other is None or not other.nfd
 
 
+def mig_profiles(inventory: Inventory) -> Mapping[str, str]:
+    """Return the configuration of the MIG manager by node."""
+    operator = inventory.gpu.operator if inventory.gpu is not None else None
+    return operator.mig.profiles if operator is not None and operator.mig is not None else {}
+
+
 def operator_values(inventory: Inventory) -> Mapping[str, Any]:
     """Return the values of the chart.
 
@@ -78,10 +84,12 @@ def operator_values(inventory: Inventory) -> Mapping[str, Any]:
         "nfd": {"enabled": owns_nfd(inventory)},
         "devicePlugin": {"enabled": uses_stock_plugin(inventory), **_sharing(inventory)},
         "dcgmExporter": {"serviceMonitor": {"enabled": False}},
-        "mig": {"strategy": "single"},
+        "mig": {"strategy": operator.mig.strategy if operator is not None and operator.mig else "single"},
         "sandboxWorkloads": {"enabled": False},
         "operator": {"cleanupCRD": True},
     }
+    if mig_profiles(inventory):
+        values["migManager"] = {"enabled": True}
     if tolerations:
         values["daemonsets"] = {"tolerations": [_OWN_TAINT, *tolerations]}
         worker = {"tolerations": [_CONTROL_PLANE, _OWN_TAINT, *tolerations]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from provision.contracts.support import CLUSTER, Unsupported
+from provision.gpu.operator_values import mig_profiles
 from provision.inventory import Inventory
 
 OPERATOR = "gpu_operator"
@@ -12,10 +13,17 @@ OPERATOR = "gpu_operator"
 
 def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
     """Yield the toolkit of hosts where no operator uses it, and MIG."""
-    gpu = inventory.gpu
+    gpu, profiles = inventory.gpu, mig_profiles(inventory)
     if gpu is not None and gpu.toolkit == "host" and gpu.operator is None:
         yield Unsupported("gpu_toolkit", "the container toolkit", ("gpu", "toolkit"), (CLUSTER,), (OPERATOR,))
     for node in inventory.nodes.values():
-        if gpu is not None and gpu.operator is not None and node.gpu_cards is not None and node.gpu_cards.mig:
+        has_mig = node.gpu_cards is not None and bool(node.gpu_cards.mig)
+        if gpu is not None and gpu.operator is not None and has_mig and node.name not in profiles:
             path = ("nodes", node.name, "gpu_cards")
-            yield Unsupported("gpu_mig", "MIG under the GPU Operator", path, (node.name,), (OPERATOR,))
+            yield Unsupported(
+                "gpu_mig",
+                "MIG under the GPU Operator without gpu.operator.mig.profiles",
+                path,
+                (node.name,),
+                (OPERATOR,),
+            )

@@ -15,7 +15,7 @@ from provision.kube.kinds import DAEMON_SET
 from provision.kube.names import API, SUBJECT, has_cluster, labels_of
 from provision.kube.queries import Listing, Live, list_query
 from provision.kube.releases import HelmReleases, Release
-from provision.sharing import fractions_preflight, names
+from provision.sharing import card_preflight, fractions_preflight, names
 from provision.sharing.kai import looping
 from provision.values.diagnostics import Diagnostic
 
@@ -121,10 +121,11 @@ def _plugins(listing: Listing, mode: str, ours: set[str]) -> Iterator[str]:
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
     """Return what these rules ask: DaemonSets and releases of the whole cluster, and what is ours."""
     if _mode(inventory) is None:
-        return {}
+        return card_preflight.evidence(inventory)
     asked: dict[str, tuple[Any, ...]] = {API: (PLUGINS, HelmReleases(), *names.HOMES.values())}
-    for system, queries in fractions_preflight.evidence(inventory).items():
-        asked[system] = (*asked.get(system, ()), *queries)
+    for rules in (fractions_preflight, card_preflight):
+        for system, queries in rules.evidence(inventory).items():
+            asked[system] = (*asked.get(system, ()), *queries)
     return asked
 
 
@@ -144,4 +145,5 @@ RULES = (
         foreign,
     ),
     *fractions_preflight.RULES,
+    *card_preflight.RULES,
 )

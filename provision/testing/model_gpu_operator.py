@@ -14,6 +14,7 @@ from provision.testing.model_definitions import definition
 
 CRD = definition("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies")
 PLUGIN = "nvidia-device-plugin-daemonset"
+MIG_CONFIG, MIG_STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 TOOLKIT = "nvidia-container-toolkit-daemonset"
 DAEMON_SETS = ("gpu-feature-discovery", "nvidia-dcgm-exporter", "nvidia-operator-validator")
 
@@ -26,6 +27,7 @@ class GpuOperator:
         cards: cards of each Node that has some.
         chart: name of its chart.
         memory: MiB of each card, which the labels say; 0 leaves that label out.
+        mig_state: what the MIG manager says when it has divided cards.
         has_runtime: whether containerd of a Node works with the toolkit's runtime, without which no operand
             but the toolkit starts there.
     """
@@ -35,6 +37,7 @@ class GpuOperator:
     values: Mapping[str, Any] = field(default_factory=dict)
     namespace: str = ""
     memory: int = 0
+    mig_state: str = "success"
     has_runtime: Callable[[str], bool] = lambda _: True
 
     def installed(self, store: Store, release: Release, values: Mapping[str, Any]) -> None:
@@ -159,8 +162,21 @@ class GpuOperator:
 
     def __call__(self, store: Store, event: str, kind: Kind, body: Object) -> None:
         """Look after nodes that join later; a controller of ModelCluster."""
-        if kind.name == "Node" and event == "ADDED" and body["metadata"]["name"] in self.cards:
+        name = body["metadata"]["name"]
+        if kind.name != "Node" or name not in self.cards:
+            return
+        if event == "ADDED":
             self.reconcile(store)
+        elif body["metadata"].get("labels", {}).get(MIG_STATE) == "pending":
+            self._divide(store, body)
+
+    def _divide(self, store: Store, node: Object) -> None:
+        """Do what the MIG manager does: divide the cards into seven parts, and say so."""
+        labels = {**node["metadata"]["labels"], MIG_STATE: self.mig_state}
+        made = {**node, "metadata": {**node["metadata"], "labels": labels}}
+        name = node["metadata"]["name"]
+        store.update(store.kind("Node"), ("", name), made, Write("mig-manager"))
+        offer(store, name, self.cards[name] * (1 if labels[MIG_CONFIG] == "all-disabled" else 7))
 
 
 def offer(store: Store, name: str, count: int) -> None:

@@ -87,8 +87,19 @@ def test_gpu_operands_run(site: Site, cluster: str, namespace: str) -> None:
 
 
 def test_gpus_are_allocatable(site: Site, node: str, gpu_node: dict[str, Any]) -> None:
-    """Pods can ask for as many GPUs of the node as are declared."""
+    """Pods can ask for as many GPUs of the node as are declared, or for the parts that MIG makes of them."""
     declared, sharing = site.inventory.nodes[node], site.inventory.sharing
+    operator = site.inventory.gpu.operator if site.inventory.gpu is not None else None
+    profiles = operator.mig.profiles if operator is not None and operator.mig is not None else {}
+    if profiles.get(node, "all-disabled") != "all-disabled":
+        labels = gpu_node["metadata"].get("labels", {})
+        assert labels.get("nvidia.com/mig.config") == profiles[node], "the MIG manager was not asked for that"
+        state = labels.get("nvidia.com/mig.config.state")
+        assert state == "success", f"the MIG manager says {state or 'nothing'}"
+        offers = gpu_node["status"].get("allocatable", {})
+        keys = [key for key in offers if key.startswith(("nvidia.com/gpu", "nvidia.com/mig-"))]
+        assert any(offers[key] != "0" for key in keys), f"no part of a card is allocatable: {keys}"
+        return
     cards = len(declared.gpus) or (declared.gpu_cards.count if declared.gpu_cards is not None else None)
     if not cards:
         raise Trivial("the number of its cards is not declared")

@@ -14,10 +14,12 @@ from provision.gpu.operator_values import (
     cards_of,
     gpu_nodes,
     has_operator_toolkit,
+    mig_profiles,
     operator_values,
     slots,
     uses_stock_plugin,
 )
+from provision.gpu.resources.mig import MigConfig
 from provision.gpu.resources.runtime import ContainerRuntime
 from provision.gpu.resources.stack import Cards, GpuStack
 from provision.hosts.names import ssh
@@ -97,6 +99,7 @@ def resources(context: Context) -> Sequence[Resource]:
             source_path=SOURCE,
         ),
         *_runtimes(context),
+        *_mig(inventory),
         # Under HAMi the validator fails until HAMi offers cards: the proof comes after it, in its role.
         *((stack(inventory),) if uses_stock_plugin(inventory) else ()),
     )
@@ -111,6 +114,14 @@ def _runtimes(context: Context) -> Iterator[Resource]:
             yield ContainerRuntime(system, risks=(Effect(RESTART_K3S),), source=source)
 
 
+def _mig(inventory: Inventory) -> Iterator[Resource]:
+    """Yield how cards are divided, before the proof that looks at what nodes offer."""
+    profiles = mig_profiles(inventory)
+    rows = tuple((cards, profiles[cards.node]) for cards in _all_cards(inventory) if cards.node in profiles)
+    if rows:
+        yield MigConfig(API, rows, source=inventory.source((*SOURCE, "mig")))
+
+
 def downloads(inventory: Inventory) -> Iterator[Download]:
     """Yield the chart, which `provision pin` pins."""
     operator = _operator(inventory)
@@ -120,17 +131,18 @@ def downloads(inventory: Inventory) -> Iterator[Download]:
 
 def stack(inventory: Inventory) -> GpuStack:
     """Return the proof that the operator has done its work."""
-    cards = tuple(
-        Cards(
-            node.name,
-            node.kubernetes_name,
-            node.address,
-            cards_of(node),
-            cards_of(node) * slots(inventory) if uses_stock_plugin(inventory) else 0,
-        )
-        for node in gpu_nodes(inventory)
-    )
-    return GpuStack(API, namespace_of(inventory), cards, source=inventory.source(SOURCE))
+    return GpuStack(API, namespace_of(inventory), _all_cards(inventory), source=inventory.source(SOURCE))
+
+
+def _all_cards(inventory: Inventory) -> tuple[Cards, ...]:
+    """Return the cards of each node; of divided cards it is the MIG manager that says what there is."""
+    profiles = mig_profiles(inventory)
+    rows = []
+    for node in gpu_nodes(inventory):
+        count = 0 if profiles.get(node.name, "all-disabled") != "all-disabled" else cards_of(node)
+        offered = count * slots(inventory) if uses_stock_plugin(inventory) else 0
+        rows.append(Cards(node.name, node.kubernetes_name, node.address, count, offered))
+    return tuple(rows)
 
 
 def _chart(operator: Operator) -> DeclaredChart:

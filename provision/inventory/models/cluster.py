@@ -152,6 +152,34 @@ class Operator(Model):
     """More chart values, checked against the chart's own."""
 
 
+MigProfile = Annotated[
+    str,
+    Check(
+        pattern(
+            r"all-(?:disabled|enabled|balanced|[1-7]g\.[0-9]{1,3}gb(?:\.me|\+me)?)|custom-[a-z0-9.-]+",
+            "configuration of the MIG manager like all-1g.10gb",
+        ),
+        {"type": "string"},
+    ),
+]
+
+
+class Mig(Model):
+    """MIG: cards that are divided by hardware."""
+
+    strategy: Literal["none", "single", "mixed"] = "single"
+    """Whether parts are offered as `nvidia.com/gpu` (single) or by their size (mixed)."""
+    profiles: dict[Label, MigProfile] = Field(default_factory=dict)
+    """Configuration of the MIG manager (`all-1g.10gb`, `all-disabled`) by node."""
+
+
+class GpuOperator(Operator):
+    """The GPU Operator."""
+
+    mig: Mig | None = None
+    """MIG; if unset, cards stay as they are."""
+
+
 class Gpu(Model):
     """GPU software of all GPU nodes."""
 
@@ -159,7 +187,7 @@ class Gpu(Model):
     """Driver settings; profiles and nodes can override each key."""
     toolkit: Literal["host", "operator"] | None = None
     """Who installs the container toolkit."""
-    operator: Operator | None = None
+    operator: GpuOperator | None = None
     """GPU Operator."""
 
 

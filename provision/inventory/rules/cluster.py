@@ -57,6 +57,7 @@ def check(inventory: Inventory, findings: Findings) -> None:
     """Find problems of the cluster."""
     _k3s(inventory, findings)
     _sharing(inventory, findings)
+    _mig(inventory, findings)
     _helm(inventory, findings)
     _members(inventory, findings)
     aliases = {alias for hypervisor in inventory.hypervisors.values() for alias in hypervisor.cards}
@@ -193,6 +194,25 @@ def _slot(inventory: Inventory, slot: str, path: KeyPath, findings: Findings) ->
     count = node.gpu_cards.count if node is not None and node.gpu_cards is not None else None
     if count is not None and int(match[2]) >= count:
         findings.add("INVENTORY_REFERENCE", f"{match[1]} has {count} cards: the first one is slot 0", path)
+
+
+def _mig(inventory: Inventory, findings: Findings) -> None:
+    """Parts of a card are no whole cards: modes that count or limit these exclude them."""
+    operator = inventory.gpu.operator if inventory.gpu is not None else None
+    mig = operator.mig if operator is not None else None
+    if mig is None:
+        return
+    path: KeyPath = ("gpu", "operator", "mig")
+    for name in mig.profiles:
+        if findings.reference("node", name, ("nodes",), (*path, "profiles", name)):
+            node = inventory.nodes.get(name)
+            if node is not None and not node.wants_gpu:
+                findings.conflict(f"{name} has no GPUs", (*path, "profiles", name))
+    sharing = inventory.sharing
+    divides = any(profile != "all-disabled" for profile in mig.profiles.values())
+    if divides and sharing is not None and (sharing.mode not in {"none", "kai"} or sharing.fractions):
+        what = "kai with fractions" if sharing.mode == "kai" else sharing.mode
+        findings.conflict(f"sharing mode {what} excludes MIG", (*path, "profiles"))
 
 
 def _fractions(inventory: Inventory, findings: Findings) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from provision.contracts.query import ApiReply
 from provision.inventory import Inventory
 
 if TYPE_CHECKING:
     from testinfra.host import Host
+
+T = TypeVar("T")
 
 
 class NotDeclared(Exception):  # noqa: N818 - a word to the runner, no error
@@ -137,6 +139,10 @@ class Trials(Protocol):
         Raises:
             Interrupted: the run must leave.
         """
+        ...
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """Return what was made the first time for this name, or raise what was raised then."""
         ...
 
     def at_end(self, name: str, remove: Callable[[], None]) -> None:

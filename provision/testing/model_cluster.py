@@ -18,6 +18,7 @@ from provision.lab.kube.app import KubeApi, Request, Response
 from provision.lab.kube.kinds import Kind, kinds_of
 from provision.lab.kube.store import Controller, Object, Store, Write
 from provision.testing.model_card_pods import CardPods
+from provision.testing.model_cuda import CudaPods
 from provision.testing.model_gpu_operator import GpuOperator
 from provision.testing.model_helm import HELM_CHART_CRD, HelmController, ModelHelm
 from provision.testing.model_network_operator import NetworkOperator
@@ -138,6 +139,7 @@ class ModelCluster:
         pods: the kubelets of all nodes, for Jobs of checks.
         cards: what those pods see of shared cards.
         lock: held by each request.
+        cuda: what their pods see of cards.
     """
 
     api: KubeApi = field(default_factory=lambda: KubeApi(version="v1.35.7+k3s1", watch_seconds=0.0))
@@ -151,6 +153,7 @@ class ModelCluster:
     pods: PodRunner = field(init=False)
     cards: CardPods = field(init=False)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    cuda: CudaPods = field(init=False)
 
     def __post_init__(self) -> None:
         self.define(HELM_CHART_CRD)
@@ -164,6 +167,8 @@ class ModelCluster:
         self.pods = PodRunner(self.api.logs)
         self.cards = CardPods(self.store, self.gpus)
         self.pods.behaviours.append(self.cards)
+        self.cuda = CudaPods(self.gpus)
+        self.pods.behaviours.append(self.cuda)
         reacting = (
             end_namespaces,
             self.helm,

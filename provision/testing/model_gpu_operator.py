@@ -148,7 +148,11 @@ class GpuOperator:
             pod = {"name": pod_name, "namespace": self.namespace, "labels": {"app": PLUGIN}}
             if store.get(store.kind("Pod"), (self.namespace, pod_name)) is None:
                 spec = {"nodeName": name, "containers": []}
-                store.seed({"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": spec})
+                running = {"name": PLUGIN, "state": {"running": {"startedAt": store.now()}}}
+                status = {"phase": "Pending", "containerStatuses": [running]}
+                store.seed(
+                    {"apiVersion": "v1", "kind": "Pod", "metadata": pod, "spec": spec, "status": status}
+                )
             offer(store, name, count * self._replicas())
         return True
 

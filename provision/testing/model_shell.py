@@ -25,6 +25,8 @@ from provision.testing.model_state import HostState, ModelFile, resolved, virtua
 Answer = tuple[int, str]
 """Exit status and standard output."""
 
+BOOTED = 1_700_000_000
+"""When every host has booted: seconds since the epoch."""
 _TYPES = {"file": "regular file", "directory": "directory", "link": "symbolic link"}
 _NUMBERS = {"root": 0}
 """User and group numbers; others get 1000."""
@@ -221,6 +223,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"true", lambda _: (0, "")),
     (r"for f in /sys/bus/pci/devices/\*; do \[ -r .*", pci_text),
     (r"nvidia-smi --query-gpu=(\S+) --format=.*", smi_text),
+    (r"awk '/\^btime / \{print \$2\}' /proc/stat", lambda _state: (0, f"{BOOTED}\n")),
     (r"l=\$\(journalctl -k -b .*", kernel_log_text),
     (r"k=\$\(journalctl -k -b .*", fabric_log_text),
     (r"n=\$\(ls /boot/vmlinuz-.*modinfo .*", next_module_text),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar, cast
 
 import pytest
 from testinfra.host import Host
@@ -19,6 +19,7 @@ from provision.values.errors import ProvisionError
 from provision.verify.backend import Answers, Requests, host_for, within
 from provision.verify.model import CheckOutcome, CheckResult
 
+T = TypeVar("T")
 SETTLING = 60.0
 """Seconds that a restarted time daemon gets until its clock is synchronised; a burst takes about ten."""
 PAUSE = 1.0
@@ -97,6 +98,7 @@ class Trials:
     requests: Requests
     run: str
     _removals: dict[str, Callable[[], None]] = field(default_factory=dict)
+    _made: dict[str, tuple[object, BaseException | None]] = field(default_factory=dict)
 
     def send(self, system: str, method: str, path: str, body: Mapping[str, object] | None = None) -> ApiReply:
         """Send one request to an API; the check is skipped when it is away.
@@ -115,6 +117,18 @@ class Trials:
             Interrupted: the run must leave.
         """
         self.requests.pause(seconds, final=final)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """Return what was made the first time for this name, or raise what was raised."""
+        if name not in self._made:
+            try:
+                self._made[name] = (make(), None)
+            except (AssertionError, NotRun, ProvisionError, pytest.skip.Exception) as error:
+                self._made[name] = (None, error)
+        made, problem = self._made[name]
+        if problem is not None:
+            raise problem
+        return cast("T", made)
 
     def at_end(self, name: str, remove: Callable[[], None]) -> None:
         """Call this once after all checks."""

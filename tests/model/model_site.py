@@ -136,6 +136,10 @@ class Counted:
     def reboot(self, effect: Effect, emit: Emit, cancel: Cancel) -> str:
         return self.inner.reboot(effect, emit, cancel)
 
+    def send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> ApiReply:
+        assert isinstance(self.inner, Sender)
+        return self.inner.send(method, path, body)
+
     def close(self) -> None:
         self.inner.close()
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from provision.contracts.snapshot import Snapshot
 from provision.gpu.operator_values import RESOURCE
 from provision.kube.facts import NODES, NodeFact
 from provision.kube.kinds import DAEMON_SET, POD, KubeKind
+from provision.kube.logs import PluginLogs, PodLog
 from provision.kube.queries import Listing, ListQuery, Live, ObjectQuery, list_query, object_query
 from provision.kube.readiness import Conditions, State
 from provision.kube.resources.stack import (
@@ -24,6 +25,13 @@ POLICY = KubeKind("nvidia.com/v1", "ClusterPolicy", "clusterpolicies", namespace
 GPU_CLUSTER = KubeKind("nvidia.com/v1alpha1", "GPUCluster", "gpuclusters", namespaced=False)
 POLICY_NAME = "cluster-policy"
 PLUGIN = "app=nvidia-device-plugin-daemonset"
+NO_CARDS = (
+    "No devices found. Waiting indefinitely",
+    "could not load NVML library",
+    "did you configure the NVIDIA Container Toolkit",
+)
+"""What the device plugin says when its container was started without the cards; it runs on, and is ready."""
+MOST_LINES = 5
 # `state` alone is `ready` on a cluster without any card, with another reason; and for a moment after each
 # change it is that of before, which the generations of the DaemonSets show.
 POLICY_READY = Conditions((("state", "ready"), ("conditions[Ready].reason", "Reconciled")))
@@ -77,9 +85,15 @@ class GpuStack(StackResource):
     def _plugins(self) -> ListQuery:
         return list_query(POD, self.namespace, PLUGIN)
 
-    def queries(self) -> tuple[ObjectQuery | ListQuery, ...]:
-        """Ask for the policy, the DaemonSets, the plugin's pods, the nodes, and the other stack."""
-        return (self._policy, self._daemon_sets, self._plugins, NODES, list_query(GPU_CLUSTER))
+    @property
+    def _logs(self) -> PluginLogs:
+        """Of the plugin's pods that do not work: no request more while all is well."""
+        is_offering = any(row.offered for row in self.cards)
+        return PluginLogs(self.namespace, PLUGIN, (RESOURCE,) if is_offering else ())
+
+    def queries(self) -> tuple[Any, ...]:
+        """Ask for the policy, the DaemonSets, the plugin's pods and logs, the nodes, and the other stack."""
+        return (self._policy, self._daemon_sets, self._plugins, self._logs, NODES, list_query(GPU_CLUSTER))
 
     def problems(self, snapshot: Snapshot) -> Iterator[Problem]:
         """Yield what is missing."""
@@ -93,8 +107,12 @@ class GpuStack(StackResource):
         up = ready_nodes(snapshot[NODES], self.cards)
         if not up:
             return  # every GPU node is off, or has not joined: there is nothing to offer
-        for _, fact in up:
+        logs: tuple[PodLog, ...] = snapshot[self._logs]
+        for cards, fact in up:
             yield from _paused(fact)
+            if cards.offered:
+                own = [log for log in logs if log.node == fact.name]
+                yield from self._plugin_problems(cards, fact, own)
         yield from self._policy_problems(policy)
         daemon_sets: Listing = snapshot[self._daemon_sets]
         yield from daemon_set_problems(snapshot, daemon_sets, self.namespace, "GPU_OPERANDS_NOT_READY")
@@ -129,6 +147,23 @@ class GpuStack(StackResource):
         if offered != str(cards.offered):
             text = f"{offered} {RESOURCE} allocatable, {cards.offered} are declared"
             yield Problem(f"{cards.node}: cards", "GPU_ALLOCATABLE_WRONG", text, remedy)
+
+    def _plugin_problems(self, cards: Cards, fact: NodeFact, logs: list[PodLog]) -> Iterator[Problem]:
+        """Yield why a plugin's pod offers nothing, by what it says itself."""
+        path, command = f"{cards.node}: plugin", f"kubectl -n {self.namespace} delete pod"
+        for log in logs:
+            lines = tuple(line for line in log.lines if any(text in line for text in NO_CARDS))[:MOST_LINES]
+            if lines:
+                text = f"{log.pod} was started without the node's cards"
+                remedy = (
+                    f"See whether containerd has the runtime: `provision verify --target {cards.node}`;"
+                    f" then start the plugin again: `{command} {log.pod}`."
+                )
+                yield Problem(path, "GPU_PLUGIN_SEES_NOTHING", text, remedy, heals=False, lines=lines)
+            elif "CrashLoopBackOff" in log.reason:
+                remedy = f"See `kubectl -n {self.namespace} logs --previous {log.pod}` on {fact.name}."
+                text = f"{log.pod}: {log.reason}"
+                yield Problem(path, "GPU_PLUGIN_CRASHES", text, remedy, lines=log.lines[-MOST_LINES:])
 
 
 def _paused(fact: NodeFact) -> Iterator[Problem]:

@@ -38,7 +38,7 @@ ImageDigest = Annotated[
     str,
     Check(
         pattern(
-            r"[a-z0-9][a-z0-9._:/-]*(?::[A-Za-z0-9._-]+)?@sha256:[0-9a-f]{64}",
+            r"[a-z0-9][a-z0-9._:/-]*(?::[A-Za-z0-9._-]+)?@sha256:(?:[0-9a-f]{64}|<[^<>]+>)",
             "image with its digest like registry.example/cuda-sample:vectoradd@sha256:...",
         ),
         {"type": "string"},
@@ -418,6 +418,15 @@ class CheckImages(Model):
     """DCGM with dcgmi and nv-hostengine."""
 
 
+class DcgmOptions(Model):
+    """Diagnostics of DCGM on all cards of each node."""
+
+    level: Annotated[int, Check(whole(1, 3), {"type": "integer"})] = 1
+    """1 takes seconds, 2 minutes, 3 half an hour. Level 4 takes hours: run it yourself."""
+    seconds: Annotated[int, Check(whole(1, 3600), {"type": "integer"})] | None = None
+    """Seconds that it may take, with the download of its image."""
+
+
 class VerifyOptions(Model):
     """How verification runs."""
 
@@ -431,3 +440,5 @@ class VerifyOptions(Model):
     """Whether checks run that make pods in a namespace of their own, and remove them."""
     images: CheckImages = Field(default_factory=CheckImages)
     """Images of those checks."""
+    dcgm: DcgmOptions | None = None
+    """DCGM's diagnostics; without it they are not run."""

@@ -178,6 +178,12 @@ def run_pods(
         space.empty(name)
 
 
+def held_on(trials: Trials, node: str, resource: str) -> dict[str, int]:
+    """Return how much of a resource pods hold on a node now, by namespace and name."""
+    path = f"/api/v1/pods?{urlencode({'fieldSelector': f'spec.nodeName={node}'})}"
+    return uses(_items(trials, path), node, resource)
+
+
 def uses(pods: Sequence[Mapping[str, Any]], node: str, resource: str) -> dict[str, int]:
     """Return how much of a resource the pods on a node hold, by namespace and name."""
     held: dict[str, int] = {}
@@ -380,14 +386,7 @@ class _Namespace:
         return self.items(f"/api/v1/namespaces/{self.name}/pods", {"labelSelector": f"{TRIAL}={trial}"})
 
     def items(self, path: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
-        reply = self.trials.send(API, "GET", f"{path}?{urlencode(query)}" if query else path)
-        if reply.status != OK:
-            _unknown(f"GET {path}: {reply.status} {reply.text}")
-        try:
-            items: list[dict[str, Any]] = json.loads(reply.text)["items"]
-        except (ValueError, KeyError, TypeError):
-            _unknown(f"GET {path}: the answer is no list")
-        return items
+        return _items(self.trials, f"{path}?{urlencode(query)}" if query else path)
 
     def log(self, pod: str) -> str:
         path = f"/api/v1/namespaces/{self.name}/pods/{quote(pod)}/log?limitBytes={LOG_BYTES}"
@@ -431,6 +430,18 @@ class _Namespace:
                 raise AssertionError(f"{what}: not gone after {GOING:g} s")
             self.trials.pause(PAUSE, final=True)
             waited += PAUSE
+
+
+def _items(trials: Trials, path: str) -> list[dict[str, Any]]:
+    """Return the objects of a list; the check is unknown without one."""
+    reply = trials.send(API, "GET", path)
+    if reply.status != OK:
+        _unknown(f"GET {path}: {reply.status} {reply.text}")
+    try:
+        items: list[dict[str, Any]] = json.loads(reply.text)["items"]
+    except (ValueError, KeyError, TypeError):
+        _unknown(f"GET {path}: the answer is no list")
+    return items
 
 
 def _is_left(metadata: Mapping[str, Any]) -> bool:

@@ -66,6 +66,25 @@ def second_plugin(site: ModelSite) -> None:
     site.cluster.store.seed({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {}})
 
 
+def pods(**fields: Any) -> Callable[[ModelSite], object]:
+    """Return a damage of what pods see of cards; the fixture `site` undoes it."""
+
+    def change(site: ModelSite) -> None:
+        for name, value in fields.items():
+            setattr(site.cluster.cuda, name, value)
+
+    return change
+
+
+def old_plugin(site: ModelSite) -> None:
+    """Leave the plugin's pod as it was before a boot, as the API shows it until the kubelet starts it."""
+    name = f"nvidia-device-plugin-daemonset-{NODE}"
+    held = site.cluster.get("Pod", name, NAMESPACE)
+    assert held is not None
+    running = {"name": "x", "state": {"running": {"startedAt": "2001-01-01T00:00:00Z"}}}
+    site.cluster.store.seed({**held, "status": {**held["status"], "containerStatuses": [running]}})
+
+
 _NO_GPUS = [{"type": "Ready", "status": "True", "reason": "NoGPUNodes"}]
 _PAUSED = {"nvidia.com/gpu.deploy.device-plugin": "paused-for-driver-upgrade"}
 
@@ -96,6 +115,18 @@ CLUSTER_DAMAGES = (
     ),
     Damage("test_sharing_queues", "queue team is not there", queue("team"), "cluster"),
     Damage("test_one_plugin_offers_the_cards", "kube-system/nvidia", second_plugin, "cluster"),
+    Damage(
+        "test_cards_compute_in_pods",
+        "vectorAdd ended with 1: Failed to allocate device vector A",
+        pods(code=1, message="Failed to allocate device vector A (error code initialization error)!"),
+        NODE,
+    ),
+    Damage("test_pods_that_ask_for_none_see_no_card", "it sees GPU-00000001", pods(leaks=True), NODE),
+    Damage("test_pods_may_lock_memory", "the limit is 8192 KiB", pods(memlock="8192"), NODE),
+    Damage("test_plugin_started_since_boot", "has not started since the node's boot", old_plugin, NODE),
+    Damage(
+        "test_dcgm_diagnostics_pass", "NVML Library: fail", pods(diagnostics={"NVML Library": "Fail"}), NODE
+    ),
     Damage("test_gpu_labels", "has not labelled it", node(labels={"nvidia.com/gpu.count": None}), NODE),
     Damage("test_gpu_labels", "paused-for-driver-upgrade", node(labels=_PAUSED), NODE),
 )

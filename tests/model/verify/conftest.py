@@ -11,7 +11,8 @@ from provision.api.domains import load_inventory as load
 from provision.verify import plugin
 from tests.model.model_site import ModelSite
 
-INVENTORY = """
+INVENTORY = (
+    """
 version: 1
 name: tiny
 policy: { allow: [reboot-hypervisor, reboot-guest, reboot-node, power-cycle, console-loss, delete] }
@@ -88,6 +89,9 @@ storage:
   models: { path: /srv/models, manage: true, server: "198.18.0.3:/models", same_on_all: true, free: 100GiB }
 gpu: { toolkit: host, operator: { version: v26.3.3 } }
 sharing: { mode: kai, version: v0.18.6, queues: { team: { parent: all, gpu: { quota: 1 } }, all: {} } }
+verify:
+  images: { cuda: "example.org/cuda@sha256:@DIGEST", dcgm: "example.org/dcgm@sha256:@DIGEST" }
+  dcgm: { level: 1 }
 nodes:
   vm:
     profile: small
@@ -106,7 +110,10 @@ nodes:
     rail_addresses: { r0: 10.224.7.143/12 }
 k3s: { version: v1.35.7+k3s1, binary: ./k3s, datastore: etcd }
 rdma: { netns: shared }
-""".replace("@SHA", "0" * 64).replace("@PRINT", ":".join(["00"] * 32))
+""".replace("@SHA", "0" * 64)
+    .replace("@DIGEST", "a" * 64)
+    .replace("@PRINT", ":".join(["00"] * 32))
+)
 
 
 OWN = {
@@ -141,6 +148,7 @@ def site(applied: ModelSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelS
     (api,) = applied.apis.values()
     kept = copy.deepcopy((api.vms, api.volumes, api.mappings, api.pools))
     store = applied.cluster.store
+    cuda = copy.copy(applied.cluster.cuda)
     objects, controllers = copy.deepcopy(store._objects), list(store.controllers)
     yield applied
     applied.is_shared = True
@@ -149,3 +157,4 @@ def site(applied: ModelSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelS
     api.vms, api.volumes, api.mappings, api.pools = kept
     store._objects = objects
     store.controllers[:] = controllers
+    vars(applied.cluster.cuda).update(vars(cuda))

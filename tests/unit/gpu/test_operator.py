@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from provision.api.domains import load_inventory
 from provision.api.support import unsupported
 from provision.connections.contracts import KeyPair
 from provision.contracts.change import Settles
+from provision.contracts.remedy import Impossible
 from provision.contracts.role import Context
 from provision.engine.generated import GeneratedValues
 from provision.gpu.operator_values import operator_values
@@ -26,6 +28,7 @@ from provision.kube.queries import ServerVersion
 from provision.kube.values import unknown_paths
 from provision.lab.kube.store import Write
 from provision.testing.model_cluster import ModelCluster, set_status
+from provision.testing.model_gpu_operator import PLUGIN
 from provision.values.errors import Permanent
 from tests.unit.kube.site import ask, bring, changes, problem
 
@@ -170,6 +173,38 @@ def without_plugin(cluster: ModelCluster) -> None:
         cluster.store.delete(kind, ("gpu-operator", pod["metadata"]["name"]))
 
 
+def plugin_pod(cluster: ModelCluster, log: str, **fields: Any) -> None:
+    """Change the status of the plugin's pod, and what it prints."""
+    name = f"{PLUGIN}-g1"
+    held = cluster.get("Pod", name, "gpu-operator")
+    assert held is not None
+    cluster.api.logs["gpu-operator", name] = log
+    cluster.store.seed({**held, "status": {**held["status"], **fields}})
+
+
+def without_cards(cluster: ModelCluster) -> None:
+    """The plugin runs without the runtime's help, is ready, and offers nothing."""
+    plugin_pod(
+        cluster,
+        "I1204 07:31:31.764138       1 main.go:235] Starting NVIDIA Device Plugin\n"
+        "E1204 07:31:31.771234       1 factory.go:113] Incompatible strategy detected auto\n"
+        "E1204 07:31:31.771240       1 factory.go:115] did you configure the NVIDIA Container Toolkit?\n"
+        "I1204 07:31:31.771300       1 main.go:381] No devices found. Waiting indefinitely.\n",
+    )
+    status("Node", "g1", allocatable={"nvidia.com/gpu": "0"})(cluster)
+
+
+def crashing(cluster: ModelCluster) -> None:
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}
+    plugin_pod(
+        cluster,
+        'E0101 main.go:132] error starting plugins: unable to load resource managers to manage: "nvml"\n',
+        conditions=[{"type": "Ready", "status": "False"}],
+        phase="Running",
+        containerStatuses=[{"name": "plugin", "restartCount": 9, "state": {"waiting": waiting}}],
+    )
+
+
 def second_stack(cluster: ModelCluster) -> None:
     text = yaml.safe_dump(gpu_cluster())
     definition = yaml.safe_load(text)
@@ -239,6 +274,8 @@ FAILURES = [
         False,
     ),
     (second_stack, "GPU_STACKS_BOTH", "GPUCluster dra", False),
+    (without_cards, "GPU_PLUGIN_SEES_NOTHING", "without the node's cards", False),
+    (crashing, "GPU_PLUGIN_CRASHES", "CrashLoopBackOff back-off 5m0s", True),
 ]
 
 
@@ -256,11 +293,29 @@ def test_each_failure_has_its_diagnosis(
     bring(cluster, *resources(cluster, load(tmp_path))[:2])
     assert changes(cluster, stack()) == ()
     cluster.controllers.clear()
+    healthy = copy.deepcopy(cluster.store._objects)
     damage(cluster)
     found = changes(cluster, stack())
     assert words in " ".join(str(change.old) for change in found)
-    assert (found[0].settles is Settles.WITHIN) is heals
+    assert any(change.settles is not Settles.WITHIN for change in found) is not heals
     assert problem(cluster, stack()) == code
+    cluster.store._objects = healthy
+    assert changes(cluster, stack()) == (), "once the cause is gone, the next apply converges"
+
+
+def test_the_plugins_own_words_are_the_evidence(cluster: ModelCluster, tmp_path: Path) -> None:
+    bring(cluster, *resources(cluster, load(tmp_path))[:2])
+    cluster.controllers.clear()
+    requests = len(cluster.requests)
+    assert changes(cluster, stack()) == ()
+    assert not any("/log" in request.path for request in cluster.requests[requests:])
+    without_cards(cluster)
+    one = stack()
+    remedy = one.fix(ask(cluster, *one.queries()))
+    assert isinstance(remedy, Impossible)
+    evidence = " ".join(remedy.diagnostic.evidence)
+    assert "No devices found. Waiting indefinitely" in evidence
+    assert "delete pod nvidia-device-plugin-daemonset-g1" in remedy.diagnostic.remedy
 
 
 def test_a_gpu_node_that_is_off_is_not_waited_for(cluster: ModelCluster, tmp_path: Path) -> None:

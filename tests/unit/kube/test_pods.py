@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from provision.testing.model_cluster import ModelCluster, answering
 from provision.testing.model_pods import Run, ended, unschedulable, waiting
 from provision.values.cancel import Interrupted
 
+T = TypeVar("T")
 IMAGE = "registry.example/tool@sha256:" + "a" * 64
 
 
@@ -43,6 +44,10 @@ class Bench:
         self.waited += seconds
         if self.interrupted and not final:
             raise Interrupted
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        del name
+        return make()
 
     def at_end(self, name: str, remove: Callable[[], None]) -> None:
         self.removals.setdefault(name, remove)

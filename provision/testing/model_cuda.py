@@ -54,10 +54,7 @@ class CudaPods:
         lines += [f"device /dev/nvidia{card}" for card in seen]
         lines.append(f"memlock {self.memlock}")
         if "vectorAdd" in script:
-            lines += [self.message, f"vectoradd {self.code}"]
-            if self.code:
-                return Run("\n".join(lines), 1)
-            return Run("\n".join([*lines, _DONE, ""]), None)
+            return Run("\n".join([*lines, self.message, f"vectoradd {self.code}", _DONE, ""]), None)
         return Run("\n".join(lines), 0)
 
     def _diagnosed(self) -> str:

@@ -265,7 +265,6 @@ def _job(space: _Namespace, trial: str, group: PodGroup, seconds: int) -> dict[s
 
 def _watched(space: _Namespace, trial: str, groups: Sequence[PodGroup], seconds: int) -> tuple[PodEnd, ...]:
     """Look at the pods until all have ended, or hold; their logs are read once each."""
-    number = sum(group.count for group in groups)
     holding = {group.name for group in groups if group.holds}
     ends: dict[str, PodEnd] = {}
     waited = 0.0
@@ -274,7 +273,7 @@ def _watched(space: _Namespace, trial: str, groups: Sequence[PodGroup], seconds:
         for pod in pods:
             _fail_early(pod, waited)
             name = pod["metadata"]["name"]
-            group = pod["metadata"]["labels"].get(GROUP, "")
+            group = _group(pod)
             phase = pod.get("status", {}).get("phase")
             is_over = phase in {"Succeeded", "Failed"}
             if name in ends or not (is_over or (phase == "Running" and group in holding)):
@@ -283,17 +282,36 @@ def _watched(space: _Namespace, trial: str, groups: Sequence[PodGroup], seconds:
             if is_over or DONE in log.splitlines():
                 node = str(pod["spec"].get("nodeName", ""))
                 ends[name] = PodEnd(group, name, node, _exit_code(pod) if is_over else None, log, pod)
-        if len(ends) >= number:
+        if not any(_missing(group, pods, ends) for group in groups):
             return tuple(ends[name] for name in sorted(ends))
         if not pods and waited >= PATIENCE / 2:
             _fail_without_pods(space, trial)
         if waited >= seconds:
-            states = ", ".join(
-                f"{pod['metadata']['name']} is {pod.get('status', {}).get('phase')}" for pod in pods
-            )
-            raise AssertionError(f"the pods did not end within {seconds} s: {states or 'there are none'}")
+            states = [f"{pod['metadata']['name']} is {pod.get('status', {}).get('phase')}" for pod in pods]
+            text = ", ".join(states) or "there are none"
+            raise AssertionError(f"the pods did not end within {seconds} s: {text}")
         space.trials.pause(PAUSE)
         waited += PAUSE
+
+
+def _group(pod: Mapping[str, Any]) -> str:
+    return str(pod["metadata"].get("labels", {}).get(GROUP, ""))
+
+
+def _missing(group: PodGroup, pods: Sequence[Mapping[str, Any]], ends: Mapping[str, PodEnd]) -> int:
+    """Return how many pods of a group are still to come to an end.
+
+    A Job one of whose pods has failed ends the others: they are not waited for.
+    """
+    own = [end for end in ends.values() if end.group == group.name]
+    if not any(end.code for end in own):
+        return group.count - len(own)
+    return sum(
+        _group(pod) == group.name
+        and pod["metadata"]["name"] not in ends
+        and "deletionTimestamp" not in pod["metadata"]
+        for pod in pods
+    )
 
 
 def _exit_code(pod: Mapping[str, Any]) -> int:
@@ -399,16 +417,14 @@ class _Namespace:
         for job in self.items(path, {"labelSelector": f"{TRIAL}={trial}"}):
             options = "propagationPolicy=Background&gracePeriodSeconds=1"
             self.trials.send(API, "DELETE", f"{path}/{job['metadata']['name']}?{options}")
-        self._wait_until(lambda: not self.pods(trial), f"pods of {self.name}")
+        self._wait_until(lambda: not self.pods(trial), lambda: f"pods of {self.name}")
 
     def close(self) -> None:
         """Remove all of it, and see that it is gone."""
         self.trials.send(API, "DELETE", f"{_CLASSES}/{self.name}")
         path = f"/api/v1/namespaces/{self.name}"
         self.trials.send(API, "DELETE", path)
-        self._wait_until(
-            lambda: self.trials.send(API, "GET", path).status == NOT_FOUND, f"namespace {self.name}"
-        )
+        self._wait_until(lambda: self.trials.send(API, "GET", path).status == NOT_FOUND, self._held)
 
     def sweep(self) -> None:
         """Remove namespaces and priorities of runs that are no more."""
@@ -423,11 +439,20 @@ class _Namespace:
             if name in left or (name not in spaces and _age(held["metadata"]) > GOING):
                 self.trials.send(API, "DELETE", f"{_CLASSES}/{name}")
 
-    def _wait_until(self, is_gone: Callable[[], bool], what: str) -> None:
+    def _held(self) -> str:
+        """Return the namespace with what Kubernetes says of why it does not go, as a dead APIService."""
+        reply = self.trials.send(API, "GET", f"/api/v1/namespaces/{self.name}")
+        texts: list[str] = []
+        with suppress(ValueError, AttributeError, TypeError):
+            rows = json.loads(reply.text).get("status", {}).get("conditions", [])
+            texts = [str(row.get("message", "")) for row in rows if row.get("status") == "True"]
+        return f"namespace {self.name}{': ' if texts else ''}{'; '.join(texts)}"
+
+    def _wait_until(self, is_gone: Callable[[], bool], what: Callable[[], str]) -> None:
         waited = 0.0
         while not is_gone():
             if waited >= GOING:
-                raise AssertionError(f"{what}: not gone after {GOING:g} s")
+                raise AssertionError(f"{what()}: not gone after {GOING:g} s")
             self.trials.pause(PAUSE, final=True)
             waited += PAUSE
 

@@ -192,6 +192,29 @@ def test_pods_that_hold_are_read_together_before_they_go(cluster: ModelCluster, 
     assert ([end.code for end in ends], present) == ([None, None, None], [3])
 
 
+def test_a_failed_pod_ends_its_group_and_no_other(cluster: ModelCluster, bench: Bench) -> None:
+    def run(pod: dict[str, Any]) -> Run:
+        return Run("", 1) if pod["metadata"]["name"].endswith("one-0") else Run("busy", None)
+
+    cluster.pods.behaviours.append(run)
+    wait = bench.pause
+
+    def pause(seconds: float, *, final: bool = False) -> None:
+        wait(seconds, final=final)
+        kind = cluster.store.kind("Pod")
+        for pod in cluster.store.listed(kind):  # as the controller of Jobs does; the second Job ends later
+            place = (pod["metadata"]["namespace"], pod["metadata"]["name"])
+            if place[1].endswith("one-1"):
+                cluster.store.delete(kind, place)
+            elif place[1].endswith("two-0") and bench.waited >= 3:
+                cluster.store.seed({**pod, "status": {"phase": "Succeeded", "containerStatuses": []}})
+
+    bench.pause = pause  # type: ignore[method-assign]  # a controller that acts between two looks
+    ends = run_pods(SITE, bench, "look", [group(count=2), group(name="two")], seconds=60)
+    assert [(end.name, end.code) for end in ends] == [("look-one-0", 1), ("look-two-0", 1)]
+    assert bench.waited < 10
+
+
 def test_an_interrupted_check_leaves_nothing(cluster: ModelCluster, bench: Bench) -> None:
     before = cluster.dump()
     cluster.pods.behaviours.append(lambda _pod: Run("busy", None))
@@ -232,9 +255,12 @@ def test_what_does_not_go_is_an_error(
     run_pods(SITE, bench, "look", [group()], seconds=60)
     held = cluster.get("Namespace", f"provision-verify-{bench.run}")
     assert held is not None
-    cluster.store.seed({**held, "metadata": {**held["metadata"], "finalizers": ["example.org/never"]}})
+    text = "Discovery failed for some groups, 1 failing: metrics.k8s.io/v1beta1"
+    condition = {"type": "NamespaceDeletionDiscoveryFailure", "status": "True", "message": text}
+    metadata = {**held["metadata"], "finalizers": ["example.org/never"]}
+    cluster.store.seed({**held, "metadata": metadata, "status": {"conditions": [condition]}})
     cluster.controllers.clear()
-    with pytest.raises(AssertionError, match="not gone after 5 s"):
+    with pytest.raises(AssertionError, match=r"1 failing: metrics\.k8s\.io/v1beta1: not gone after 5 s"):
         bench.end()
 
 

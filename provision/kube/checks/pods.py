@@ -284,8 +284,8 @@ def _watched(space: _Namespace, trial: str, groups: Sequence[PodGroup], seconds:
                 ends[name] = PodEnd(group, name, node, _exit_code(pod) if is_over else None, log, pod)
         if not any(_missing(group, pods, ends) for group in groups):
             return tuple(ends[name] for name in sorted(ends))
-        if not pods and waited >= PATIENCE / 2:
-            _fail_without_pods(space, trial)
+        if not pods and not ends and waited >= PATIENCE / 2:
+            _fail_without_pods(space, trial, waited)
         if waited >= seconds:
             states = [f"{pod['metadata']['name']} is {pod.get('status', {}).get('phase')}" for pod in pods]
             text = ", ".join(states) or "there are none"
@@ -342,13 +342,15 @@ def _fail_early(pod: Mapping[str, Any], waited: float) -> None:
             raise AssertionError(f"{name} stays Pending: {row.get('message') or row.get('reason')}")
 
 
-def _fail_without_pods(space: _Namespace, trial: str) -> None:
-    """End the check where the Job's controller says why it cannot make the pods."""
+def _fail_without_pods(space: _Namespace, trial: str, waited: float) -> None:
+    """End the check where the Job's controller says why it cannot make the pods, or does nothing."""
     items = space.items(f"/api/v1/namespaces/{space.name}/events", {})
     for event in items:
         about = event.get("involvedObject", {})
         if str(about.get("name", "")).startswith(trial) and event.get("reason") == "FailedCreate":
             raise AssertionError(str(event.get("message", "")))
+    if waited >= PATIENCE:
+        raise AssertionError(f"the controller of Jobs has made no pod within {PATIENCE:g} s")
 
 
 # ------------------------------------------------------------ the namespace

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from provision.lab.kube.store import Write
-from provision.testing.model_cluster import set_status
+from provision.testing.model_cluster import end_namespaces, set_status
 from tests.model.model_site import ModelSite
 from tests.model.verify.damages import Damage
 
@@ -14,11 +14,16 @@ NAMESPACE = "gpu-operator"
 NODE = "vm"
 
 
+def freeze(site: ModelSite) -> None:
+    """Stop the controllers that would undo a damage; pods of checks run, and namespaces go."""
+    site.cluster.controllers[:] = [site.cluster.pods, end_namespaces]
+
+
 def status(kind: str, name: str, **fields: Any) -> Callable[[ModelSite], object]:
     """Return a damage of an object's status, which no controller undoes."""
 
     def change(site: ModelSite) -> None:
-        site.cluster.controllers.clear()
+        freeze(site)
         namespace = "" if kind in {"Node", "ClusterPolicy"} else NAMESPACE
         held = site.cluster.get(kind, name, namespace)
         assert held is not None
@@ -31,7 +36,7 @@ def node(**fields: Any) -> Callable[[ModelSite], object]:
     """Return a damage of the Node's labels; None removes one."""
 
     def change(site: ModelSite) -> None:
-        site.cluster.controllers.clear()
+        freeze(site)
         held = site.cluster.get("Node", NODE)
         assert held is not None
         labels = {**held["metadata"]["labels"], **fields.get("labels", {})}
@@ -47,7 +52,7 @@ def deployment(name: str, **fields: Any) -> Callable[[ModelSite], object]:
     """Return a damage of the status of one of KAI's Deployments."""
 
     def change(site: ModelSite) -> None:
-        site.cluster.controllers.clear()
+        freeze(site)
         held = site.cluster.get("Deployment", name, "kai-scheduler")
         assert held is not None
         set_status(site.cluster.store, site.cluster.store.kind("Deployment"), held, fields)

@@ -167,6 +167,13 @@ def test_the_reason_why_no_pod_was_made_is_that_of_the_job_controller(
     assert bench.waited <= pods.PATIENCE
 
 
+def test_without_a_controller_of_jobs_nobody_waits_for_pods(cluster: ModelCluster, bench: Bench) -> None:
+    cluster.controllers.remove(cluster.pods)
+    with pytest.raises(AssertionError, match="the controller of Jobs has made no pod within 20 s"):
+        run_pods(SITE, bench, "look", [group()], seconds=3600)
+    assert bench.waited <= pods.PATIENCE + 1
+
+
 def test_pods_that_had_to_leave_their_node_are_not_run(cluster: ModelCluster, bench: Bench) -> None:
     cluster.pods.behaviours.append(lambda _pod: ended("Preempted", "preempted by kube-system/other"))
     with pytest.raises(NotRun, match="preempted by kube-system/other"):

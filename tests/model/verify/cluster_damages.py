@@ -111,6 +111,7 @@ CLUSTER_DAMAGES = (
         "0 are allocatable, 1 are declared",
         status("Node", NODE, allocatable={"nvidia.com/gpu": "0"}),
         NODE,
+        alone=True,  # checks that need a card are not run then
     ),
     Damage(
         "test_sharing_controllers_run",

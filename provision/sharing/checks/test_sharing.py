@@ -14,22 +14,19 @@ from provision.kube.names import API
 
 OK = 200
 APPS = "/apis/apps/v1"
-CONTROLLERS = {
-    "hami": ("hami-system", ("hami-scheduler",)),
-    "kai": (
-        "kai-scheduler",
-        (
-            "kai-operator",
-            "kai-scheduler-default",
-            "binder",
-            "admission",
-            "pod-grouper",
-            "podgroup-controller",
-            "queue-controller",
-        ),
+_KAI = (
+    "kai-scheduler",
+    (
+        "kai-operator",
+        "kai-scheduler-default",
+        "binder",
+        "admission",
+        "pod-grouper",
+        "podgroup-controller",
+        "queue-controller",
     ),
-}
-CONTROLLERS["kai_fractions"] = CONTROLLERS["kai"]
+)
+CONTROLLERS = {"hami": ("hami-system", ("hami-scheduler",)), "kai": _KAI, "kai_fractions": _KAI}
 FRACTIONS = "/apis/gpu-fractioning.kai.scheduler/v1alpha1/gpufractioningconfigs"
 
 

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,6 +19,7 @@ from provision.contracts.query import ApiReply
 from provision.kube.checks.pods import HOLD, PodEnd, PodGroup, image_of, lines_after, run_pods, uses
 from provision.kube.names import API
 
+T = TypeVar("T")
 RESOURCE = "nvidia.com/gpu"
 REGISTER = "hami.io/node-nvidia-register"
 """Annotation of a Node with HAMi's cards: JSON, or rows that end with a colon."""
@@ -80,6 +81,10 @@ class Counting:
     def pause(self, seconds: float, *, final: bool = False) -> None:
         """Wait."""
         self.inner.pause(seconds, final=final)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """Return what was made the first time for this name."""
+        return self.inner.once(name, make)
 
     def at_end(self, name: str, remove: Callable[[], None]) -> None:
         """Call this after all checks."""

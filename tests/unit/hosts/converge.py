@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from provision.contracts.driver import Action, Verdict
 from provision.contracts.effect import Effect
@@ -86,8 +85,3 @@ def killed_everywhere(make: Callable[[], ModelHost], step: Step) -> int:
         assert not converge(host, step(host)), f"a third run found something to do after {where}"
         assert _end(host) == expected, f"another end after {where}"
     return boundaries
-
-
-def _end(host: ModelHost) -> dict[str, Any]:
-    """Return the state without notes: what a package brought before the kill needs no change later."""
-    return {name: value for name, value in host.dump().items() if name != "noted"}

@@ -135,7 +135,5 @@ def _unreadable(problem: Diagnostic, chart: DeclaredChart, file: Path) -> Diagno
     if problem.code != "FILE_UNREADABLE":
         return problem
     keys = ".".join(map(str, chart.path))
-    remedy = (
-        f"Name the chart's archive in {keys}.chart." if chart.file else "Make the bundle: `provision bundle`."
-    )
+    remedy = f"Name the chart's archive in {keys}.chart." if chart.file else "Correct `sources.bundle`."
     return replace(problem, code="CHART_UNREADABLE", summary=f"{file} cannot be read", remedy=remedy)

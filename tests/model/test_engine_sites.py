@@ -172,6 +172,8 @@ def test_other_shipped_inventories_converge_as_far_as_roles_exist(name: str, tmp
     site = ModelSite(credentials(name, tmp_path), tmp_path)
     opened = site.site()
     missing = {step for feature in unsupported(opened.inventory) for step in feature.steps}
+    if name == "h100-kai-fractions":
+        missing.add("gpu_sharing")  # its charts are files that nobody may ship
     steps = tuple(role for role in opened.environment.roles if role not in missing)
     options = Options(steps=steps, allow=frozenset(effect_classes()))
     report = site.apply(options, ask=site.person)

@@ -150,6 +150,7 @@ class Role:
         needs_new_boot: its answers are true only after the pending reboots of its systems.
         unreached_stops: where the playbook says `stop_on_failure`, an unreached subject counts as failed.
         retired: what destroy removes, as absent.
+        retires: whether destroy has anything to remove of a subject; what goes as a whole is not asked.
         unchosen: alternatives that the role did not choose, as absent: removed before what it chose comes.
         unchosen_on: subjects that may have them, whether or not the role is still declared there, and what
             to ask them.
@@ -171,6 +172,7 @@ class Role:
     needs_new_boot: bool = False
     unreached_stops: bool = False
     retired: Callable[[Context], Sequence[Resource]] | None = None
+    retires: Callable[[Inventory, Subject], bool] = lambda _inventory, _subject: True
     unchosen: Callable[[Context], Sequence[Resource]] | None = None
     unchosen_on: Callable[[Inventory], Mapping[Subject, Questions]] | None = None
     orphan_owners: Callable[[Inventory], Mapping[Subject, Questions]] | None = None

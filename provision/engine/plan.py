@@ -173,8 +173,12 @@ class Planner:
 
     def _backwards(self, steps: Sequence[Step]) -> tuple[Step, ...]:
         """Return the steps that remove something, last ones first; edges lead through those left out."""
-        roles = self.environment.roles
-        able = {step.id for step in steps if (role := roles.get(step.id.role)) and role.retired}
+        roles, inventory = self.environment.roles, self.environment.inventory
+        able = {
+            step.id
+            for step in steps
+            if (role := roles.get(step.id.role)) and role.retired and role.retires(inventory, step.subject)
+        }
         return reversed_steps(narrowed(steps, able))
 
     def _state_of(self, step: Step) -> StepState:

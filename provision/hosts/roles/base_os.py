@@ -24,7 +24,7 @@ from provision.hosts.resources.kernel import KernelModule
 from provision.hosts.resources.package import Package, PackageState
 from provision.hosts.resources.sysctl import Sysctl
 from provision.hosts.resources.system import Hostname, SwapIsOff, TimeSync, Timezone
-from provision.hosts.roles.host_resources import HOSTS, HOSTS_TEMPLATE, MADE_BY_CLOUD_INIT
+from provision.hosts.roles.host_resources import HOSTS, HOSTS_TEMPLATE, MADE_BY_CLOUD_INIT, retires
 from provision.hosts.systems import login_key
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.node import Node
@@ -158,8 +158,6 @@ def retired(context: Context) -> tuple[Resource, ...]:
     """
     inventory, system = context.inventory, names.ssh(context.subject.name)
     node = inventory.nodes[context.subject.name]
-    if node.is_virtual:
-        return ()  # a VM goes as a whole
     # What host_resources has changed is noted in the same place, and it is the first to end.
     gone: list[Resource] = [StatesAsBefore(system)]
     gone += [KernelModule(system, module, absent=True) for module in node.modules]
@@ -172,6 +170,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
 
 ROLE = Role(
     retired=retired,
+    retires=retires,
     local_inputs=local_inputs,
     name="base_os",
     needs=("virtual_machine", "first_contact"),

@@ -139,12 +139,15 @@ def retired(context: Context) -> tuple[Resource, ...]:
     Raises:
         UsageError: a path or name is wrong, with its position.
     """
-    node = context.inventory.nodes.get(context.subject.name)
-    if context.subject.kind != "hypervisor" and (node is None or node.is_virtual):
-        return ()  # a VM goes as a whole
     # First, because a unit that only our file made is stopped while it has that file.
     before = StatesAsBefore(names.ssh(context.subject.name))
     return (before, *reversed(tuple(_lasting(_each(context, _gone), context))))
+
+
+def retires(inventory: Inventory, subject: Subject) -> bool:
+    """Whether the machine stays: a VM goes as a whole."""
+    node = inventory.nodes.get(subject.name)
+    return subject.kind == "hypervisor" or (node is not None and not node.is_virtual)
 
 
 def _made(site: HostSite, declaration: HostResource, source: Source | None) -> Iterator[Resource]:
@@ -263,4 +266,5 @@ ROLE = Role(
     questions=questions,
     resources=resources,
     retired=retired,
+    retires=retires,
 )

@@ -362,3 +362,10 @@ def test_arguments_of_before_go_when_none_are_needed(tmp_path: Path, loader: str
     state.iommu = replace(state.iommu, table="IVRS", cpu="AuthenticAMD")
     found = made(hypervisor_host, inventory_of(tmp_path, host=CARD), PVE, state)
     assert [each.arguments for each in found if isinstance(each, KernelArguments)] == [()]
+
+
+def test_destroy_asks_only_machines_that_stay(tmp_path: Path) -> None:
+    inventory = inventory_of(tmp_path, node="hostname: n1", host="kernel_arguments: [a]")
+    for role in (base_os, host_resources):
+        assert role.retires(inventory, PVE)
+        assert role.retires(inventory, NODE) is not inventory.nodes[NODE.name].is_virtual

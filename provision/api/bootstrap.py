@@ -62,7 +62,7 @@ def run(
                 f"{host}: {why}",
                 host,
                 evidence=tuple(words),
-                remedy="mend it and run the same command again: it goes on from what is there",
+                remedy="fix this and run the command again; it resumes",
             )
         )
 

@@ -217,7 +217,7 @@ def _with_kept_keys(state: VmState, marker: Marker) -> Marker:
 
 
 def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState) -> tuple[Change, ...]:
-    """Return what the role would mend if the VM were ours already."""
+    """Return what the role would change if the VM were ours already."""
     api, subject = names.api(hypervisor.name), Subject("node", node.name)
     questions = Questions()
     questions.add(virtual_machine.questions(site.inventory, subject))

@@ -100,7 +100,7 @@ def _digest_of_file(file: Path, download: Download, inventory: Inventory) -> str
 def _explained(inventory: Inventory, download: Download, problem: Diagnostic) -> Diagnostic:
     """Return a failed download with what a person can do about it."""
     if problem.code == "DOWNLOAD_WRONG":
-        summary = f"{download.name}: its archive is another file than its repository's index says"
+        summary = f"the archive of {download.name} does not match its repository's index"
         remedy = f"tell the repository's owner; or declare {download.otherwise}"
         return replace(problem, summary=summary, source=inventory.source(download.path), remedy=remedy)
     if problem.code not in {"DOWNLOAD_FAILED", "DOWNLOAD_REFUSED"}:

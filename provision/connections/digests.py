@@ -58,7 +58,7 @@ def chart_of_repository(repository: str, chart: str, version: str, cancel: Cance
         # Large indexes take the Python loader minutes.
         data = yaml.load(document(index, cancel, LARGEST), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
     except (yaml.YAMLError, UnicodeDecodeError):
-        raise _unlisted(f"{index} is no index of a chart repository") from None
+        raise _unlisted(f"{index} is not the index of a chart repository") from None
     rows = _inner(_inner(data, "entries"), chart)
     found = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
     wanted = version.removeprefix("v")
@@ -69,7 +69,7 @@ def chart_of_repository(repository: str, chart: str, version: str, cancel: Cance
         raise _unlisted(f"{index} has no {chart} {version}: {has}")
     urls = row.get("urls")
     if not isinstance(urls, list) or not urls or not isinstance(urls[0], str):
-        raise _unlisted(f"{index} does not say where {chart} {version} is")
+        raise _unlisted(f"{index} does not list {chart} {version}")
     url = urljoin(base, urls[0])
     digest = str(row.get("digest") or "").removeprefix("sha256:").lower()
     return url, digest if _HEX(digest) else digest_of(url, cancel)[0]

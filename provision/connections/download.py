@@ -206,7 +206,7 @@ def kept(url: str, sha256: str, fetch: Callable[[Callable[[bytes], object]], str
                         f"{url} is not the file that is pinned",
                         evidence=(f"pinned: {sha256}", f"is:     {digest}"),
                         untouched="the file was not kept",
-                        remedy="find out why, then take the new digest: `provision pin INVENTORY --accept`",
+                        remedy="find out why it changed, then accept it: `provision pin INVENTORY --accept`",
                     )
                 )
             part.replace(file)

@@ -28,5 +28,5 @@ def defect(code: str, what: str, subject: str, error: BaseException, untouched: 
         subject=subject,
         evidence=tuple(f"{PurePath(each.filename).name}:{each.lineno} in {each.name}" for each in frames),
         untouched=untouched,
-        remedy="this is a defect of the tool: report it with these lines",
+        remedy="this is a bug in provision: report it with these lines",
     )

@@ -22,10 +22,7 @@ from provision.values.outcomes import ExitCode, Outcome
 
 FIRST_POLL = 0.5
 LAST_POLL = 5.0
-LOOKED_UP = (
-    "run again: it asks what is there by then, waits for the lock of a task that still runs,"
-    " and repeats nothing blindly"
-)
+LOOKED_UP = "run the command again: it reads the present state first, and waits for a task that still runs"
 
 
 def unreached(error: ProvisionError) -> StepResult:

@@ -69,7 +69,7 @@ def run_lock(path: Path, run: str, who: str) -> Iterator[None]:
         except OSError as error:
             raise unusable(path.parent, error) from None
         if not is_taken:
-            raise _locked(_told(_read(handle)))
+            raise _locked(_holder_text(_read(handle)))
         holder = json.dumps({"run": run, "who": who, "pid": os.getpid(), "since": time.time()}).encode()
         try:
             os.ftruncate(handle, 0)
@@ -120,7 +120,7 @@ def clear_run_lock(path: Path) -> Holder | None:
             remedy = "wait for its end; Ctrl-C in its terminal ends it"
             if found is not None:
                 remedy += f", and so does kill {found.pid} on the machine where it runs"
-            raise _locked(_told(found), remedy)
+            raise _locked(_holder_text(found), remedy)
         left = _read(handle)
         os.ftruncate(handle, 0)
         return left
@@ -145,11 +145,11 @@ def _read(handle: int) -> Holder | None:
         return None
 
 
-def _told(holder: Holder | None) -> str:
+def _holder_text(holder: Holder | None) -> str:
     if holder is None:
-        return "another run of this inventory goes on"
+        return "another run of this inventory is in progress"
     try:
         since = time.strftime("%H:%M:%S", time.localtime(holder.since))
     except (OverflowError, ValueError, OSError):
         since = "an unknown time"
-    return f"run {holder.run} of {holder.who} (process {holder.pid}) goes on since {since}"
+    return f"run {holder.run} of {holder.who} (process {holder.pid}) has been running since {since}"

@@ -229,7 +229,7 @@ def check(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         raise Refused(
             Diagnostic(
                 "PLAN_STALE",
-                f"the saved plan no longer holds: {moved[0]}"
+                f"the saved plan is stale: {moved[0]}"
                 + (f" and {len(moved) - 1} more" if len(moved) > 1 else ""),
                 evidence=tuple(moved[:40]),
                 untouched="nothing was touched",

@@ -98,7 +98,7 @@ def _serial(line: dict[str, Any]) -> int:
 def _way_back(line: dict[str, Any], *, verify_each: bool) -> str:
     text = line.get("way_back", "")
     if not isinstance(text, str) or (text and not verify_each):
-        raise ValueError("`way_back` is a text, beside `verify: each`")
+        raise ValueError("`way_back` must be text, and needs `verify: each`")
     return text
 
 

@@ -33,7 +33,7 @@ def toolkit(evidence: Evidence) -> list[Finding]:
     if gpu.operator is None:
         if gpu.toolkit != "operator":
             return []
-        summary = "gpu.toolkit says that the GPU Operator installs the container toolkit, and there is none"
+        summary = "`gpu.toolkit: operator` needs the GPU Operator, and `gpu.operator` is not declared"
         remedy = "declare `gpu.operator`, or `gpu.toolkit: host`"
         return [_refused(inventory, "TOOLKIT_NEEDS_OPERATOR", summary, remedy, "toolkit")]
     values = operator_values(inventory)

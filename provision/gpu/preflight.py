@@ -195,7 +195,7 @@ def _without_switch(evidence: Evidence, host: Host, cards: tuple[PciFunction, ..
         return host.refused(
             evidence,
             "NVSWITCH_MISSING",
-            f"{node.name} declares an NVSwitch, and no PCI function of class 0680 of NVIDIA is there",
+            f"{node.name} declares an NVSwitch, but has no NVIDIA PCI function of class 0680",
             "declare `gpu_cards.nvswitch: false`, or look for the switch: lspci -nn -d 10de:",
             key="gpu_cards",
         )
@@ -237,7 +237,7 @@ def unfit(evidence: Evidence) -> list[Finding]:
 RULES = (
     Rule(
         ("DRIVER_FOREIGN_INSTALL",),
-        "a node has a GPU driver of another origin than declared, or one that no package brought",
+        "the GPU driver of a node comes from another origin than declared, or from no package",
         "`driver: { manage: false, minimum: ... }`, or remove that driver on the node: `nvidia-uninstall`",
         foreign_driver,
     ),
@@ -256,7 +256,7 @@ RULES = (
     ),
     Rule(
         ("NVSWITCH_MISSING", "SXM_WITHOUT_NVSWITCH"),
-        "`gpu_cards.nvswitch` is declared and no switch is there, or SXM cards have no switch and no fabric",
+        "`gpu_cards.nvswitch` is declared and the node has no switch, or SXM cards have neither",
         "declare `gpu_cards.nvswitch: false`, or `driver.nvlink`",
         no_switch,
     ),

@@ -338,7 +338,7 @@ class HostDriver:
             handle = "" if execution.hello is None else str(execution.hello.pgid)
             cause = "the run was interrupted" if cancel.leaving else "the connection was cut"
             code, summary = "OUTCOME_UNKNOWN", f"{cause} during {label}: it may have ended, or may still run"
-            remedy = "run the command again: it looks at what is there"
+            remedy = "run the command again: it reads the present state first"
         diagnostic = self._diagnostic(code, summary, evidence=output, remedy=remedy)
         return Result(verdict, seconds, diagnostic, output, handle)
 

@@ -28,7 +28,7 @@ def login_keys(inventory: Inventory, node: Node) -> tuple[str, ...]:
         raise UsageError(
             Diagnostic(
                 "ACCESS_KEY_UNKNOWN",
-                f"no key is declared for our own login to {node.name}: it would not let us in",
+                f"no key is declared for the login to {node.name}: provision would lock itself out",
                 node.name,
                 source=inventory.source(("access",)),
                 untouched="the login's keys were left as they are",

@@ -231,11 +231,14 @@ def argument_problem(text: str) -> str | None:
     words, tail = _split(text)
     argument = _argument(text)
     problems = (
-        ("'" in text or "\\" in text, "GRUB passes no single quote and no backslash on"),
+        ("'" in text or "\\" in text, "GRUB does not pass single quotes and backslashes to the kernel"),
         ("{{" in text, "templates are not filled in here"),
         (text.count('"') % 2 == 1, "it has a quote without its end"),
         (bool(tail), "what follows -- belongs to init"),
-        (words != [text], 'it holds a blank: write one argument a word, or quote the value (key="a b")'),
+        (
+            words != [text],
+            'it contains a space: write each argument as one word, or quote the value (key="a b")',
+        ),
         ('"' in argument.plain, 'quotes belong around the whole value: key="a b"'),
         (not argument.name, "it has no key"),
     )

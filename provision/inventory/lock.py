@@ -109,7 +109,7 @@ def write_lock(path: Path, lock: Lock) -> None:
         UsageError: it cannot be written.
     """
     # Quoted by hand: 64 hex digits may look like a number, and YAML libraries differ in what is one.
-    lines = ["# Written by `provision pin`: what is downloaded is what stands here.", "version: 1"]
+    lines = ["# Written by `provision pin`: a download must match its entry here.", "version: 1"]
     for section in ("images", "binaries", "charts"):
         pins: dict[str, Pin] = getattr(lock, section)
         lines += [f"{section}:"] if pins else []

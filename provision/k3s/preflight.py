@@ -97,7 +97,7 @@ def kubernetes(inventory: Inventory, node: Node, status: MachineStatus) -> Itera
             inventory,
             node,
             "KUBERNETES_PRESENT",
-            f"a container runtime of its own is installed: {', '.join(status.foreign)}",
+            f"another container runtime is installed: {', '.join(status.foreign)}",
             severity=Severity.WARNING,
             remedy="declare container_runtime for the node if it stays: k3s brings its own",
         )
@@ -187,7 +187,7 @@ def firewall(inventory: Inventory, node: Node, status: MachineStatus) -> Iterato
                 inventory,
                 node,
                 "HOST_FIREWALL",
-                f"{name} cannot read the host's own firewall rules, and k3s would fail likewise",
+                f"{name} cannot read the host's own firewall rules, and k3s would fail in the same way",
                 evidence=tuple(broken),
                 remedy="run `nft flush ruleset`, or declare k3s.config: { prefer-bundled-bin: true }",
             )
@@ -338,14 +338,14 @@ RULES = (
     _rule(
         flags,
         ("K3S_FLAGS_IN_UNIT",),
-        "a k3s that was installed otherwise has flags which the inventory does not declare",
+        "a k3s that provision did not install has flags that the inventory does not declare",
         "declare them under `k3s.config`",
         _E,
     ),
     _rule(
         kubernetes,
         ("KUBERNETES_PRESENT",),
-        "another Kubernetes is installed on a node (a container runtime of its own is a warning)",
+        "another Kubernetes is installed on a node (another container runtime is a warning)",
         "remove it, or declare `container_runtime`",
         _E,
     ),

@@ -223,7 +223,7 @@ class Actor:
             f"{label} is still there after {seconds:g} s",
             self.subject,
             evidence=(*held_by, *dead),
-            untouched="Its finalizers were not removed: what they stand for may still exist.",
+            untouched="Its finalizers were not removed: the objects that they protect may still exist.",
             remedy="Bring the APIService back or delete it: `kubectl get apiservices`."
             if dead
             else "See whether the controller that owns the finalizer runs, then run the command again.",

@@ -116,7 +116,7 @@ def _is_current(body: JsonObject) -> bool:
 def _daemon_set(body: JsonObject) -> Readiness:
     status = _mapping(body.get("status"))
     if not _is_current(body):
-        return Readiness(State.WAITING, "its controller has not seen the change yet")
+        return Readiness(State.WAITING, "its controller has not processed the change yet")
     wanted = _number(status.get("desiredNumberScheduled"))
     if _number(status.get("updatedNumberScheduled")) < wanted:
         return Readiness(
@@ -132,7 +132,7 @@ def _deployment(body: JsonObject) -> Readiness:
     if _mapping(progress).get("reason") == "ProgressDeadlineExceeded":
         return Readiness(State.BROKEN, str(_mapping(progress).get("message") or "its deadline has passed"))
     if not _is_current(body):
-        return Readiness(State.WAITING, "its controller has not seen the change yet")
+        return Readiness(State.WAITING, "its controller has not processed the change yet")
     wanted = _number(_mapping(body.get("spec")).get("replicas", 1))
     ready = min(_number(status.get("updatedReplicas")), _number(status.get("readyReplicas")))
     return READY if ready >= wanted else Readiness(State.WAITING, f"{ready} of {wanted} pods are ready")
@@ -200,7 +200,9 @@ def _helm_chart(body: JsonObject) -> Readiness:
         return Readiness(
             State.BROKEN, str(failure.get("message") or failure.get("reason") or "its Job failed")
         )
-    return READY if value_at(body, "jobName") else Readiness(State.WAITING, "no controller has seen it yet")
+    return (
+        READY if value_at(body, "jobName") else Readiness(State.WAITING, "no controller has processed it yet")
+    )
 
 
 _RULES: Mapping[str, Callable[[JsonObject], Readiness]] = {

@@ -438,7 +438,7 @@ class ProxmoxDriver:
         return Result(Verdict.FAILED, diagnostic=diagnostic, output=evidence, handle=handle)
 
     def _unknown(self, text: str, upid: tasks.Upid) -> Result:
-        remedy = "Run the command again: it looks at what is there first."
+        remedy = "Run the command again: it reads the present state first."
         diagnostic = Diagnostic("TASK_UNKNOWN", text, self._node, evidence=(upid.text,), remedy=remedy)
         return Result(Verdict.INDETERMINATE, diagnostic=diagnostic, handle=upid.text)
 

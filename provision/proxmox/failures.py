@@ -51,7 +51,7 @@ FAILURES: tuple[Failure, ...] = (
         "MAPPING_INVALID",
         r"PCI device mapping invalid \(hardware probably changed\)",
         "The card has moved, or another one is in its slot. Compare the addresses: `lspci -nn`, correct"
-        " the inventory, and run the command again: the mapping is written anew.",
+        " the inventory, and run the command again: this updates the mapping.",
     ),
     _failure(
         "MAPPING_MISSING",
@@ -163,7 +163,7 @@ FAILURES: tuple[Failure, ...] = (
     _failure(
         "HOST_UNREACHED",
         r"hostname lookup '([^']*)' failed",
-        "Proxmox VE has no node {0}. Correct `node` of the hypervisor: it counts capitals.",
+        "Proxmox VE has no node {0}. Correct `node` of the hypervisor: upper and lower case differ.",
     ),
 )
 

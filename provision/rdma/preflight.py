@@ -246,7 +246,7 @@ RULES = (
     ),
     Rule(
         ("RDMA_NETNS_EXCLUSIVE",),
-        "pods shall share a port, namespaces have RDMA devices alone, and `rdma.netns` is not declared",
+        "RDMA devices are exclusive to a network namespace, and pods share a port without `rdma.netns`",
         "declare `rdma.netns: shared`",
         exclusive,
     ),

@@ -208,7 +208,7 @@ def test_an_archive_that_its_index_does_not_mean_is_not_pinned(
 ) -> None:
     web.files[INDEX] = index(f"digest: {'a' * 64}")
     assert pin(site) == 1
-    assert "its archive is another file than its repository's index says" in errors(capsys)
+    assert "does not match its repository's index" in errors(capsys)
     assert not site.with_name("provision.lock.yaml").exists()
 
 
@@ -264,7 +264,7 @@ def no_index(web: Web) -> None:
         (gone, "the digest of k3s cannot be read"),
         (no_line, "has no line for k3s"),
         (no_version, "has no gpu-operator v26.3.1: it begins with v25.0.0, v26.3.2"),
-        (no_index, "is no index of a chart repository"),
+        (no_index, "is not the index of a chart repository"),
     ],
 )
 def test_what_nobody_publishes_is_said_and_leaves_no_lock(

@@ -102,7 +102,7 @@ class GpuStack(StackResource):
         if others.objects and policy is not None:
             remedy = "Remove one of them: `kubectl get clusterpolicies,gpuclusters`."
             names = ", ".join(live.name for live in others.objects)
-            text = f"GPUCluster {names} beside {policy.name}"
+            text = f"GPUCluster {names} and ClusterPolicy {policy.name} exclude each other"
             yield Problem("stack", "GPU_STACKS_BOTH", text, remedy, heals=False)
         up = ready_nodes(snapshot[NODES], self.cards)
         if not up:

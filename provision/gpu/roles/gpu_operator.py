@@ -166,7 +166,7 @@ def check_distribution(context: Context, key: str) -> str:
     raise Permanent(
         Diagnostic(
             "KUBE_DISTRIBUTION_UNSUPPORTED",
-            f"the cluster is {version}, and this role was run with k3s only",
+            f"the cluster is {version}, and this role supports k3s only",
             context.subject.name,
             untouched="Nothing was changed in the cluster.",
             remedy=f"Leave it out with `--step`, or remove {key}.",

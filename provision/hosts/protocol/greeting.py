@@ -243,7 +243,7 @@ def no_hello(
         remedy = "check the network and the host, then run the command again"
     else:
         error, code, evidence = Permanent, "HOST_ANSWERED_GARBAGE", evidence or ("(nothing)",)
-        summary = f"something other than our script answered (exit status {rc})"
+        summary = f"the host did not run our script (exit status {rc})"
         host = system.removesuffix("/ssh")
         remedy = f"check the output and the exit status of: `ssh {host} 'exec /bin/sh -s' </dev/null`"
     return error(Diagnostic(code, f"{system}: {summary}", system, evidence=evidence, remedy=remedy))

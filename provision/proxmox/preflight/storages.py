@@ -194,7 +194,7 @@ def full(evidence: Evidence) -> list[Finding]:
                 Diagnostic(
                     "STORAGE_FULL",
                     f"storage {entry.name} of {hypervisor.name} has {format_size(entry.available)} free,"
-                    f" and new disks may come to hold {format_size(need)}",
+                    f" but new disks can grow to {format_size(need)}",
                     hypervisor.name,
                     evidence=tuple(f"{name}: {format_size(size)}" for name, size in wanted.items()),
                     source=evidence.inventory.source(("hypervisors", hypervisor.name, "storage")),
@@ -247,7 +247,7 @@ RULES = (
     ),
     Rule(
         ("STORAGE_FULL",),
-        "a storage has less free space than the disks of new VMs may come to hold",
+        "a storage has less free space than the disks of new VMs can grow to",
         "name another storage, or free space: `pvesm status`",
         full,
         Severity.WARNING,

@@ -105,7 +105,7 @@ class NetworkStack(StackResource):
     def _offer_problems(self, offer: Offer, fact: NodeFact, logs: list[PodLog]) -> Iterator[Problem]:
         for log in logs:
             if any(EXCLUSIVE in line for line in log.lines):
-                text = "namespaces have RDMA devices alone, and the shared device plugin ends at once"
+                text = "RDMA devices are exclusive to a network namespace, and the shared device plugin exits"
                 remedy = (
                     "Declare `rdma.netns: shared`, run `provision apply` with the role rdma_host, and then"
                     f" `kubectl -n {self.namespace} rollout restart daemonset {PLUGIN_SET}`."

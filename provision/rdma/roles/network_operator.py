@@ -281,7 +281,7 @@ def _check_distribution(context: Context) -> None:
         return
     match = re.match(r"v1\.([0-9]+)\.([0-9]+).*\+k3s", version)
     if match is None:
-        summary = f"the cluster is {version}, and nobody has run this role on anything but k3s"
+        summary = f"the cluster is {version}, and this role supports k3s only"
         raise _refused(context, "KUBE_DISTRIBUTION_UNSUPPORTED", summary, "remove rdma.operator")
     minor, patch = int(match[1]), int(match[2])
     if minor < min(_FIXED_CNI_FOLDER) or patch < _FIXED_CNI_FOLDER.get(minor, 0):

@@ -116,7 +116,7 @@ def test_what_goes_on_after_the_second_interrupt_is_named_everywhere(tmp_path: P
     step = report.steps[0]
     assert UPID in step.reason
     assert step.diagnostics[0].code == "OUTCOME_UNKNOWN"
-    assert "waits for the lock" in step.diagnostics[0].remedy
+    assert "waits for a task that still runs" in step.diagnostics[0].remedy
     assert next(iter(step.changed)).key.name == "vm"
     assert [each.verdict for each in site.events if isinstance(each, ChangeMade)] == ["indeterminate"]
     assert [UPID in str(each.diagnostic) for each in site.events if isinstance(each, Problem)] == [True]

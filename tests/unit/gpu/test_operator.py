@@ -247,7 +247,7 @@ FAILURES = [
     (
         status("DaemonSet", "nvidia-dcgm-exporter", observedGeneration=0),
         "GPU_OPERANDS_NOT_READY",
-        "seen",
+        "processed",
         True,
     ),
     (status("DaemonSet", "nvidia-dcgm-exporter", numberReady=0), "GPU_OPERANDS_NOT_READY", "0 of 1", True),

@@ -42,7 +42,7 @@ WRITTEN = (
 """Arguments as boards need them; each can be written for GRUB and for systemd-boot."""
 
 REFUSED = (
-    ("panic=10 quiet", "holds a blank"),
+    ("panic=10 quiet", "contains a space"),
     ("", "printable"),
     ("gr\xfcn", "printable"),
     ("a\tb", "printable"),
@@ -53,8 +53,8 @@ REFUSED = (
     ("--", "belongs to init"),
     ("=x", "no key"),
     ("a={{ b }}", "templates"),
-    (" quiet", "holds a blank"),
-    ('acpi_osi="a b" quiet', "holds a blank"),
+    (" quiet", "contains a space"),
+    ('acpi_osi="a b" quiet', "contains a space"),
 )
 
 

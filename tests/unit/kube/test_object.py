@@ -179,7 +179,7 @@ def test_old_readiness_does_not_count_for_a_new_generation(cluster: ModelCluster
     assert result.verdict is Verdict.FAILED
     assert result.diagnostic is not None
     assert result.diagnostic.code == "KUBE_NOT_READY"
-    assert "has not seen the change" in result.diagnostic.summary
+    assert "has not processed the change" in result.diagnostic.summary
 
 
 def test_an_immutable_field_is_refused_in_the_plan(cluster: ModelCluster) -> None:

@@ -348,7 +348,7 @@ EXCLUSIVE = "Exiting.. can not change : incorrect RDMA subsystem network namespa
 EMPTY = "Warning: no devices in device pool, creating empty resource server for ib"
 APPLIED = [{"name": "state-multus-cni", "state": "notReady", "message": "image pull"}]
 FAILURES = [
-    (log(EXCLUSIVE, conditions=_NOT_READY), "RDMA_NETNS_EXCLUSIVE", "alone", False),
+    (log(EXCLUSIVE, conditions=_NOT_READY), "RDMA_NETNS_EXCLUSIVE", "exclusive", False),
     (log(EMPTY), "RDMA_INTERFACE_MISSING", "no RDMA port at rdma7", True),
     (log(EMPTY.replace("for ib", "for ib2")), "RDMA_ALLOCATABLE_WRONG", "0 rdma/ib allocatable, 64", True),
     (status("Node", "n1", allocatable={"rdma/ib": "63"}), "RDMA_ALLOCATABLE_WRONG", "63 rdma/ib", True),
@@ -359,7 +359,12 @@ FAILURES = [
         "state-multus-cni notReady: image pull",
         True,
     ),
-    (status("DaemonSet", "kube-multus-ds", observedGeneration=0), "NIC_OPERANDS_NOT_READY", "seen", True),
+    (
+        status("DaemonSet", "kube-multus-ds", observedGeneration=0),
+        "NIC_OPERANDS_NOT_READY",
+        "processed",
+        True,
+    ),
     (status("DaemonSet", "kube-multus-ds", numberReady=0), "NIC_OPERANDS_NOT_READY", "0 of 1", True),
     (without("DaemonSet", "rdma-shared-dp-ds", OWN), "NIC_OPERANDS_NOT_READY", "not there", True),
     (status("IPPool", "roce-pool", allocations=[]), "RDMA_POOL_NOT_READY", "no addresses for n1", True),

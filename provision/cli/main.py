@@ -21,6 +21,7 @@ from provision import __version__
 from provision.cli import (
     access,
     bootstrap,
+    bundles,
     cards,
     cluster,
     discover,
@@ -118,6 +119,7 @@ for _module in (
     restore,
     vms,
     pins,
+    bundles,
     labs,
     access,
     cluster,

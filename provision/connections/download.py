@@ -19,7 +19,7 @@ CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 60.0
 REDIRECTS = 10
 REDIRECTED = frozenset({301, 302, 303, 307, 308})
-OK = 200
+OK, PARTIAL, UNSATISFIABLE = 200, 206, 416
 SERVER_ERROR = 500
 """Statuses from here on are failures of the server, which a later try may not meet."""
 
@@ -127,8 +127,40 @@ class _Pieces:
         self._progress(self.read, size)
 
 
+def continued(
+    url: str,
+    begun: int,
+    cancel: Cancel,
+    progress: Callable[[int, int], None],
+    keep: Callable[[bytes], object],
+    restart: Callable[[], None],
+) -> None:
+    """Read the rest of a file whose beginning is there already.
+
+    Args:
+        url: http or https.
+        begun: bytes that are there.
+        cancel: ends it early.
+        progress: as for `digest_of`; it counts what is read now.
+        keep: called with each piece.
+        restart: called before the first piece, if the server sends the file from its beginning.
+
+    Raises:
+        Permanent, Transient, Interrupted: as `digest_of`.
+    """
+    pieces = _Pieces(cancel, progress, keep)
+    accepted = (OK, PARTIAL, UNSATISFIABLE) if begun else (OK,)
+    _request(url, pieces, {}, {}, accepted, begun, restart)
+
+
 def _request(
-    url: str, pieces: _Pieces, headers: Mapping[str, str], query: Mapping[str, str], accepted: Collection[int]
+    url: str,
+    pieces: _Pieces,
+    headers: Mapping[str, str],
+    query: Mapping[str, str],
+    accepted: Collection[int],
+    begun: int = 0,
+    restart: Callable[[], None] = lambda: None,
 ) -> tuple[int, Mapping[str, str]]:
     import requests  # noqa: PLC0415 - slow: only when something is downloaded
 
@@ -144,7 +176,7 @@ def _request(
                     stream=True,
                     allow_redirects=False,
                     timeout=(CONNECT_SECONDS, SILENCE_SECONDS),
-                    headers={"Accept-Encoding": "identity", **own},
+                    headers={"Accept-Encoding": "identity", **_range(begun), **own},
                 )
                 with answer:
                     if answer.status_code in REDIRECTED and "location" in answer.headers:
@@ -152,7 +184,10 @@ def _request(
                         continue
                     if answer.status_code not in accepted:
                         raise _status(url, answer.status_code, answer.reason)
-                    _read(answer, pieces)
+                    if answer.status_code == OK and begun:
+                        restart()
+                    if answer.status_code != UNSATISFIABLE:  # nothing is left to be read
+                        _read(answer, pieces)
                     return answer.status_code, {key.lower(): text for key, text in answer.headers.items()}
             except requests.exceptions.SSLError as error:
                 summary = f"{url}: invalid certificate: {_cause(error)}"
@@ -160,6 +195,10 @@ def _request(
             except requests.exceptions.RequestException as error:
                 raise Transient(Diagnostic("DOWNLOAD_FAILED", f"{url}: {_plain(_cause(error))}")) from None
     raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: more than {REDIRECTS} redirects"))
+
+
+def _range(begun: int) -> dict[str, str]:
+    return {"Range": f"bytes={begun}-"} if begun else {}
 
 
 def stored(url: str, sha256: str) -> bytes:

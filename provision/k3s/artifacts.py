@@ -98,7 +98,7 @@ def _local(inventory: Inventory, k3s: K3s, asset: str, declared: Path | None) ->
 
 def _place(k3s: K3s, asset: str) -> tuple[str, ...]:
     """Return where a bundle and a mirror have an asset."""
-    return ("k3s", quote(k3s.version, safe=""), asset)
+    return ("k3s", k3s.version, asset)
 
 
 def _k3s(inventory: Inventory) -> K3s:

@@ -77,13 +77,14 @@ def operator_chart(
     return DeclaredChart(name, version or operator.version, operator.repository or repository, path, file)
 
 
-def chart_download(chart: DeclaredChart) -> Download:
+def chart_download(inventory: Inventory, chart: DeclaredChart) -> Download:
     """Return what `provision pin` pins of a chart."""
     keys = ".".join(map(str, chart.path))
     otherwise = f"an archive on this machine as {keys}.chart" if chart.has_file_key else f"another {keys}"
     origin: LocalFile | RegistryChart | RepositoryChart
-    if chart.file is not None:
-        origin = LocalFile(chart.file)
+    file = chart.file or bundle_file(inventory, "charts", chart.asset)
+    if file is not None:
+        origin = LocalFile(file)
     elif chart.repository.startswith("oci://"):
         origin = RegistryChart(chart.repository, chart.version)
     else:
@@ -121,7 +122,7 @@ def _archive(inventory: Inventory, chart: DeclaredChart) -> Blob:
         mirror_url(inventory, "charts", chart.asset),
         chart.version.removeprefix("v"),
         path,
-        chart_download(chart).otherwise,
+        chart_download(inventory, chart).otherwise,
     )
     try:
         return pinned_blob(inventory, wanted)

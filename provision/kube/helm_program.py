@@ -57,8 +57,12 @@ def downloads(inventory: Inventory) -> Iterator[Download]:
     if helm.binary is not None:
         origin = LocalFile(helm.binary.expanduser())
         yield Download("binaries", "helm", origin, (*_PATH, "binary"), otherwise, ("helm", helm.binary.name))
-    elif helm.version is not None:
-        asset = _asset(helm.version)
+        return
+    asset = _asset(helm.version)
+    file = bundle_file(inventory, "helm", asset)
+    if file is not None:
+        yield Download("binaries", asset, LocalFile(file), (*_PATH, "version"), otherwise, ("helm", asset))
+    else:
         url = mirror_url(inventory, "helm", asset) or f"{RELEASES}/{asset}"
         listed = ListedFile(url, f"{url}.sha256sum", f"/{asset}")
         yield Download("binaries", asset, listed, (*_PATH, "version"), otherwise, ("helm", asset))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
+import tarfile
+import tempfile
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
-from provision.connections.download import stored
+from provision.connections.download import download_folder, stored
 from provision.contracts.remedy import Blob
 from provision.inventory import Inventory
 from provision.inventory.lock import Pin
 from provision.inventory.tree import KeyPath
-from provision.values.diagnostics import Diagnostic
+from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import Permanent, UsageError
 
 
@@ -43,11 +48,59 @@ class Wanted:
 
 
 def bundle_file(inventory: Inventory, *parts: str) -> Path | None:
-    """Return where the bundle has a file; None where the inventory uses no bundle."""
+    """Return where the bundle has a file; None where the inventory uses no bundle.
+
+    A bundle that is one tar file is unpacked into the cache of this machine.
+    """
     sources = inventory.sources
     if sources.mode != "bundle" or sources.bundle is None:
         return None
-    return Path(sources.bundle).expanduser().joinpath(*parts)
+    bundle = Path(sources.bundle).expanduser()
+    if bundle.is_file():
+        bundle = _unpacked(bundle, inventory.source(("sources", "bundle")))
+    return bundle.joinpath(*parts)
+
+
+def _unpacked(archive: Path, source: Source | None) -> Path:
+    """Unpack a bundle once for each size and time of change.
+
+    Raises:
+        UsageError: it is no archive, or cannot be unpacked here.
+    """
+    status = archive.stat()
+    name = f"{archive.resolve()} {status.st_size} {status.st_mtime_ns}"
+    folder = download_folder() / f"bundle-{hashlib.sha256(name.encode()).hexdigest()}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        with tempfile.TemporaryDirectory(dir=folder.parent) as beside, tarfile.open(archive) as packed:
+            packed.extractall(Path(beside) / "bundle", filter="data")
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                (Path(beside) / "bundle").rename(folder)
+    except (tarfile.TarError, OSError) as error:
+        raise UsageError(
+            Diagnostic(
+                "BUNDLE_UNREADABLE",
+                f"{archive} cannot be unpacked: {error}",
+                source=source,
+                remedy="make it again: `provision bundle INVENTORY FOLDER --archive FILE`",
+            )
+        ) from None
+    return folder
+
+
+def bundle_digest(inventory: Inventory, file: Path) -> str:
+    """Return the SHA-256 that the manifest of the bundle has for a file; empty where it has none."""
+    root = bundle_file(inventory)
+    if root is None or not file.is_relative_to(root):
+        return ""
+    try:
+        rows = json.loads((root / "manifest.json").read_text())["files"]
+        place = file.relative_to(root).as_posix()
+        return next((str(row["sha256"]) for row in rows if row["path"] == place), "")
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""
 
 
 def mirror_url(inventory: Inventory, *parts: str) -> str:
@@ -55,7 +108,7 @@ def mirror_url(inventory: Inventory, *parts: str) -> str:
     sources = inventory.sources
     if sources.mode != "mirror" or not sources.mirror:
         return ""
-    return "/".join((sources.mirror.rstrip("/"), *parts))
+    return "/".join((sources.mirror.rstrip("/"), *(quote(part, safe="") for part in parts)))
 
 
 def pinned_blob(inventory: Inventory, wanted: Wanted) -> Blob:
@@ -69,6 +122,12 @@ def pinned_blob(inventory: Inventory, wanted: Wanted) -> Blob:
         change = inventory.lock.change_of(wanted.section, wanted.name, wanted.file, digest)
         if change is not None:
             raise UsageError(replace(change, source=inventory.source(wanted.path)))
+        listed = bundle_digest(inventory, wanted.file)
+        if listed and listed != digest:
+            summary = f"{wanted.file} is not the file that the manifest of the bundle names"
+            evidence = (f"manifest: {listed}", f"file:     {digest}")
+            remedy = "make the bundle again: `provision bundle INVENTORY FOLDER`"
+            raise UsageError(Diagnostic("BUNDLE_CHANGED", summary, evidence=evidence, remedy=remedy))
         return Blob(digest, read=partial(content_of, wanted.file, digest))
     pins: dict[str, Pin] = getattr(inventory.lock, wanted.section)
     pin = pins.get(wanted.name)

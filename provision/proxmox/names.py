@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
+from urllib.parse import quote, urlsplit
 
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.hypervisor import Card, Hypervisor
@@ -76,6 +77,10 @@ def image_download(inventory: Inventory, image: str) -> tuple[str, str]:
                 remedy=f"pin it: `provision pin {inventory.file or 'INVENTORY'}`",
             )
         )
+    sources = inventory.sources
+    if sources.mode == "mirror" and sources.mirror:
+        name = quote(PurePosixPath(urlsplit(pin.url).path).name, safe="")
+        return f"{sources.mirror.rstrip('/')}/images/{pin.sha256.lower()}/{name}", pin.sha256.lower()
     return pin.url, pin.sha256.lower()
 
 

@@ -99,6 +99,12 @@ class Inventory(Model):
         self._tree, self._file, self._digest, self._lock, self._redactor = tree, file, digest, lock, redactor
         self._vocabulary = vocabulary
 
+    def with_sources(self, sources: Sources, lock: Lock) -> Self:
+        """Return the same inventory with other sources, and with the lock file as it is now."""
+        other = self.model_copy(update={"sources": sources})
+        other._lock, other._derived = lock, {}  # noqa: SLF001 - another one of this class
+        return other
+
     @property
     def file(self) -> str:
         """The inventory's file name, as the user typed it."""

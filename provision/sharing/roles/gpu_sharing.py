@@ -143,9 +143,9 @@ def downloads(inventory: Inventory) -> Iterator[Download]:
     if sharing is None or sharing.mode not in MODES or not has_cluster(inventory):
         return
     if sharing.mode == fractions.MODE:
-        yield from map(chart_download, fractions.charts(sharing))
+        yield from (chart_download(inventory, chart) for chart in fractions.charts(sharing))
     else:
-        yield chart_download(_chart(sharing, names.HAMI if sharing.mode == "hami" else names.KAI))
+        yield chart_download(inventory, _chart(sharing, names.HAMI if sharing.mode == "hami" else names.KAI))
 
 
 def _release(

@@ -1,0 +1,198 @@
+"""A bundle: everything that an inventory downloads, in one folder, each file with its checksum."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from provision.api.pinned_downloads import declared_downloads
+from provision.api.pins import lock_path, pin_all
+from provision.contracts.downloads import Download, LocalFile
+from provision.inventory import Inventory
+from provision.inventory.lock import Pin, read_lock
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import ProvisionError, UsageError
+from provision.values.whole_file import write_whole
+
+MANIFEST = "manifest.json"
+LAYOUT = 1
+"""Version of the folder's layout."""
+Progress = Callable[[str, int, int], None]
+"""Receives the name of a file, the bytes read so far, and all bytes (0 where unknown)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One file of a bundle.
+
+    Args:
+        path: in the bundle.
+        url: where it comes from; `file:NAME` for a file of this machine.
+        sha256: its digest in hex.
+        file: where it is on this machine, if it is not downloaded.
+    """
+
+    path: str
+    url: str
+    sha256: str
+    file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """What was done with one file.
+
+    Args:
+        path: in the bundle.
+        sha256: its digest in hex.
+        size: bytes.
+        is_new: whether it was fetched now.
+    """
+
+    path: str
+    sha256: str
+    size: int
+    is_new: bool
+
+
+def make_bundle(
+    inventory: Inventory,
+    folder: Path,
+    cancel: Cancel,
+    *,
+    progress: Progress = lambda _name, _read, _all: None,
+) -> tuple[Bundled, ...]:
+    """Fetch all files of an inventory that are not in the folder yet; pins what is not pinned.
+
+    It can be ended at any time: what is complete stays, and what was cut goes on from there.
+
+    Args:
+        inventory: what it declares.
+        folder: the bundle; made if it is missing.
+        cancel: ends it early.
+        progress: receives how far a download is.
+
+    Raises:
+        Refused: a digest has changed.
+        Permanent, Transient: a download failed.
+        UsageError: a file of this machine cannot be read, or the folder cannot be written.
+        Interrupted: the run must leave.
+    """
+    from provision.connections.fetch import plain_url  # noqa: PLC0415 - slow
+
+    wanted = _as_fetched(inventory)
+    pin_all(wanted, cancel)
+    lock, problems = read_lock(lock_path(inventory))
+    if problems:
+        raise UsageError(problems)
+    wanted = wanted.with_sources(wanted.sources, lock)
+    results: list[Bundled] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        results.extend(_bundled(item, folder, cancel, progress) for item in items_of(wanted))
+        rows = [
+            {"path": one.path, "sha256": one.sha256, "size": one.size, "url": plain_url(item.url)}
+            for one, item in zip(results, items_of(wanted), strict=True)
+        ]
+        text = json.dumps({"version": LAYOUT, "inventory": inventory.name, "files": rows}, indent=2) + "\n"
+        manifest = folder / MANIFEST
+        if not manifest.exists() or manifest.read_text() != text:
+            write_whole(manifest, text, 0o644)
+    except OSError as error:
+        summary = f"{folder} cannot be written: {error.strerror}"
+        raise UsageError(Diagnostic("FILE_NOT_WRITTEN", summary, remedy="name another folder")) from None
+    return tuple(results)
+
+
+def _as_fetched(inventory: Inventory) -> Inventory:
+    """Return the inventory as one that downloads all: from its mirror, or the original places."""
+    mirror = inventory.sources.mirror if inventory.sources.mode == "mirror" else None
+    sources = inventory.sources.model_copy(update={"mode": "mirror", "mirror": mirror, "bundle": None})
+    return inventory.with_sources(sources, inventory.lock)
+
+
+def items_of(inventory: Inventory) -> Iterator[Item]:
+    """Yield the files of a bundle, each once.
+
+    Raises:
+        UsageError: one of them is not pinned.
+    """
+    for name in inventory.images:
+        pin = inventory.image_pin(name)
+        if pin is not None:
+            file = PurePosixPath(urlsplit(pin.url).path).name
+            yield Item(f"images/{pin.sha256}/{file}", pin.url, pin.sha256)
+    for download in declared_downloads(inventory):
+        pins: dict[str, Pin] = getattr(inventory.lock, download.section)
+        held = pins.get(download.name)
+        if held is None:
+            summary = f"{download.name} is not pinned"
+            remedy = f"pin it: `provision pin {inventory.file or 'INVENTORY'}`"
+            raise UsageError(Diagnostic("BINARY_UNPINNED", summary, remedy=remedy))
+        yield _item(download, held)
+
+
+def _item(download: Download, pin: Pin) -> Item:
+    local = download.origin.file if isinstance(download.origin, LocalFile) else None
+    place = download.place or (download.section, download.name)
+    return Item("/".join(place), pin.url, pin.sha256, local)
+
+
+def _bundled(item: Item, folder: Path, cancel: Cancel, progress: Progress) -> Bundled:
+    from provision.connections.fetch import fetch_file, sha256_of  # noqa: PLC0415 - slow
+    from provision.kube.pinned_files import content_of, downloaded  # noqa: PLC0415 - the same
+
+    target = folder / item.path
+    if target.is_file() and sha256_of(target) == item.sha256:
+        return Bundled(item.path, item.sha256, target.stat().st_size, is_new=False)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    try:
+        if item.file is not None:
+            _write(target, content_of(item.file, item.sha256))
+        elif item.url.startswith("oci://"):
+            _write(target, downloaded(item.url, item.sha256))
+        else:
+            fetch_file(item.url, item.sha256, target, cancel, partial(progress, item.path))
+    except ProvisionError as error:
+        raise type(error)([replace(one, untouched=_KEPT) for one in error.diagnostics]) from None
+    return Bundled(item.path, item.sha256, target.stat().st_size, is_new=True)
+
+
+_KEPT = "What is complete stays in the bundle; the next call goes on."
+
+
+def _write(target: Path, data: bytes) -> None:
+    part = target.with_name(f"{target.name}.part")
+    part.write_bytes(data)
+    part.replace(target)
+
+
+def pack(folder: Path, archive: Path) -> None:
+    """Write a bundle as one tar file, the same for the same content.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    part = archive.with_name(f"{archive.name}.part")
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.suffix != ".part")
+    try:
+        with tarfile.open(part, "w") as packed:
+            for file in files:
+                member = packed.gettarinfo(file, str(file.relative_to(folder)))
+                member.uid = member.gid = member.mtime = 0
+                member.uname = member.gname = ""
+                member.mode = 0o644
+                with file.open("rb") as stream:
+                    packed.addfile(member, stream)
+        shutil.move(part, archive)
+    except OSError as error:
+        summary = f"{archive} cannot be written: {error.strerror}"
+        raise UsageError(Diagnostic("FILE_NOT_WRITTEN", summary, remedy="name another file")) from None

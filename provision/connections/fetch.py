@@ -1,0 +1,80 @@
+"""Downloads one file to a disk: goes on where it was cut, and keeps nothing that is another file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from provision.connections.download import CHUNK, continued
+from provision.values.cancel import Cancel
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent
+
+PART = ".part"
+Progress = Callable[[int, int], None]
+"""Receives the bytes so far, and all bytes (0 where unknown)."""
+
+
+def sha256_of(file: Path) -> str:
+    """Return the SHA-256 of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def fetch_file(
+    url: str, sha256: str, target: Path, cancel: Cancel, progress: Progress = lambda _read, _all: None
+) -> int:
+    """Download a file unless it is there; return its size.
+
+    What arrived before a cut stays in `NAME.part`, and the next call asks for the rest of it.
+
+    Raises:
+        Permanent: DOWNLOAD_WRONG: it is another file, of which nothing is kept; or see `digest_of`.
+        Transient: it is not reached, or not complete.
+        Interrupted: the run must leave.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + PART)
+    begun = part.stat().st_size if part.exists() else 0
+    digest = hashlib.sha256()
+    if begun:
+        with part.open("rb") as beginning:
+            while chunk := beginning.read(CHUNK):
+                digest.update(chunk)
+    with part.open("ab") as stream:
+
+        def keep(chunk: bytes) -> None:
+            digest.update(chunk)
+            stream.write(chunk)
+
+        def restart() -> None:
+            nonlocal digest
+            digest = hashlib.sha256()
+            stream.truncate(0)
+
+        continued(url, begun, cancel, progress, keep, restart)
+    if digest.hexdigest() != sha256:
+        part.unlink()
+        raise Permanent(
+            Diagnostic(
+                "DOWNLOAD_WRONG",
+                f"{plain_url(url)} is not the file that is pinned",
+                evidence=(f"pinned: {sha256}", f"is:     {digest.hexdigest()}"),
+                untouched="the file was not kept",
+                remedy="find out why, then take the new digest: `provision pin INVENTORY --accept`",
+            )
+        )
+    part.replace(target)
+    return target.stat().st_size
+
+
+def plain_url(url: str) -> str:
+    """Return a URL without user, password and query: what is shown or kept of it."""
+    split = urlsplit(url)
+    return urlunsplit((split.scheme, split.netloc.rpartition("@")[2], split.path, "", ""))

@@ -9,7 +9,8 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
-from provision.gpu import operator_preflight
+from provision.gpu import card_preflight, operator_preflight
+from provision.gpu.card_preflight import VGPU
 from provision.gpu.facts import GpuFacts, has_sxm, unfit_modules
 from provision.gpu.origins import ANY_DRIVER, ORIGINS, Gone, choose
 from provision.gpu.queries import GpuState, GpuStatus
@@ -26,7 +27,6 @@ from provision.values.diagnostics import Diagnostic
 
 INSTALLED = Shell("dpkg-query -W -f='${db:Status-Abbrev}|${Package}|${Version}\\n' 2>/dev/null || true")
 """All packages with their state words, one a line."""
-_VGPU = re.compile(r"(-[0-9]+[ABCQ](\s|$))|^GRID ")
 _UNTOUCHED = "Nothing was changed."
 
 
@@ -226,7 +226,7 @@ def unfit(evidence: Evidence) -> list[Finding]:
                 "remove `driver.kind`, so that it follows the cards; a mix of generations needs another node"
             )
             found.append(host.refused(evidence, "DRIVER_KIND_UNFIT", summary, remedy, *rows))
-        virtual = [str(card.name) for card in host.status.cards if _VGPU.search(str(card.name))]
+        virtual = [str(card.name) for card in host.status.cards if VGPU.search(str(card.name))]
         if virtual:
             summary = f"{host.node.name} has a vGPU, which only the guest driver of its host's release drives"
             remedy = "declare `driver: { manage: false }`"
@@ -266,14 +266,16 @@ RULES = (
         "remove `driver.kind`, or declare `driver.manage: false`",
         unfit,
     ),
+    *card_preflight.RULES,
     *operator_preflight.RULES,
 )
 
 
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
-    """Return what these rules ask beyond the role: nodes that declare a driver, managed or not."""
+    """Return what these rules ask beyond the role: nodes that declare a driver, and cards that are shared."""
+    is_shared = card_preflight.shares(inventory)
     return {
-        names.ssh(node.name): (PciFunctions(), GpuState(), INSTALLED)
+        names.ssh(node.name): (PciFunctions(), GpuState(), INSTALLED) if node.driver else (GpuState(),)
         for node in inventory.nodes.values()
-        if node.driver is not None and node.manage
+        if node.manage and (node.driver is not None or (is_shared and node.wants_gpu))
     }

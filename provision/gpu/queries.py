@@ -109,6 +109,7 @@ class GpuStatus:
         cards: by address; only those that the driver lists.
         failure: what nvidia-smi said where it listed no card at all.
         modinfo: whether modinfo could be asked.
+        license: what a vGPU says of its license (`Unlicensed (Restricted)`); empty for other cards.
     """
 
     loaded: str = ""
@@ -125,6 +126,7 @@ class GpuStatus:
     cards: tuple[CardStatus, ...] = ()
     failure: str = ""
     modinfo: bool = True
+    license: str = ""
 
 
 # All cards at once; only where that fails, each by its address, so that one dead card hides no other. A card
@@ -148,6 +150,10 @@ if command -v nvidia-smi >/dev/null 2>&1; then
       printf '%s\n' "$o" | sed "s/^/one|$a|$c|/"
     done
   fi
+  case $o in
+  *-[0-9]*[ABCQ],*|*GRID*)
+    $t nvidia-smi -q 2>/dev/null | sed -n 's/^ *License Status *: */license|/p' | sed 1q ;;
+  esac
   o=$($t nvidia-smi --query-gpu=pci.bus_id,fabric.state,fabric.status --format=csv,noheader 2>/dev/null) || o=
   [ -z "$o" ] || printf '%s\n' "$o" | sed 's/^/fabric|/'
 fi
@@ -200,6 +206,7 @@ def _read(rows: Rows) -> GpuStatus:
         cards=tuple(sorted(cards, key=lambda card: card.address)),
         failure="" if cards else text[:300],
         modinfo="modinfo" in rows,
+        license=_first(rows, "license").strip(),
     )
 
 

@@ -46,6 +46,15 @@ APPLICATION_XIDS = frozenset({8, 13, 31, 43, 45, 68, 69, 109})
 HARDWARE_XIDS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 121, 140, 143, 154, 155, 156})
 """Faults of card, link, memory or firmware. What is in neither set is unknown."""
 
+_HEALED = "to 0x0 (None)"
+"""Ends the message of Xid 154 that takes a recovery action back."""
+
+
+def is_hardware_fault(number: int, line: str) -> bool:
+    """Whether a line of the kernel log about an Xid is a fault of card, link, memory or firmware."""
+    return number in HARDWARE_XIDS and _HEALED not in line
+
+
 NVIDIA = "10de"
 """PCI vendor."""
 BRIDGE_CLASS = "0680"

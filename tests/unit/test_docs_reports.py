@@ -1,32 +1,40 @@
-"""The page of reports names each of the 40, and tests that exist."""
+"""The pages of reports name each of them, and tests that exist."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| (?:`([\w/.]+)::(\w+)`|none) \|$", re.MULTILINE)
-WITHOUT_A_TEST = {"7", "28", "34", "36", "37", "39"}
-"""Reports that concern what provision does not do; this set only shrinks."""
+PAGES = {
+    "proxmox-reports.md": (40, {"7", "28", "34", "36", "37", "39"}),
+    "cluster-reports.md": (35, {"21", "23", "27"}),
+}
+"""How many reports a page has, and those that concern what provision does not do; the sets only shrink."""
 
 
-def rows() -> list[tuple[str, ...]]:
-    return ROW.findall((ROOT / "docs/proxmox-reports.md").read_text("utf-8"))
+def rows(page: str) -> list[tuple[str, ...]]:
+    return ROW.findall((ROOT / "docs" / page).read_text("utf-8"))
 
 
-def test_each_report_has_its_row_in_order() -> None:
-    assert [row[0] for row in rows()] == [str(number) for number in range(1, 41)]
+@pytest.mark.parametrize("page", PAGES)
+def test_each_report_has_its_row_in_order(page: str) -> None:
+    assert [row[0] for row in rows(page)] == [str(number + 1) for number in range(PAGES[page][0])]
 
 
-def test_each_named_test_of_a_report_exists() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_each_named_test_of_a_report_exists(page: str) -> None:
     missing = [
         f"{path}::{name}"
-        for _, _, _, path, name in rows()
+        for _, _, _, path, name in rows(page)
         if path and f"\ndef {name}(" not in (ROOT / path).read_text("utf-8")
     ]
     assert missing == []
 
 
-def test_a_report_without_a_test_is_a_reviewed_one() -> None:
-    assert {row[0] for row in rows() if not row[3]} == WITHOUT_A_TEST
+@pytest.mark.parametrize("page", PAGES)
+def test_a_report_without_a_test_is_a_reviewed_one(page: str) -> None:
+    assert {row[0] for row in rows(page) if not row[3]} == PAGES[page][1]

@@ -9,7 +9,7 @@ import pytest
 from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared, Site
-from provision.gpu.words import APPLICATION_XIDS, HARDWARE_XIDS, NVIDIA, Meaning, meaning
+from provision.gpu.words import APPLICATION_XIDS, HARDWARE_XIDS, NVIDIA, Meaning, is_hardware_fault, meaning
 from provision.hosts.commands import LOADED_MODULES
 from provision.hosts.systemd_units import unit
 from provision.inventory.models.node import Driver, GpuCards, Node
@@ -233,9 +233,9 @@ def test_gpu_no_hardware_fault(host: Host, declared: Node, note: Callable[[str],
     del declared
     first, *lines = host.run(KERNEL_LOG).stdout.splitlines() or ["0"]
     xids = [(match[1], int(match[2]), line) for line in lines if (match := XID.search(line))]
-    hardware = [line for _, number, line in xids if number in HARDWARE_XIDS]
+    hardware = [line for _, number, line in xids if is_hardware_fault(number, line)]
     assert not hardware, "; ".join(line.strip()[:160] for line in hardware[:5])
-    other = sorted({number for _, number, _ in xids} - APPLICATION_XIDS)
+    other = sorted({number for _, number, _ in xids} - APPLICATION_XIDS - HARDWARE_XIDS)
     if other:
         pytest.skip(f"unknown: Xid {', '.join(map(str, other))} since boot")
     if first.strip() in ("", "0"):

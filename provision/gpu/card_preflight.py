@@ -1,0 +1,148 @@
+"""Rules about what cards are, and what sharing them asks of them; on what their drivers answered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from provision.contracts.query import Unknown
+from provision.contracts.rule import Evidence, Finding, Rule
+from provision.contracts.view import View
+from provision.gpu.queries import CardStatus, GpuState, GpuStatus
+from provision.gpu.words import Meaning
+from provision.hosts import names
+from provision.inventory import Inventory
+from provision.inventory.models.node import Node
+from provision.kube.names import has_cluster
+from provision.values.diagnostics import Diagnostic, Severity
+
+VGPU = re.compile(r"(-[0-9]+[ABCQ](\s|$))|^GRID ")
+"""A vGPU by its name: `NVIDIA H100L-2-24C`, `GRID T4-4Q`."""
+_UNTOUCHED = "Nothing was changed."
+
+
+def shares(inventory: Inventory) -> bool:
+    """Whether pods get parts of cards."""
+    return inventory.sharing is not None and inventory.sharing.mode != "none" and has_cluster(inventory)
+
+
+def _by_memory(inventory: Inventory) -> str:
+    """Return the mode that divides the memory of cards by the number that a node says; empty for none."""
+    sharing = inventory.sharing
+    if sharing is None or not shares(inventory):
+        return ""
+    is_divided = sharing.mode in ("hami", "kai_fractions") or (sharing.mode == "kai" and sharing.fractions)
+    return sharing.mode if is_divided else ""
+
+
+def _nodes(evidence: Evidence) -> Iterator[tuple[Node, GpuStatus]]:
+    """Yield the nodes whose driver has answered."""
+    for node in evidence.inventory.nodes.values():
+        system = names.ssh(node.name)
+        snapshot = evidence.snapshot(system)
+        if not node.manage or isinstance(snapshot, Unknown) or not evidence.covers(system):
+            continue
+        status = View(snapshot).answer(GpuState())
+        if isinstance(status, GpuStatus):
+            yield node, status
+
+
+def _finding(
+    evidence: Evidence, node: Node, code: str, summary: str, remedy: str, rows: Iterator[str]
+) -> Diagnostic:
+    source = evidence.inventory.source(("nodes", node.name))
+    return Diagnostic(
+        code,
+        f"{node.name}: {summary}",
+        node.name,
+        evidence=tuple(rows),
+        source=source,
+        untouched=_UNTOUCHED,
+        remedy=remedy,
+    )
+
+
+def _shown(cards: tuple[CardStatus, ...]) -> Iterator[str]:
+    for card in cards:
+        memory = f"{card.memory} MiB" if isinstance(card.memory, int) else f"memory {card.memory.value}"
+        name = card.name if isinstance(card.name, str) else card.name.value
+        yield f"{card.address}: {name}, {memory}"
+
+
+def memory(evidence: Evidence) -> list[Finding]:
+    """Refuse to divide cards whose memory has no number, or one number for cards that differ."""
+    mode = _by_memory(evidence.inventory)
+    found: list[Finding] = []
+    for node, status in _nodes(evidence) if mode else ():
+        if not node.wants_gpu:
+            continue
+        silent = tuple(card for card in status.cards if card.memory is Meaning.NOT_APPLICABLE)
+        if silent:
+            summary = f"the driver reports no memory of a card, and sharing mode {mode} divides it"
+            remedy = "declare `sharing.mode: time_slicing`, or leave the node out of the cluster"
+            found.append(_finding(evidence, node, "GPU_MEMORY_UNREPORTED", summary, remedy, _shown(silent)))
+        known = {(card.name, card.memory) for card in status.cards if isinstance(card.memory, int)}
+        # HAMi registers each card with its own memory; KAI reads one label for all cards of a node.
+        if len(known) > 1 and mode != "hami":
+            summary = f"its cards differ, and sharing mode {mode} counts fractions by the memory of one"
+            remedy = (
+                "declare `sharing.mode: hami`, which knows each card; or give the node cards of one model"
+            )
+            found.append(_finding(evidence, node, "GPU_MIXED_MODELS", summary, remedy, _shown(status.cards)))
+    return found
+
+
+def _virtual(evidence: Evidence) -> Iterator[tuple[Node, GpuStatus, tuple[CardStatus, ...]]]:
+    for node, status in _nodes(evidence):
+        cards = tuple(card for card in status.cards if VGPU.search(str(card.name)))
+        if cards:
+            yield node, status, cards
+
+
+def divided(evidence: Evidence) -> list[Finding]:
+    """Refuse to divide a vGPU again."""
+    found: list[Finding] = []
+    for node, _, cards in _virtual(evidence):
+        has_mig = node.gpu_cards is not None and bool(node.gpu_cards.mig)
+        if has_mig or (shares(evidence.inventory) and node.wants_gpu):
+            summary = "it has a vGPU, which is a part of a card already and cannot be divided again"
+            remedy = "declare `sharing.mode: none`, and remove `gpu_cards.mig`"
+            found.append(_finding(evidence, node, "VGPU_DIVIDED", summary, remedy, _shown(cards)))
+    return found
+
+
+def unlicensed(evidence: Evidence) -> list[Finding]:
+    """Name a vGPU without a license, which slows down after some minutes."""
+    found: list[Finding] = []
+    for node, status, cards in _virtual(evidence):
+        if status.license.lower().startswith("unlicensed"):
+            summary = f"its vGPU has no license ({status.license}): it becomes slow after some minutes"
+            remedy = "license it: see `nvidia-smi -q` and `systemctl status nvidia-gridd` on the node"
+            finding = _finding(evidence, node, "VGPU_UNLICENSED", summary, remedy, _shown(cards))
+            found.append(replace(finding, severity=Severity.WARNING))
+    return found
+
+
+RULES = (
+    Rule(
+        ("GPU_MEMORY_UNREPORTED", "GPU_MIXED_MODELS"),
+        "a sharing mode divides the memory of cards, and the driver reports none, or the cards of a node"
+        " differ under KAI Scheduler",
+        "declare `sharing.mode: time_slicing` or `sharing.mode: hami`",
+        memory,
+    ),
+    Rule(
+        ("VGPU_DIVIDED",),
+        "MIG or a sharing mode is declared for a vGPU",
+        "declare `sharing.mode: none`, and remove `gpu_cards.mig`",
+        divided,
+    ),
+    Rule(
+        ("VGPU_UNLICENSED",),
+        "a vGPU has no license",
+        "license it: see `nvidia-smi -q` on the node",
+        unlicensed,
+        Severity.WARNING,
+    ),
+)

@@ -1,4 +1,4 @@
-"""Rules about what cards are, and what sharing them asks of them; on what their drivers answered."""
+"""Rules about virtual cards: what may be done with a part of a card, as its driver answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule
 from provision.contracts.view import View
 from provision.gpu.queries import CardStatus, GpuState, GpuStatus
-from provision.gpu.words import Meaning
 from provision.hosts import names
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
@@ -25,15 +24,6 @@ _UNTOUCHED = "Nothing was changed."
 def shares(inventory: Inventory) -> bool:
     """Whether pods get parts of cards."""
     return inventory.sharing is not None and inventory.sharing.mode != "none" and has_cluster(inventory)
-
-
-def _by_memory(inventory: Inventory) -> str:
-    """Return the mode that divides the memory of cards by the number that a node says; empty for none."""
-    sharing = inventory.sharing
-    if sharing is None or not shares(inventory):
-        return ""
-    is_divided = sharing.mode in ("hami", "kai_fractions") or (sharing.mode == "kai" and sharing.fractions)
-    return sharing.mode if is_divided else ""
 
 
 def _nodes(evidence: Evidence) -> Iterator[tuple[Node, GpuStatus]]:
@@ -70,29 +60,6 @@ def _shown(cards: tuple[CardStatus, ...]) -> Iterator[str]:
         yield f"{card.address}: {name}, {memory}"
 
 
-def memory(evidence: Evidence) -> list[Finding]:
-    """Refuse to divide cards whose memory has no number, or one number for cards that differ."""
-    mode = _by_memory(evidence.inventory)
-    found: list[Finding] = []
-    for node, status in _nodes(evidence) if mode else ():
-        if not node.wants_gpu:
-            continue
-        silent = tuple(card for card in status.cards if card.memory is Meaning.NOT_APPLICABLE)
-        if silent:
-            summary = f"the driver reports no memory of a card, and sharing mode {mode} divides it"
-            remedy = "declare `sharing.mode: time_slicing`, or leave the node out of the cluster"
-            found.append(_finding(evidence, node, "GPU_MEMORY_UNREPORTED", summary, remedy, _shown(silent)))
-        known = {(card.name, card.memory) for card in status.cards if isinstance(card.memory, int)}
-        # HAMi registers each card with its own memory; KAI reads one label for all cards of a node.
-        if len(known) > 1 and mode != "hami":
-            summary = f"its cards differ, and sharing mode {mode} counts fractions by the memory of one"
-            remedy = (
-                "declare `sharing.mode: hami`, which knows each card; or give the node cards of one model"
-            )
-            found.append(_finding(evidence, node, "GPU_MIXED_MODELS", summary, remedy, _shown(status.cards)))
-    return found
-
-
 def _virtual(evidence: Evidence) -> Iterator[tuple[Node, GpuStatus, tuple[CardStatus, ...]]]:
     for node, status in _nodes(evidence):
         cards = tuple(card for card in status.cards if VGPU.search(str(card.name)))
@@ -125,13 +92,6 @@ def unlicensed(evidence: Evidence) -> list[Finding]:
 
 
 RULES = (
-    Rule(
-        ("GPU_MEMORY_UNREPORTED", "GPU_MIXED_MODELS"),
-        "a sharing mode divides the memory of cards, and the driver reports none, or the cards of a node"
-        " differ under KAI Scheduler",
-        "declare `sharing.mode: time_slicing` or `sharing.mode: hami`",
-        memory,
-    ),
     Rule(
         ("VGPU_DIVIDED",),
         "MIG or a sharing mode is declared for a vGPU",

@@ -15,7 +15,20 @@ from provision.cli.main import app
 
 SOURCE = Path(provision.__file__).parent
 NAMED = re.compile(r"(?<![\w./-])provision ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
-PROSE = frozenset({"itself", "does not", "event", "runs on", "inventory", "out", "lab guest"})
+PROSE = frozenset(
+    {
+        "itself",
+        "does not",
+        "did not",
+        "would lock",
+        "changes nothing",
+        "event",
+        "runs on",
+        "inventory",
+        "out",
+        "lab guest",
+    }
+)
 """What follows the name where no command is meant."""
 
 

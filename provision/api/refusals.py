@@ -81,19 +81,14 @@ def check_destroy(environment: Environment, options: Options, steps: Iterable[St
 
 
 def check_verify(environment: Environment, options: Options) -> None:
-    """Refuse a verification that cannot reach its systems, or whose own options nothing serves.
+    """Refuse a verification that cannot reach its systems, or that skips checks which do not exist.
 
     Raises:
         UsageError: with every problem and its position.
     """
     inventory: Inventory = environment.inventory
-    ways = [
-        feature.problem(inventory)
-        for feature in unsupported(inventory)
-        if VERIFY in feature.steps and feature.concerns(options.targets, (VERIFY,))
-    ]
     parts = _connections(environment, verified(environment, options.targets))
-    _refuse([*ways, *_skips(inventory), *unopenable(inventory, parts)])
+    _refuse([*_skips(inventory), *unopenable(inventory, parts)])
 
 
 def _skips(inventory: Inventory) -> list[Diagnostic]:

@@ -31,7 +31,7 @@ from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmMarker, VmPower
 from provision.proxmox.resources.vm_parts import Drive, Efi, Nic
 from provision.values.cancel import Cancel
 
-MARK = Marker("lab", "vm-1", "SHA256:b", "SHA256:a")
+MARK = Marker("lab", "vm-1", f"SHA256:{'b' * 43}", f"SHA256:{'a' * 43}")
 TOKEN = "root@pam!prov"
 
 

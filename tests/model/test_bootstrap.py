@@ -424,7 +424,7 @@ def test_a_token_that_was_made_keeps_its_secret_when_its_rights_fail(
     (fake.folder / "fail-acl").touch()
     assert fake.run(*GIVEN, *argv) == 1
     captured = capsys.readouterr()
-    assert "run the same command again" in " ".join(captured.err.split())
+    assert "run the command again" in " ".join(captured.err.split())
     assert SECRET not in captured.out + captured.err
     secret = tmp_path / "secret" / "token"
     assert secret.read_text().strip() == SECRET

@@ -231,11 +231,11 @@ def test_verify_needs_its_connections_only_and_says_all_that_it_lacks(makes: Mak
     assert trips(site) == before
 
 
-def test_verify_refuses_only_features_that_no_check_covers(makes: Makes) -> None:
-    text = TEXT + "proxy: { url: http://10.0.0.9 }\nexpect: { nccl: { nvls: required } }\n"
-    site = makes(text=text)
-    assert problems_of(lambda: verify(site, Options())) == [("FEATURE_UNSUPPORTED", "nccl")]
-    assert trips(site) == 0
+def test_verify_refuses_no_feature_that_apply_alone_needs(makes: Makes) -> None:
+    text = TEXT + "sources: { apt: https://m.example.org }\n"
+    assert [code for code, _ in problems_of(lambda: makes(text=text).plan(Options()))] == [
+        "FEATURE_UNSUPPORTED"
+    ]
     verify(makes(text=text), Options(targets=("metal",)))
 
 

@@ -52,8 +52,10 @@ reserved() { router "test \"\$(grep -rhi '[,=]$2\\(,\\|\$\\)' /etc/dnsmasq.d | g
 
 # The hypervisor
 claim 'bochs is not loaded' pve '! grep -q "^bochs" /proc/modules'
-claim 'the blacklist is on the running command line' pve 'grep -q "modprobe.blacklist=[^ ]*bochs" /proc/cmdline'
-claim 'a file in modprobe.d blacklists bochs' pve 'grep -qrs "^blacklist bochs" /etc/modprobe.d/'
+claim 'the card is given to vfio-pci by its address' pve 'grep -qx vfio-pci /sys/bus/pci/devices/0000:01:00.0/driver_override'
+claim 'the initramfs does so at each boot' pve 'grep -q "0000:01:00.0" /etc/initramfs-tools/scripts/init-top/provision-cards'
+# An equal card beside it is the host's own.
+claim 'no blacklist takes the driver of the other card' pve '! grep -q "modprobe.blacklist" /proc/cmdline && ! grep -qrs "^blacklist bochs" /etc/modprobe.d/'
 claim 'the audio module is not blacklisted' pve '! modprobe -c | grep -q "^blacklist snd_hda_intel"'
 claim 'vfio-pci holds the card' pve 'readlink -f /sys/bus/pci/devices/0000:01:00.0/driver | grep -q "/vfio-pci$"'
 claim 'no snippet is left' pve 'test -z "$(ls /var/lib/vz/snippets)"'

@@ -216,6 +216,15 @@ def with_file(each: Any) -> Iterator[Mutation]:
     yield from _whole(each.file.path, "file")
 
 
+def modprobe_blacklist(each: Any) -> Iterator[Mutation]:
+    """Damage the file of a blacklist, or its absence where no module has to be kept off."""
+    if each.modules:
+        yield from with_file(each)
+        return
+    path = shlex.quote(each.file.path)
+    yield _shell("appeared", "file", f"echo 'blacklist bochs' >{path}", f"rm -f {path}")
+
+
 def kernel_arguments(each: Any) -> Iterator[Mutation]:
     """Damage the command line: of the next boot, and the running kernel's (another is mounted over it)."""
     yield from _whole(each.file.path, "at boot", "at boot")
@@ -411,7 +420,7 @@ VANDALS: Mapping[str, Vandal] = {
     "image": image,
     "kernel-arguments": kernel_arguments,
     "kernel-module": kernel_module,
-    "modprobe-blacklist": with_file,
+    "modprobe-blacklist": modprobe_blacklist,
     "package": package,
     "pci-mapping": pci_mapping,
     "service": service,

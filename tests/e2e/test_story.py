@@ -299,6 +299,7 @@ def test_13_what_would_take_more_than_its_own_card_is_refused(story: Story, tmp_
     assert story.dump() == before
 
 
+@pytest.mark.full
 def test_14_every_damage_appears_in_the_next_plan_by_name_and_is_repaired(story: Story) -> None:
     report = sweep(ROOT / INVENTORY, story.lab, story.namespace, story.state, width=12, parts=Parts.CHEAP)
     print(report)  # noqa: T201 - pytest -s shows the sweep kind by kind

@@ -141,9 +141,14 @@ def raw_entries(evidence: Evidence) -> list[Finding]:
     """Refuse to change an entry that root made without a mapping: a token may neither set nor remove it."""
     found: list[Finding] = []
     for vm in evidence.of_kind(Vm):
+        state = ApiFacts(evidence.snapshot(vm.system)).vm(vm.vmid)
         for change in evidence.changes(vm):
-            old = str(change.old or "")
-            if not change.path.startswith("hostpci") or not old or formats.parse(old).get("mapping"):
+            if state is None or not change.path.startswith("hostpci"):
+                continue
+            # By the entries themselves: a change may show words, such as that a removal is pending.
+            entries = (state.config.get(change.path, ""), state.next_value(change.path))
+            old = next((each for each in entries if each and not formats.parse(each).get("mapping")), "")
+            if not old:
                 continue
             found.append(
                 Diagnostic(

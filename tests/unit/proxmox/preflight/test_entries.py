@@ -45,6 +45,13 @@ def test_an_entry_that_root_made_is_refused_where_it_has_to_change(
     assert codes(world) == expected
 
 
+def test_the_pending_removal_of_a_mapped_card_is_taken_back(world: World) -> None:
+    world.pve.vms[102].pending["hostpci0"] = None
+    assert codes(world) == set()
+    assert world.apply().exit_code == 0
+    assert world.plan().empty
+
+
 @pytest.mark.parametrize(
     ("problems", "expected"),
     [([], set()), (["'id' does not match for '0000:02:00' (10de:2204 != 10de:2684)"], {"MAPPING_INVALID"})],

@@ -140,7 +140,10 @@ def host_drivers(
         own = [function for function in passed_functions(card, functions) if function.is_display]
         bound |= any(map(is_bound, own))
         addresses = {function.address for function in own}
-        if needed[alias] & in_use or addresses & written.by_slot:
+        # Given by address at this boot, and its equal has no driver for another reason, such as `nomodeset`.
+        ids = {function.id for function in own if function.override == VFIO}
+        has_twin = any(each.id in ids for each in functions if each.is_display and each.address not in given)
+        if needed[alias] & in_use or addresses & written.by_slot or has_twin:
             by_slot |= addresses
             continue
         for module in needed[alias]:

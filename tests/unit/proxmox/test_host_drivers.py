@@ -154,6 +154,15 @@ def test_once_given_by_slot_it_stays_so_while_the_host_s_card_has_no_driver() ->
     assert (found.modules, found.by_slot) == ((), ("0000:17:00.0",))
 
 
+def test_a_lost_script_is_missed_while_the_host_s_card_has_no_driver() -> None:
+    given = replace(GPU, override="vfio-pci")
+    twin = replace(GPU, address="0000:03:00.0")  # `nomodeset` keeps its driver from it
+    needs = host_drivers({"a": CARD}, {"a": DRIVERS}, [given, twin], (), Written())
+    assert (needs.modules, needs.by_slot) == ((), ("0000:02:00.0",))
+    alone = host_drivers({"a": CARD}, {"a": DRIVERS}, [given], (), Written())
+    assert (alone.modules, alone.by_slot) == ((), ())
+
+
 def test_both_of_two_declared_cards_are_kept_from_their_driver_as_a_kind() -> None:
     cards = {"one": Card(address="0000:17:00"), "two": Card(address="0000:65:00")}
     found = host_drivers(cards, {"one": NVIDIA, "two": NVIDIA}, T400, (), Written())

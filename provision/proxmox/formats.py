@@ -9,23 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import get_args
 
-NIC_MODELS = (
-    "virtio",
-    "e1000",
-    "e1000-82540em",
-    "e1000-82544gc",
-    "e1000-82545em",
-    "e1000e",
-    "i82551",
-    "i82557b",
-    "i82559er",
-    "ne2k_isa",
-    "ne2k_pci",
-    "pcnet",
-    "rtl8139",
-    "vmxnet3",
-)
+from provision.inventory.models.node import NicModel
+
+NIC_MODELS: tuple[str, ...] = get_args(NicModel)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,25 @@ def _balloon(value: Any) -> int:
 Balloon = Annotated[int, Check(_balloon, {"type": "string", "examples": ["off", "2GiB"]})]
 
 
+NicModel = Literal[
+    "virtio",
+    "e1000",
+    "e1000-82540em",
+    "e1000-82544gc",
+    "e1000-82545em",
+    "e1000e",
+    "i82551",
+    "i82557b",
+    "i82559er",
+    "ne2k_isa",
+    "ne2k_pci",
+    "pcnet",
+    "rtl8139",
+    "vmxnet3",
+]
+"""Network devices that Proxmox VE emulates (qemu-server, `PVE/QemuServer/Network.pm`)."""
+
+
 class Nic(Model):
     """A network device of a VM."""
 
@@ -65,22 +84,7 @@ class Nic(Model):
     """Bridge; if unset, the hypervisor's."""
     vlan: Annotated[int, Check(whole(1, 4094), {"type": "integer"})] | None = None
     """VLAN tag."""
-    model: Literal[
-        "virtio",
-        "e1000",
-        "e1000-82540em",
-        "e1000-82544gc",
-        "e1000-82545em",
-        "e1000e",
-        "i82551",
-        "i82557b",
-        "i82559er",
-        "ne2k_isa",
-        "ne2k_pci",
-        "pcnet",
-        "rtl8139",
-        "vmxnet3",
-    ] = "virtio"
+    model: NicModel = "virtio"
     """Emulated device."""
     mac: Mac | None = None
     """MAC address; if unset, it is generated once and kept."""

@@ -85,7 +85,7 @@ def make_bundle(
         UsageError: a file of this machine cannot be read, or the folder cannot be written.
         Interrupted: the run must leave.
     """
-    from provision.connections.fetch import plain_url  # noqa: PLC0415 - slow
+    from provision.connections.download import plain_url  # noqa: PLC0415 - slow
 
     wanted = _as_fetched(inventory)
     pin_all(wanted, cancel)

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.diagnostics import Diagnostic
@@ -239,19 +239,30 @@ def kept(url: str, sha256: str, fetch: Callable[[Callable[[bytes], object]], str
             with part.open("wb") as target:
                 digest = fetch(target.write)
             if digest != sha256:
-                raise Permanent(
-                    Diagnostic(
-                        "DOWNLOAD_WRONG",
-                        f"{url} is not the file that is pinned",
-                        evidence=(f"pinned: {sha256}", f"is:     {digest}"),
-                        untouched="the file was not kept",
-                        remedy="find out why it changed, then accept it: `provision pin INVENTORY --accept`",
-                    )
-                )
+                raise not_pinned(url, sha256, digest)
             part.replace(file)
         finally:
             part.unlink(missing_ok=True)
         return file.read_bytes()
+
+
+def not_pinned(url: str, sha256: str, digest: str) -> Permanent:
+    """Return the error of a file with another digest than the pinned one."""
+    return Permanent(
+        Diagnostic(
+            "DOWNLOAD_WRONG",
+            f"{plain_url(url)} is not the file that is pinned",
+            evidence=(f"pinned: {sha256}", f"is:     {digest}"),
+            untouched="the file was not kept",
+            remedy="find out why it changed, then accept it: `provision pin INVENTORY --accept`",
+        )
+    )
+
+
+def plain_url(url: str) -> str:
+    """Return a URL without user, password and query: what is shown or kept of it."""
+    split = urlsplit(url)
+    return urlunsplit((split.scheme, split.netloc.rpartition("@")[2], split.path, "", ""))
 
 
 def _read(answer: object, pieces: _Pieces) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
-from provision.connections.download import CHUNK, continued
+from provision.connections.download import CHUNK, continued, not_pinned
 from provision.values.cancel import Cancel
-from provision.values.diagnostics import Diagnostic
-from provision.values.errors import Permanent
 
 PART = ".part"
 Progress = Callable[[int, int], None]
@@ -61,20 +58,6 @@ def fetch_file(
         continued(url, begun, cancel, progress, keep, restart)
     if digest.hexdigest() != sha256:
         part.unlink()
-        raise Permanent(
-            Diagnostic(
-                "DOWNLOAD_WRONG",
-                f"{plain_url(url)} is not the file that is pinned",
-                evidence=(f"pinned: {sha256}", f"is:     {digest.hexdigest()}"),
-                untouched="the file was not kept",
-                remedy="find out why, then take the new digest: `provision pin INVENTORY --accept`",
-            )
-        )
+        raise not_pinned(url, sha256, digest.hexdigest())
     part.replace(target)
     return target.stat().st_size
-
-
-def plain_url(url: str) -> str:
-    """Return a URL without user, password and query: what is shown or kept of it."""
-    split = urlsplit(url)
-    return urlunsplit((split.scheme, split.netloc.rpartition("@")[2], split.path, "", ""))

@@ -11,6 +11,7 @@ from provision.testing.model_gpu_operator import GpuOperator
 from provision.testing.model_pods import TRIAL, Run, unschedulable
 
 RESOURCE = "nvidia.com/gpu"
+QUEUE = "kai.scheduler/queue"
 WHOLE = 100
 """Percent of a card."""
 MEMORY = 24576
@@ -27,7 +28,7 @@ class CardPods:
         store: with the nodes, queues and Jobs.
         gpus: which Node has how many cards.
         faults: what is broken: `one-card`, `all-cards`, `no-cap`, `no-webhook`, `any-card`, `no-gang`,
-            `no-limit`, `no-env`.
+            `no-limit`, `no-env`, `no-reclaim`, `no-preemption`.
     """
 
     store: Store
@@ -35,6 +36,7 @@ class CardPods:
     faults: set[str] = field(default_factory=set)
     _trial: str = ""
     _used: int = 0
+    _given: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, pod: Object) -> Run | None:
         """Return what a pod prints, or that it finds no place."""
@@ -47,7 +49,9 @@ class CardPods:
         cards = self._cards(pod)
         if mode == "hami":
             return self._hami(pod, cards)
-        if self._used >= self._room(mode, pod, cards):
+        if mode == "kai":
+            return self._kai(pod, cards)
+        if self._used >= self._room(mode, cards):
             return _NO_PLACE
         card = 0 if "one-card" in self.faults else self._used % len(cards)
         self._used += 1
@@ -59,32 +63,93 @@ class CardPods:
         return self.gpus.memory or MEMORY
 
     def _cards(self, pod: Object) -> list[str]:
-        """Return the cards of the node that a pod names, else of all nodes."""
+        """Return the cards of the node that a pod names, else of all nodes that are up."""
         terms: Any = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
         terms = terms.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
         names = terms[0]["matchFields"][0]["values"] if terms else self.gpus.cards
-        return [uuid for name in names for uuid in uuids_of(name, self.gpus.cards.get(name, 0))]
+        up = [name for name in names if self._is_up(name)]
+        return [uuid for name in up for uuid in uuids_of(name, self.gpus.cards.get(name, 0))]
 
-    def _room(self, mode: str, pod: Object, cards: list[str]) -> int:
+    def _is_up(self, name: str) -> bool:
+        node = self.store.get(self.store.kind("Node"), ("", name))
+        rows = node["status"]["conditions"] if node is not None else []
+        return any((row["type"], row["status"]) == ("Ready", "True") for row in rows)
+
+    def _room(self, mode: str, cards: list[str]) -> int:
         """Return how many pods of the trial find a place."""
         if mode == "fractions":
             return 2 * len(cards) + ("no-limit" in self.faults)
-        if mode == "slots":
-            name = next(name for name in self.gpus.cards if uuids_of(name, 1)[0] in cards)
-            node = self.store.get(self.store.kind("Node"), ("", name))
-            return int(node["status"]["allocatable"][RESOURCE]) if node is not None else 0
-        job = self.store.get(
-            self.store.kind("Job"), (pod["metadata"]["namespace"], pod["metadata"]["labels"]["job-name"])
-        )
-        notes = job["metadata"].get("annotations", {}) if job is not None else {}
-        gang = int(notes.get("kai.scheduler/batch-min-member", 0))
-        room = min(len(cards), self._limit(pod["metadata"]["labels"]["kai.scheduler/queue"]))
-        return 0 if gang > room and "no-gang" not in self.faults else room
+        name = next(name for name in self.gpus.cards if uuids_of(name, 1)[0] in cards)
+        node = self.store.get(self.store.kind("Node"), ("", name))
+        return int(node["status"]["allocatable"][RESOURCE]) if node is not None else 0
 
-    def _limit(self, queue: str) -> int:
+    def _kai(self, pod: Object, cards: list[str]) -> Run:
+        """Place a pod as KAI does: a whole gang or none, up to its queue's limit, and by taking a card."""
+        running = self._running()
+        queue = pod["metadata"]["labels"][QUEUE]
+        own = [held for held in running if held["metadata"]["labels"].get(QUEUE) == queue]
+        most = min(len(cards), self._most(queue))
+        job = pod["metadata"]["labels"]["job-name"]
+        others = sum(held["metadata"]["labels"].get("job-name") != job for held in running)
+        if self._gang(pod) > min(most, len(cards) - others) and "no-gang" not in self.faults:
+            return _NO_PLACE
+        if len(running) >= len(cards) or len(own) >= most:
+            victim = self._victim(pod, own, running)
+            if victim is None:
+                return _NO_PLACE
+            place = (victim["metadata"]["namespace"], victim["metadata"]["name"])
+            self.store.delete(self.store.kind("Pod"), place)
+            running.remove(victim)
+        taken = {self._given.get(held["metadata"]["name"]) for held in running}
+        free = [card for card in cards if card not in taken] if "one-card" not in self.faults else cards
+        self._given[pod["metadata"]["name"]] = free[0]
+        return Run(self._lines(free[:1], self._memory), None)
+
+    def _running(self) -> list[Object]:
+        """Return the pods that hold a card, of whomever."""
+        pods = self.store.listed(self.store.kind("Pod"))
+        return [
+            pod
+            for pod in pods
+            if pod["spec"].get("nodeName")
+            and pod["spec"]["containers"]
+            and pod["spec"]["containers"][0].get("resources", {}).get("limits", {}).get(RESOURCE)
+        ]
+
+    def _gang(self, pod: Object) -> int:
+        place = (pod["metadata"]["namespace"], pod["metadata"]["labels"]["job-name"])
+        job = self.store.get(self.store.kind("Job"), place)
+        notes = job["metadata"].get("annotations", {}) if job is not None else {}
+        return int(notes.get("kai.scheduler/batch-min-member", 0))
+
+    def _victim(self, pod: Object, own: list[Object], running: list[Object]) -> Object | None:
+        """Return the pod that has to go: one of less priority in its queue, or one that its queue lent."""
+        priority = self._priority(pod)
+        lower = [held for held in own if self._priority(held) < priority]
+        if lower and "no-preemption" not in self.faults:
+            return lower[0]
+        queue = pod["metadata"]["labels"][QUEUE]
+        if len(own) >= self._amount(queue, "quota") or "no-reclaim" in self.faults:
+            return None
+        for held in running:
+            lender = held["metadata"]["labels"].get(QUEUE, "")
+            count = sum(other["metadata"]["labels"].get(QUEUE) == lender for other in running)
+            if lender not in {"", queue} and 0 <= self._amount(lender, "quota") < count:
+                return held
+        return None
+
+    def _priority(self, pod: Object) -> int:
+        name = pod["spec"].get("priorityClassName", "")
+        held = self.store.get(self.store.kind("PriorityClass"), ("", name))
+        return int(held["value"]) if held is not None else 0
+
+    def _amount(self, queue: str, key: str) -> int:
         held = self.store.get(self.store.kind("Queue"), ("", queue))
-        limit = held["spec"]["resources"]["gpu"]["limit"] if held is not None else -1
-        return 1000 if limit < 0 or "no-limit" in self.faults else int(limit)
+        return int(held["spec"]["resources"]["gpu"][key]) if held is not None else -1
+
+    def _most(self, queue: str) -> int:
+        limit = self._amount(queue, "limit")
+        return 1000 if limit < 0 or "no-limit" in self.faults else limit
 
     def _hami(self, pod: Object, cards: list[str]) -> Run:
         limits: Mapping[str, str] = pod["spec"]["containers"][0]["resources"]["limits"]

@@ -7,53 +7,28 @@ priority of the pods is below all others, and they never preempt.
 
 from __future__ import annotations
 
-import calendar
-import json
-import os
-import re
-import socket
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
-from urllib.parse import quote, urlencode
+from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from provision.contracts.check import NotRun, Site, Trials
 from provision.inventory.placeholders import is_placeholder
-from provision.kube.names import API, MANAGED_BY, MANAGER, has_cluster
+from provision.kube.checks.trial_space import LONGEST, PAUSE, TRIAL, TrialSpace, items_of
+from provision.kube.names import API, has_cluster
 
-NAMESPACE = "provision-verify"
-"""Begins the names of our namespaces; the id of the run ends them."""
-PURPOSE = "provision/purpose"
-"""Label by which later runs find what a killed one has left."""
-RUN = "provision/run"
-TRIAL = "provision/trial"
 GROUP = "provision/group"
-PROCESS = "provision/process"
-"""Annotation of a namespace: machine and process that made it."""
 DONE = "provision: done"
 """Line with which the log of a pod ends that holds what it was given until it is removed."""
 MOST_PODS = 64
-LONGEST = 3600
-"""Seconds that a trial may take at most."""
-PAUSE = 1.0
 PATIENCE = 20.0
 """Seconds that a pod may be without a place: what it asks for may just have become free."""
-GOING = 90.0
-"""Seconds that pods have to go."""
-STALE = 2 * LONGEST
-"""Seconds after which a namespace of another machine is a leftover."""
-LOG_BYTES = 262_144
-OK, CREATED, FORBIDDEN, NOT_FOUND, CONFLICT = 200, 201, 403, 404, 409
 IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 START_REASONS = frozenset(
     {"CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
-_JOBS = "/apis/batch/v1/namespaces/{}/jobs"
-_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +53,7 @@ class PodGroup:
             ends with HOLD then.
         user: number of the user that they run as; None for the image's.
         job_annotations: of the Job, as the one that makes its pods a gang.
+        is_urgent: whether schedulers put it before other pods of checks, though never before those of others.
     """
 
     name: str
@@ -96,6 +72,7 @@ class PodGroup:
     holds: bool = False
     user: int | None = None
     job_annotations: Mapping[str, str] = field(default_factory=dict)
+    is_urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +123,7 @@ def run_pods(
     *,
     seconds: int,
     meanwhile: Callable[[tuple[PodEnd, ...]], None] | None = None,
+    patience: float = PATIENCE,
 ) -> tuple[PodEnd, ...]:
     """Run pods, return how they ended, and remove them.
 
@@ -159,18 +137,19 @@ def run_pods(
         groups: pods that run at the same time.
         seconds: how long all of it may take, with the download of images.
         meanwhile: called while pods hold what they were given, before they are removed.
+        patience: seconds that a pod may be without a place.
     """
     number = sum(group.count for group in groups)
     if number > MOST_PODS or not 0 < seconds <= LONGEST:
         raise NotRun(f"{number} pods for {seconds} s are more than {MOST_PODS} pods for {LONGEST} s")
     if site.is_away(API):
         raise NotRun("the API of the cluster cannot be reached")
-    space = _Namespace(trials, f"{NAMESPACE}-{trials.run}".lower())
+    space = TrialSpace.of(trials)
     space.open()
     try:
         for group in groups:
-            space.create(_JOBS.format(space.name), _job(space, name, group, seconds))
-        ends = _watched(space, name, groups, seconds)
+            space.create(space.jobs, _job(space, name, group, seconds))
+        ends = _watched(space, name, groups, seconds, patience)
         if meanwhile is not None:
             meanwhile(ends)
         return ends
@@ -181,7 +160,7 @@ def run_pods(
 def held_on(trials: Trials, node: str, resource: str) -> dict[str, int]:
     """Return how much of a resource pods hold on a node now, by namespace and name."""
     path = f"/api/v1/pods?{urlencode({'fieldSelector': f'spec.nodeName={node}'})}"
-    return uses(_items(trials, path), node, resource)
+    return uses(items_of(trials, path), node, resource)
 
 
 def uses(pods: Sequence[Mapping[str, Any]], node: str, resource: str) -> dict[str, int]:
@@ -200,7 +179,7 @@ def uses(pods: Sequence[Mapping[str, Any]], node: str, resource: str) -> dict[st
     return held
 
 
-def _job(space: _Namespace, trial: str, group: PodGroup, seconds: int) -> dict[str, Any]:
+def _job(space: TrialSpace, trial: str, group: PodGroup, seconds: int) -> dict[str, Any]:
     labels = {**group.labels, **space.labels, TRIAL: trial, GROUP: group.name}
     container: dict[str, Any] = {
         "name": "main",
@@ -215,7 +194,7 @@ def _job(space: _Namespace, trial: str, group: PodGroup, seconds: int) -> dict[s
         container["securityContext"] = {"runAsUser": group.user, "runAsNonRoot": group.user > 0}
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
-        "priorityClassName": space.name,
+        "priorityClassName": space.urgent_priority() if group.is_urgent else space.name,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 1,
         # A check of a node looks at it whatever its taints are, and cordoned or not.
@@ -263,7 +242,9 @@ def _job(space: _Namespace, trial: str, group: PodGroup, seconds: int) -> dict[s
 # ------------------------------------------------------------ watching
 
 
-def _watched(space: _Namespace, trial: str, groups: Sequence[PodGroup], seconds: int) -> tuple[PodEnd, ...]:
+def _watched(
+    space: TrialSpace, trial: str, groups: Sequence[PodGroup], seconds: int, patience: float
+) -> tuple[PodEnd, ...]:
     """Look at the pods until all have ended, or hold; their logs are read once each."""
     holding = {group.name for group in groups if group.holds}
     ends: dict[str, PodEnd] = {}
@@ -271,7 +252,7 @@ def _watched(space: _Namespace, trial: str, groups: Sequence[PodGroup], seconds:
     while True:
         pods = space.pods(trial)
         for pod in pods:
-            _fail_early(pod, waited)
+            _fail_early(pod, waited, patience)
             name = pod["metadata"]["name"]
             group = _group(pod)
             phase = pod.get("status", {}).get("phase")
@@ -321,7 +302,7 @@ def _exit_code(pod: Mapping[str, Any]) -> int:
     return int(states[0].get("exitCode", 1)) if states else 1
 
 
-def _fail_early(pod: Mapping[str, Any], waited: float) -> None:
+def _fail_early(pod: Mapping[str, Any], waited: float, patience: float) -> None:
     """End the check where waiting is of no use, with the text of Kubernetes."""
     name, status = pod["metadata"]["name"], pod.get("status", {})
     reason = str(status.get("reason", ""))
@@ -338,11 +319,11 @@ def _fail_early(pod: Mapping[str, Any], waited: float) -> None:
         if waiting.get("reason") in START_REASONS:
             raise AssertionError(text)
     for row in status.get("conditions", []):
-        if (row.get("type"), row.get("status")) == ("PodScheduled", "False") and waited >= PATIENCE:
+        if (row.get("type"), row.get("status")) == ("PodScheduled", "False") and waited >= patience:
             raise AssertionError(f"{name} stays Pending: {row.get('message') or row.get('reason')}")
 
 
-def _fail_without_pods(space: _Namespace, trial: str, waited: float) -> None:
+def _fail_without_pods(space: TrialSpace, trial: str, waited: float) -> None:
     """End the check where the Job's controller says why it cannot make the pods, or does nothing."""
     items = space.items(f"/api/v1/namespaces/{space.name}/events", {})
     for event in items:
@@ -351,154 +332,6 @@ def _fail_without_pods(space: _Namespace, trial: str, waited: float) -> None:
             raise AssertionError(str(event.get("message", "")))
     if waited >= PATIENCE:
         raise AssertionError(f"the controller of Jobs has made no pod within {PATIENCE:g} s")
-
-
-# ------------------------------------------------------------ the namespace
-
-
-@dataclass(frozen=True, slots=True)
-class _Namespace:
-    """A namespace of our own."""
-
-    trials: Trials
-    name: str
-
-    @property
-    def labels(self) -> dict[str, str]:
-        return {MANAGED_BY: MANAGER, PURPOSE: "verify", RUN: self.trials.run.lower()}
-
-    def open(self) -> None:
-        """Make it and the priority of its pods, unless this run has; remove what killed runs have left."""
-        status = self.trials.send(API, "GET", f"/api/v1/namespaces/{self.name}").status
-        if status == OK:
-            return
-        self.sweep()
-        self.trials.at_end("Pods of checks are gone", self.close)
-        priority = {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": self.name, "labels": self.labels},
-            "value": -1000,
-            "preemptionPolicy": "Never",
-            "description": "Pods of provision verify: they never take the place of others.",
-        }
-        security = {"pod-security.kubernetes.io/enforce": "privileged"}
-        space = {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": self.name,
-                "labels": {**self.labels, **security},
-                "annotations": {PROCESS: f"{socket.gethostname()}/{os.getpid()}"},
-            },
-        }
-        self.create(_CLASSES, priority)
-        self.create("/api/v1/namespaces", space)
-
-    def create(self, path: str, body: Mapping[str, Any]) -> None:
-        reply = self.trials.send(API, "POST", path, body)
-        if reply.status == FORBIDDEN:
-            raise NotRun(f"not allowed: {reply.text}")
-        if reply.status not in {OK, CREATED, CONFLICT}:
-            raise AssertionError(f"POST {path}: {reply.status} {reply.text}")
-
-    def pods(self, trial: str) -> list[dict[str, Any]]:
-        return self.items(f"/api/v1/namespaces/{self.name}/pods", {"labelSelector": f"{TRIAL}={trial}"})
-
-    def items(self, path: str, query: Mapping[str, str]) -> list[dict[str, Any]]:
-        return _items(self.trials, f"{path}?{urlencode(query)}" if query else path)
-
-    def log(self, pod: str) -> str:
-        path = f"/api/v1/namespaces/{self.name}/pods/{quote(pod)}/log?limitBytes={LOG_BYTES}"
-        reply = self.trials.send(API, "GET", path)
-        return reply.text if reply.status == OK else ""
-
-    def empty(self, trial: str) -> None:
-        """Remove the pods of a trial, and see that they are gone: what they held is free again."""
-        path = _JOBS.format(self.name)
-        for job in self.items(path, {"labelSelector": f"{TRIAL}={trial}"}):
-            options = "propagationPolicy=Background&gracePeriodSeconds=1"
-            self.trials.send(API, "DELETE", f"{path}/{job['metadata']['name']}?{options}")
-        self._wait_until(lambda: not self.pods(trial), lambda: f"pods of {self.name}")
-
-    def close(self) -> None:
-        """Remove all of it, and see that it is gone."""
-        self.trials.send(API, "DELETE", f"{_CLASSES}/{self.name}")
-        path = f"/api/v1/namespaces/{self.name}"
-        self.trials.send(API, "DELETE", path)
-        self._wait_until(lambda: self.trials.send(API, "GET", path).status == NOT_FOUND, self._held)
-
-    def sweep(self) -> None:
-        """Remove namespaces and priorities of runs that are no more."""
-        selector = {"labelSelector": f"{MANAGED_BY}={MANAGER},{PURPOSE}=verify"}
-        spaces = {space["metadata"]["name"]: space for space in self.items("/api/v1/namespaces", selector)}
-        left = {name for name, space in spaces.items() if _is_left(space["metadata"])} - {self.name}
-        for name in sorted(left):
-            self.trials.send(API, "DELETE", f"/api/v1/namespaces/{name}")
-        for held in self.items(_CLASSES, selector):
-            name = held["metadata"]["name"]
-            # A run makes the priority first: a young one without a namespace is that of a run that begins.
-            if name in left or (name not in spaces and _age(held["metadata"]) > GOING):
-                self.trials.send(API, "DELETE", f"{_CLASSES}/{name}")
-
-    def _held(self) -> str:
-        """Return the namespace with what Kubernetes says of why it does not go, as a dead APIService."""
-        reply = self.trials.send(API, "GET", f"/api/v1/namespaces/{self.name}")
-        texts: list[str] = []
-        with suppress(ValueError, AttributeError, TypeError):
-            rows = json.loads(reply.text).get("status", {}).get("conditions", [])
-            texts = [str(row.get("message", "")) for row in rows if row.get("status") == "True"]
-        return f"namespace {self.name}{': ' if texts else ''}{'; '.join(texts)}"
-
-    def _wait_until(self, is_gone: Callable[[], bool], what: Callable[[], str]) -> None:
-        waited = 0.0
-        while not is_gone():
-            if waited >= GOING:
-                raise AssertionError(f"{what()}: not gone after {GOING:g} s")
-            self.trials.pause(PAUSE, final=True)
-            waited += PAUSE
-
-
-def _items(trials: Trials, path: str) -> list[dict[str, Any]]:
-    """Return the objects of a list; the check is unknown without one."""
-    reply = trials.send(API, "GET", path)
-    if reply.status != OK:
-        _unknown(f"GET {path}: {reply.status} {reply.text}")
-    try:
-        items: list[dict[str, Any]] = json.loads(reply.text)["items"]
-    except (ValueError, KeyError, TypeError):
-        _unknown(f"GET {path}: the answer is no list")
-    return items
-
-
-def _is_left(metadata: Mapping[str, Any]) -> bool:
-    """Whether the run that made a namespace is no more: its process is dead, or it is too old for any run."""
-    machine, _, process = str(metadata.get("annotations", {}).get(PROCESS, "")).rpartition("/")
-    if machine == socket.gethostname() and re.fullmatch("[1-9][0-9]{0,8}", process):
-        try:
-            os.kill(int(process), 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            return False
-        return False
-    return _age(metadata) > STALE
-
-
-def _age(metadata: Mapping[str, Any]) -> float:
-    """Return the seconds since an object was made; 0 where that cannot be read."""
-    with suppress(ValueError, OverflowError):
-        text = str(metadata.get("creationTimestamp", ""))
-        return time.time() - _seconds(text)
-    return 0.0
-
-
-def _seconds(text: str) -> float:
-    return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))
-
-
-def _unknown(reason: str) -> NoReturn:
-    pytest.skip(f"unknown: {reason}")
 
 
 def lines_after(log: str, mark: str) -> Iterator[str]:

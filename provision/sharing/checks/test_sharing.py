@@ -11,6 +11,7 @@ import pytest
 
 from provision.contracts.check import NotDeclared, Site
 from provision.kube.names import API
+from provision.sharing.checks.card_pods import mode_of
 
 OK = 200
 APPS = "/apis/apps/v1"
@@ -42,10 +43,7 @@ def get(site: Site, path: str) -> list[dict[str, Any]]:
 def mode(site: Site, cluster: str) -> str:
     """The declared mode."""
     del cluster
-    sharing = site.inventory.sharing
-    if sharing is None:
-        raise NotDeclared("no sharing is declared")
-    return sharing.mode
+    return mode_of(site)
 
 
 def test_sharing_controllers_run(site: Site, mode: str) -> None:

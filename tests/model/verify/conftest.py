@@ -92,7 +92,8 @@ sharing: { mode: kai, version: v0.18.6, queues: { team: { parent: all, gpu: { qu
 verify:
   images: { cuda: "example.org/cuda@sha256:@DIGEST", dcgm: "example.org/dcgm@sha256:@DIGEST" }
   dcgm: { level: 1 }
-  skip: [test_kai_gives_cards, test_kai_places_a_gang_whole_or_not, test_kai_limits_a_queue]
+  skip: [test_kai_gives_cards, test_kai_places_a_gang_whole_or_not, test_kai_limits_a_queue,
+    test_kai_takes_back_what_a_queue_lent, test_kai_puts_urgent_pods_first]
 nodes:
   vm:
     profile: small

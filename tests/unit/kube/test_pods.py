@@ -13,7 +13,7 @@ import pytest
 
 from provision.contracts.check import NotRun, Site
 from provision.contracts.query import ApiReply
-from provision.kube.checks import pods
+from provision.kube.checks import pods, trial_space
 from provision.kube.checks.pods import PodGroup, run_pods
 from provision.testing.model_cluster import ModelCluster, answering
 from provision.testing.model_pods import Run, ended, unschedulable, waiting
@@ -258,7 +258,7 @@ def test_a_later_run_sweeps_what_a_killed_one_left_and_no_other(cluster: ModelCl
 def test_what_does_not_go_is_an_error(
     cluster: ModelCluster, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pods, "GOING", 5.0)
+    monkeypatch.setattr(trial_space, "GOING", 5.0)
     run_pods(SITE, bench, "look", [group()], seconds=60)
     held = cluster.get("Namespace", f"provision-verify-{bench.run}")
     assert held is not None

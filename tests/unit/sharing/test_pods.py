@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,14 +14,20 @@ import pytest
 
 from provision.contracts.check import NotDeclared, NotRun, Site, Trivial
 from provision.inventory import Inventory
-from provision.sharing.checks import test_sharing_pods as checks
-from provision.testing.model_cluster import ModelCluster
+from provision.sharing.checks import card_pods, test_kai_pods, test_sharing_pods
+from provision.testing.model_cluster import ModelCluster, set_status
 from tests.unit.kube.test_pods import Bench
 from tests.unit.sharing.test_gpu_sharing import SITE, apply, load
 
 IMAGE = "verify: { images: { cuda: 'registry.example/cuda@sha256:" + "a" * 64 + "' } }\n"
 TWO = SITE.replace("  c1:", "  g2: { address: 10.0.0.3, gpu_cards: { count: 2 } }\n  c1:")
 QUEUES = "sharing: { mode: kai, version: v1, queues: { small: { gpu: { limit: 1 } }, big: {} } }\n"
+OWED = (
+    "sharing: { mode: kai, version: v1, queues: { lab: {},"
+    " lends: { parent: lab, gpu: { quota: 1 } },"
+    " owed: { parent: lab, gpu: { quota: 1 }, reclaim_min_runtime: 60 } } }\n"
+)
+MODULES = (test_sharing_pods, test_kai_pods)
 MPS = "default 10.00\nkai_a 50.00\nkai_b 50.00\nkai_c 50.00\nkai_d 50.00\n"
 
 
@@ -59,21 +66,33 @@ class Stage:
 
     cluster: ModelCluster
     folder: Path
+    off: str = ""
 
     def run(self, check: str, mode: str, listed: str = MPS, image: str = IMAGE) -> None:
         inventory = load(self.folder, mode, TWO + image)
         apply(self.cluster, inventory)
         sharing = inventory.sharing
         assert sharing is not None
+        node = self.cluster.get("Node", self.off)
+        if node is not None:
+            down = [{"type": "Ready", "status": "Unknown"}]
+            set_status(self.cluster.store, self.cluster.store.kind("Node"), node, {"conditions": down})
         bench = Bench(self.cluster)
         site = cast(Site, Bound(inventory, listed))
-        function: Callable[..., None] = getattr(checks, check)
+        module = next(module for module in MODULES if hasattr(module, check))
+        function: Callable[..., None] = getattr(module, check)
+        before = self.names()
         try:
             function(site, bench, sharing.mode)
         finally:
             bench.end()
+        assert self.names() == before
         pods = self.cluster.store.listed(self.cluster.store.kind("Pod"))
         assert [pod for pod in pods if "verify" in pod["metadata"].get("namespace", "")] == []
+
+    def names(self) -> set[str]:
+        """Return what there is, but for nodes."""
+        return {name for name in self.cluster.dump() if not name.startswith("Node ")}
 
 
 @pytest.fixture
@@ -92,6 +111,8 @@ CASES = [
     ("test_kai_gives_cards", "kai", "one-card", "had 1 cards"),
     ("test_kai_places_a_gang_whole_or_not", "kai", "no-gang", "ran alone"),
     ("test_kai_limits_a_queue", QUEUES, "no-limit", "all 2 pods of kai-limit ran"),
+    ("test_kai_takes_back_what_a_queue_lent", OWED, "no-reclaim", "kai-taking-all-0 stays Pending"),
+    ("test_kai_puts_urgent_pods_first", "kai", "no-preemption", "kai-taking-all-0 stays Pending"),
     ("test_fractions_divide_a_card", "kai_fractions", "one-card", "pods a card"),
     ("test_fractions_divide_a_card", "kai_fractions", "no-env", "the limit is not set"),
     ("test_fractions_leave_the_third_pod_waiting", "kai_fractions", "no-limit", "ran"),
@@ -129,20 +150,63 @@ def test_the_mps_server_itself_is_asked(stage: Stage, listed: str, words: str) -
 
 @pytest.mark.parametrize(("check", "mode"), sorted({case[:2] for case in CASES}))
 def test_without_an_image_nothing_is_run(stage: Stage, check: str, mode: str) -> None:
-    if check == "test_kai_limits_a_queue":
-        mode = QUEUES
     with pytest.raises(NotRun, match="no image"):
         stage.run(check, mode, image="")
 
 
+def hold(cluster: ModelCluster, node: str, amount: str = "1", scheduler: str = "default-scheduler") -> None:
+    """Run a pod of somebody else."""
+    limits = {"limits": {"nvidia.com/gpu": amount} if amount != "0" else {}}
+    containers = [{"name": "x", "resources": limits}]
+    spec = {"nodeName": node, "schedulerName": scheduler, "containers": containers}
+    metadata = {"name": f"busy-{node}", "namespace": "lab", "labels": {}}
+    cluster.store.seed({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
 def test_cards_that_others_hold_are_left_to_them(stage: Stage) -> None:
     for node in ("g1", "g2"):
-        limits = {"limits": {"nvidia.com/gpu": "1"}}
-        spec = {"nodeName": node, "containers": [{"name": "x", "resources": limits}]}
-        metadata = {"name": f"busy-{node}", "namespace": "lab"}
-        stage.cluster.store.seed({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        hold(stage.cluster, node)
     with pytest.raises(NotRun, match="others hold the cards"):
         stage.run("test_kai_gives_cards", "kai")
+
+
+ALL = sorted({case[:2] for case in CASES})
+
+
+@pytest.mark.parametrize(("check", "mode"), ALL)
+def test_a_node_that_never_joined_is_not_counted(stage: Stage, check: str, mode: str) -> None:
+    stage.cluster.store.delete(stage.cluster.store.kind("Node"), ("", "g2"))
+    with suppress(Trivial):
+        stage.run(check, mode)
+
+
+@pytest.mark.parametrize(("check", "mode"), ALL)
+def test_a_node_that_is_off_is_not_counted(stage: Stage, check: str, mode: str) -> None:
+    stage.off = "g2"
+    with suppress(Trivial):
+        stage.run(check, mode)
+
+
+def test_a_gang_is_larger_than_all_that_is_free_also_beside_other_pods(stage: Stage) -> None:
+    hold(stage.cluster, "g1")
+    stage.run("test_kai_places_a_gang_whole_or_not", "kai")
+
+
+@pytest.mark.parametrize(
+    ("check", "mode"),
+    [("test_kai_takes_back_what_a_queue_lent", OWED), ("test_kai_puts_urgent_pods_first", "kai")],
+)
+@pytest.mark.parametrize("amount", ["0", "1"])
+def test_nobody_elses_pod_can_lose_its_card(stage: Stage, check: str, mode: str, amount: str) -> None:
+    hold(stage.cluster, "c1", amount=amount, scheduler="kai-scheduler")
+    with pytest.raises(NotRun, match="lab/busy-c1 could lose its card"):
+        stage.run(check, mode)
+
+
+def test_pods_that_keep_their_cards_for_longer_than_a_check_may_take_are_left_to_them(stage: Stage) -> None:
+    mode = OWED.replace("lends: {", "lends: { reclaim_min_runtime: 3600,")
+    with pytest.raises(NotRun, match="keep their cards for 3600 s"):
+        stage.run("test_kai_takes_back_what_a_queue_lent", mode)
 
 
 def test_what_cannot_be_compared_is_said(stage: Stage) -> None:
@@ -162,8 +226,8 @@ def test_another_mode_declares_nothing(stage: Stage) -> None:
 
 
 def test_every_check_by_pods_has_a_fault() -> None:
-    names = {name for name, _ in inspect.getmembers(checks, inspect.isfunction) if name.startswith("test_")}
-    assert names == CHECKS
+    functions = (pair for module in MODULES for pair in inspect.getmembers(module, inspect.isfunction))
+    assert {name for name, _ in functions if name.startswith("test_")} == CHECKS
 
 
 @pytest.mark.parametrize(
@@ -181,5 +245,5 @@ def test_every_check_by_pods_has_a_fault() -> None:
     ],
 )
 def test_cards_that_hami_registers_are_read_in_both_forms(text: str, cards: dict[str, int]) -> None:
-    body = {"metadata": {"annotations": {checks.REGISTER: text}}}
-    assert checks.registered(checks.GpuNode("g", "g", 1, body)) == cards
+    body = {"metadata": {"annotations": {test_sharing_pods.REGISTER: text}}}
+    assert test_sharing_pods.registered(card_pods.GpuNode("g", "g", 1, body)) == cards

@@ -39,8 +39,8 @@ from tests.e2e.vandals import (
 
 ROOT = Path(__file__).parents[2]
 
-BRIDGES = 1
-"""Requests more of a plan that gives a VM another network device: it asks for the node's bridges."""
+MORE = 1
+"""Requests more of a plan that changes a VM's bridge or downloads an image: it asks what the node has."""
 
 
 @dataclass
@@ -436,11 +436,13 @@ def judged(what: str, damaged: Sequence[Target], seen: Seen, usual: Mapping[str,
         found.append(f"the plan does not say that it cannot mend: {what}")
     if seen.open_steps and not any(each.mutation.alone for each in damaged):
         found.append(f"the plan leaves open {'; '.join(seen.open_steps)} after: {what}")
-    rewired = {each.resource.key.system for each in damaged if each.mutation.name.startswith("net")}
+    asking: Counter[str] = Counter()
+    for system in {each.resource.key.system for each in damaged}:
+        mine = [each for each in damaged if each.resource.key.system == system]
+        asking[system] += MORE * any(each.resource.key.kind == "image" for each in mine)
+        asking[system] += MORE * any(each.mutation.name.startswith("net") for each in mine)
     more = {
-        name: count
-        for name, count in seen.trips.items()
-        if count > usual.get(name, count) + (BRIDGES if name in rewired else 0)
+        name: count for name, count in seen.trips.items() if count > usual.get(name, count) + asking[name]
     }
     if more:
         found.append(f"the plan took {more} instead of {dict(usual)} after: {what}")

@@ -67,7 +67,7 @@ def _needs(evidence: Evidence, hypervisor: Hypervisor, nodes: tuple[Node, ...]) 
     place = inventory.source(("hypervisors", hypervisor.name, "storage"))
     by_name = {node.name: node for node in nodes}
     for resource in evidence.of_system(names.api(hypervisor.name)):
-        if isinstance(resource, Vm) and resource.makes_devices and resource.name in by_name:
+        if isinstance(resource, Vm) and resource.makes_disks and resource.name in by_name:
             node = by_name[resource.name]
             if node.image is not None and own_vm(evidence, hypervisor, node) is None:
                 yield (hypervisor.storage.snippets, "snippets"), place
@@ -181,7 +181,7 @@ def full(evidence: Evidence) -> list[Finding]:
         sizes: dict[str, dict[str, int]] = {}
         born = {node.name for node in nodes if own_vm(evidence, hypervisor, node) is None}
         for resource in evidence.of_system(names.api(hypervisor.name)):
-            if isinstance(resource, Vm) and resource.makes_devices and resource.name in born:
+            if isinstance(resource, Vm) and resource.makes_disks and resource.name in born:
                 for drive in resource.drives:
                     by_vm = sizes.setdefault(drive.storage, {})
                     by_vm[resource.name] = by_vm.get(resource.name, 0) + drive.size

@@ -9,7 +9,16 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from provision.contracts.query import Unknown
-from provision.proxmox.queries import Elsewhere, PciMap, Rights, StorageEntry, VmEntry, VmState, Volume
+from provision.proxmox.queries import (
+    Creation,
+    Elsewhere,
+    PciMap,
+    Rights,
+    StorageEntry,
+    VmEntry,
+    VmState,
+    Volume,
+)
 from provision.values.redaction import MASK
 
 
@@ -79,6 +88,22 @@ def vm_state(entry: VmEntry, body: object) -> VmState | Unknown:
         digest=digest,
         uptime=entry.uptime,
     )
+
+
+def creation(body: object, login: str) -> Creation | None:
+    """Read `/nodes/{node}/tasks` for the newest task that created a VM; one that runs has no end yet.
+
+    Args:
+        body: the answer; what is no list of tasks names none.
+        login: our own token or user, as the identifiers of its tasks have it.
+    """
+    tasks = list(_mappings(body)) if isinstance(body, list) else []
+    newest = max(tasks, key=lambda task: _bytes(task.get("starttime")), default=None)
+    if newest is None:
+        return None
+    upid = text(newest.get("upid"))
+    own = bool(login) and upid.split(":")[-2:-1] == [login]
+    return Creation(upid, own, running=newest.get("endtime") is None and newest.get("status") is None)
 
 
 def without_passwords(body: object) -> object:

@@ -20,6 +20,7 @@ from provision.proxmox import answers, failures, mapping_writes, tasks, vm_effec
 from provision.proxmox import marker as markers
 from provision.proxmox.marker import START, TAG
 from provision.proxmox.queries import (
+    Creation,
     Mappings,
     NodeBridges,
     NodeStorages,
@@ -63,6 +64,7 @@ class ProxmoxDriver:
         node: the hypervisor's node name in Proxmox VE.
         clock: seconds that only grow.
         vmids: numbers of the inventory's VMs by node; a VM whose number is not given is found by its name.
+        login: our token, as Proxmox VE writes it into the identifiers of our tasks.
     """
 
     def __init__(
@@ -72,8 +74,10 @@ class ProxmoxDriver:
         node: str,
         clock: Callable[[], float] = time.monotonic,
         vmids: Mapping[str, int] | None = None,
+        login: str = "",
     ) -> None:
         self._vmids = vmids or {}
+        self._login = login
         self.system = system
         self._connection = connection
         self._node = node
@@ -213,8 +217,17 @@ class ProxmoxDriver:
         path = f"/nodes/{self._node}/qemu/{entry.vmid}/pending"
         state = self._ask_plain(path, lambda body: answers.vm_state(entry, body))
         if isinstance(state, VmState):
+            if state.is_unfinished:
+                state = replace(state, creation=self._creation(entry.vmid))
             self._states[entry.vmid] = state
         return state
+
+    def _creation(self, vmid: int) -> Creation | None:
+        """Ask who began a VM of which only the lock is there; no other VM costs this."""
+        path = f"/nodes/{self._node}/tasks"
+        data = {"vmid": vmid, "source": "all", "typefilter": "qmcreate"}
+        answer = self._ask(path, lambda body: answers.creation(body, self._login), data)
+        return answer if isinstance(answer, Creation) else None
 
     def _dated_again(self, request: Request) -> Request | None:
         """Return a refused write with the present digest, if what it writes is as it was when it was planned.

@@ -140,6 +140,21 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, slots=True)
+class Creation:
+    """The task that last began to create a VM.
+
+    Args:
+        upid: its identifier.
+        own: our login began it.
+        running: its worker is alive.
+    """
+
+    upid: str
+    own: bool
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
 class VmState:
     """One VM as it is.
 
@@ -151,6 +166,7 @@ class VmState:
         pending: values that wait for a power cycle; None = the key is removed.
         digest: of the configuration, for writes.
         uptime: seconds since its start.
+        creation: of a VM that was never finished, the task that began it, if our login may see one.
     """
 
     vmid: int
@@ -160,6 +176,7 @@ class VmState:
     pending: Mapping[str, str | None] = field(default_factory=dict)
     digest: str = ""
     uptime: int = field(default=0, repr=False, compare=False)  # it always moves
+    creation: Creation | None = None
 
     @property
     def running(self) -> bool:
@@ -170,6 +187,17 @@ class VmState:
     def lock(self) -> str:
         """What holds it (`backup`, `create`), or empty."""
         return self.config.get("lock", "")
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether all of it is the lock of its creation: the configuration is written when the task ends."""
+        return self.lock == "create" and set(self.config) <= {"lock"}
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether a task of our login began it and died: no worker will ever finish it."""
+        creation = self.creation
+        return self.is_unfinished and creation is not None and creation.own and not creation.running
 
     @property
     def noted_marker(self) -> Marker | None:

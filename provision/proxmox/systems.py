@@ -85,7 +85,8 @@ def open_api(opening: Opening) -> Driver:
     node = opening.inventory.hypervisors[subject].node_name
     vms = names.nodes_of(opening.inventory, subject)
     vmids = {vm.name: vm.vmid for vm in vms if vm.vmid is not None}
-    return ProxmoxDriver(opening.spec.name, PveConnection(opening.endpoint, subject), node, vmids=vmids)
+    connection = PveConnection(opening.endpoint, subject)
+    return ProxmoxDriver(opening.spec.name, connection, node, vmids=vmids, login=opening.endpoint.token_id)
 
 
 def parents(inventory: Inventory, subject: Subject) -> tuple[Parent, ...]:

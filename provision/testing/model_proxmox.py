@@ -30,6 +30,8 @@ LIVE = re.compile(
     r"name|description|onboot|protection|startup|tags|cicustom|net\d+|scsi\d+|sshkeys|ci\w+|ipconfig\d+"
 )
 MIB = 1024 * 1024
+LOGIN = "provision@pve!model"
+"""Who its tasks are from."""
 
 
 @dataclass
@@ -100,7 +102,7 @@ class ModelProxmox:
 
     def driver(self, system: str = "pve/api") -> ProxmoxDriver:
         """Return the real driver over this model."""
-        return ProxmoxDriver(system, self, self.node)
+        return ProxmoxDriver(system, self, self.node, login=LOGIN)
 
     def close(self) -> None:
         """Do nothing."""
@@ -199,6 +201,29 @@ class ModelProxmox:
             rows.append(row)
         return rows
 
+    def _task_list(self, data: dict[str, object]) -> object:
+        """List the tasks of one kind about one VM; one without an exit status runs."""
+        rows: list[dict[str, object]] = []
+        for start, (upid, status) in enumerate(self._tasks.items()):
+            kind, about = upid.split(":")[5:7]
+            if (kind, about) == (data["typefilter"], str(data["vmid"])):
+                rows.append({"upid": upid, "starttime": start})
+                rows[-1] |= {"endtime": start, "status": status} if status else {}
+        return rows
+
+    def interrupt_creation(self, vmid: int, *, running: bool = False, login: str = LOGIN) -> None:
+        """Leave of a VM what a killed worker leaves: the lock, and a disk that nothing names.
+
+        Args:
+            vmid: its number.
+            running: the worker is still alive.
+            login: who began the task.
+        """
+        upid = self._begin("qmcreate", str(vmid), "" if running else "unexpected status")
+        if login != LOGIN:
+            self._tasks[upid.replace(LOGIN, login)] = self._tasks.pop(upid)
+        self.vms[vmid] = ModelVm(vmid, {"lock": "create"})
+
     def _task(self, _data: dict[str, object], upid: str) -> object:
         return {"status": "stopped", "exitstatus": self._tasks[unquote(upid)]}
 
@@ -217,7 +242,7 @@ class ModelProxmox:
 
     def _begin(self, kind: str, about: str, error: str = "OK") -> str:
         number = len(self._tasks) + 1
-        upid = f"UPID:{self.node}:{number:08X}:0000ABCD:6B0C2B82:{kind}:{about}:provision@pve!model:"
+        upid = f"UPID:{self.node}:{number:08X}:0000ABCD:6B0C2B82:{kind}:{about}:{LOGIN}:"
         self._tasks[upid] = error
         return upid
 
@@ -432,6 +457,7 @@ _ROUTES: tuple[tuple[str, str, Callable[..., object]], ...] = (
     (_VM, "DELETE", ModelProxmox._delete),  # noqa: SLF001 - the same
     (r"/nodes/[^/]+/qemu", "GET", ModelProxmox._qemu),  # noqa: SLF001 - the same
     (r"/nodes/[^/]+/qemu", "POST", ModelProxmox._create),  # noqa: SLF001 - the same
+    (r"/nodes/[^/]+/tasks", "GET", ModelProxmox._task_list),  # noqa: SLF001 - the same
     (r"/nodes/[^/]+/tasks/([^/]+)/status", "GET", ModelProxmox._task),  # noqa: SLF001 - the same
     (r"/nodes/[^/]+/tasks/([^/]+)/log", "GET", ModelProxmox._task_log),  # noqa: SLF001 - the same
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ssl
+import threading
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,7 @@ from provision.contracts.resource import ask
 from provision.proxmox import vm_effects
 from provision.proxmox.driver import ProxmoxDriver
 from provision.proxmox.marker import Marker
-from provision.proxmox.queries import Permissions, Rights
+from provision.proxmox.queries import Creation, Permissions, Rights, VmConfig, VmState
 from provision.proxmox.resources.image import ImageFile
 from provision.proxmox.resources.mapping import PciMapping
 from provision.proxmox.resources.vm import Vm
@@ -45,7 +46,7 @@ def loop(site: Site) -> Loop:
     endpoint = HttpsEndpoint(
         f"https://127.0.0.1:{site.port}", "provision@pve!lab", SecretStr(site.token), digest
     )
-    return Loop(ProxmoxDriver("pve/api", PveConnection(endpoint), "pve"))
+    return Loop(ProxmoxDriver("pve/api", PveConnection(endpoint), "pve", login=endpoint.token_id))
 
 
 def image(site: Site, sha256: str = "") -> ImageFile:
@@ -99,6 +100,34 @@ def test_a_wrong_checksum_is_a_failure_that_leaves_no_file(loop: Loop, site: Sit
     assert result.diagnostic.code == "IMAGE_CHECKSUM"
     assert wrong.changes(loop.see(wrong))
     loop.settle(image(site))
+
+
+def test_a_creation_whose_worker_died_is_known_as_ours(loop: Loop, site: Site) -> None:
+    loop.settle(image(site))
+    gate = site.guests.import_gate = threading.Event()
+    config = {
+        "vmid": 203,
+        "name": "vm-gpu",
+        "scsi0": f"{DISKS}:0,import-from=local:import/debian-1a2b3c4d.qcow2",
+    }
+    upid = str(site.by_token().nodes("pve").qemu.post(**config))
+    reclaiming = replace(machine(DISKS), reclaims=True)
+
+    def state() -> VmState:
+        answer = loop.see(reclaiming)[VmConfig(203)]
+        assert isinstance(answer, VmState)
+        return answer
+
+    assert state().creation == Creation(upid, own=True, running=True)
+    assert reclaiming.foreign(state()) is not None, "its worker may still finish it"
+    worker = site.lab.tasks._running.pop(upid)  # killed on the host
+    assert state().creation == Creation(upid, own=True, running=False)
+    assert reclaiming.foreign(state()) is None
+    assert machine(DISKS).foreign(state()) is not None, "without a removal before it, it is refused"
+    assert loop.act(VmAbsent("pve/api", "pve", 203, MARK)) == [], "only the host can pass by the lock"
+    site.lab.tasks._running[upid] = worker
+    gate.set()
+    site.lab.tasks.wait(upid, 20)
 
 
 def test_the_lab_s_token_may_do_all_that_we_need(loop: Loop) -> None:

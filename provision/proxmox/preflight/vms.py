@@ -118,11 +118,12 @@ RULES = (
     Rule(
         ("VMID_TAKEN_FOREIGN", "VM_CREATE_INTERRUPTED", "VM_ON_OTHER_NODE"),
         "a declared VMID belongs to a VM or container without this node's marker, or to one that was never"
-        " finished: the task that created it still runs, or its worker was killed; or the VM was migrated to"
-        " another node of its cluster",
+        " finished: its task still runs, or is not known to be ours; or the VM was migrated to another node"
+        " of its cluster",
         "choose another `vmid`, run `provision import INVENTORY NODE`, or remove what a dead worker left:"
-        " `qm destroy VMID --skiplock --purge --destroy-unreferenced-disks 1`; for a VM that was migrated,"
-        " declare its new `hypervisor`",
+        " `qm destroy VMID --skiplock 1 --purge 1 --destroy-unreferenced-disks 1` (what a task of ours left"
+        " is removed by apply, with the consent `replace`); for a VM that was migrated, declare its new"
+        " `hypervisor`",
         vmid_taken,
         of_resources=True,
     ),

@@ -73,8 +73,8 @@ class Vm(VmResource):
         mapping_prefix: mappings of ours; such an entry that is not in `passed` is removed.
         pci: what entries of the VM mean on its node.
         vm_name: its name in Proxmox VE, if that is not the node's; None leaves it as it is.
-        makes_devices: it, or a disk or network device of it, is to be made: rules look at the node's storages
-            and bridges.
+        makes_disks: it, or a disk of it, is to be made: rules look at the node's storages.
+        connects: a network device of it is to be made, or to get another bridge: rules look at the bridges.
     """
 
     kind: ClassVar[str] = "vm"
@@ -94,7 +94,8 @@ class Vm(VmResource):
     mapping_prefix: str = ""
     pci: PciEntries = field(default_factory=lambda: PciEntries(""))
     vm_name: str | None = ""
-    makes_devices: bool = False
+    makes_disks: bool = False
+    connects: bool = False
 
     def _key_name(self) -> str:
         return self.name
@@ -108,8 +109,10 @@ class Vm(VmResource):
 
     def queries(self) -> tuple[Any, ...]:
         """Ask for the VM and, before something is made, for what the node offers."""
-        devices = (NodeStorages(), NodeBridges()) if self.makes_devices else ()
-        return (VmConfig(self.vmid), *devices, *((Mappings(),) if self.passed else ()))
+        asked: list[Any] = [VmConfig(self.vmid)]
+        asked += [NodeStorages()] if self.makes_disks else []
+        asked += [NodeBridges()] if self.connects else []
+        return (*asked, *((Mappings(),) if self.passed else ()))
 
     def optional_queries(self) -> tuple[Any, ...]:
         """Return what rules look at, and the comparison does not."""
@@ -137,6 +140,7 @@ class Vm(VmResource):
 
     def foreign(self, state: State) -> Diagnostic | None:
         """Return the problem when the number belongs to something that is not this node's VM."""
+        state = self.present(state)
         return None if state is None or own_marker(state, self.marker) is not None else self._taken(state)
 
     def _taken(self, state: VmState | Elsewhere) -> Diagnostic:

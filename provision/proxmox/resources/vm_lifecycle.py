@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from provision.contracts import common_effects
@@ -34,10 +34,12 @@ class VmResource(KeyedResource):
     Args:
         node: node name in Proxmox VE.
         vmid: its number.
+        reclaims: what a dead creation of ours left is removed before, so that the number is free.
     """
 
     node: str
     vmid: int
+    reclaims: bool = field(default=False, kw_only=True)
 
     @property
     def path(self) -> str:
@@ -49,8 +51,11 @@ class VmResource(KeyedResource):
         return (VmConfig(self.vmid),)
 
     def _state(self, snapshot: Snapshot) -> State:
-        state: State = snapshot[VmConfig(self.vmid)]
-        return state
+        return self.present(snapshot[VmConfig(self.vmid)])
+
+    def present(self, state: State) -> State:
+        """Return what has the number; None, too, for what is removed before."""
+        return None if self.reclaims and isinstance(state, VmState) and state.is_abandoned else state
 
 
 def _taken(path: str, desired: str) -> tuple[Change, ...]:

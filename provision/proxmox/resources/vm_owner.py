@@ -16,17 +16,8 @@ def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source 
         state: what has it.
         source: inventory line.
     """
-    if isinstance(state, VmState) and is_unfinished(state):
-        return Diagnostic(
-            code="VM_CREATE_INTERRUPTED",
-            summary=f"VM {vmid} of {marker.node} was never finished: all that it has is the lock `create`",
-            subject=marker.node,
-            source=source,
-            untouched="It was not changed.",
-            remedy=f"Wait until the task that creates it ends (`qm config {vmid}`). If there is none, remove"
-            f" what a dead one left: `qm destroy {vmid} --skiplock --purge --destroy-unreferenced-disks 1`."
-            " Then apply again.",
-        )
+    if isinstance(state, VmState) and state.is_unfinished:
+        return _unfinished(vmid, marker, state, source)
     if isinstance(state, Elsewhere) and _is_same(state.marker, marker):
         return Diagnostic(
             code="VM_ON_OTHER_NODE",
@@ -63,9 +54,35 @@ def _is_same(one: Marker | None, other: Marker) -> bool:
     return one is not None and (one.inventory, one.node) == (other.inventory, other.node)
 
 
-def is_unfinished(state: VmState) -> bool:
-    """Whether all of a VM is the lock of its creation: the configuration is written when the task ends."""
-    return state.lock == "create" and set(state.config) <= {"lock"}
+def _unfinished(vmid: int, marker: Marker, state: VmState, source: Source | None) -> Diagnostic:
+    """Return the problem of a VM that is being created, or that somebody else's dead task left."""
+    creation = state.creation
+    summary = f"VM {vmid} of {marker.node} was never finished: all that it has is the lock `create`"
+    remedy = (
+        f"Wait until the task that creates it ends (`qm config {vmid}`). If there is none, remove"
+        f" what a dead one left: `{removal_of(vmid)}`. Then apply again."
+    )
+    if creation is not None and creation.running:
+        summary = f"VM {vmid} of {marker.node} is being created: its task still runs"
+        remedy = "Wait until the task ends, then apply again."
+    return Diagnostic(
+        code="VM_CREATE_INTERRUPTED",
+        summary=summary,
+        subject=marker.node,
+        evidence=(f"task: {creation.upid}",) if creation is not None else (),
+        source=source,
+        untouched="It was not changed.",
+        remedy=remedy,
+    )
+
+
+def removal_of(vmid: int) -> str:
+    """Return the command that removes what a dead creation left: a token cannot pass by the lock.
+
+    The disks that were made already stand in no configuration. `qm` waits for the lock file of a living
+    worker, and fails (qemu-server, `PVE/API2/Qemu.pm`, destroy_vm).
+    """
+    return f"qm destroy {vmid} --skiplock 1 --purge 1 --destroy-unreferenced-disks 1"
 
 
 def file_of(source: Source | None) -> str:

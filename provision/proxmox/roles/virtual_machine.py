@@ -11,13 +11,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from provision.contracts import common_effects
 from provision.contracts.change import Key
+from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Role
 from provision.hosts import names as host_names
 from provision.hosts.facts import HostFacts
 from provision.hosts.public_keys import login_keys
+from provision.hosts.queries.file import FileState
+from provision.hosts.resources.command import Command
 from provision.hosts.resources.file import File
 from provision.hosts.resources.pci import PciFunctions
 from provision.inventory import Inventory, Subject
@@ -32,6 +36,7 @@ from provision.proxmox.queries import Mappings, Permissions, VmConfig, VmEntry, 
 from provision.proxmox.resources.guest import SnippetGone, vendor_data
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmPower, owes_start, rebuilds
+from provision.proxmox.resources.vm_owner import removal_of
 from provision.proxmox.resources.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
@@ -64,12 +69,13 @@ def resources(context: Context) -> tuple[Resource, ...]:
     inventory = context.inventory
     node, hypervisor = pair(inventory, context.subject)
     answer = vm_answer(context.seen(names.api(hypervisor.name)), names.vmid(inventory, node))
-    state = answer if isinstance(answer, VmState) else None
+    left = _left_by_creation(context, node, hypervisor, answer)
+    state = answer if isinstance(answer, VmState) and not left else None
     anew = state is None or rebuilds(state)
-    vm = _vm(context, node, hypervisor, state)
+    vm = replace(_vm(context, node, hypervisor, state), reclaims=bool(left))
     if isinstance(answer, Unknown) or vm.foreign(answer) is not None:
         return (vm,)  # it says what is wrong; nothing else may be done before that is mended
-    found: list[Resource] = []
+    found: list[Resource] = list(left)
     if anew and vm.cloud_init is not None:
         first = context.generated.host_key(f"first:{node.name}")
         final = context.generated.host_key(f"final:{node.name}")
@@ -95,8 +101,38 @@ def resources(context: Context) -> tuple[Resource, ...]:
     # One that a power cycle of ours left off is started, too: nobody has switched it off by hand.
     if node.power_state != "unmanaged" or unborn or owes_start(state):
         wanted = "stopped" if node.power_state == "stopped" else "running"
-        found.append(_power(context, node, hypervisor, wanted))
+        found.append(replace(_power(context, node, hypervisor, wanted), reclaims=bool(left)))
     return tuple(found)
+
+
+def _left_by_creation(
+    context: Context, node: Node, hypervisor: Hypervisor, answer: object
+) -> tuple[Command, ...]:
+    """Return the removal of what a dead creation of ours left, or nothing.
+
+    It is ours if our login began it, and if the snippet that this node's creation begins with is still there:
+    another inventory may use the same token and number.
+    """
+    inventory = context.inventory
+    if not (isinstance(answer, VmState) and answer.is_abandoned):
+        return ()
+    host = host_names.ssh(hypervisor.name)
+    seen = context.seen(host)
+    snippet = FileState(snippets.path(inventory, hypervisor, node, seen))
+    if node.image is not None and not (snippet in seen and seen[snippet].exists):
+        return ()
+    vmid = answer.vmid
+    path = f"/etc/pve/nodes/{hypervisor.node_name}/qemu-server/{vmid}.conf"
+    return (
+        Command(
+            host,
+            f"remove VM {vmid}, whose creation was interrupted",
+            removal_of(vmid),
+            unless=f"! [ -e {path} ] || [ \"$(grep -v '^[[:space:]]*$' {path})\" != 'lock: create' ]",
+            risks=(Effect(common_effects.REPLACE, node.name),),
+            source=inventory.source(("nodes", node.name)),
+        ),
+    )
 
 
 def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
@@ -209,7 +245,9 @@ def retired(context: Context) -> tuple[Resource, ...]:
     node, hypervisor = pair(inventory, context.subject)
     path = snippets.path(inventory, hypervisor, node, context.seen(host_names.ssh(hypervisor.name)))
     source = inventory.source(("nodes", node.name))
+    answer = vm_answer(context.seen(names.api(hypervisor.name)), names.vmid(inventory, node))
     return (
+        *_left_by_creation(context, node, hypervisor, answer),
         VmAbsent(
             names.api(hypervisor.name),
             hypervisor.node_name,
@@ -285,7 +323,8 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         pool=node.pool or "",
         mapping_prefix=names.mapping_prefix(inventory),
         vm_name=node.managed_vm_name,
-        makes_devices=_makes_devices(node, state, drives, nics),
+        makes_disks=_makes_disks(node, state, drives),
+        connects=_connects(state, nics),
         source=inventory.source(("nodes", node.name)),
     )
 
@@ -304,16 +343,22 @@ def _nics(inventory: Inventory, node: Node, hypervisor: Hypervisor, state: VmSta
     )
 
 
-def _makes_devices(node: Node, state: VmState | None, drives: Sequence[Drive], nics: Sequence[Nic]) -> bool:
-    """Whether a disk is to be made, or a network device to be connected to another bridge."""
+def _makes_disks(node: Node, state: VmState | None, drives: Sequence[Drive]) -> bool:
+    """Whether a disk is to be made."""
     if state is None or rebuilds(state):
         return True
     wanted = [drive.slot for drive in drives]
     wanted += ["efidisk0"] if node.efi_disk is not None else []
     wanted += ["tpmstate0"] if node.tpm is not None else []
+    return not all(map(state.next_value, wanted))
+
+
+def _connects(state: VmState | None, nics: Sequence[Nic]) -> bool:
+    """Whether a network device is to be made, or to be connected to another bridge."""
+    if state is None or rebuilds(state):
+        return True
     present = (formats.normal(state.next_value(f"net{at}"), formats.NET) for at in range(len(nics)))
-    connected = all(parts.get("bridge") == nic.bridge for parts, nic in zip(present, nics, strict=True))
-    return not (connected and all(map(state.next_value, wanted)))
+    return any(parts.get("bridge") != nic.bridge for parts, nic in zip(present, nics, strict=True))
 
 
 def _pci_entries(context: Context, hypervisor: Hypervisor) -> PciEntries:

@@ -17,6 +17,7 @@ from provision.contracts.query import Frame, QueryKind, Unknown
 from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Snapshot
 from provision.hosts import host_effects
+from provision.hosts.operations.notes import notes_of
 from provision.hosts.protocol.deadlines import Limit
 from provision.hosts.protocol.execution import Execution
 from provision.hosts.protocol.frames import KEEP
@@ -248,6 +249,7 @@ class HostDriver:
         steps: list[Step] = []
         limits: dict[int, Limit] = {LOCK: LOCKING}
         labels: list[str] = []
+        early = notes_of(actions[1:])
         for action in actions:
             fix = action.remedy
             if not isinstance(fix, Fix):
@@ -256,7 +258,9 @@ class HostDriver:
             marks = tuple(dict.fromkeys((*action.effects, *fix.effects)))
             limits[FIRST_STEP + len(steps)] = Limit(fix.timeout, fix.quiet)
             labels.append(action.label)
-            steps.append(Step(fix.script, marks=marks, blobs=tuple(blob.sha256 for blob in fix.blobs)))
+            script = "\n".join((*(note.shell() for note in early), fix.script))
+            early = ()
+            steps.append(Step(script, marks=marks, blobs=tuple(blob.sha256 for blob in fix.blobs)))
         for effect in effects:
             fragment = effect_fragment(effect)
             if fragment is None:

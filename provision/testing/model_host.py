@@ -17,6 +17,7 @@ from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Pending, Snapshot
 from provision.hosts import host_effects
 from provision.hosts.operations.basic import sysctl_file
+from provision.hosts.operations.notes import notes_of
 from provision.hosts.resources.filesystem import RootStatus
 from provision.hosts.resources.pci import IommuStatus, PciFunction
 from provision.testing.model_answers import ANSWERS
@@ -136,6 +137,8 @@ class ModelHost:
         self._boundary("before the script")
         self._prune()
         results: list[Result] = []
+        for note in notes_of(actions[1:]):
+            perform(self.state, note)
         for label, step in [
             *((action.label, self._action(action, emit)) for action in actions),
             *((str(effect), self._effect(effect)) for effect in effects),

@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from provision.api.domains import load_inventory as load
+from provision.connections.local import LocalConnection
+from provision.contracts.change import Key
+from provision.contracts.driver import Action, Verdict
 from provision.contracts.resource import Resource
 from provision.engine.environment import Options
+from provision.hosts.driver import HostDriver
 from provision.hosts.operations import basic as ops
 from provision.hosts.operations.notes import HOLD, MISSING, MODULE, PACKAGE, SERVICE, BringBack, Note
 from provision.hosts.queries.notes import NotedState, NotedStates
@@ -17,8 +21,9 @@ from provision.hosts.resources.kernel import KernelModule
 from provision.hosts.resources.package import Package
 from provision.hosts.resources.service import Service
 from provision.hosts.resources.sysctl import Sysctl
-from provision.testing.model_host import ModelHost, guest_state
+from provision.testing.model_host import KilledError, ModelHost, guest_state
 from provision.testing.model_state import ModelUnit
+from provision.values.cancel import Cancel
 from tests.model.model_site import ModelSite
 from tests.model.shells import SHELLS, answers, run, snapshot_of
 from tests.unit.hosts.converge import converge
@@ -143,3 +148,37 @@ def test_destroy_of_bare_metal_leaves_states_and_files_as_before(tmp_path: Path)
     assert state.sysctls["/proc/sys/vm/max_map_count"] == "65530"
     assert {path for path in state.files if not state.folder(path)} == before
     assert state.noted == {}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_all_states_are_noted_before_the_first_change_of_an_execution(shell: str, tmp_path: Path) -> None:
+    """A run that dies within the first change must not let the next one note what that change has brought."""
+    notes = tmp_path / "saved"
+    dying = ops.fix([ops.RunCommand(f"ls {notes} >{tmp_path}/list; exit 1", creates="/none")])
+    later = ops.fix([Note(SERVICE, "cron.service", MISSING), Note(HOLD, "jq", "not held")])
+    actions = [Action(Key(S, "x", name), name, remedy) for name, remedy in (("a", dying), ("b", later))]
+    driver = HostDriver(S, LocalConnection(tuple(SHELLS[shell])), {}, who="me", state=str(tmp_path))
+    results = driver.act("run", actions, (), lambda _: None, Cancel())
+    assert [result.verdict for result in results] == [Verdict.FAILED, Verdict.NOT_BEGUN]
+    assert len((tmp_path / "list").read_text().split()) == 2
+    environment = {"PROVISION_BLOBS": f"{tmp_path}/blobs"}
+    noted = answers(shell, [NotedStates()], env=environment)[NotedStates()]
+    assert noted == (NotedState(HOLD, "jq", "not held"), NotedState(SERVICE, "cron.service", MISSING))
+
+
+def test_a_unit_that_an_interrupted_run_has_brought_is_not_taken_for_an_old_one() -> None:
+    def make() -> ModelHost:
+        state = guest_state()
+        state.brings = {"jq": ("jq.service",)}
+        return ModelHost(S, state)
+
+    declared: tuple[Resource, ...] = (Package(S, ("jq",)), Service(S, "jq", running=True, enabled=False))
+    whole = make()
+    converge(whole, declared)
+    for boundary in range(3, whole.boundaries + 1):
+        host = make()
+        host.kill_after(boundary)
+        with pytest.raises(KilledError):
+            converge(host, declared)
+        converge(host, declared)
+        assert host.state.noted[SERVICE, "jq.service"] == MISSING, boundary

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from provision.contracts.driver import Action
+from provision.contracts.remedy import Fix
 from provision.hosts.operations.basic import HoldPackages, SetSysctl, SetUnit, quote, words
 from provision.hosts.operations.placement import saved_name
 
@@ -48,6 +51,16 @@ class Note:
             'mv -fT -- "$provision_v.part" "$provision_v"\n'
             "fi\nfi"
         )
+
+
+def notes_of(actions: Iterable[Action]) -> tuple[Note, ...]:
+    """Return what some actions note: all of it is noted before the first of them begins.
+
+    A run that dies after a package has brought a unit must not let the next one take that unit for what was
+    there before.
+    """
+    fixes = (action.remedy for action in actions)
+    return tuple(op for fix in fixes if isinstance(fix, Fix) for op in fix.ops if isinstance(op, Note))
 
 
 def unit_verbs(value: str) -> tuple[str, ...]:

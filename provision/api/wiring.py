@@ -41,7 +41,8 @@ def read_playbook(name: str) -> Playbook:
         raise UsageError(Diagnostic("PLAYBOOK_MISSING", f"there is no playbook {name!r}", remedy=remedy))
     try:
         # All scalars stay text: YAML 1.1 would turn the key `on` into true.
-        data = yaml.load(path.read_text(), Loader=yaml.BaseLoader)  # noqa: S506 - makes only text, lists, mappings
+        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # libyaml, where PyYAML was built with it
+        data = yaml.load(path.read_text(), Loader=loader)  # noqa: S506 - makes only text, lists, mappings
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(Diagnostic("PLAYBOOK_WRONG", f"{path}: {error}")) from None
     playbook = parse_playbook(data, str(path))

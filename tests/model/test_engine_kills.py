@@ -23,6 +23,7 @@ from tests.unit.engine.fakes import (
     here,
     on_own,
 )
+from tests.unit.engine.test_retire import GONE, MODES, Cluster
 
 REBOOT = host_effects.REBOOT_NODE
 
@@ -171,3 +172,17 @@ def test_every_restart_of_the_uninterrupted_run_happens_after_a_kill_too(tmp_pat
         booted = site.hosts["n1/ssh"].reboots
         restarted = set(site.hosts["n1/ssh"].restarted)
         assert restarted == set(whole.hosts["n1/ssh"].restarted) or booted, f"killed at boundary {at}"
+
+
+@pytest.mark.parametrize("target", MODES)
+def test_a_switch_that_is_killed_anywhere_never_has_both(tmp_path: Path, target: str) -> None:
+    for kill_at in range(1, 12):
+        cluster = Cluster(tmp_path / str(kill_at), target)
+        other = next(mode for mode in MODES if mode != target)
+        cluster.host.values = {other: "on", target: GONE}
+        try:
+            cluster.site(kill_at=kill_at).apply()
+        except KilledError:
+            assert cluster.site(runs=1).apply().exit_code == 0
+        assert cluster.host.values == {target: "on", other: GONE}
+        assert cluster.both == []

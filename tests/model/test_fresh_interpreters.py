@@ -44,6 +44,21 @@ def test_resolving_a_plain_host_does_not_import_paramiko(tmp_path: Path) -> None
     assert run([sys.executable, "-c", code], HOME=str(tmp_path)).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("argv", "output", "unbuffered"),
+    [
+        (["validate", "lab"], ">/dev/full", ""),
+        (["--version"], ">/dev/full", "1"),
+        (["--version"], ">&-", ""),
+    ],
+)
+def test_an_output_that_takes_nothing_ends_the_command_quietly(
+    argv: list[str], output: str, unbuffered: str
+) -> None:
+    done = run(["/bin/sh", "-c", f'exec "$@" {output}', "sh", *SCRIPT, *argv], PYTHONUNBUFFERED=unbuffered)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_a_closed_pipe_is_quiet() -> None:
     done = run(["bash", "-c", 'set -o pipefail; "$@" schema | true', "bash", *SCRIPT])
     assert done.stderr == ""

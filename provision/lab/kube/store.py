@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import threading
 import time
@@ -92,7 +91,7 @@ class Store:
         """Put an object there as it is, with its status; no admission looks at it."""
         with self.changed:
             kind = self._kind_of(body)
-            made = self._started(kind, copy.deepcopy(dict(body)))
+            made = self._started(kind, _copy(dict(body)))
             metadata = made["metadata"]
             if kind.name == "Namespace":
                 metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata["name"]
@@ -118,7 +117,7 @@ class Store:
                     f'{kind.resource} "{place[1]}" already exists',
                     errors.about(kind, place[1]),
                 )
-            made = self._started(kind, copy.deepcopy(dict(body)))
+            made = self._started(kind, _copy(dict(body)))
             if kind.status:
                 made.pop("status", None)
             made = self._checked(kind, made, None)
@@ -158,7 +157,7 @@ class Store:
             base = (
                 self._started(kind, {key: body[key] for key in ("apiVersion", "kind", "metadata")})
                 if live is None
-                else copy.deepcopy(live)
+                else _copy(live)
             )
             self._check_conflicts(base if live is not None else {}, wanted, entries, write, kind)
             mine = next((entry for entry in entries if _is_of(entry, write)), None)
@@ -191,17 +190,17 @@ class Store:
             if live is None:
                 raise errors.not_found(kind, place[1])
             _check_version(kind, body, live)
-            made = copy.deepcopy(live)
+            made = _copy(live)
             if write.subresource == "status":
-                made["status"] = copy.deepcopy(body.get("status", {}))
+                made["status"] = _copy(body.get("status", {}))
             else:
                 status = live.get("status")
-                made = copy.deepcopy(dict(body))
+                made = _copy(dict(body))
                 made["metadata"] = {**made.get("metadata", {}), **_identity(live)}
                 if kind.status:
                     made.pop("status", None)
                     if status is not None:
-                        made["status"] = copy.deepcopy(status)
+                        made["status"] = _copy(status)
             made = self._checked(kind, made, live)
             self._set_owners(made, self._updated_owners(kind, made, live, write))
             if _same(made, live):
@@ -222,7 +221,7 @@ class Store:
             live = self.get(kind, place)
             if live is None:
                 raise errors.not_found(kind, place[1])
-            made = copy.deepcopy(live)
+            made: Object = _copy(live)
             is_namespace = kind.name == "Namespace"
             if "deletionTimestamp" not in made["metadata"]:
                 made["metadata"]["deletionTimestamp"] = self.now()
@@ -392,12 +391,12 @@ class Store:
             for served in kinds_of(made):
                 self.kinds.pop((served.group, served.version, served.plural), None)
                 self._objects.pop((served.group, served.plural), None)
-        body = copy.deepcopy(made)
+        body = _copy(made)
         body["metadata"]["resourceVersion"] = str(self.version)
         self._tell("DELETED", kind, body)
 
     def _tell(self, event: str, kind: Kind, body: Object) -> None:
-        self.history.append((self.version, event, kind, copy.deepcopy(body)))
+        self.history.append((self.version, event, kind, _copy(dict(body))))
         self._queue.append((event, kind, body))
         self.changed.notify_all()
 
@@ -414,6 +413,15 @@ class Store:
                     controller(self, event, kind, body)
         finally:
             self._is_working = False
+
+
+def _copy(value: Any) -> Any:
+    """Return a copy of JSON data; `copy.deepcopy`, which knows any object, takes five times as long."""
+    if isinstance(value, dict):
+        return {key: _copy(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_copy(inner) for inner in value]
+    return value
 
 
 def _place(body: Mapping[str, Any]) -> Place:

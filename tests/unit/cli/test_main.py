@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import errno
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -142,25 +140,6 @@ def test_debug_shows_the_traceback(
 def test_a_defect_names_the_journal_once_it_is_known() -> None:
     text = main._internal(ValueError(), state.State(journal="/state/journal")).summary
     assert "/state/journal" in text
-
-
-@pytest.mark.parametrize(
-    ("argv", "output", "unbuffered"),
-    [
-        (["validate", "lab"], ">/dev/full", ""),
-        (["--version"], ">/dev/full", "1"),
-        (["--version"], ">&-", ""),
-    ],
-)
-def test_an_output_that_takes_nothing_ends_the_command_quietly(
-    argv: list[str], output: str, unbuffered: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    command = f'exec "$0" -m provision.cli.main "$@" {output}'
-    done = subprocess.run(
-        ["/bin/sh", "-c", command, sys.executable, *argv], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_a_full_disk_of_another_file_is_reported(

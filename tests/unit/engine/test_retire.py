@@ -15,7 +15,6 @@ from tests.unit.engine.fakes import (
     FakeSite,
     Host,
     Item,
-    KilledError,
     Value,
     born_on,
     here,
@@ -74,20 +73,6 @@ def test_the_other_alternative_goes_first(cluster: Cluster) -> None:
 def test_where_nothing_is_to_be_removed_there_is_no_retire_step(cluster: Cluster) -> None:
     cluster.host.values = {"hami": GONE, "stock": "on"}
     assert [str(each.step.id) for each in cluster.site().plan().plan.steps] == ["cluster: sharing"]
-
-
-@pytest.mark.parametrize("target", MODES)
-def test_a_switch_that_is_killed_anywhere_never_has_both(tmp_path: Path, target: str) -> None:
-    for kill_at in range(1, 12):
-        cluster = Cluster(tmp_path / str(kill_at), target)
-        other = next(mode for mode in MODES if mode != target)
-        cluster.host.values = {other: "on", target: GONE}
-        try:
-            cluster.site(kill_at=kill_at).apply()
-        except KilledError:
-            assert cluster.site(runs=1).apply().exit_code == 0
-        assert cluster.host.values == {target: "on", other: GONE}
-        assert cluster.both == []
 
 
 def test_what_cannot_be_removed_keeps_the_other_from_coming(cluster: Cluster) -> None:

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-import yaml
 
 from provision.api.domains import load_inventory
 from provision.api.support import unsupported
@@ -31,7 +30,7 @@ from provision.testing.model_cluster import ModelCluster
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 from tests.unit.gpu.test_operator import CHARTS, SITE, cluster, resources
-from tests.unit.kube.site import ask, bring, changes, problem
+from tests.unit.kube.site import ask, bring, changes, problem, read_yaml
 
 __all__ = ["cluster"]
 MIG = "v26.3.3, mig: { strategy: mixed, profiles: { g1: all-1g.10gb } }"
@@ -85,7 +84,7 @@ def test_a_manager_that_fails_is_told_from_one_that_works(
 def test_the_chart_knows_the_values_of_mig(tmp_path: Path, chart: str) -> None:
     if not CHARTS.exists():
         pytest.skip("../shared is absent")
-    defaults = yaml.safe_load((CHARTS / chart).read_text())
+    defaults = read_yaml(CHARTS / chart)
     assert list(unknown_paths(operator_values(load(tmp_path)), defaults)) == []
 
 

@@ -30,7 +30,7 @@ from provision.lab.kube.store import Write
 from provision.testing.model_cluster import ModelCluster, set_status
 from provision.testing.model_gpu_operator import PLUGIN
 from provision.values.errors import Permanent
-from tests.unit.kube.site import ask, bring, changes, problem
+from tests.unit.kube.site import ask, bring, changes, problem, read_yaml
 
 ROOT = Path(__file__).parents[3]
 CHARTS = ROOT.parent / "shared" / "charts"
@@ -85,7 +85,7 @@ MODES = [
 def test_every_value_is_one_that_the_chart_knows(tmp_path: Path, chart: str, mode: str) -> None:
     if not CHARTS.exists():
         pytest.skip("../shared is absent")
-    defaults = yaml.safe_load((CHARTS / chart).read_text())
+    defaults = read_yaml(CHARTS / chart)
     values = operator_values(load(tmp_path, mode))
     assert list(unknown_paths(values, defaults)) == []
 

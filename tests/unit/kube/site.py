@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from provision.contracts.change import Change
 from provision.contracts.driver import Action, Result
@@ -19,6 +23,13 @@ class Quick(Cancel):
 
     def wait(self, seconds: float) -> None:
         super().wait(0 * seconds)
+
+
+@cache
+def read_yaml(path: Path) -> Any:
+    """Return a large YAML file of ../shared, read once and by libyaml; who needs it changed copies it."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(path.read_text(), Loader=loader)  # noqa: S506 - one of the two safe loaders
 
 
 def ask(cluster: ModelCluster, *queries: Any) -> Snapshot:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from provision.contracts.change import Settles
 from provision.contracts.driver import Verdict
@@ -19,7 +18,7 @@ from provision.kube.resources.release import HelmAbsent, HelmRelease
 from provision.kube.values import laid_over, unknown_paths
 from provision.testing.model_cluster import ModelCluster
 from provision.testing.model_helm import secret_of
-from tests.unit.kube.site import ask, bring, changes, paths, problem
+from tests.unit.kube.site import ask, bring, changes, paths, problem, read_yaml
 
 CHART = Chart("operator", "v1.0.0", "https://charts.example.org")
 SHARED = Path(__file__).parents[4] / "shared"
@@ -100,7 +99,7 @@ def test_the_helm_chart_fits_the_schema_of_its_crd(cluster: ModelCluster) -> Non
     path = SHARED / "crds" / "HelmChart.yaml"
     if not path.exists():
         pytest.skip("../shared is absent")
-    cluster.define(yaml.safe_load(path.read_text()))
+    cluster.define(read_yaml(path))
     assert bring(cluster, release(a={"b": 1}))[0].verdict is Verdict.DONE
     misspelt = release()
     body = {**misspelt.manifest, "spec": {**misspelt.manifest["spec"], "valueContent": ""}}

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import SecretStr
 
 from provision.api.domains import load_inventory
@@ -30,7 +29,7 @@ from provision.rdma.resources.network import NetworkStack
 from provision.rdma.roles import network_operator
 from provision.testing.model_cluster import ModelCluster, set_status
 from provision.values.errors import Permanent, ProvisionError
-from tests.unit.kube.site import ask, bring, changes, problem
+from tests.unit.kube.site import ask, bring, changes, problem, read_yaml
 
 ROOT = Path(__file__).parents[3]
 SHARED = ROOT.parent / "shared"
@@ -118,7 +117,7 @@ def test_every_value_is_one_that_the_chart_knows(tmp_path: Path, chart: str, own
     edits = [("gpu: { operator: { version: v26.3.3 } }\n", "")] if own_nfd else []
     values = chart_values(load(tmp_path, *edits))
     assert values["nfd"]["enabled"] is own_nfd
-    defaults = yaml.safe_load((SHARED / "charts" / chart).read_text())
+    defaults = read_yaml(SHARED / "charts" / chart)
     assert list(unknown_paths(values, defaults)) == []
 
 
@@ -129,7 +128,7 @@ def test_objects_are_what_their_definitions_allow(
     if not SHARED.exists():
         pytest.skip("../shared is absent")
     for name in (f"NicClusterPolicy{release}", f"MacvlanNetwork{release}", "IPPool"):
-        cluster.define(yaml.safe_load((SHARED / "crds" / f"{name}.yaml").read_text()))
+        cluster.define(read_yaml(SHARED / "crds" / f"{name}.yaml"))
     brought(cluster, load(tmp_path))
     spec(cluster, "NicClusterPolicy", "nic-cluster-policy")
     spec(cluster, "IPPool", "roce-pool", OWN)

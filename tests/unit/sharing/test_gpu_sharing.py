@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import SecretStr
 
 from provision.api.domains import load_inventory
@@ -31,7 +30,7 @@ from provision.kube.releases import Release
 from provision.kube.resources.object import KubeAbsent
 from provision.kube.values import unknown_paths
 from provision.sharing import names
-from provision.sharing.fractions import CONFIG_CRD, NAMESPACE
+from provision.sharing.fractions import NAMESPACE
 from provision.sharing.hami import hami_values
 from provision.sharing.kai import kai_values, queue_specs
 from provision.sharing.preflight import combination, evidence, foreign
@@ -39,7 +38,7 @@ from provision.sharing.resources.stack import HamiStack, KaiStack
 from provision.sharing.roles import gpu_sharing
 from provision.testing.model_cluster import ModelCluster, set_status
 from provision.testing.model_helm import secret_of
-from tests.unit.kube.site import ask, bring, changes, problem
+from tests.unit.kube.site import ask, bring, changes, problem, read_yaml
 
 CHARTS = Path(__file__).parents[4] / "shared" / "charts"
 CRDS = CHARTS.parent / "crds"
@@ -63,7 +62,6 @@ MODES = {
     " kai: { chart: ./kai.tgz, registry: reg.lab/kai, tag: k1 },"
     " fractioning: { chart: ./fractioning.tgz, registry: reg.lab/frac, tag: f1 } }\n",
 }
-OFFERED = {"none": "2", "time_slicing": "8", "mps": "8", "hami": "10", "kai": "2", "kai_fractions": "2"}
 DRIVER = "driver: { manage: false, minimum: '615' }, gpu_cards:"
 SUBJECT = Subject("cluster", "cluster")
 
@@ -107,20 +105,6 @@ def context(cluster: ModelCluster, inventory: Inventory) -> Context:
     return Context(inventory, SUBJECT, {API: ask(cluster, *queries)}, generated)
 
 
-class Plugins:
-    """Notes after each write which device plugins there are."""
-
-    def __init__(self, cluster: ModelCluster) -> None:
-        self.cluster = cluster
-        self.both = False
-        cluster.on_write = self.look
-
-    def look(self, _text: str) -> None:
-        kind = self.cluster.store.kind("DaemonSet")
-        plugins = {body["metadata"]["name"] for body in self.cluster.store.listed(kind)}
-        self.both |= len(plugins & {"nvidia-device-plugin-daemonset", "hami-device-plugin"}) > 1
-
-
 def apply(cluster: ModelCluster, inventory: Inventory) -> None:
     """Bring about what the playbook does for the cluster, in its order."""
     bring(cluster, *gpu_sharing.unchosen(context(cluster, inventory)))
@@ -135,38 +119,6 @@ def left(cluster: ModelCluster, inventory: Inventory) -> list[str]:
     wanted: list[Resource] = [*gpu_sharing.unchosen(seen), *gpu_operator.resources(seen)]
     wanted += gpu_sharing.resources(seen) if gpu_sharing.declared(inventory, SUBJECT) else ()
     return [str(resource.key) for resource in wanted if changes(cluster, resource)]
-
-
-def offered(cluster: ModelCluster) -> str:
-    node = cluster.get("Node", "g1")
-    assert node is not None
-    return str(node["status"]["allocatable"].get("nvidia.com/gpu"))
-
-
-@pytest.mark.parametrize(("before", "after"), list(permutations(MODES, 2)))
-def test_a_switch_ends_with_the_new_mode_and_never_has_both(
-    cluster: ModelCluster, tmp_path: Path, before: str, after: str
-) -> None:
-    apply(cluster, load(tmp_path, before))
-    assert left(cluster, load(tmp_path, before)) == []
-    plugins = Plugins(cluster)
-    inventory = load(tmp_path, after)
-    apply(cluster, inventory)
-    assert left(cluster, inventory) == []
-    assert offered(cluster) == OFFERED[after]
-    assert not plugins.both
-    assert (cluster.get("Namespace", "hami-system") is not None) is (after == "hami")
-    assert (cluster.get("Namespace", "gpu-fractioning") is not None) is (after == "kai_fractions")
-    home = cluster.get("Namespace", "kai-scheduler")
-    labels = home["metadata"]["labels"] if home is not None else {}
-    assert labels.get(names.MODE_LABEL) == (after if after in {"kai", "kai_fractions"} else None)
-    assert ("GpuFractioningConfig" in {kind.name for kind in cluster.store.kinds.values()}) is (
-        cluster.get("CustomResourceDefinition", CONFIG_CRD) is not None
-    )
-    node = cluster.get("Node", "g1")
-    assert node is not None
-    assert ("gpu" in node["metadata"]["labels"]) is (after == "hami")
-    assert foreign(seen(cluster, inventory)) == []
 
 
 @pytest.mark.parametrize("mode", ["hami", "kai", "kai_fractions"])
@@ -249,7 +201,7 @@ def test_hamis_chart_knows_every_value(tmp_path: Path, chart: str) -> None:
     if not CHARTS.exists():
         pytest.skip("../shared is absent")
     values = hami_values(load(tmp_path, "hami"), "v1.35.7+k3s1")
-    assert list(unknown_paths(values, yaml.safe_load((CHARTS / chart).read_text()))) == []
+    assert list(unknown_paths(values, read_yaml(CHARTS / chart))) == []
 
 
 def test_kais_chart_knows_every_value(tmp_path: Path) -> None:
@@ -257,7 +209,7 @@ def test_kais_chart_knows_every_value(tmp_path: Path) -> None:
         pytest.skip("../shared is absent")
     sharing = load(tmp_path, "kai").sharing
     assert sharing is not None
-    defaults = yaml.safe_load((CHARTS / "kai-scheduler-values.yaml").read_text())
+    defaults = read_yaml(CHARTS / "kai-scheduler-values.yaml")
     assert list(unknown_paths(kai_values(sharing), defaults)) == []
 
 
@@ -296,7 +248,7 @@ def test_a_queue_limits_only_what_is_declared(tmp_path: Path) -> None:
         },
     }
     if CRDS.exists():
-        schema = yaml.safe_load((CRDS / "Queue.yaml").read_text())["spec"]["versions"][0]["schema"]
+        schema = read_yaml(CRDS / "Queue.yaml")["spec"]["versions"][0]["schema"]
         known = schema["openAPIV3Schema"]["properties"]["spec"]["properties"]
         assert specs["a"].keys() <= known.keys()
         amounts = known["resources"]["properties"]["gpu"]["properties"]
@@ -436,38 +388,3 @@ def test_every_mode_is_served(tmp_path: Path, mode: str) -> None:
 def test_the_names_of_homes_are_those_of_the_modes() -> None:
     assert set(names.HOMES) == set(gpu_sharing.MODES)
     assert {query.name for query in names.HOMES.values()} >= {NAMESPACE}
-
-
-class StopError(Exception):
-    """The controller was killed."""
-
-
-@pytest.mark.parametrize(("before", "after"), [("kai", "kai_fractions"), ("kai_fractions", "kai")])
-def test_a_switch_of_kai_that_is_killed_at_any_write_goes_on(tmp_path: Path, before: str, after: str) -> None:
-    writes = 0
-
-    def kill(_text: str) -> None:
-        nonlocal writes
-        writes += 1
-        if writes == boundary:
-            raise StopError
-
-    for boundary in range(1, 61, 12):
-        cluster = ModelCluster()
-        cluster.gpus.cards, cluster.gpus.memory = {"g1": 2}, 81559
-        cluster.add_node("g1", "10.0.0.1")
-        cluster.add_node("c1", "10.0.0.2")
-        apply(cluster, load(tmp_path, before))
-        writes, cluster.on_write = 0, kill
-        inventory = load(tmp_path, after)
-        try:
-            apply(cluster, inventory)
-        except StopError:
-            cluster.on_write = None
-            apply(cluster, inventory)
-            assert left(cluster, inventory) == [], boundary
-        else:
-            break
-    else:
-        pytest.fail("the switch has more writes than were tried")
-    assert boundary > 12

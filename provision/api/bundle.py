@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
+from provision.api.bundle_images import Archive, fetch_archive, forget_parts, image_archives
 from provision.api.pinned_downloads import declared_downloads
 from provision.api.pins import lock_path, pin_all
 from provision.contracts.downloads import Download, LocalFile
@@ -53,13 +54,23 @@ class Bundled:
         path: in the bundle.
         sha256: its digest in hex.
         size: bytes.
+        url: where it comes from, without secrets.
         is_new: whether it was fetched now.
+        images: names of the container image that it is the archive of.
     """
 
     path: str
     sha256: str
     size: int
+    url: str
     is_new: bool
+    images: tuple[str, ...] = ()
+
+    @property
+    def row(self) -> dict[str, object]:
+        """Its row of the manifest."""
+        row = {"path": self.path, "sha256": self.sha256, "size": self.size, "url": self.url}
+        return {**row, "images": list(self.images)} if self.images else row
 
 
 def make_bundle(
@@ -68,6 +79,8 @@ def make_bundle(
     cancel: Cancel,
     *,
     progress: Progress = lambda _name, _read, _all: None,
+    helm: Path | None = None,
+    note: Callable[[str], None] = lambda _text: None,
 ) -> tuple[Bundled, ...]:
     """Fetch all files of an inventory that are not in the folder yet; pins what is not pinned.
 
@@ -78,15 +91,16 @@ def make_bundle(
         folder: the bundle; made if it is missing.
         cancel: ends it early.
         progress: receives how far a download is.
+        helm: the program that renders charts, so that their container images are known; None for that of the
+            inventory, if it declares one.
+        note: receives what a person should know.
 
     Raises:
         Refused: a digest has changed.
-        Permanent, Transient: a download failed.
+        Permanent, Transient: a download failed, or a chart cannot be rendered.
         UsageError: a file of this machine cannot be read, or the folder cannot be written.
         Interrupted: the run must leave.
     """
-    from provision.connections.download import plain_url  # noqa: PLC0415 - slow
-
     wanted = _as_fetched(inventory)
     pin_all(wanted, cancel)
     lock, problems = read_lock(lock_path(inventory))
@@ -97,10 +111,13 @@ def make_bundle(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         results.extend(_bundled(item, folder, cancel, progress) for item in items_of(wanted))
-        rows = [
-            {"path": one.path, "sha256": one.sha256, "size": one.size, "url": plain_url(item.url)}
-            for one, item in zip(results, items_of(wanted), strict=True)
-        ]
+        used_helm = helm or next((folder / one.path for one in results if one.path.startswith("helm/")), None)
+        archives = image_archives(wanted, folder, used_helm, cancel, note)
+        former = _former_rows(folder)
+        mirrors = inventory.sources.registries
+        results.extend(_archived(one, folder, former, mirrors, cancel, progress) for one in archives)
+        forget_parts(folder)
+        rows = [one.row for one in results]
         text = json.dumps({"version": LAYOUT, "inventory": inventory.name, "files": rows}, indent=2) + "\n"
         manifest = folder / MANIFEST
         if not manifest.exists() or manifest.read_text() != text:
@@ -109,6 +126,37 @@ def make_bundle(
         summary = f"{folder} cannot be written: {error.strerror}"
         raise UsageError(Diagnostic("FILE_NOT_WRITTEN", summary, remedy="name another folder")) from None
     return tuple(results)
+
+
+def _former_rows(folder: Path) -> Mapping[str, Mapping[str, object]]:
+    """Return the rows of the manifest that is there, by path; none where it cannot be read."""
+    try:
+        rows = json.loads((folder / MANIFEST).read_text())["files"]
+        return {str(row["path"]): row for row in rows}
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+
+
+def _archived(
+    archive: Archive,
+    folder: Path,
+    former: Mapping[str, Mapping[str, object]],
+    mirrors: Mapping[str, str],
+    cancel: Cancel,
+    progress: Progress,
+) -> Bundled:
+    from provision.connections.fetch import sha256_of  # noqa: PLC0415 - slow
+
+    target, row = folder / archive.path, former.get(archive.path, {})
+    known = target.is_file() and (row.get("url"), row.get("images")) == (archive.url, list(archive.names))
+    is_new = not known or sha256_of(target) != row.get("sha256")
+    if is_new:
+        try:
+            fetch_archive(archive, folder, mirrors, cancel, progress)
+        except ProvisionError as error:
+            raise type(error)([replace(one, untouched=_KEPT) for one in error.diagnostics]) from None
+    size = target.stat().st_size
+    return Bundled(archive.path, sha256_of(target), size, archive.url, is_new, archive.names)
 
 
 def _as_fetched(inventory: Inventory) -> Inventory:
@@ -146,12 +194,13 @@ def _item(download: Download, pin: Pin) -> Item:
 
 
 def _bundled(item: Item, folder: Path, cancel: Cancel, progress: Progress) -> Bundled:
-    from provision.connections.fetch import fetch_file, sha256_of  # noqa: PLC0415 - slow
+    from provision.connections.download import plain_url  # noqa: PLC0415 - slow
+    from provision.connections.fetch import fetch_file, sha256_of  # noqa: PLC0415 - the same
     from provision.kube.pinned_files import content_of, downloaded  # noqa: PLC0415 - the same
 
     target = folder / item.path
     if target.is_file() and sha256_of(target) == item.sha256:
-        return Bundled(item.path, item.sha256, target.stat().st_size, is_new=False)
+        return Bundled(item.path, item.sha256, target.stat().st_size, plain_url(item.url), is_new=False)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     try:
@@ -163,7 +212,7 @@ def _bundled(item: Item, folder: Path, cancel: Cancel, progress: Progress) -> Bu
             fetch_file(item.url, item.sha256, target, cancel, partial(progress, item.path))
     except ProvisionError as error:
         raise type(error)([replace(one, untouched=_KEPT) for one in error.diagnostics]) from None
-    return Bundled(item.path, item.sha256, target.stat().st_size, is_new=True)
+    return Bundled(item.path, item.sha256, target.stat().st_size, plain_url(item.url), is_new=True)
 
 
 _KEPT = "What is complete stays in the bundle; the next call goes on."

@@ -33,6 +33,12 @@ def bundle(
     archive: Annotated[
         Path | None, typer.Option("--archive", metavar="FILE", help="Also write it as one tar file.")
     ] = None,
+    helm: Annotated[
+        Path | None,
+        typer.Option(
+            "--helm", metavar="FILE", help="The program helm, which renders charts to find their images."
+        ),
+    ] = None,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
     """Fetch everything that an inventory downloads into a folder.
@@ -41,7 +47,8 @@ def bundle(
     checked against its digest in provision.lock.yaml, and what is not pinned yet is pinned. `manifest.json`
     lists the files. What is there already is not fetched again, and a download that was cut goes on. Use the
     folder, or the tar file, with `sources: { mode: bundle, bundle: FOLDER }`; served by a web server, it is
-    a mirror. Container images of charts and packages of hosts are not in it.
+    a mirror. Container images are those of `verify.images`, of `sources.images`, and those that rendered
+    charts name; the last need `--helm`, or helm declared in the inventory. Packages of hosts are not in it.
     """
     from provision.api.bundle import make_bundle, pack  # noqa: PLC0415 - keep --help fast
 
@@ -57,7 +64,14 @@ def bundle(
             print(f"{name}: {done // MIB}{of} MiB", file=sys.stderr, flush=True)
 
     with interrupts(cancel, lambda text: print(text, file=sys.stderr)):
-        results = make_bundle(declared, folder, cancel, progress=progress)
+        results = make_bundle(
+            declared,
+            folder,
+            cancel,
+            progress=progress,
+            helm=helm,
+            note=lambda text: print(text, file=sys.stderr),
+        )
         for result in results:
             say(f"{result.path}: {'fetched' if result.is_new else 'already there'} {result.sha256}")
         if archive is not None:

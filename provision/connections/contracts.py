@@ -121,7 +121,7 @@ class ShellConnection(Protocol):
         """
         ...
 
-    def upload(self, path: str, data: bytes, cancel: Cancel, *, lock: str = "") -> None:
+    def upload(self, path: str, data: bytes | memoryview, cancel: Cancel, *, lock: str = "") -> None:
         """Write `data` to a file (0600) over a channel of its own.
 
         Args:

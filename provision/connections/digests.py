@@ -12,18 +12,15 @@ import re
 from collections.abc import Callable, Mapping
 from urllib.parse import urljoin, urlsplit
 
-from provision.connections.download import answer_of, digest_of, document, kept
+from provision.connections.download import digest_of, document, kept
+from provision.connections.registry import LARGEST, MANIFEST, Repository
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 
-LARGEST = 32 * 1024 * 1024
-"""Bytes of one list or index."""
 CHART_LAYER = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
-MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _HEX = re.compile("[0-9a-f]{64}").fullmatch
 _SUM = re.compile(r"([0-9A-Fa-f]{64}) [ *](\S.*)").fullmatch
-_PARAMETER = re.compile(r'([a-z]+)="([^"]*)"').findall
 
 
 def listed_digest(sums: str, name: str, cancel: Cancel) -> str:
@@ -123,31 +120,7 @@ def stored_chart(url: str, sha256: str) -> bytes:
 
 def _of_registry(address: str, place: str, accept: str, cancel: Cancel) -> bytes:
     split = urlsplit(address)
-    url = f"https://{split.netloc}/v2{split.path.rstrip('/')}/{place}"
-    headers = {"Accept": accept}
-    status, sent, body = answer_of(url, cancel, LARGEST, headers, accepted=(200, 401))
-    if status != 200:  # noqa: PLR2004 - HTTP: registries give anonymous readers a token, too
-        token = _token(url, sent.get("www-authenticate", ""), cancel)
-        headers["Authorization"] = f"Bearer {token}"
-        _, _, body = answer_of(url, cancel, LARGEST, headers)
-    return body
-
-
-def _token(url: str, challenge: str, cancel: Cancel) -> str:
-    parameters = dict(_PARAMETER(challenge)) if challenge.lower().startswith("bearer ") else {}
-    realm = parameters.pop("realm", "")
-    if not realm.startswith("https://"):
-        raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: it needs a login"))
-    asked = {key: parameters[key] for key in ("service", "scope") if key in parameters}
-    _, _, body = answer_of(realm, cancel, LARGEST, {}, query=asked)
-    try:
-        data = json.loads(body)
-    except ValueError:
-        data = None
-    token = _inner(data, "token") or _inner(data, "access_token")
-    if not isinstance(token, str):
-        raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: it needs a login"))
-    return token
+    return Repository(f"https://{split.netloc}/v2{split.path.rstrip('/')}", cancel).read(place, accept)
 
 
 def _inner(value: object, key: str) -> object:

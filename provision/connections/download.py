@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from provision.values.cancel import Cancel, Interrupted
@@ -134,6 +135,7 @@ def continued(
     progress: Callable[[int, int], None],
     keep: Callable[[bytes], object],
     restart: Callable[[], None],
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Read the rest of a file whose beginning is there already.
 
@@ -144,13 +146,14 @@ def continued(
         progress: as for `digest_of`; it counts what is read now.
         keep: called with each piece.
         restart: called before the first piece, if the server sends the file from its beginning.
+        headers: sent to the host of the URL alone.
 
     Raises:
         Permanent, Transient, Interrupted: as `digest_of`.
     """
     pieces = _Pieces(cancel, progress, keep)
     accepted = (OK, PARTIAL, UNSATISFIABLE) if begun else (OK,)
-    _request(url, pieces, {}, {}, accepted, begun, restart)
+    _request(url, pieces, headers, {}, accepted, begun, restart)
 
 
 def _request(
@@ -305,6 +308,7 @@ def _cause(error: Exception) -> str:
 
 
 _OBJECT = re.compile(r"^HTTPS?Connection(?:Pool)?\([^)]*\): |^<[^>]*>: ")
+_CUT = re.compile(r"IncompleteRead\(([0-9]+) bytes read, ([0-9]+) more expected\)")
 _NUMBER = re.compile(r".*\[Errno -?[0-9]+\] ([^)]*)\)?")
 
 
@@ -312,6 +316,9 @@ def _plain(cause: str) -> str:
     """Return the text of an error without the names of Python's objects in it."""
     text = _OBJECT.sub("", cause)
     number = _NUMBER.fullmatch(text)
+    cut = _CUT.search(text)
+    if cut is not None:
+        return f"the connection broke after {cut[1]} of {int(cut[1]) + int(cut[2])} bytes"
     if text.startswith("Failed to resolve"):
         return f"the name of the host cannot be resolved{f': {number[1]}' if number else ''}"
     if text.startswith("Failed to establish") and number is not None:

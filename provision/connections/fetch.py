@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from provision.connections.download import CHUNK, continued, not_pinned
 from provision.values.cancel import Cancel
@@ -25,11 +26,17 @@ def sha256_of(file: Path) -> str:
 
 
 def fetch_file(
-    url: str, sha256: str, target: Path, cancel: Cancel, progress: Progress = lambda _read, _all: None
+    url: str,
+    sha256: str,
+    target: Path,
+    cancel: Cancel,
+    progress: Progress = lambda _read, _all: None,
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Download a file unless it is there; return its size.
 
-    What arrived before a cut stays in `NAME.part`, and the next call asks for the rest of it.
+    What arrived before a cut stays in `NAME.part`, and the next call asks for the rest of it. The headers
+    go to the host of the URL alone.
 
     Raises:
         Permanent: DOWNLOAD_WRONG: it is another file, of which nothing is kept; or see `digest_of`.
@@ -37,6 +44,8 @@ def fetch_file(
         Interrupted: the run must leave.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_file() and sha256_of(target) == sha256:
+        return target.stat().st_size
     part = target.with_name(target.name + PART)
     begun = part.stat().st_size if part.exists() else 0
     digest = hashlib.sha256()
@@ -55,7 +64,7 @@ def fetch_file(
             digest = hashlib.sha256()
             stream.truncate(0)
 
-        continued(url, begun, cancel, progress, keep, restart)
+        continued(url, begun, cancel, progress, keep, restart, headers)
     if digest.hexdigest() != sha256:
         part.unlink()
         raise not_pinned(url, sha256, digest.hexdigest())

@@ -36,6 +36,7 @@ KEPT_LINES = 40
 GRACE_SECONDS = 60.0
 """How long helm may take beyond its own deadline, and after it was asked to end."""
 POLL_SECONDS = 0.5
+RENDER_SECONDS = 600.0
 _VERSION = re.compile(r"v?([0-9]+)\.[0-9]+\.[0-9]+")
 _GZIP = b"\x1f\x8b"
 
@@ -186,6 +187,43 @@ def arguments(folder: Path, task: HelmTask) -> list[str]:
     write(values, json.dumps(task.values, sort_keys=True).encode())
     options = ["--install", "--create-namespace", "--reset-values", "--hide-notes", "--history-max", "10"]
     return ["upgrade", task.name, str(chart), *scope, *options, "--values", str(values)]
+
+
+def render(program: Path, chart: Path, name: str, values: Mapping[str, Any], kubernetes: str) -> str:
+    """Return the objects of a chart as YAML text; nothing is asked of a cluster.
+
+    Args:
+        program: helm, or the archive of its release.
+        chart: its archive.
+        name: of the release.
+        values: of the chart.
+        kubernetes: version of the cluster, which charts look at; empty for what helm assumes.
+
+    Raises:
+        Permanent: HELM_UNFIT; CHART_NOT_RENDERED.
+    """
+    with private_folder() as folder:
+        helm = unpacked(folder, program.read_bytes())
+        environment = {"HOME": str(folder), "LC_ALL": "C", "NO_COLOR": "1", "PATH": os.defpath}
+        check_major(helm, environment)
+        write(folder / "values.json", json.dumps(values, sort_keys=True).encode())
+        command = [str(helm), "template", name, str(chart), "--namespace", name]
+        command += ["--values", str(folder / "values.json"), "--skip-tests"]
+        command += ["--kube-version", kubernetes] if kubernetes else []
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=RENDER_SECONDS,
+            check=False,
+        )
+        if done.returncode == 0:
+            return done.stdout.decode("utf-8", "replace")
+        lines = done.stderr.decode("utf-8", "replace").splitlines()
+        summary = f"helm cannot render the chart {name}"
+        remedy = "correct the values of the chart, or use another version of helm"
+        raise Permanent(Diagnostic("CHART_NOT_RENDERED", summary, evidence=tuple(lines[-5:]), remedy=remedy))
 
 
 def _watched(

@@ -109,7 +109,7 @@ class LocalConnection:
         _close(stdin)
         return True
 
-    def upload(self, path: str, data: bytes, cancel: Cancel, *, lock: str = "") -> None:
+    def upload(self, path: str, data: bytes | memoryview, cancel: Cancel, *, lock: str = "") -> None:
         """Write a file, 0600, whole or not at all; see `ShellConnection.upload`."""
         if cancel.leaving:
             raise Interrupted

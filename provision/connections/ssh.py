@@ -125,7 +125,7 @@ class SshConnection:
             return command
         return command.replace("exec ", "exec sudo -n ", 1)
 
-    def upload(self, path: str, data: bytes, cancel: Cancel, *, lock: str = "") -> None:
+    def upload(self, path: str, data: bytes | memoryview, cancel: Cancel, *, lock: str = "") -> None:
         """Write a file (0600) completely or not at all, and resume what an earlier attempt has sent.
 
         Raises:
@@ -136,7 +136,7 @@ class SshConnection:
         with self._pool.use(self, self._system):
             self._upload(path, data, cancel, lock)
 
-    def _upload(self, path: str, data: bytes, cancel: Cancel, lock: str) -> None:
+    def _upload(self, path: str, data: bytes | memoryview, cancel: Cancel, lock: str) -> None:
         line, channel = self._channel(cancel)
         end = time.monotonic() + upload.deadline(len(data))
         try:

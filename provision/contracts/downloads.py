@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from provision.inventory.tree import KeyPath
 
@@ -75,6 +76,7 @@ class Download:
         path: keys of the inventory that declare it.
         otherwise: what a person declares where the origin cannot be reached.
         place: where a bundle and a mirror have it, folder by folder.
+        values: of a chart, which tell the container images that it names.
     """
 
     section: Literal["binaries", "charts"]
@@ -83,3 +85,4 @@ class Download:
     path: KeyPath
     otherwise: str
     place: tuple[str, ...] = ()
+    values: Mapping[str, Any] | None = None

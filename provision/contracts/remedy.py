@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import SecretStr
 
 from provision.contracts.effect import Effect
 from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +24,13 @@ class Blob:
         sha256: digest in hex.
         data: the content, where it is at hand.
         read: returns the content where it is too large to be held by each plan; called when it is sent.
+        file: has the content where it is too large to be held in memory at all; the host compares the digest.
     """
 
     sha256: str
     data: bytes = field(default=b"", repr=False)
     read: Callable[[], bytes] | None = field(default=None, repr=False, compare=False)
+    file: Path | None = field(default=None, repr=False, compare=False)
 
     def content(self) -> bytes:
         """Return the content.
@@ -33,7 +38,25 @@ class Blob:
         Raises:
             ProvisionError: it cannot be read, or is not what the digest says.
         """
+        if self.file is not None:
+            return bytes(self.view())
         return self.data if self.read is None else self.read()
+
+    def view(self) -> memoryview:
+        """Return the content to be sent piece by piece; a large file stays on its disk.
+
+        Raises:
+            ProvisionError: it cannot be read.
+        """
+        if self.file is None:
+            return memoryview(self.content())
+        try:
+            with self.file.open("rb") as stream:
+                return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError) as error:  # an empty file has nothing to map
+            summary = f"cannot read {self.file}: {error}"
+            remedy = "put the file there"
+            raise Permanent(Diagnostic("FILE_UNREADABLE", summary, remedy=remedy)) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,7 +280,7 @@ class HostDriver:
         for sha256, blob in blobs.items():
             path, lock = f"{self._state}/blobs/{sha256}", f"{self._state}/{HOST_LOCK}"
             try:
-                self._connection.upload(path, blob.content(), cancel, lock=lock)
+                self._connection.upload(path, blob.view(), cancel, lock=lock)
             except UploadLockedError as locked:
                 raise ProvisionError(self._holder(locked.holder, self.system), ExitCode.LOCKED) from None
 

@@ -15,7 +15,7 @@ from provision.values.errors import UsageError
 from provision.values.whole_file import write_whole
 
 LOCK_NAME = "provision.lock.yaml"
-Section = Literal["images", "binaries", "charts"]
+Section = Literal["images", "binaries", "charts", "containers"]
 """A part of the lock file."""
 _DIGEST = re.compile("[0-9a-f]{64}").fullmatch
 
@@ -42,12 +42,14 @@ class Lock:
         images: pins by image name.
         binaries: pins by name (`k3s`).
         charts: pins by chart name.
+        containers: pins of container images by name and tag.
     """
 
     file: str = ""
     images: dict[str, Pin] = field(default_factory=dict)
     binaries: dict[str, Pin] = field(default_factory=dict)
     charts: dict[str, Pin] = field(default_factory=dict)
+    containers: dict[str, Pin] = field(default_factory=dict)
 
     def change_of(self, section: Section, name: str, file: Path, digest: str) -> Diagnostic | None:
         """Return the problem of a file of the controller that is not the one which was pinned, else None."""
@@ -83,7 +85,7 @@ def read_lock(path: Path) -> tuple[Lock, list[Diagnostic]]:
         remedy = "write this file again: `provision pin INVENTORY`"
         problems.append(Diagnostic("LOCK_INVALID", summary, source=item.source(), remedy=remedy))
 
-    sections: dict[str, dict[str, Pin]] = {"images": {}, "binaries": {}, "charts": {}}
+    sections: dict[str, dict[str, Pin]] = {"images": {}, "binaries": {}, "charts": {}, "containers": {}}
     for section, item in _entries(root):
         if section == "version":
             if str(item.value) != "1":
@@ -99,7 +101,7 @@ def read_lock(path: Path) -> tuple[Lock, list[Diagnostic]]:
                 wrong(pin, f"{section}.{name}: a pin needs url and sha256 (64 hex digits)")
                 continue
             sections[section][name] = Pin(str.__str__(url.value), digest)
-    return Lock(str(path), sections["images"], sections["binaries"], sections["charts"]), problems
+    return Lock(str(path), **sections), problems
 
 
 def write_lock(path: Path, lock: Lock) -> None:
@@ -110,7 +112,7 @@ def write_lock(path: Path, lock: Lock) -> None:
     """
     # Quoted by hand: 64 hex digits may look like a number, and YAML libraries differ in what is one.
     lines = ["# Written by `provision pin`: a download must match its entry here.", "version: 1"]
-    for section in ("images", "binaries", "charts"):
+    for section in ("images", "binaries", "charts", "containers"):
         pins: dict[str, Pin] = getattr(lock, section)
         lines += [f"{section}:"] if pins else []
         for name, pin in sorted(pins.items()):

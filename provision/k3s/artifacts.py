@@ -14,7 +14,7 @@ from provision.contracts.downloads import Download, ListedFile, LocalFile
 from provision.contracts.remedy import Blob
 from provision.inventory import Inventory
 from provision.inventory.models.cluster import K3s
-from provision.kube.pinned_files import Wanted, bundle_file, mirror_url, pinned_blob
+from provision.kube.pinned_files import Wanted, bundle_file, bundled_images, mirror_url, pinned_blob
 
 RELEASES = "https://github.com/k3s-io/k3s/releases/download"
 BINARY_ASSET = "k3s"
@@ -65,6 +65,18 @@ def images(inventory: Inventory) -> Artifact | None:
         return None
     label = f"images of k3s {k3s.version}"
     return _artifact(inventory, k3s, IMAGES_ASSET, k3s.images, ("k3s", "images"), label)
+
+
+def container_images(inventory: Inventory) -> tuple[Artifact, ...]:
+    """Return the archives of a bundle with the images that pods run; none where nodes pull them.
+
+    Raises:
+        UsageError: BUNDLE_UNREADABLE, BUNDLE_CHANGED, or a file of the bundle cannot be read.
+    """
+    return tuple(
+        Artifact(f"image {row.images[0]}", row.file.name, Blob(row.sha256, file=row.file), str(row.file))
+        for row in bundled_images(inventory)
+    )
 
 
 def downloads(inventory: Inventory) -> Iterator[Download]:

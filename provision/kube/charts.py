@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from provision.contracts.downloads import Download, LocalFile, RegistryChart, RepositoryChart
 from provision.contracts.remedy import Blob
@@ -77,8 +79,10 @@ def operator_chart(
     return DeclaredChart(name, version or operator.version, operator.repository or repository, path, file)
 
 
-def chart_download(inventory: Inventory, chart: DeclaredChart) -> Download:
-    """Return what `provision pin` pins of a chart."""
+def chart_download(
+    inventory: Inventory, chart: DeclaredChart, values: Mapping[str, Any] | None = None
+) -> Download:
+    """Return what `provision pin` pins of a chart, and the values that `provision bundle` renders it with."""
     keys = ".".join(map(str, chart.path))
     otherwise = f"an archive on this machine as {keys}.chart" if chart.has_file_key else f"another {keys}"
     origin: LocalFile | RegistryChart | RepositoryChart
@@ -89,7 +93,7 @@ def chart_download(inventory: Inventory, chart: DeclaredChart) -> Download:
         origin = RegistryChart(chart.repository, chart.version)
     else:
         origin = RepositoryChart(chart.repository, chart.name, chart.version)
-    return Download("charts", chart.name, origin, chart.path, otherwise, ("charts", chart.asset))
+    return Download("charts", chart.name, origin, chart.path, otherwise, ("charts", chart.asset), values)
 
 
 def chart_of(inventory: Inventory, chart: DeclaredChart) -> Chart:

@@ -21,6 +21,9 @@ from provision.inventory.tree import KeyPath
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import Permanent, UsageError
 
+CONTAINERS = "containers"
+"""Folder of a bundle with the archives of container images."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -90,17 +93,74 @@ def _unpacked(archive: Path, source: Source | None) -> Path:
     return folder
 
 
+@dataclass(frozen=True, slots=True)
+class BundledFile:
+    """A file of a bundle, as its manifest has it.
+
+    Args:
+        file: where it is on this machine.
+        sha256: its digest in hex.
+        images: names of the container image that it is the archive of.
+    """
+
+    file: Path
+    sha256: str
+    images: tuple[str, ...] = ()
+
+
+def _listed(root: Path) -> tuple[BundledFile, ...] | None:
+    """Return the files that the manifest of a bundle names; None where it cannot be read."""
+    try:
+        rows = json.loads((root / "manifest.json").read_text())["files"]
+        return tuple(
+            BundledFile(root / str(row["path"]), str(row["sha256"]), tuple(map(str, row.get("images", ()))))
+            for row in rows
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
 def bundle_digest(inventory: Inventory, file: Path) -> str:
     """Return the SHA-256 that the manifest of the bundle has for a file; empty where it has none."""
     root = bundle_file(inventory)
-    if root is None or not file.is_relative_to(root):
-        return ""
-    try:
-        rows = json.loads((root / "manifest.json").read_text())["files"]
-        place = file.relative_to(root).as_posix()
-        return next((str(row["sha256"]) for row in rows if row["path"] == place), "")
-    except (OSError, ValueError, TypeError, KeyError):
-        return ""
+    rows = _listed(root) if root is not None and file.is_relative_to(root) else None
+    return next((row.sha256 for row in rows or () if row.file == file), "")
+
+
+def bundled_images(inventory: Inventory) -> tuple[BundledFile, ...]:
+    """Return the archives of container images that a bundle has; none where the inventory uses no bundle.
+
+    Raises:
+        UsageError: BUNDLE_UNREADABLE, BUNDLE_CHANGED, or one of them cannot be read.
+    """
+    root, keys = bundle_file(inventory), ("sources", "bundle")
+    if root is None:
+        return ()
+    rows = _listed(root)
+    if rows is None:
+        summary = f"{root} has no manifest.json, or it is not one of a bundle"
+        remedy = "make it again: `provision bundle INVENTORY FOLDER`"
+        raise UsageError(
+            Diagnostic("BUNDLE_UNREADABLE", summary, source=inventory.source(keys), remedy=remedy)
+        )
+    images = tuple(row for row in rows if row.images)
+    for row in images:
+        _check_listed(row.file, row.sha256, digest_of_file(inventory, row.file, keys))
+    return images
+
+
+def _check_listed(file: Path, listed: str, digest: str) -> None:
+    """Refuse a file that is not the one of the manifest.
+
+    Raises:
+        UsageError: BUNDLE_CHANGED.
+    """
+    if listed == digest:
+        return
+    summary = f"{file} is not the file that the manifest of the bundle names"
+    evidence = (f"manifest: {listed}", f"file:     {digest}")
+    remedy = "make the bundle again: `provision bundle INVENTORY FOLDER`"
+    raise UsageError(Diagnostic("BUNDLE_CHANGED", summary, evidence=evidence, remedy=remedy))
 
 
 def mirror_url(inventory: Inventory, *parts: str) -> str:
@@ -123,11 +183,8 @@ def pinned_blob(inventory: Inventory, wanted: Wanted) -> Blob:
         if change is not None:
             raise UsageError(replace(change, source=inventory.source(wanted.path)))
         listed = bundle_digest(inventory, wanted.file)
-        if listed and listed != digest:
-            summary = f"{wanted.file} is not the file that the manifest of the bundle names"
-            evidence = (f"manifest: {listed}", f"file:     {digest}")
-            remedy = "make the bundle again: `provision bundle INVENTORY FOLDER`"
-            raise UsageError(Diagnostic("BUNDLE_CHANGED", summary, evidence=evidence, remedy=remedy))
+        if listed:
+            _check_listed(wanted.file, listed, digest)
         return Blob(digest, read=partial(content_of, wanted.file, digest))
     pins: dict[str, Pin] = getattr(inventory.lock, wanted.section)
     pin = pins.get(wanted.name)

@@ -102,12 +102,12 @@ class ScriptedShell(ShellConnection):
             return None
         return answer.rc
 
-    def upload(self, path: str, data: bytes, cancel: Cancel, *, lock: str = "") -> None:
+    def upload(self, path: str, data: bytes | memoryview, cancel: Cancel, *, lock: str = "") -> None:
         """Record what was sent."""
         del lock
         if cancel.leaving:
             raise Interrupted
-        self.uploads[path] = data
+        self.uploads[path] = bytes(data)
 
     def kill_group(self, pgid: int) -> None:
         """Record whom to end."""

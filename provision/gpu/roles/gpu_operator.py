@@ -126,7 +126,7 @@ def downloads(inventory: Inventory) -> Iterator[Download]:
     """Yield the chart, which `provision pin` pins."""
     operator = _operator(inventory)
     if operator is not None and has_cluster(inventory):
-        yield chart_download(inventory, _chart(operator))
+        yield chart_download(inventory, _chart(operator), operator_values(inventory))
 
 
 def stack(inventory: Inventory) -> GpuStack:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from provision.inventory.grammar import ImageFile, Jump, Line, Login, Url
+from provision.inventory.grammar import ImageFile, ImageName, Jump, Line, Login, Url
 from provision.inventory.models.base import Model, SecretRef, Ssh
 from provision.inventory.scalars import (
     Address,
@@ -81,6 +81,8 @@ class Sources(Model):
     """Folder or archive of the bundle."""
     registries: dict[Text, Url] = Field(default_factory=dict)
     """Container registry mirrors by registry (`docker.io: https://...`)."""
+    images: tuple[ImageName, ...] = ()
+    """Container images that a bundle has besides those that charts and `verify.images` name."""
     apt: Url | None = None
     """Mirror of the distribution's package archive."""
 

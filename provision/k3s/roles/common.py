@@ -116,7 +116,7 @@ def interface(node: Node, status: MachineStatus) -> str:
 
 
 def software(inventory: Inventory, node: Node, unit: str) -> list[Resource]:
-    """Return the binary and the archive of images."""
+    """Return the binary, and the archives of images."""
     system = names.ssh(node.name)
     source = inventory.source(("k3s", "version"))
     binary, images = artifacts.binary(inventory), artifacts.images(inventory)
@@ -128,6 +128,9 @@ def software(inventory: Inventory, node: Node, unit: str) -> list[Resource]:
         suffix = "".join(PurePosixPath(images.file or images.asset).suffixes[-2:])
         path = f"{paths.IMAGES}/k3s-airgap-images{suffix}"
         resources.append(K3sUpload(system, path, images.blob, "0644", images.label, unit=unit, source=source))
+    for image in artifacts.container_images(inventory):
+        path = f"{paths.IMAGES}/{image.asset}"
+        resources.append(K3sUpload(system, path, image.blob, "0644", image.label, unit=unit, source=source))
     return resources
 
 

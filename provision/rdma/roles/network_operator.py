@@ -268,7 +268,7 @@ def downloads(inventory: Inventory) -> Iterator[Download]:
     """Yield the chart, which `provision pin` pins."""
     operator = operator_of(inventory)
     if operator is not None and has_cluster(inventory):
-        yield chart_download(inventory, _chart(operator))
+        yield chart_download(inventory, _chart(operator), chart_values(inventory))
 
 
 def _chart(operator: Operator) -> DeclaredChart:

@@ -143,9 +143,14 @@ def downloads(inventory: Inventory) -> Iterator[Download]:
     if sharing is None or sharing.mode not in MODES or not has_cluster(inventory):
         return
     if sharing.mode == fractions.MODE:
-        yield from (chart_download(inventory, chart) for chart in fractions.charts(sharing))
+        kai, fractioning = fractions.charts(sharing)
+        yield chart_download(inventory, kai, fractions.kai_fork_values(sharing))
+        yield chart_download(inventory, fractioning, fractions.fractioning_values(sharing))
+    elif sharing.mode == "hami":
+        version = inventory.k3s.version if inventory.k3s is not None else ""
+        yield chart_download(inventory, _chart(sharing, names.HAMI), hami_values(inventory, version))
     else:
-        yield chart_download(inventory, _chart(sharing, names.HAMI if sharing.mode == "hami" else names.KAI))
+        yield chart_download(inventory, _chart(sharing, names.KAI), kai_values(sharing))
 
 
 def _release(

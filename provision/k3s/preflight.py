@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from ipaddress import IPv4Network, ip_address, ip_interface
+from ipaddress import IPv4Network, ip_interface
 from typing import Any
 
 from provision.contracts.change import Op
@@ -15,7 +15,7 @@ from provision.contracts.view import View
 from provision.hosts import names
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
-from provision.k3s import adoption, configuration
+from provision.k3s import adoption, configuration, join_preflight
 from provision.k3s.adoption import SAID_ELSEWHERE
 from provision.k3s.queries import Machine, MachineStatus
 from provision.k3s.settings_query import K3sSettings
@@ -100,22 +100,6 @@ def kubernetes(inventory: Inventory, node: Node, status: MachineStatus) -> Itera
             f"another container runtime is installed: {', '.join(status.foreign)}",
             severity=Severity.WARNING,
             remedy="declare container_runtime for the node if it stays: k3s brings its own",
-        )
-
-
-def name_servers(inventory: Inventory, node: Node, status: MachineStatus) -> Iterator[Diagnostic]:
-    """Refuse a resolv.conf that pods cannot use: k3s would ask 8.8.8.8 instead."""
-    arguments = " ".join(map(str, _list(inventory, "kubelet-arg")))
-    if "resolv-conf" in arguments or (inventory.k3s is not None and "resolv-conf" in inventory.k3s.config):
-        return
-    servers = status.nameservers
-    if servers and all(map(_is_loopback, servers)) and not any(not _is_loopback(s) for s in status.upstream):
-        yield _problem(
-            inventory,
-            node,
-            "NODE_DNS_LOOPBACK",
-            f"its name server is itself ({', '.join(servers)}), which pods cannot reach",
-            remedy="declare a file of reachable name servers: k3s.config: { resolv-conf: /etc/PATH }",
         )
 
 
@@ -303,18 +287,6 @@ def clocks(evidence: Evidence) -> list[Finding]:
     return found
 
 
-def _list(inventory: Inventory, key: str) -> tuple[object, ...]:
-    value = inventory.k3s.config.get(key, ()) if inventory.k3s is not None else ()
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
-
-
 def _network(text: str) -> IPv4Network:
     try:
         return IPv4Network(text, strict=False)
@@ -325,7 +297,11 @@ def _network(text: str) -> IPv4Network:
 def evidence(inventory: Inventory) -> Mapping[str, tuple[Any, ...]]:
     """Return the questions that these rules look at, by system."""
     nodes = inventory.nodes.values() if inventory.k3s is not None else ()
-    return {names.ssh(node.name): (Machine(), K3sSettings()) for node in nodes if node.k3s is not None}
+    return {
+        names.ssh(node.name): (Machine(), K3sSettings(), join_preflight.query(inventory, node))
+        for node in nodes
+        if node.k3s is not None
+    }
 
 
 def _rule(look: Look, codes: tuple[str, ...], when: str, remedy: str, severity: Severity) -> Rule:
@@ -349,13 +325,7 @@ RULES = (
         "remove it, or declare `container_runtime`",
         _E,
     ),
-    _rule(
-        name_servers,
-        ("NODE_DNS_LOOPBACK",),
-        "a node's only name server is a loopback address, which pods cannot reach",
-        "set `k3s.config: { resolv-conf: FILE }` to a file of reachable servers",
-        _E,
-    ),
+    *join_preflight.RULES,
     _rule(
         routes,
         ("NODE_NO_DEFAULT_ROUTE",),

@@ -12,6 +12,7 @@ from provision.contracts.query import Frame, QueryKind, Unknown
 from provision.hosts.operations.basic import quote
 from provision.hosts.queries.secret import SecretTextKind, secret_of
 from provision.hosts.resources.base import HostFactKind, Rows, lines_of, no_answer
+from provision.k3s.join_network import JoinNetworkKind
 from provision.k3s.runtimes import NVIDIA_RUNTIME_KIND
 from provision.k3s.settings_query import SETTINGS_KIND
 from provision.k3s.snapshots import EtcdSnapshotsKind
@@ -122,8 +123,6 @@ class MachineStatus:
         addresses: global IPv4 addresses with prefix, by interface, as pairs.
         dynamic: addresses that came from a DHCP lease.
         routes: IPv4 routes: destination (`default` or a network) and interface, as pairs.
-        nameservers: of /etc/resolv.conf.
-        upstream: of systemd-resolved's own file, which k3s uses where the first one is a loopback.
         filters: of each firewall back end: its name, exit status, and lines that drop or reject.
         foreign: what of another Kubernetes or container runtime is there.
         flags: of a k3s unit that is not ours: its `ExecStart`, as words.
@@ -136,8 +135,6 @@ class MachineStatus:
     addresses: tuple[tuple[str, str], ...] = ()
     dynamic: tuple[str, ...] = ()
     routes: tuple[tuple[str, str], ...] = ()
-    nameservers: tuple[str, ...] = ()
-    upstream: tuple[str, ...] = ()
     filters: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
     foreign: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
@@ -162,12 +159,6 @@ _MACHINE = r"""if command -v ip >/dev/null 2>&1; then
     case $dev in cni0|flannel*|kube-*|docker0|lxc*|veth*) ;; *) printf 'route|%s|%s\n' "$to" "$dev";; esac
   done
 fi
-for f in /etc/resolv.conf:name /run/systemd/resolve/resolv.conf:upstream; do
-  t=${f##*:}; f=${f%:*}
-  if [ -r "$f" ]; then
-    while read -r k v _; do if [ "$k" = nameserver ]; then printf '%s|%s\n' "$t" "$v"; fi; done <"$f"
-  fi
-done
 for b in iptables-nft iptables-legacy; do
   if command -v "$b" >/dev/null 2>&1; then
     r=0; o=$("$b" -w 5 -t filter -S 2>&1) || r=$?
@@ -239,8 +230,6 @@ def _read_machine(rows: Rows) -> MachineStatus:
         _pairs(rows, "address"),
         tuple(row[0] for row in rows.get("dynamic", ())),
         _pairs(rows, "route"),
-        tuple(row[0] for row in rows.get("name", ())),
-        tuple(row[0] for row in rows.get("upstream", ())),
         tuple((row[0], int(row[1]), tuple(drops.get(row[0], ()))) for row in rows.get("filter", ())),
         tuple(f"{row[0]} ({row[1]})" for row in rows.get("foreign", ())),
         tuple(words),
@@ -260,6 +249,7 @@ _KINDS: tuple[QueryKind, ...] = (
     NVIDIA_RUNTIME_KIND,
     EtcdSnapshotsKind(),
     SETTINGS_KIND,
+    JoinNetworkKind(),
 )
 KINDS: Mapping[str, QueryKind] = {kind.query.kind: kind for kind in _KINDS}
 """How each kind of query is asked of a host and its answer read, by `Query.kind`."""

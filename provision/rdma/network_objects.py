@@ -16,11 +16,11 @@ from provision.gpu.operator_values import owns_nfd
 from provision.inventory import Inventory
 from provision.inventory.models.cluster import IpPool, Operator, Rdma, RdmaNetwork
 from provision.inventory.models.node import Node
+from provision.k3s import cni_folders
 from provision.kube.kinds import KubeKind
 from provision.kube.names import is_member
 from provision.kube.resources.node import parse_taint
 from provision.kube.values import laid_over
-from provision.rdma import cni_paths
 
 POLICY = KubeKind("mellanox.com/v1alpha1", "NicClusterPolicy", "nicclusterpolicies", namespaced=False)
 POLICY_NAME = "nic-cluster-policy"
@@ -152,8 +152,8 @@ def chart_values(inventory: Inventory) -> Mapping[str, Any]:
         "sriovNetworkOperator": {"enabled": False},
         "maintenanceOperator": {"enabled": False},
         "operator": {
-            "cniBinDirectory": cni_paths.PROGRAMS,
-            "cniNetworkDirectory": cni_paths.CONFIGURATION,
+            "cniBinDirectory": cni_folders.PROGRAMS,
+            "cniNetworkDirectory": cni_folders.CONFIGURATION,
             "admissionController": {"enabled": False},
         },
     }

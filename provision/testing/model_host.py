@@ -21,7 +21,7 @@ from provision.hosts.operations.notes import notes_of
 from provision.hosts.resources.filesystem import RootStatus
 from provision.hosts.resources.pci import IommuStatus, PciFunction
 from provision.testing.model_answers import ANSWERS
-from provision.testing.model_ops import OperationFailedError, boot, bring_about, next_line, perform
+from provision.testing.model_ops import boot, bring_about, next_line, perform
 from provision.testing.model_state import (
     GIB,
     HostState,
@@ -29,6 +29,7 @@ from provision.testing.model_state import (
     ModelFile,
     ModelFunction,
     ModelUnit,
+    OperationFailedError,
 )
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic

@@ -7,14 +7,24 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from provision.k3s import paths, runtimes
+from provision.k3s.join_network import (
+    BLOCKED,
+    OPEN,
+    RESOLVERS,
+    JoinNetwork,
+    JoinNetworkStatus,
+    ProveServer,
+    ResolverFile,
+)
 from provision.k3s.operations import KeepFormerToken, RemoveK3s, RotateToken
 from provision.k3s.queries import LastWords, Machine, MachineStatus, ServiceLog
 from provision.k3s.settings_query import K3sSettings, SettingPlaces
 from provision.k3s.snapshots import EtcdSnapshots, SnapshotFile, SnapshotListing
-from provision.testing.model_state import HostState, ModelFile
+from provision.testing.model_state import HostState, ModelFile, OperationFailedError
 
 UNITS = (paths.SERVER, paths.AGENT)
 CERTIFICATE = f"{paths.DATA}/server/tls/serving-kube-apiserver.crt"
@@ -161,7 +171,19 @@ def keep_token(state: HostState, op: KeepFormerToken) -> None:
         state.files[paths.FORMER_TOKENS] = ModelFile(former + f"now {token}\n".encode(), "0600")
 
 
-OPERATIONS: dict[type[Any], Any] = {RotateToken: rotate, RemoveK3s: remove, KeepFormerToken: keep_token}
+def prove(state: HostState, op: ProveServer) -> None:
+    """Fail where the server cannot be reached."""
+    met = state.join_network
+    if met is not None and met.api.get(op.server) in BLOCKED:
+        raise OperationFailedError(f"K3S_API_UNREACHABLE: {op.server}, port 6443 does not answer this node")
+
+
+OPERATIONS: dict[type[Any], Any] = {
+    RotateToken: rotate,
+    RemoveK3s: remove,
+    KeepFormerToken: keep_token,
+    ProveServer: prove,
+}
 """How each operation of k3s is done."""
 
 
@@ -171,9 +193,16 @@ def _machine(state: HostState, query: Machine) -> object:
     addresses = tuple(("eth0", f"{address}/24") for address in held)
     if state.machine is not None:
         return state.machine
-    routes, servers = (("default", "eth0"),), ("198.18.0.1",)
+    routes = (("default", "eth0"),)
     version = state.k3s_version if paths.BINARY in state.files else ""
-    return MachineStatus(addresses, (), routes, servers, inotify=8192, cgroup=2, version=version)
+    return MachineStatus(addresses, (), routes, inotify=8192, cgroup=2, version=version)
+
+
+def _join_network(state: HostState, query: JoinNetwork) -> object:
+    runs = any(name in state.units and state.units[name].active for name in UNITS)
+    files = (ResolverFile(query.resolv_conf or RESOLVERS[0], servers=("198.18.0.1",)),)
+    met = state.join_network or JoinNetworkStatus(files=files, names={"198.18.0.1": OPEN})
+    return replace(met, runs=runs)
 
 
 def _log(state: HostState, query: ServiceLog) -> object:
@@ -235,6 +264,7 @@ COMMANDS: tuple[tuple[str, Callable[..., tuple[int, str]]], ...] = (
 
 ANSWERS: dict[type[Any], Any] = {
     Machine: _machine,
+    JoinNetwork: _join_network,
     ServiceLog: _log,
     runtimes.NvidiaRuntime: _runtime,
     EtcdSnapshots: _snapshots,

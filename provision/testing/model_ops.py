@@ -33,11 +33,7 @@ from provision.testing.model_apt import transaction
 from provision.testing.model_boot import boot_settings, boot_swap, grub_defaults
 from provision.testing.model_gpu import drive_gpus, reset_fabric, set_power_limits
 from provision.testing.model_rdma import booted
-from provision.testing.model_state import HostState, ModelFile, ModelUnit, resolved
-
-
-class OperationFailedError(Exception):
-    """An operation ended with an exit status other than 0, as its shell would."""
+from provision.testing.model_state import HostState, ModelFile, ModelUnit, OperationFailedError, resolved
 
 
 def _write(state: HostState, op: ops.WriteFile) -> None:

@@ -52,6 +52,12 @@ def _content(state: HostState, path: str) -> bytes | None:
     return file.content if file is not None and file.type == "file" else None
 
 
+def _peers(state: HostState, addresses: str) -> Answer:
+    codes = {"": "0 0", "route": "2 1", "answer": "0 1", "program": "0 127"}
+    peers = shlex.split(addresses)
+    return 0, "".join(f"peer {peer} {codes[state.unreached.get(peer, '')]}\n" for peer in peers)
+
+
 def _cat(state: HostState, words: str) -> Answer:
     paths = [path for word in shlex.split(words) for path in _expanded(state, word)]
     contents = [_content(state, path) for path in paths]
@@ -242,6 +248,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
         r"for g in /sys/class/infiniband/([^/]+)/ports/([0-9]+)/gids/\*; do .*",
         lambda state, device, port: (0, gid_table(state.rdma, device, port)),
     ),
+    (r"for p in ([^;]*); do ip -4 route get .*", _peers),
     (r"CNI_COMMAND=VERSION (\S+) </dev/null", _cni_version),
     (r"uname -n", lambda state: (0, f"{state.hostname}\n")),
     (r"cat ([^|>]+) 2>/dev/null \|\| true", _cat_all),

@@ -15,6 +15,7 @@ from provision.hosts.queries.modprobe import ModprobeRule
 from provision.hosts.queries.system import ClockStatus
 from provision.hosts.resources.filesystem import RootStatus
 from provision.hosts.resources.pci import IommuStatus, PciFunction
+from provision.k3s.join_network import JoinNetworkStatus
 from provision.k3s.queries import MachineStatus
 from provision.rdma.queries import RdmaStatus
 from provision.testing.model_rdma import kernel_file
@@ -23,6 +24,10 @@ GIB = 1024**3
 _NO_IOMMU = IommuStatus((), 0, cpu="GenuineIntel")
 _WHOLE_DISK = RootStatus("/dev/vda1", "ext4", "/dev/vda1", "vda", 1, size=10 * GIB)
 _CLOCK = ClockStatus(synchronised=True)
+
+
+class OperationFailedError(Exception):
+    """An operation ended with an exit status other than 0, as its shell would."""
 
 
 class ImpossibleStateError(AssertionError):
@@ -105,6 +110,8 @@ class HostState:
         links: network interfaces that are no such bridges.
         k3s_version: what the binary of k3s calls itself.
         machine: what k3s needs of it, where that differs from an ordinary guest.
+        unreached: what it lacks to reach a peer, by address: `route`, `answer`, or the `program` to try it.
+        join_network: what it meets before it joins a cluster, where that differs from an ordinary network.
         commands: what a command of the inventory does, where it does more than its guard requires.
         loaded_driver: version of the loaded GPU driver; empty for none.
         foreign_driver: version of a GPU driver that no package brought.
@@ -162,6 +169,8 @@ class HostState:
     cpus: int = 4
     probes: dict[str, int] = field(default_factory=dict)
     machine: MachineStatus | None = None
+    join_network: JoinNetworkStatus | None = None
+    unreached: dict[str, str] = field(default_factory=dict)
     k3s_version: str = "v1.35.7+k3s1"
     commands: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
     loaded_driver: str = ""

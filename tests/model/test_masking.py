@@ -23,7 +23,7 @@ from provision.report.explain import print_explained
 from provision.report.junit import junit_xml
 from provision.report.plan import print_plan
 from provision.testing.model_host import ModelFile
-from provision.testing.model_ops import OperationFailedError
+from provision.testing.model_state import OperationFailedError
 from provision.values.cancel import Cancel
 from provision.values.events import Event
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport

@@ -18,7 +18,7 @@ from provision.engine.session import Session
 from provision.report.explain import print_explained
 from provision.report.plan import print_plan
 from provision.testing.model_host import ModelFile
-from provision.testing.model_ops import OperationFailedError
+from provision.testing.model_state import OperationFailedError
 from provision.values.cancel import Cancel
 from tests.model.value_site import FULL_TOKEN, MOTD, ValueSite
 

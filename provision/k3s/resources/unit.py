@@ -14,6 +14,7 @@ from provision.hosts.operations import basic as ops
 from provision.hosts.resources.base import HostResource, Operations
 from provision.hosts.resources.service import UnitState, UnitStatus
 from provision.k3s import paths
+from provision.k3s.join_network import ProveServer
 from provision.k3s.queries import JoinToken, LastWords, ServiceLog
 
 DEADLINE = 600.0
@@ -41,6 +42,7 @@ class K3sUnit(HostResource):
         unit: `k3s.service` or `k3s-agent.service`.
         joins: the server that it joins, as messages name it; empty for the one that makes the cluster.
         deadline: seconds until it must be up.
+        proof: what must hold before it starts to join; None for the one that makes the cluster.
     """
 
     kind: ClassVar[str] = "k3s-unit"
@@ -48,6 +50,7 @@ class K3sUnit(HostResource):
     unit: str
     joins: str = ""
     deadline: float = DEADLINE
+    proof: ProveServer | None = None
 
     def _key_name(self) -> str:
         return self.unit
@@ -91,8 +94,13 @@ class K3sUnit(HostResource):
         if not status.enabled:
             operations.append(ops.SetUnit(self.unit, "enable"))
         if not status.exists or status.stopped:
+            if self.proof is not None:
+                operations.append(self.proof)
             operations.append(ops.SetUnit(self.unit, "start", waits=False))
         return operations
+
+    def _seconds(self) -> float:
+        return 300.0 + (self.proof.seconds if self.proof is not None else 0)
 
     def affects(self, changes: Sequence[Change], /) -> frozenset[AnswerId]:
         """Return what a server makes when it starts: the full token with its CA, and the admin's access."""

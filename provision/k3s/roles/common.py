@@ -22,6 +22,7 @@ from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import K3s
 from provision.inventory.models.node import Node
 from provision.k3s import artifacts, configuration, paths, unit_files
+from provision.k3s.join_network import ProveServer
 from provision.k3s.queries import JoinToken, Machine, MachineStatus, authority_of, password_of
 from provision.k3s.resources.files import K3sFile, K3sUpload, ServerTokenFile
 from provision.k3s.resources.node import EarlierNode
@@ -171,6 +172,20 @@ def _token_file(inventory: Inventory, system: str, unit: str, token: SecretStr) 
     if not isinstance(password, SecretStr):
         raise TypeError("a token is a secret")
     return ServerTokenFile(system, paths.TOKEN, text, "0600", "root", "root", password=password, **more)
+
+
+def proof_of(context: Context, server: Node, address: str = "") -> ProveServer | None:
+    """Return what must hold before a node starts to join; None for one that has joined: it knows all servers.
+
+    Args:
+        context: of the node.
+        server: that it joins.
+        address: another name or address by which it joins.
+    """
+    if context.require(names.ssh(context.subject.name), paths.PASSWORD).exists:
+        return None
+    backend = declared_k3s(context.inventory).config.get("flannel-backend", "vxlan")
+    return ProveServer(address or str(server.address), str(server.address) if backend == "vxlan" else "")
 
 
 def registration_file(inventory: Inventory, node: Node, text: str) -> Resource:

@@ -48,11 +48,13 @@ def resources(context: Context) -> Sequence[Resource]:
         token = common.full_token(context, server, "server", common.join_token(context))
     config = configuration.agent_config(inventory, node, k3s, device)
     source = inventory.source(("nodes", node.name, "k3s"))
+    first = configuration.servers(inventory)[0]
+    proof = common.proof_of(context, server, k3s.endpoint or str(first.address))
     return [
         *common.software(inventory, node, UNIT),
         *common.files(inventory, node, UNIT, config, token),
         *common.earlier_self(context),
-        K3sUnit(system, UNIT, k3s.endpoint or server.name, source=source),
+        K3sUnit(system, UNIT, k3s.endpoint or server.name, proof=proof, source=source),
     ]
 
 

@@ -71,7 +71,9 @@ def resources(context: Context) -> Sequence[Resource]:
     if server is not None:
         found += common.earlier_self(context)
     joins = "" if server is None else server.name
-    found.append(K3sUnit(system, UNIT, joins, source=inventory.source(("nodes", node.name, "k3s"))))
+    proof = None if server is None else common.proof_of(context, server)
+    source = inventory.source(("nodes", node.name, "k3s"))
+    found.append(K3sUnit(system, UNIT, joins, proof=proof, source=source))
     return found
 
 

@@ -11,8 +11,9 @@ from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared, Site
 from provision.inventory.models.node import Node, Rail
+from provision.k3s.cni_folders import PROGRAMS
 from provision.kube.names import is_member
-from provision.rdma.cni_paths import MISSING, PROGRAMS
+from provision.rdma.cni_paths import MISSING
 
 GIDS = (
     "for g in /sys/class/infiniband/{hca}/ports/{port}/gids/*; do i=${{g##*/}};"

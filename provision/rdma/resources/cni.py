@@ -10,7 +10,8 @@ from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
 from provision.hosts.queries.file import FileState, FileStatus
 from provision.hosts.resources.base import HostResource, Operations
-from provision.rdma.cni_paths import PACKAGED, PROGRAMS
+from provision.k3s.cni_folders import PROGRAMS
+from provision.rdma.cni_paths import PACKAGED
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,7 @@ from provision.k3s.settings_query import K3sSettings, Place, SettingPlaces
 from provision.values.diagnostics import Diagnostic, Severity
 
 ADDRESSES = (("eth0", "10.0.0.1/24"),)
-GOOD = MachineStatus(
-    ADDRESSES, (), (("default", "eth0"), ("10.0.0.0/24", "eth0")), ("10.0.0.254",), (), inotify=128, cgroup=2
-)
+GOOD = MachineStatus(ADDRESSES, (), (("default", "eth0"), ("10.0.0.0/24", "eth0")), inotify=128, cgroup=2)
 UNIT = ("/usr/local/bin/k3s", "server")
 
 
@@ -48,10 +46,6 @@ NFT = "chain `INPUT' in table `filter' is incompatible, use 'nft' tool."
 CASES = [
     # machine, what the node and k3s declare besides, what is said
     (GOOD, "", "", {}),
-    (replace(GOOD, nameservers=("127.0.0.1",)), "", "", {"NODE_DNS_LOOPBACK": E}),
-    (replace(GOOD, nameservers=("127.0.0.53",), upstream=("10.0.0.254",)), "", "", {}),
-    (replace(GOOD, nameservers=("127.0.0.1",)), "", ", config: { resolv-conf: /etc/r }", {}),
-    (replace(GOOD, nameservers=()), "", "", {}),
     (replace(GOOD, routes=(("10.0.0.0/24", "eth0"),)), "", "", {"NODE_NO_DEFAULT_ROUTE": E}),
     (replace(GOOD, addresses=(*ADDRESSES, ("dummy0", "169.254.1.1/16")), routes=(("default", "dummy0"),)), "", "", {"NODE_NO_DEFAULT_ROUTE": E}),
     (replace(GOOD, routes=(("default", "eth0"), ("10.42.0.0/16", "eth1"))), "", "", {"POD_NETWORK_ROUTED": E}),

@@ -25,13 +25,13 @@ from provision.k3s.settings_query import K3sSettings, SettingPlaces
 from provision.k3s.snapshots import EtcdSnapshots, SnapshotListing
 
 QUERIES = (Machine(), ServiceLog("k3s.service"), JoinToken("/t"), EtcdSnapshots("/d"), K3sSettings())
-WHOLE = b"address|eth0|10.0.0.1/24\ndynamic|10.0.0.1\nroute|default|eth0\nname|127.0.0.53\nupstream|10.0.0.254\nfilter|iptables-nft|0\ndrop|iptables-nft|-P FORWARD DROP\nforeign|kubeadm|/etc/kubernetes/kubelet.conf\nflag|/usr/local/bin/k3s\nflag|'--disable' 'traefik'\ninotify|128\ncgroup|2\noverlay|yes\nversion|v1.35.7+k3s1\ndone|\n"
+WHOLE = b"address|eth0|10.0.0.1/24\ndynamic|10.0.0.1\nroute|default|eth0\nfilter|iptables-nft|0\ndrop|iptables-nft|-P FORWARD DROP\nforeign|kubeadm|/etc/kubernetes/kubelet.conf\nflag|/usr/local/bin/k3s\nflag|'--disable' 'traefik'\ninotify|128\ncgroup|2\noverlay|yes\nversion|v1.35.7+k3s1\ndone|\n"
 
 
 def test_a_machine_is_read_field_by_field() -> None:
     answer: Any = KINDS[Machine.kind].parse(Frame(WHOLE, b"", 0), [Machine()])[Machine()]
     assert answer == MachineStatus(
-        (("eth0", "10.0.0.1/24"),), ("10.0.0.1",), (("default", "eth0"),), ("127.0.0.53",), ("10.0.0.254",),
+        (("eth0", "10.0.0.1/24"),), ("10.0.0.1",), (("default", "eth0"),),
         (("iptables-nft", 0, ("-P FORWARD DROP",)),), ("kubeadm (/etc/kubernetes/kubelet.conf)",),
         ("/usr/local/bin/k3s", "--disable", "traefik"), 128, 2,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from provision.api.pins import lock_path
 from provision.contracts.downloads import Download
 from provision.inventory import Inventory
 from provision.inventory.lock import Pin, write_lock
-from provision.kube.container_images import declared_images, images_of, parsed
+from provision.kube.container_images import declared_images, images_of, kubernetes_version, parsed
 from provision.kube.names import has_cluster
 from provision.kube.pinned_files import CONTAINERS
 from provision.values.cancel import Cancel
@@ -22,7 +22,7 @@ from provision.values.errors import UsageError
 from provision.values.image_reference import ImageReference
 
 ARCHITECTURE = "amd64"
-"""That of the k3s binary of a bundle, and so of all nodes."""
+"""That of the other files of a bundle, and so of all nodes."""
 BLOBS = f"{CONTAINERS}/parts"
 """Folder of what is not an archive yet; gone once all are."""
 
@@ -113,7 +113,7 @@ def _of_chart(inventory: Inventory, folder: Path, helm: Path, chart: Download) -
 
     from provision.connections.helm import render  # noqa: PLC0415 - the same
 
-    version = inventory.k3s.version.partition("+")[0] if inventory.k3s is not None else ""
+    version = kubernetes_version(inventory)
     text = render(helm, folder.joinpath(*chart.place), chart.name, chart.values or {}, version)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return images_of(yaml.load_all(text, loader))

@@ -21,6 +21,11 @@ def declared_images(inventory: Inventory) -> tuple[str, ...]:
     return (*(name for name in checks if name and not is_placeholder(name)), *inventory.sources.images)
 
 
+def kubernetes_version(inventory: Inventory) -> str:
+    """Return the declared version of Kubernetes (`v1.35.7`); empty where the cluster exists already."""
+    return inventory.k3s.version.partition("+")[0] if inventory.k3s is not None else ""
+
+
 def images_of(objects: Iterable[object]) -> tuple[str, ...]:
     """Return the images that Kubernetes objects name, sorted; operands that are off are left out."""
     return tuple(sorted(set(_images(list(objects)))))

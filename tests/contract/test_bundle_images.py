@@ -245,7 +245,8 @@ def rows(bundle: Path) -> dict[str, dict[str, Any]]:
 
 def layout(archive: Path) -> dict[str, bytes]:
     with tarfile.open(archive) as packed:
-        return {name: packed.extractfile(name).read() for name in packed.getnames()}  # type: ignore[union-attr]
+        members = [(name, packed.extractfile(name)) for name in packed.getnames()]
+        return {name: member.read() for name, member in members if member is not None}
 
 
 def make(site: Path, *more: str) -> tuple[int, Path]:

@@ -21,6 +21,10 @@ _VIA = re.compile(r"Channel [0-9/]+ ?:? .* via ([A-Za-z0-9_]+)(?:/([A-Za-z0-9_]+
 _HCAS = re.compile(r"NET/IB\w* *: *Using((?: \[[0-9]+\][^ ;\[]+)+)")
 _HCA = re.compile(r"\[[0-9]+\](?:\{[0-9]+\} )?([A-Za-z0-9_\-]+:[0-9]+)")
 _WARN = re.compile(r"(?:NCCL WARN|Test NCCL failure|Test CUDA failure|Cuda failure) (.*)")
+_FAULT = re.compile(r"(?:NCCL WARN|fault\||Error: |Cuda failure) ?(.*)")
+_REDUCED = re.compile(
+    r"reduced\|([1-9][0-9]*)\|([0-9]+)\|([0-9]+)\|([0-9]+)\|([0-9]+\.[0-9]+)\|(right|wrong)"
+)
 _NVLS = re.compile(r"NVLS comm 0x|Connected NVLS|NVLS tree")
 
 
@@ -99,6 +103,7 @@ _READERS = (
     (_HCAS, _Reading.devices),
     (_WARN, _Reading.warning),
 )
+_BETWEEN = ((_VIA, _Reading.channel), (_HCAS, _Reading.devices), (_FAULT, _Reading.warning))
 
 
 def parse_all_reduce(text: str) -> AllReduce | Unknown:
@@ -125,6 +130,59 @@ def parse_all_reduce(text: str) -> AllReduce | Unknown:
         reading.is_direct and "NET/IB" in reading.transports,
         tuple(reading.hcas),
         _NVLS.search(text) is not None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BetweenNodes:
+    """One all-reduce between pods, as `rdma/measurements/all_reduce.py` prints it.
+
+    Args:
+        ranks: pods that took part.
+        sent: bytes that each rank has sent, also before the clock ran.
+        bandwidth: bus bandwidth in GB/s (10^9 bytes).
+        is_right: whether all results were right.
+        transports: `NET/IB`, `NET/Socket`: what channels go through.
+        gpu_direct: whether all channels of NET/IB use GPUDirect.
+        hcas: `DEVICE:PORT` that NCCL took.
+    """
+
+    ranks: int
+    sent: int
+    bandwidth: float
+    is_right: bool
+    transports: frozenset[str]
+    gpu_direct: bool
+    hcas: tuple[str, ...]
+
+
+def parse_between_nodes(text: str) -> BetweenNodes | Unknown:
+    """Return what a rank printed; Unknown, with its complaint, where the result is missing."""
+    reading, result = _Reading(), None
+    for line in text.splitlines():
+        result = _REDUCED.fullmatch(line.strip()) or result
+        for pattern, read in (
+            (_VIA, _Reading.channel),
+            (_HCAS, _Reading.devices),
+            (_FAULT, _Reading.warning),
+        ):
+            match = pattern.search(line)
+            if match is not None:
+                read(reading, match)
+                break
+    if result is None or not float(result[5]):
+        return Unknown(reading.complaint[:160] or "the all-reduce did not come to its end")
+    ranks, size, calls, timed = (int(result[index]) for index in range(1, 5))
+    # A ring sends each byte to the next rank 2(n-1)/n times (nccl-tests, doc/PERFORMANCE.md).
+    sent = size * 2 * (ranks - 1) / ranks
+    return BetweenNodes(
+        ranks,
+        round(sent * calls),
+        sent * timed / float(result[5]) / 1e9,
+        result[6] == "right",
+        frozenset(reading.transports),
+        reading.is_direct and "NET/IB" in reading.transports,
+        tuple(reading.hcas),
     )
 
 

@@ -387,7 +387,9 @@ class ExpectNccl(Model):
     """NCCL figures that must be reached."""
 
     busbw: DataRate | None = None
-    """Bus bandwidth (`280GBps`)."""
+    """Bus bandwidth of the cards of a node (`280GBps`)."""
+    between_nodes: Share | None = None
+    """Bus bandwidth of one card on each of two nodes, as a share of the rate of the port between them."""
     nvls: Literal["required", "optional", "absent"] | None = None
     """Whether NVLink SHARP must be used."""
 
@@ -411,7 +413,7 @@ class CheckImages(Model):
     rdma: ImageDigest | None = None
     """rping, perftest and ibverbs tools."""
     nccl: ImageDigest | None = None
-    """NCCL tests."""
+    """NCCL tests; between nodes Python, NCCL's library (`libnccl.so.2`) and iproute2."""
     nixl: ImageDigest | None = None
     """UCX and NIXL."""
     dcgm: ImageDigest | None = None

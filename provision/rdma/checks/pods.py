@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
+from types import MappingProxyType
 from typing import NoReturn
 
 import pytest
@@ -14,7 +15,7 @@ from provision.contracts.check import NotDeclared, NotRun, Site, Trials
 from provision.contracts.query import Unknown
 from provision.inventory.models.cluster import RdmaNetwork
 from provision.inventory.models.node import Node, Rail
-from provision.kube.checks.pods import HOLD, PodEnd, PodGroup, image_of, run_pods
+from provision.kube.checks.pods import HOLD, PodEnd, PodGroup, held_on, image_of, run_pods
 from provision.kube.names import API, is_member
 from provision.rdma.measurements import pod_scripts
 from provision.rdma.measurements.counters import Counters, Judgement, PortKey, Route, judge
@@ -37,12 +38,14 @@ class Place:
         kubernetes_name: of its Node.
         rail: that carries the network.
         has_cards: whether it declares GPUs.
+        cards: how many it declares; 0 where the number is not declared.
     """
 
     name: str
     kubernetes_name: str
     rail: Rail
     has_cards: bool
+    cards: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,15 @@ class Net:
         return list(zip(places, [*places[1:], *places[:1]], strict=True)) if len(places) > 1 else []
 
     def group(
-        self, site: Site, place: Place, name: str, script: str, *, purpose: str = "rdma", cards: int = 0
+        self,
+        site: Site,
+        place: Place,
+        name: str,
+        script: str,
+        *,
+        purpose: str = "rdma",
+        cards: int = 0,
+        env: Mapping[str, str] = MappingProxyType({}),
     ) -> PodGroup:
         """Return a pod on a node of the network."""
         resources = {self.resource: "1"} if self.resource else {}
@@ -82,6 +93,7 @@ class Net:
             script,
             node=place.kubernetes_name,
             resources=resources,
+            env=env,
             annotations=self.annotation,
             capabilities=("IPC_LOCK", "SYS_RESOURCE"),
             runtime_class="nvidia" if cards else "",
@@ -110,12 +122,17 @@ def nets_of(site: Site) -> list[Net]:
             if node.manage and network.rail in node.rails and is_member(inventory, node)
         ]
         places = tuple(
-            Place(node.name, kubernetes, node.rails[network.rail], node.gpu_cards is not None)
+            Place(node.name, kubernetes, node.rails[network.rail], node.gpu_cards is not None, _cards(node))
             for node in nodes
             if (kubernetes := _registered(items, node)) is not None
         )
         nets.append(Net(name, network, f"rdma/{resource}" if resource else "", places))
     return nets
+
+
+def _cards(node: Node) -> int:
+    declared = node.gpu_cards.count if node.gpu_cards is not None else None
+    return len(node.gpus) or declared or 0
 
 
 def _registered(items: Sequence[dict[str, object]], node: Node) -> str | None:
@@ -239,6 +256,14 @@ def pairs_of(net: Net, *, cards: bool = False) -> list[tuple[Place, Place]]:
     if not pairs:
         raise NotRun(f"{net.name} reaches fewer than two nodes{' with cards' if cards else ''}")
     return pairs
+
+
+def leave_cards(trials: Trials, places: Sequence[Place]) -> None:
+    """End the check where others hold all cards of a node: nobody is evicted."""
+    for place in places:
+        held = held_on(trials, place.kubernetes_name, GPU)
+        if sum(held.values()) >= place.cards > 0:
+            raise NotRun(f"others use all cards of {place.name}: {', '.join(sorted(held)[:4])}")
 
 
 def unknown(reason: str) -> NoReturn:

@@ -18,6 +18,7 @@ from provision.rdma.checks.pods import (
     Net,
     Place,
     between,
+    leave_cards,
     look,
     nets_of,
     pairs_of,
@@ -113,6 +114,7 @@ def test_rdma_bandwidth_of_gpus(
         raise NotDeclared("no bandwidth from GPU memory is expected")
     for net in nets:
         for number, pair in enumerate(pairs_of(net, cards=True)):
+            leave_cards(trials, pair)
             _write(site, net, trials, f"write-gpu-{number}", pair, expected.write_gpu, measured, cards=1)
 
 
@@ -161,6 +163,8 @@ def test_ucx_uses_the_rail(site: Site, nets: list[Net], trials: Trials) -> None:
     for net in nets:
         for number, (sender, receiver) in enumerate(pairs_of(net)):
             both = sender.has_cards and receiver.has_cards
+            if both:
+                leave_cards(trials, (sender, receiver))
             # Without cuda_ipc: between processes of one node it takes NVLink, which proves nothing.
             transports = "rc_x,rc" + (",cuda_copy" if both else "")
             settings = f"UCX_TLS={transports} UCX_NET_DEVICES=$hca:$port UCX_IB_ADDR_TYPE=eth"
@@ -195,6 +199,7 @@ def test_nixl_starts_on_the_rail(site: Site, nets: list[Net], trials: Trials) ->
         settings = "UCX_TLS=rc_x,rc,cuda_copy UCX_NET_DEVICES=$hca:$port UCX_IB_ADDR_TYPE=eth"
         script = counted(f"{settings} NIXL_LOG_LEVEL=INFO UCX_LOG_LEVEL=info {NIXL}")
         places = net.places[:MOST_NODES]
+        leave_cards(trials, [place for place in places if place.has_cards])
         groups = [
             net.group(site, place, f"n{number}", script, purpose="nixl", cards=int(place.has_cards))
             for number, place in enumerate(places)

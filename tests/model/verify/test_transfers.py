@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from provision.api.domains import load_inventory as load
+from provision.rdma.checks import test_all_reduce as reduces
 from provision.rdma.checks import test_transfers as checks
 from provision.testing.model_pods import Run
 from provision.verify.model import CheckOutcome
@@ -26,6 +27,7 @@ def log_of(script: str, *, is_damaged: bool) -> str:
     if "all_reduce_perf" in script:
         return RANKS + NVLS + (TABLE.replace("95.3009", "12.5") if is_damaged else TABLE)
     words: dict[str, Callable[..., None]] = {
+        '"$PROGRAM" 1': reduces.test_nccl_between_nodes,
         "rping -c": checks.test_rping_between_nodes,
         "--use_cuda": checks.test_rdma_bandwidth_of_gpus,
         "ib_write_bw": checks.test_rdma_bandwidth,
@@ -44,6 +46,7 @@ def log_of(script: str, *, is_damaged: bool) -> str:
         ("rdma-ping-9", "lost"),
         ("377.5", "9.5"),
         ("391.87", "9.5"),
+        ("[send] via NET/IB/0/GDRDMA", "[send] via NET/Socket/0"),
         ("rc_mlx5/", "tcp/"),
         ("Backend UCX", ""),
     )

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from provision.contracts.query import Unknown
-from provision.gpu.nccl import AllReduce, parse_all_reduce
+from provision.gpu.nccl import AllReduce, BetweenNodes, parse_all_reduce, parse_between_nodes
 
 RANKS = "".join(
     f"#  Rank  {n} Group  0 Pid 89554{n} on     h100-2 device  {n} [0x0{n}] NVIDIA H100 80GB HBM3\n"
@@ -104,3 +104,39 @@ def test_the_reader_of_nccl_takes_anything(text: str, data: st.DataObject) -> No
     start = data.draw(st.integers(0, len(text)))
     damaged = text[:start] + data.draw(st.text(max_size=20)) + text[start + data.draw(st.integers(0, 40)) :]
     assert parse_all_reduce(damaged) is not None
+
+
+PAIR_LOG = (
+    "a:7:7 [0] NCCL INFO NET/IB : Using [0]mlx5_8:1/RoCE [RO]; OOB net1:10.224.240.5<0>\n"
+    "a:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA\n"
+    "a:7:9 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/IB/0/GDRDMA\n"
+)
+REDUCED = "reduced|2|134217728|45|40|0.113000|right\n"
+
+
+def test_a_pair_of_nodes_says_its_way_and_how_much_it_sent() -> None:
+    pair = parse_between_nodes(PAIR_LOG + REDUCED)
+    assert isinstance(pair, BetweenNodes), pair
+    assert (pair.ranks, pair.sent, pair.is_right) == (2, 45 * 134217728, True)
+    assert round(pair.bandwidth, 2) == 47.51
+    assert (pair.transports, pair.gpu_direct, pair.hcas) == (frozenset({"NET/IB"}), True, ("mlx5_8:1",))
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        (PAIR_LOG, "did not come to its end"),
+        (PAIR_LOG + REDUCED[:-7], "did not come to its end"),
+        (REDUCED.replace("0.113000", "0.000000"), "did not come to its end"),
+        (
+            PAIR_LOG + "a:7:9 [0] misc/socket.cc:484 NCCL WARN socketPollConnect: connect to x failed\n",
+            "failed",
+        ),
+        ("fault|cuInit returned 100\n", "cuInit returned 100"),
+        ("OSError: libnccl.so.2: cannot open shared object file: No such file\n", "libnccl.so.2"),
+    ],
+)
+def test_a_pair_that_is_cut_is_unknown_with_its_complaint(log: str, reason: str) -> None:
+    result = parse_between_nodes(log)
+    assert isinstance(result, Unknown)
+    assert reason in result.reason

@@ -15,11 +15,12 @@ from provision.contracts.check import Figure, NotDeclared, NotRun, Site
 from provision.contracts.query import ApiReply
 from provision.gpu.checks import test_nccl as nccl
 from provision.inventory import Inventory
+from provision.rdma.checks import test_all_reduce as reduces
 from provision.rdma.checks import test_transfers as checks
 from provision.rdma.checks.pods import nets_of
 from provision.testing.model_cluster import ModelCluster
 from provision.testing.model_pods import Run
-from tests.unit.gpu.test_nccl import IB, NVLS, RANKS, SOCKET, TABLE
+from tests.unit.gpu.test_nccl import IB, NVLS, PAIR_LOG, RANKS, REDUCED, SOCKET, TABLE
 from tests.unit.kube.test_pods import Bench
 from tests.unit.rdma.test_measurements import CUDA, GBITS, NIXL, OLD, PINGS
 from tests.unit.rdma.test_measurements import TABLE as UCX
@@ -40,7 +41,7 @@ rdma:
   networks: {{ roce: {{ rail: r0, namespaces: [bench], pool: {{ subnet: 10.224.240.0/24, block: 16 }} }} }}
 expect:
   rdma: {{ write: 90%, write_gpu: 75%, other_nic_share: 1% }}
-  nccl: {{ busbw: 90GBps, nvls: required }}
+  nccl: {{ busbw: 90GBps, nvls: required, between_nodes: 90% }}
 verify: {{ images: {{ rdma: "r.example/rdma{DIGEST}", nccl: "r.example/nccl{DIGEST}", nixl: "r.example/nixl{DIGEST}" }} }}
 """.replace("&rails ", "")
 OWN = "own|10.224.240.5|mlx5_8|1|3|unlimited\nverbs|uverbs8|mlx5_8\n"
@@ -102,7 +103,7 @@ class Pair:
 
     def check(self, function: Callable[..., None], *more: Any) -> None:
         arguments: list[Any] = [self.site, nets_of(self.site), Bench(self.cluster)]
-        if "bandwidth" in function.__name__:
+        if "bandwidth" in function.__name__ or "nccl" in function.__name__:
             arguments.append(self.figures.append)
         function(*arguments, *more)
 
@@ -118,6 +119,8 @@ def pair(tmp_path: Path) -> Pair:
     return pair
 
 
+PAIR_SENT = 45 * 134217728
+"""What the ranks of REDUCED sum up to."""
 GIDS = "gid|mlx5_8|1|3|0000:0000:0000:0000:0000:ffff:0ae0:f005|RoCE v2|net1\ngids|end\n"
 GOOD: dict[Callable[..., None], str] = {
     checks.test_rdma_pods_have_a_port: part("own", OWN) + part("gids", GIDS),
@@ -126,6 +129,7 @@ GOOD: dict[Callable[..., None], str] = {
     checks.test_rdma_bandwidth: moved(GBITS),
     checks.test_rdma_bandwidth_of_gpus: moved(CUDA.replace("MB/sec", "Gb/sec").replace("11728.47", "377.5")),
     checks.test_ucx_uses_the_rail: moved(UCX.replace("mlx5_0", "mlx5_8"), count(100 * 2**27)),
+    reduces.test_nccl_between_nodes: moved(PAIR_LOG + REDUCED, count(PAIR_SENT + 10**8)),
     checks.test_nixl_starts_on_the_rail: moved("I0112 nixl_agent.cpp: Backend UCX was instantiated\n"),
 }
 
@@ -142,6 +146,7 @@ PORT, PING, WRITE = (
     checks.test_rping_between_nodes,
     checks.test_rdma_bandwidth,
 )
+REDUCE = reduces.test_nccl_between_nodes
 WRONG = [
     (PORT, ("10.224.240.5", "10.224.7.5"), "10.224.7.5 is not of the pool"),
     (PORT, ("5|mlx5_8|1|3|", "5||||"), "no port has a RoCE v2 entry of 10.224.240.5"),
@@ -168,6 +173,22 @@ WRONG = [
         "UCX does not use rc_mlx5/mlx5_8:1: tcp/eth0",
     ),
     (checks.test_ucx_uses_the_rail, (count(100 * 2**27), count(10**6)), "not RDMA"),
+    (
+        REDUCE,
+        ("[receive] via NET/IB/0/GDRDMA", "[receive] via NET/Socket/0"),
+        "NCCL goes through NET/IB, NET/Socket",
+    ),
+    (REDUCE, (PAIR_LOG, SOCKET), "NCCL goes through NET/Socket"),
+    (REDUCE, (PAIR_LOG, "NCCL INFO Channel 00 : 1[0] -> 0[0] via P2P/CUMEM\n"), "goes through P2P"),
+    (REDUCE, ("[0]mlx5_8:1", "[0]mlx5_9:1"), "NCCL uses mlx5_9:1, not mlx5_8:1"),
+    (REDUCE, (":1/RoCE", ":1/RoCE [1]mlx5_80:1/RoCE"), "NCCL uses mlx5_80:1, mlx5_8:1, not mlx5_8:1"),
+    (REDUCE, ("/GDRDMA", ""), "no GPUDirect"),
+    (REDUCE, ("|right", "|wrong"), "results are wrong"),
+    (REDUCE, ("reduced|2", "reduced|1"), "1 of 2 took part"),
+    (REDUCE, ("0.113000", "0.500000"), "10.7 GB/s are less than 90% of 50"),
+    (REDUCE, (count(PAIR_SENT + 10**8), count(1_300_000)), "not RDMA: mlx5_8 port 1 sent 1.3 MB of 6.0 GB"),
+    (REDUCE, (count(PAIR_SENT + 10**8), count(10**6, eth0=PAIR_SENT)), "TCP: mlx5_8 port 1 sent 1.0 MB"),
+    (REDUCE, (count(PAIR_SENT + 10**8), count(PAIR_SENT, other=PAIR_SENT)), "another port"),
     (checks.test_nixl_starts_on_the_rail, ("Backend UCX", "NIXL_ERR_BACKEND"), "NIXL_ERR_BACKEND"),
     (checks.test_nixl_starts_on_the_rail, ("was instantiated", "x"), "no backend UCX"),
 ]
@@ -186,6 +207,8 @@ def test_every_other_way_is_seen(
 
 
 UNREADABLE = [
+    (REDUCE, (REDUCED, "")),
+    (REDUCE, ("400 Gb/sec (4X NDR)", "")),
     (PORT, (GIDS, "")),
     (PING, (PINGS, "")),
     (WRITE, ("0.110767\n---", "0.110767\nx---")),
@@ -221,6 +244,45 @@ def test_a_figure_over_another_way_is_not_reported(pair: Pair) -> None:
     with pytest.raises(AssertionError):
         pair.check(WRITE)
     assert pair.figures == []
+
+
+def test_ranks_meet_at_the_first_pod_and_use_the_port_of_their_own(pair: Pair) -> None:
+    pair.log = GOOD[REDUCE].replace("mlx5_0", "mlx5_8")
+    pair.check(REDUCE)
+    first, second = pair.scripts[:2]
+    assert "NCCL_COMM_ID=$own:29400" in first
+    assert '"$PROGRAM" 0 2 134217728 40' in first
+    assert "NCCL_COMM_ID=10.224.240.5:29400 NCCL_IB_HCA==$hca:$port NCCL_IB_GID_INDEX=$gid" in second
+    assert '"$PROGRAM" 1 2 134217728 40' in second
+    assert [(figure.unit, figure.expected) for figure in pair.figures] == [("GB/s", 50.0)] * 2
+
+
+def test_without_a_share_the_figure_between_nodes_is_reported_alone(pair: Pair, tmp_path: Path) -> None:
+    file = tmp_path / "bare.yaml"
+    file.write_text(SITE.replace(", between_nodes: 90%", ""))
+    pair.inventory = load(file, environ={})
+    pair.log = GOOD[REDUCE].replace("0.113000", "0.500000")
+    pair.check(REDUCE)
+    assert [figure.expected for figure in pair.figures] == [None, None]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        REDUCE,
+        checks.test_rdma_bandwidth_of_gpus,
+        checks.test_ucx_uses_the_rail,
+        checks.test_nixl_starts_on_the_rail,
+    ],
+)
+def test_nobody_waits_for_cards_that_others_use(pair: Pair, function: Callable[..., None]) -> None:
+    limits = {"limits": {"nvidia.com/gpu": "8"}}
+    spec = {"nodeName": "b", "containers": [{"resources": limits}]}
+    metadata = {"name": "engine", "namespace": "work"}
+    pair.cluster.store.seed({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    with pytest.raises(NotRun, match="others use all cards of b: work/engine"):
+        pair.check(function)
+    assert pair.scripts == []
 
 
 def test_one_node_alone_proves_nothing_between_nodes(pair: Pair) -> None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from provision.api.baseline import Baseline, pass_checkpoint
 from provision.api.check_session import Answers
-from provision.api.checks import excused, shipped_checks, verification
+from provision.api.checks import excused, shipped_checks
 from provision.api.collections import fewer_collections
 from provision.api.defaults import OpenDriver, Verifier, accept, ignore, nobody
 from provision.api.domains import roles_kept_by_destroy
-from provision.api.events import check_event, guarded, is_worth_asking, plan_code, plan_events
-from provision.api.masking import checks_masked, explained_masked, plan_masked, run_masked
+from provision.api.events import guarded, is_worth_asking, plan_code, plan_events
+from provision.api.masking import checks_masked, explained_masked, plan_masked
 from provision.api.plan_key import plan_key
 from provision.api.refusals import check_destroy, check_plan
 from provision.api.remembered_queries import RememberedQueries
@@ -36,21 +35,19 @@ from provision.connections.ssh_pool import SshPool
 from provision.connections.trust import TrustStore
 from provision.contracts import common_effects
 from provision.contracts.driver import Driver
-from provision.contracts.effect import Effect, EffectClass
+from provision.contracts.effect import EffectClass
 from provision.contracts.resource import Resource
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import saved_plan
-from provision.engine.environment import Environment, Options, Verification
+from provision.engine.environment import Environment, Options
 from provision.engine.explain import Explained, explained
 from provision.engine.generated import GeneratedValues
-from provision.engine.journal import Journal, usually
 from provision.engine.model import Plan, RunReport, Step, StepId
 from provision.engine.plan import Planner
 from provision.engine.planned import Planned
-from provision.engine.run import Ask, Run
+from provision.engine.run import Ask
 from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
-from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
 from provision.engine.steps import VERIFY, expand
 from provision.inventory import Inventory, open_at_hand, select
@@ -334,6 +331,8 @@ class Site:
             Refused: the plan has refusals, or the saved plan is stale.
             ProvisionError: locked (exit 6), usage (64).
         """
+        from provision.api.execution import perform  # noqa: PLC0415 - it needs this class
+
         run, started = new_run_id(), time.time()
         options, cancel = options or Options(), cancel or Cancel()
         promise = saved_plan.read(saved) if saved is not None else None
@@ -351,73 +350,8 @@ class Site:
                 saved_plan.check(promise, self._content(planned))
             if is_worth_asking(planned.plan) and not confirm(self._leaving()):
                 return RunReport(run, self.inventory.name, (), exit_code=int(ExitCode.WAITING))
-            self._ask_consents(planned, ask)
-            return self._perform(run, "apply", planned, options, emit, cancel, ask, started)
-
-    def _ask_consents(self, planned: Planned, ask: Ask) -> None:
-        """Ask now for what the plan needs, so that nobody has to sit beside the run."""
-        consents = planned.consents
-        effects: dict[tuple[str, Any], Effect] = {}
-        for need in planned.plan.risks:
-            if consents.of(need.system, need.effect) is Consent.ASK:
-                subject = consents.affected_subject(need.system, need.effect) or need.system
-                effects.setdefault((subject, need.effect.cls), need.effect)
-        for (subject, effect_class), effect in effects.items():
-            answer = ask(f"{subject}: allow {effect}?")
-            if answer is not None:
-                consents.answers[subject, effect_class] = answer
-
-    def _perform(
-        self,
-        run_id: str,
-        verb: str,
-        planned: Planned,
-        options: Options,
-        emit: Emitter,
-        cancel: Cancel,
-        ask: Ask,
-        started: float,
-    ) -> RunReport:
-        mask = self.redactor.text
-        journal = Journal(
-            self.journal_path, mask, started=started, file=str(Path(self.inventory.file).absolute())
-        )
-        emit_guarded = guarded(emit, mask)
-        from provision.api.verification import recorder  # noqa: PLC0415 - it needs this class
-
-        answers = Answers(self.session, cancel, recorder(journal, run_id), run_id)
-        baseline = Baseline(self.folder / "baseline.json", self.inventory.file)
-
-        def tell(result: CheckResult) -> None:
-            journal.check(run_id, result, time.time() - result.seconds)
-            emit_guarded(check_event(run_id, result))
-
-        def verify(_cancel: Cancel) -> Verification:
-            report = self.run_checks(answers, options, tell)
-            baseline.retire(report)
-            return verification(report, strict=self.is_strict(options))
-
-        run = Run(
-            id=run_id,
-            environment=self.environment,
-            session=self.session,
-            planned=planned,
-            emit=emit_guarded,
-            cancel=cancel,
-            journal=journal,
-            ask=lambda question: ask(mask(question)),
-            verify=verify,
-            checkpoint=partial(pass_checkpoint, self, options, baseline),
-            remembered=self.queries.recall(verify=verb == "apply"),
-            typical_seconds=usually(self.journal_path, self.inventory.name),
-        )
-        try:
-            report = run_masked(run_plan(run, verb), mask)
-        finally:
-            journal.close()
-        if verb == "apply":
-            self.remember(options, answers.asked)
-        return report
+            planned.consents.ask_ahead(planned.plan.risks, ask)
+            return perform(self, run, "apply", planned, options, emit, cancel, ask, started)
 
     def verify(
         self, options: Options | None = None, emit: Emitter = ignore, cancel: Cancel | None = None
@@ -482,6 +416,8 @@ class Site:
         Raises:
             UsageError: nobody has agreed to the loss of data.
         """
+        from provision.api.execution import perform  # noqa: PLC0415 - it needs this class
+
         run, started = new_run_id(), time.time()
         options, cancel = options or Options(), cancel or Cancel()
         delete = common_effects.DELETE.name
@@ -497,7 +433,7 @@ class Site:
                 raise Refused(self._leaving().refusals)
             if not confirm(self._leaving()):
                 return RunReport(run, self.inventory.name, (), exit_code=int(ExitCode.WAITING))
-            return self._perform(run, "destroy", planned, options, emit, cancel, nobody, started)
+            return perform(self, run, "destroy", planned, options, emit, cancel, nobody, started)
 
     @staticmethod
     def options(

@@ -55,6 +55,18 @@ class Consents:
         needs = (ConsentNeed(system, effect, self.of(system, effect)) for effect in dict.fromkeys(effects))
         return tuple(need for need in needs if need.consent is not Consent.ALLOW)
 
+    def ask_ahead(self, needs: Iterable[ConsentNeed], ask: Callable[[str], bool | None]) -> None:
+        """Ask now for what a plan needs, so that nobody has to sit beside the run."""
+        effects: dict[tuple[str, EffectClass], Effect] = {}
+        for need in needs:
+            if self.of(need.system, need.effect) is Consent.ASK:
+                subject = self.affected_subject(need.system, need.effect) or need.system
+                effects.setdefault((subject, need.effect.cls), need.effect)
+        for (subject, effect_class), effect in effects.items():
+            answer = ask(f"{subject}: allow {effect}?")
+            if answer is not None:
+                self.answers[subject, effect_class] = answer
+
 
 def hook_targets(
     environment: Environment, consents: Consents, effects: Iterable[tuple[str, Effect]]

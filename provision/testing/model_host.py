@@ -21,7 +21,8 @@ from provision.hosts.operations.notes import notes_of
 from provision.hosts.resources.filesystem import RootStatus
 from provision.hosts.resources.pci import IommuStatus, PciFunction
 from provision.testing.model_answers import ANSWERS
-from provision.testing.model_ops import boot, bring_about, next_line, perform
+from provision.testing.model_effects import boot, bring_about, next_line
+from provision.testing.model_ops import perform
 from provision.testing.model_state import (
     GIB,
     HostState,

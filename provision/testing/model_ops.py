@@ -1,4 +1,4 @@
-"""What ModelHost does: operations, effects and boots, by meaning."""
+"""What ModelHost does: operations, by meaning."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from provision.contracts.effect import Effect
 from provision.gpu.fabric import ResetFabric
 from provision.gpu.resources.driver import SetPowerLimit
 from provision.gpu.resources.runtime import AwaitToolkit
-from provision.hosts import host_effects
 from provision.hosts.operations import basic as ops
 from provision.hosts.operations import edit as ops_edit
 from provision.hosts.operations import grow as ops_grow
@@ -23,16 +21,10 @@ from provision.hosts.queries.file import digest_of
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.queries.saved import RESTORED
 from provision.hosts.resources.hosts_file import SetHostsEntry, with_entry
-from provision.hosts.resources.kernel import KERNEL_CMDLINE
 from provision.hosts.resources.mount import MountPath, SetFstabLine, with_fstab_line
-from provision.hosts.resources.pci import VFIO
-from provision.k3s import k3s_effects
 from provision.testing import model_dhcp, model_k3s
-from provision.testing.model_answers import blacklist_of
 from provision.testing.model_apt import transaction
-from provision.testing.model_boot import boot_settings, boot_swap, grub_defaults
-from provision.testing.model_gpu import drive_gpus, reset_fabric, set_power_limits
-from provision.testing.model_rdma import booted
+from provision.testing.model_gpu import reset_fabric, set_power_limits
 from provision.testing.model_state import HostState, ModelFile, ModelUnit, OperationFailedError, resolved
 
 
@@ -192,7 +184,7 @@ def _install(state: HostState, op: ops.InstallPackages) -> None:
             state.files.setdefault(path, ModelFile(b"program", mode="0755"))
         for unit in state.brings.get(name, ()):
             state.units.setdefault(unit, ModelUnit())
-            _started(state, unit)
+            start_unit(state, unit)
 
 
 def _install_versions(state: HostState, op: InstallVersions) -> None:
@@ -263,7 +255,8 @@ def _hold(state: HostState, op: ops.HoldPackages) -> None:
         state.held.difference_update(op.names)
 
 
-def _started(state: HostState, name: str) -> None:
+def start_unit(state: HostState, name: str) -> None:
+    """Start a unit: it reads its files as they are now."""
     unit = state.units[name]
     unit.active, unit.waiting = True, False
     unit.read = state.config_digest(unit)
@@ -278,7 +271,7 @@ def _set_unit(state: HostState, op: ops.SetUnit) -> None:
         if unit.file == "masked":
             raise OperationFailedError(f"Unit {op.name} is masked.")
         if not unit.active:
-            _started(state, op.name)
+            start_unit(state, op.name)
     elif op.verb == "stop":
         unit.active = unit.waiting = False
     elif op.verb == "mask":
@@ -314,7 +307,8 @@ def _bring_back(state: HostState, op: ops_notes.BringBack) -> None:
     state.noted.pop((op.of, op.name), None)
 
 
-def _load(state: HostState, op: ops.LoadModule) -> None:
+def load_module(state: HostState, op: ops.LoadModule) -> None:
+    """Load a module, unless it is a part of the kernel."""
     name = module_name(op.name)
     if name not in state.builtin:
         state.modules.add(name)
@@ -389,7 +383,7 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.HoldPackages: _hold,
     ops.SetUnit: _set_unit,
     ops.SetSysctl: _set_sysctl,
-    ops.LoadModule: _load,
+    ops.LoadModule: load_module,
     ops.SetHostname: _hostname,
     ops.SwapOff: _swap_off,
     ops_grow.GrowPartition: _grow_partition,
@@ -414,105 +408,3 @@ def perform(state: HostState, op: object) -> None:
 def known(op: type[Any]) -> bool:
     """Whether ModelHost can do an operation of this class."""
     return op in _OPERATIONS
-
-
-# ---------------------------------------------------------------- effects
-
-
-def bring_about(state: HostState, effect: Effect) -> None:
-    """Do one effect that a host does by itself; reboots have a call of their own.
-
-    Raises:
-        OperationFailedError: as its shell would end.
-        ValueError: no host does this by itself.
-    """
-    if effect.cls == host_effects.DAEMON_RELOAD:
-        for unit in state.units.values():
-            unit.needs_reload = False
-    elif effect.cls == host_effects.INITRAMFS:
-        kept = state.blacklisted() | state.by_slot()
-        state.initramfs = dict.fromkeys(state.kernels, kept)
-    elif effect.cls == host_effects.BOOT_LOADER:
-        state.boot_line = next_line(state)
-    elif effect.cls in (host_effects.RELOAD, host_effects.RESTART):
-        _restart(state, effect)
-    elif effect.cls == k3s_effects.RESTART_K3S:
-        for name in model_k3s.UNITS:
-            if name in state.units and state.units[name].file == "enabled":
-                _started(state, name)
-    else:
-        raise ValueError(f"no host brings about {effect} by itself")
-
-
-def _restart(state: HostState, effect: Effect) -> None:
-    name = effect.target
-    if name not in state.units:
-        raise OperationFailedError(f"Unit {name} not found.")
-    if effect.cls == host_effects.RELOAD and not state.units[name].active:
-        return
-    _started(state, name)
-
-
-def next_line(state: HostState) -> str:
-    """Return what the boot loader's tool would write from the files as they are.
-
-    Raises:
-        OperationFailedError: there is no boot loader.
-    """
-    if state.loader == "systemd-boot":
-        return state.text(KERNEL_CMDLINE).strip()
-    if state.loader != "grub":
-        raise OperationFailedError("no known boot loader tool is installed")
-    return f"BOOT_IMAGE=/boot/vmlinuz root=/dev/vda1 ro {grub_defaults(state)}".rstrip()
-
-
-def boot(state: HostState) -> None:
-    """Shut down and boot: what was only written becomes true, what was only set is lost."""
-    state.boots += 1
-    state.cmdline = state.boot_line
-    state.running = max(state.kernels)
-    state.modules = set(state.base_modules)
-    _probe(state)
-    drive_gpus(state)
-    state.rdma = booted(state.rdma, _lines(state, "/etc/modprobe.d/"), state.cmdline)
-    off = state.blacklisted() | blacklist_of(state.cmdline)
-    for line in _lines(state, "/etc/modules-load.d/"):
-        if (
-            module_name(line) not in off
-        ):  # systemd-modules-load minds the blacklist, modprobe(8) by name does not
-            _load(state, ops.LoadModule(line))
-    state.sysctls = dict(state.base_sysctls)
-    for file in state.sysctls:
-        for setting in boot_settings(state, file):
-            state.sysctls[file] = setting.value
-    for name, unit in state.units.items():
-        unit.needs_reload = unit.waiting = False
-        unit.active = unit.active if unit.file == "static" else unit.file == "enabled"
-        if unit.active:
-            _started(state, name)
-    state.hostname = state.text("/etc/hostname").strip() or state.hostname
-    rows = [line.split() for line in state.text("/etc/fstab").split("\n") if not line.startswith("#")]
-    state.swaps = tuple(row[0] for row in rows if row[2:3] == ["swap"])
-    state.mounts = {row[1]: row[0] for row in rows if row[2:3] == ["nfs"]}
-    # zramswap.service and dev-zram0.swap alike
-    state.swaps += ("/dev/zram0",) if any("zram" in unit.name for unit in boot_swap(state)) else ()
-
-
-def _probe(state: HostState) -> None:
-    """Load every module that finds a device and is not kept off; the first one gets the device."""
-    kept = state.initramfs.get(state.running, frozenset()) | blacklist_of(state.cmdline)
-    for function in state.functions:
-        function.override = VFIO if function.pci.address in kept else ""
-        candidates = [name for name in function.modules if module_name(name) not in kept]
-        if function.override:
-            candidates = []
-        function.driver = candidates[0] if candidates else ""
-        state.modules.update(
-            module_name(name) for name in candidates if module_name(name) not in state.builtin
-        )
-
-
-def _lines(state: HostState, folder: str) -> list[str]:
-    """Return what the configuration files of a folder say, without comments."""
-    lines = [line.strip() for path in state.below(folder, ".conf") for line in state.text(path).split("\n")]
-    return [line for line in lines if line and not line.startswith("#")]

@@ -19,7 +19,8 @@ from provision.values.cancel import Cancel
 from tests.model.audits import AnswersAudit, reads_without_edge
 from tests.model.model_site import ModelSite
 from tests.model.test_engine_sites import credentials, lab
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, here, on_own
+from tests.unit.engine.fake_hosts import Host, Item, Value
+from tests.unit.engine.fakes import FakeRole, FakeSite, here, on_own
 
 
 @pytest.fixture(autouse=True)

@@ -12,17 +12,8 @@ from provision.contracts.role import Context, Need, Parent
 from provision.contracts.system import SystemSpec
 from provision.hosts import host_effects
 from provision.values.consent import Consent
-from tests.unit.engine.fakes import (
-    FakeRole,
-    FakeSite,
-    Host,
-    Item,
-    KilledError,
-    Value,
-    born_on,
-    here,
-    on_own,
-)
+from tests.unit.engine.fake_hosts import Host, Item, KilledError, Value
+from tests.unit.engine.fakes import FakeRole, FakeSite, born_on, here, on_own
 from tests.unit.engine.test_retire import GONE, MODES, Cluster
 
 REBOOT = host_effects.REBOOT_NODE

@@ -12,7 +12,8 @@ from provision.contracts.role import Context, Parent
 from provision.engine.environment import Entry, Options
 from provision.hosts import host_effects
 from provision.values.consent import Consent
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, on_own
+from tests.unit.engine.fake_hosts import Host, Item
+from tests.unit.engine.fakes import FakeRole, FakeSite, on_own
 
 REBOOT = host_effects.REBOOT_NODE
 SUBJECTS = ("n1", "n2", "n3")

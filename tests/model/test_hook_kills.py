@@ -10,7 +10,8 @@ from provision.contracts.effect import Effect
 from provision.engine import scheduler
 from provision.k3s.k3s_effects import RESTART_K3S
 from tests.unit.engine.cluster import API, Cluster, driver_role
-from tests.unit.engine.fakes import FakeRole, FakeSite, Item, KilledError, on_own
+from tests.unit.engine.fake_hosts import Item, KilledError
+from tests.unit.engine.fakes import FakeRole, FakeSite, on_own
 
 FOUR = ("n1", "n2", "n3", "n4")
 

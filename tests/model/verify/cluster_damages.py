@@ -8,7 +8,7 @@ from typing import Any
 from provision.lab.kube.store import Write
 from provision.testing.model_cluster import end_namespaces, set_status
 from tests.model.model_site import ModelSite
-from tests.model.verify.damages import Damage
+from tests.model.verify.damage import Damage
 
 NAMESPACE = "gpu-operator"
 NODE = "vm"

@@ -12,7 +12,7 @@ from provision.verify.model import CheckOutcome, VerifyReport
 from tests.model.model_site import ModelSite
 from tests.model.verify import damages as of_hosts
 from tests.model.verify.cluster_damages import CLUSTER_DAMAGES
-from tests.model.verify.damages import Damage, driver
+from tests.model.verify.damage import Damage, driver
 from tests.model.verify.test_network import CHECKS as OF_NETWORKS
 from tests.model.verify.test_sharing_pods import CHECKS as OF_SHARING_PODS
 from tests.model.verify.test_transfers import CHECKS as OF_TRANSFERS

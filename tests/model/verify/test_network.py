@@ -15,7 +15,7 @@ from provision.values.outcomes import ExitCode
 from provision.verify import plugin
 from provision.verify.model import CheckOutcome, VerifyReport
 from tests.model.model_site import ModelSite
-from tests.model.verify.damages import Damage
+from tests.model.verify.damage import Damage
 
 NODE, OWN, SPACE = "nic", "nvidia-network-operator", "bench"
 INVENTORY = """

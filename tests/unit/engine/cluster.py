@@ -18,7 +18,8 @@ from provision.inventory import Inventory, Subject
 from provision.k3s.k3s_effects import RESTART_K3S
 from provision.kube.kube_effects import DRAIN
 from provision.values.consent import Consent
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, here, on_own
+from tests.unit.engine.fake_hosts import Host, Item, Value
+from tests.unit.engine.fakes import FakeRole, FakeSite, here, on_own
 
 API = "cluster/api"
 REBOOT = host_effects.REBOOT_NODE

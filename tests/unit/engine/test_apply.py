@@ -21,7 +21,15 @@ from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 from provision.values.events import ChangeMade, StepEnded
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, born_on, here, on_own, own
+from tests.unit.engine.fake_hosts import Host, Item, Value
+from tests.unit.engine.fakes import (
+    FakeRole,
+    FakeSite,
+    born_on,
+    here,
+    on_own,
+    own,
+)
 
 REBOOT = host_effects.REBOOT_NODE
 

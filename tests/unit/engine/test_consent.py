@@ -21,7 +21,15 @@ from provision.values.cancel import Cancel
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, born_on, here, on_own, own
+from tests.unit.engine.fake_hosts import Host, Item, Value
+from tests.unit.engine.fakes import (
+    FakeRole,
+    FakeSite,
+    born_on,
+    here,
+    on_own,
+    own,
+)
 
 REPLACE, CYCLE = Effect(common_effects.REPLACE, "vm"), Effect(vm_effects.POWER_CYCLE, "vm")
 HARMLESS = {"daemon-reload", "initramfs", "boot-loader", "reload", "restart"}

@@ -20,7 +20,8 @@ from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError, Refused, UsageError
 from provision.values.outcomes import ExitCode
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, on_own, own
+from tests.unit.engine.fake_hosts import Host, Item
+from tests.unit.engine.fakes import FakeRole, FakeSite, on_own, own
 
 STEP = StepId("base", "n1")
 DIGESTS = saved_plan.Digests(lambda: b"key")

@@ -16,7 +16,8 @@ from provision.hosts import host_effects
 from provision.inventory import Subject
 from provision.values.consent import Consent
 from provision.values.errors import UsageError
-from tests.unit.engine.fakes import FakeRole, FakeSite, Item, on_own, own
+from tests.unit.engine.fake_hosts import Item
+from tests.unit.engine.fakes import FakeRole, FakeSite, on_own, own
 
 
 def step(name: str, *needs: str, barriers: Sequence[Barrier] = (), after: Sequence[str] = ()) -> Step:

@@ -9,7 +9,14 @@ import pytest
 from provision.contracts.system import SystemSpec
 from provision.engine.session import Session
 from provision.values.cancel import Cancel
-from tests.unit.engine.fakes import FakeDriver, FakeRole, FakeSite, Host, Item, KilledError, Value, here
+from tests.unit.engine.fake_hosts import (
+    FakeDriver,
+    Host,
+    Item,
+    KilledError,
+    Value,
+)
+from tests.unit.engine.fakes import FakeRole, FakeSite, here
 
 
 def guarded(tmp_path: Path, **values: str) -> FakeSite:

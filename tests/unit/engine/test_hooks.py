@@ -21,7 +21,8 @@ from provision.values.cancel import Cancel
 from provision.values.consent import Consent
 from provision.values.outcomes import ExitCode, Outcome
 from tests.unit.engine.cluster import API, EXCESS, REBOOT, Cluster, driver_role
-from tests.unit.engine.fakes import FakeRole, FakeSite, Item, Value, born_on, on_own, own
+from tests.unit.engine.fake_hosts import Item, Value
+from tests.unit.engine.fakes import FakeRole, FakeSite, born_on, on_own, own
 from tests.unit.engine.rolling import FOUR, ROLLED, lines, rolled
 
 

@@ -14,7 +14,8 @@ from provision.engine import scheduler
 from provision.engine.environment import Entry
 from provision.k3s.k3s_effects import RESTART_K3S
 from tests.unit.engine.cluster import API, Cluster, driver_role
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, born_on, on_own, own
+from tests.unit.engine.fake_hosts import Host, Item, Value
+from tests.unit.engine.fakes import FakeRole, FakeSite, born_on, on_own, own
 from tests.unit.engine.rolling import FOUR
 
 

@@ -13,7 +13,8 @@ from provision.hosts import host_effects
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.consent import Consent
 from provision.values.events import ChangeMade, Problem
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, here, on_own, own
+from tests.unit.engine.fake_hosts import Host, Item, Value
+from tests.unit.engine.fakes import FakeRole, FakeSite, here, on_own, own
 
 
 def test_a_blocked_driver_does_not_hold_a_run_that_must_leave(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from provision.contracts.role import Context, Need
 from provision.contracts.system import SystemSpec
 from provision.engine.environment import Entry, Options
 from provision.proxmox import vm_effects
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, here, on_own, own
+from tests.unit.engine.fake_hosts import Host, Item, Value
+from tests.unit.engine.fakes import FakeRole, FakeSite, here, on_own, own
 
 SERVER = "server/ssh"
 

@@ -7,7 +7,8 @@ import pytest
 from provision.engine.next_steps import with_next_step
 from provision.engine.step_state import failed
 from provision.values.diagnostics import Diagnostic
-from tests.unit.engine.fakes import FakeRole, FakeSite, Item, on_own
+from tests.unit.engine.fake_hosts import Item
+from tests.unit.engine.fakes import FakeRole, FakeSite, on_own
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from provision.engine.environment import Options
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, on_own, own
+from tests.unit.engine.fake_hosts import Host, Item
+from tests.unit.engine.fakes import FakeRole, FakeSite, on_own, own
 
 OLD = "n1/ssh:item:old"
 

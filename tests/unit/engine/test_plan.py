@@ -16,7 +16,8 @@ from provision.hosts import host_effects
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import UsageError
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, on_own, own
+from tests.unit.engine.fake_hosts import Host, Item, Value
+from tests.unit.engine.fakes import FakeRole, FakeSite, on_own, own
 
 
 def names(site: FakeSite, options: Options | None = None) -> list[str]:
@@ -149,7 +150,7 @@ def test_what_was_asked_is_kept_and_unknown_kinds_are_left_out(tmp_path: Path) -
     path = tmp_path / "x" / "query_cache.json"
     query_cache.write(path, {"a": [Value("1"), Value("2")], "b": [Value("1")]})
     assert query_cache.read(path) == {"a": {Value("1"), Value("2")}, "b": {Value("1")}}
-    path.write_text(path.read_text().replace("fakes:Value", "fakes:Gone"))
+    path.write_text(path.read_text().replace("fake_hosts:Value", "fake_hosts:Gone"))
     assert query_cache.read(path) == {"a": frozenset(), "b": frozenset()}
 
 

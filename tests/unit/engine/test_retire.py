@@ -10,12 +10,10 @@ from provision.contracts.role import Parent
 from provision.contracts.system import SystemSpec
 from provision.engine.environment import Options
 from provision.engine.model import StepId
+from tests.unit.engine.fake_hosts import Host, Item, Value
 from tests.unit.engine.fakes import (
     FakeRole,
     FakeSite,
-    Host,
-    Item,
-    Value,
     born_on,
     here,
     on_own,

@@ -11,7 +11,8 @@ from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
 from provision.engine.environment import Entry
 from provision.values.diagnostics import Diagnostic
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, born_on, here, on_own
+from tests.unit.engine.fake_hosts import Host, Item, Value
+from tests.unit.engine.fakes import FakeRole, FakeSite, born_on, here, on_own
 
 GUESTS = ("v1", "v2", "v3")
 

@@ -20,7 +20,8 @@ from provision.hosts.host_effects import REBOOT_NODE
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.consent import Consent
 from provision.values.errors import Transient
-from tests.unit.engine.fakes import FakeDriver, FakeRole, FakeSite, Host, Item, Value, on_own, own
+from tests.unit.engine.fake_hosts import FakeDriver, Host, Item, Value
+from tests.unit.engine.fakes import FakeRole, FakeSite, on_own, own
 
 API = "cluster/api"
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from provision.contracts.role import Context
-from tests.unit.engine.fakes import FakeRole, FakeSite, Host, Item, Value, on_own, own
+from tests.unit.engine.fake_hosts import Host, Item, Value
+from tests.unit.engine.fakes import FakeRole, FakeSite, on_own, own
 
 
 def test_equal_answers_expand_no_step_again(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from provision.hosts.resources.kernel import KERNEL_CMDLINE, KernelArguments
 from provision.hosts.resources.next_line import ADDED
 from provision.inventory.kernel_line import parse
 from provision.testing.host_cases import GRUB_CASES
+from provision.testing.model_effects import next_line
 from provision.testing.model_host import ModelFile, ModelHost, hypervisor_state
-from provision.testing.model_ops import next_line
 from provision.values.cancel import Cancel
 from tests.unit.hosts.converge import converge, differing, killed_everywhere, quiet, snapshot_of
 from tests.unit.inventory.test_kernel_line import WRITTEN

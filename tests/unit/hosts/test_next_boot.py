@@ -16,8 +16,8 @@ from provision.hosts.resources.kernel import KernelArguments, KernelModule, Modp
 from provision.hosts.resources.sysctl import Sysctl
 from provision.hosts.resources.system import SwapIsOff
 from provision.inventory.kernel_line import missing_arguments
+from provision.testing.model_effects import boot
 from provision.testing.model_host import HostState, ModelFile, ModelHost, guest_state, hypervisor_state
-from provision.testing.model_ops import boot
 from provision.values.cancel import Cancel
 from tests.unit.hosts.converge import converge, differing, quiet, snapshot_of
 

@@ -28,8 +28,9 @@ from provision.proxmox.host_drivers import (
     keeps_off,
 )
 from provision.proxmox.roles import hypervisor_host
+from provision.testing.model_effects import boot, bring_about, next_line
 from provision.testing.model_host import HostState, ModelFile, ModelFunction, ModelHost, hypervisor_state
-from provision.testing.model_ops import boot, bring_about, next_line, perform
+from provision.testing.model_ops import perform
 from provision.values.cancel import Cancel
 from tests.unit.proxmox.roles.world import INVENTORY, World
 

@@ -77,7 +77,24 @@ class KubeEndpoint:
     server_name: str = ""
 
 
-Endpoint = SshEndpoint | LocalEndpoint | HttpsEndpoint | KubeEndpoint
+@dataclass(frozen=True, slots=True)
+class WebEndpoint:
+    """How to reach a web API that speaks JSON over HTTPS.
+
+    Args:
+        url: `https://address`.
+        user: login or name of a key; empty where the token is enough.
+        token: password, or secret of the key.
+        fingerprint: SHA-256 of the certificate that is accepted; empty for the system's authorities.
+    """
+
+    url: str
+    user: str
+    token: SecretStr
+    fingerprint: str = ""
+
+
+Endpoint = SshEndpoint | LocalEndpoint | HttpsEndpoint | KubeEndpoint | WebEndpoint
 
 HTTP_OK = 200
 HTTP_REDIRECT = 300
@@ -229,6 +246,53 @@ class KubeConnection(Protocol):
             Transient, Permanent: no answer, or an API that is not ready; Refused for a wrong certificate.
             UnknownOutcome: a write was sent and the answer is missing.
         """
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WebReply:
+    """What a web API answered, whatever its status.
+
+    Args:
+        status: HTTP status.
+        body: JSON types, or text where the answer is no JSON.
+        headers: by lower-case name.
+    """
+
+    status: int
+    body: object
+    headers: Mapping[str, str]
+
+
+class WebConnection(Protocol):
+    """One connection to a web API; it keeps the cookies that the server sets."""
+
+    requests: int
+    """How many requests were sent."""
+
+    def request(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> WebReply:
+        """Send one request and return the answer; redirects are not followed.
+
+        Args:
+            method: GET, POST, PUT, PATCH or DELETE.
+            path: below the endpoint's URL, with its query string.
+            body: JSON types; None for no body.
+            headers: to send besides the usual ones.
+
+        Raises:
+            Transient, Permanent: no answer; Refused for a wrong certificate.
+            UnknownOutcome: a write was sent and the answer is missing.
+        """
+        ...
+
+    def cookie(self, name: str) -> str:
+        """Return the value of a cookie that the server has set, or empty."""
         ...
 
     def close(self) -> None:

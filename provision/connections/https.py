@@ -21,6 +21,7 @@ from provision.values.errors import Permanent, Refused, Transient, UnknownOutcom
 
 if TYPE_CHECKING:
     import requests
+    from requests.adapters import HTTPAdapter
 
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
@@ -35,7 +36,7 @@ ANSWER_LOST = frozenset({596, 597, 598, 599})
 GATEWAY = frozenset({502, 503, 504})
 READS = frozenset({"GET"})
 
-_ACTUAL_FINGERPRINT = re.compile(r'got "([0-9a-fA-F:]+)"')
+ACTUAL_FINGERPRINT = re.compile(r'got "([0-9a-fA-F:]+)"')
 _NOT_SENT = (
     "NewConnectionError",
     "NameResolutionError",
@@ -108,7 +109,7 @@ class PveConnection:
         self._odd_bodies.clear()
         try:
             answer = self._exchange(api, method, path, data)
-        except _TooLargeError:
+        except TooLargeError:
             raise self._odd(method, path, f"its answer is larger than {LARGEST >> 20} MiB") from None
         except RecursionError:
             raise self._odd(method, path, "its answer is nested too deep") from None
@@ -133,7 +134,7 @@ class PveConnection:
         except requests.exceptions.TooManyRedirects:
             raise Permanent(self._unreadable("it redirects elsewhere")) from None
         except requests.exceptions.RequestException as error:
-            if not write or _was_not_sent(error):
+            if not write or was_not_sent(error):
                 raise Transient(self._unreachable(error)) from None
             raise self._unknown(method, path, type(error).__name__) from None
         except (KeyError, TypeError):
@@ -150,34 +151,9 @@ class PveConnection:
         if self._api is not None:
             return self._api
         from proxmoxer import ProxmoxAPI  # noqa: PLC0415 - slow: only when an API is spoken to
-        from requests.adapters import HTTPAdapter  # noqa: PLC0415 - slow
 
         for name in ("proxmoxer", "proxmoxer.core", "proxmoxer.backends.https"):
             logging.getLogger(name).disabled = True  # it logs the data of requests at INFO
-
-        pin = self._endpoint.fingerprint.replace(":", "").lower()
-
-        odd = self._odd_bodies
-
-        class Pinned(HTTPAdapter):
-            """Trusts one certificate, by its SHA-256, and nothing else."""
-
-            def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-                super().init_poolmanager(*args, **kwargs, assert_fingerprint=pin)
-
-            def send(self, *args: Any, **kwargs: Any) -> requests.Response:
-                response: requests.Response = super().send(*args, **kwargs)
-                pieces, size = [], 0
-                for piece in response.iter_content(64 * 1024):
-                    pieces.append(piece)
-                    size += len(piece)
-                    if size > LARGEST:
-                        response.close()
-                        raise _TooLargeError
-                body = b"".join(pieces)
-                odd.append(_HALF_PAIR.search(body) is not None)
-                response._content = body  # noqa: SLF001 - requests reads without a limit
-                return response
 
         url = urlsplit(self._endpoint.url)
         user, _, token = self._endpoint.token_id.partition("!")
@@ -193,7 +169,7 @@ class PveConnection:
         session: requests.Session = api._store["session"]  # noqa: SLF001 - proxmoxer accepts no session of ours
         session.trust_env = False
         session.max_redirects = 0
-        session.mount("https://", Pinned())
+        session.mount("https://", limited_adapter(self._endpoint.fingerprint, self._odd_bodies))
         session.adapters.pop("http://", None)
         self._session = session
         self._api = api
@@ -223,7 +199,7 @@ class PveConnection:
         return ApiError(status, reason, {str(key): _text(value) for key, value in errors.items()})
 
     def _certificate(self, error: Exception) -> Exception:
-        actual = _ACTUAL_FINGERPRINT.search(str(error))
+        actual = ACTUAL_FINGERPRINT.search(str(error))
         if actual is None:
             return Transient(self._unreachable(error))
         return Refused(
@@ -242,7 +218,7 @@ class PveConnection:
         )
 
     def _unreachable(self, cause: object) -> Diagnostic:
-        text = _reason(cause)
+        text = reason_of(cause)
         return Diagnostic(
             code="API_UNREACHABLE",
             summary=f"{self._endpoint.url} does not answer",
@@ -286,7 +262,43 @@ _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 """How JSON writes a half of a surrogate pair; most answers have none, and are not looked at again."""
 
 
-class _TooLargeError(Exception):
+def limited_adapter(fingerprint: str, odd: list[bool] | None = None) -> HTTPAdapter:
+    """Return what requests sends with: one certificate is trusted, and answers have a limit.
+
+    Args:
+        fingerprint: SHA-256 of the certificate; empty for the authorities that the session trusts.
+        odd: gets, for each answer, whether it may hold half of a surrogate pair.
+    """
+    from requests.adapters import HTTPAdapter  # noqa: PLC0415 - slow: only when an API is spoken to
+
+    pin = fingerprint.replace(":", "").lower()
+
+    class Limited(HTTPAdapter):
+        """Trusts one certificate, by its SHA-256, and reads no more than the limit."""
+
+        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+            kwargs |= {"assert_fingerprint": pin} if pin else {}
+            super().init_poolmanager(*args, **kwargs)
+
+        def send(self, *args: Any, **kwargs: Any) -> requests.Response:
+            response: requests.Response = super().send(*args, **kwargs)
+            pieces, size = [], 0
+            for piece in response.iter_content(64 * 1024):
+                pieces.append(piece)
+                size += len(piece)
+                if size > LARGEST:
+                    response.close()
+                    raise TooLargeError
+            body = b"".join(pieces)
+            if odd is not None:
+                odd.append(_HALF_PAIR.search(body) is not None)
+            response._content = body  # noqa: SLF001 - requests reads without a limit
+            return response
+
+    return Limited()
+
+
+class TooLargeError(Exception):
     """An answer passes the limit."""
 
 
@@ -318,13 +330,13 @@ def _text(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _was_not_sent(error: Exception) -> bool:
+def was_not_sent(error: Exception) -> bool:
     """Whether an exception of requests came before any byte of the request left."""
     text = f"{type(error).__name__} {error!r} {error}"
     return any(name in text for name in _NOT_SENT)
 
 
-def _reason(cause: object) -> str:
+def reason_of(cause: object) -> str:
     """Return the last part of a nested exception of requests and urllib3, which names the cause."""
     text = str(cause)
     for separator in ("] ", ": "):

@@ -9,6 +9,7 @@ DOMAIN = Domain(
     "dhcp",
     concerns=lambda inventory: inventory.dhcp is not None,
     systems="provision.dhcp.systems:systems",
+    drivers={"router-api": "provision.dhcp.systems:open_api"},
     roles={
         "dhcp_reservation": "provision.dhcp.roles.dhcp_reservation:ROLE",
         "address": "provision.dhcp.roles.address:ROLE",

@@ -103,6 +103,18 @@ KINDS: Mapping[str, QueryKind] = {KeaState.kind: KeaStateKind(), UciState.kind: 
 """How these questions are asked, by `Query.kind`."""
 
 
+def reservation_changes(
+    own: Sequence[Reservation], desired: Reservation, *, absent: bool
+) -> tuple[Change, ...]:
+    """Return how our entries on a router differ from the one that is desired, or from none."""
+    old = ", ".join(map(str, own)) or None
+    if absent:
+        return (Change(Op.DELETE, "reservation", old, None),) if own else ()
+    if old == str(desired):
+        return ()
+    return (Change(Op.UPDATE if own else Op.CREATE, "reservation", old, str(desired)),)
+
+
 @dataclass(frozen=True, slots=True)
 class ListedEntry(HostResource):
     """Our reservation on a router that lists it, or that there is none.
@@ -137,14 +149,7 @@ class ListedEntry(HostResource):
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Compare MAC, address and name; two entries of ours are one too many."""
-        held = self._held(snapshot)
-        old = ", ".join(map(str, held)) or None
-        if self.absent:
-            return (Change(Op.DELETE, "reservation", old, None),) if held else ()
-        new = str(self.reservation)
-        if old == new:
-            return ()
-        return (Change(Op.UPDATE if held else Op.CREATE, "reservation", old, new),)
+        return reservation_changes(self._held(snapshot), self.reservation, absent=self.absent)
 
     def operations(self, snapshot: Snapshot, /) -> Operations:
         """Return the one edit."""

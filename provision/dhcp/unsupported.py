@@ -11,7 +11,7 @@ STEPS = ("dhcp_reservation", "address")
 
 
 def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
-    """Yield reservations by a server, or in an order, that is not supported."""
+    """Yield reservations in an order that is not supported."""
     dhcp, backend = inventory.dhcp, inventory.dhcp_backend
     if dhcp is None or backend is None:
         return
@@ -19,9 +19,6 @@ def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
     subjects += [name for name, node in inventory.nodes.items() if node.is_virtual]
     path = ("network", "dhcp")
     for subject in subjects:
-        if not backend.is_supported:
-            what = f"address reservations by dhcp.backend {dhcp.backend}"
-            yield Unsupported(f"dhcp_{dhcp.backend}", what, (*path, "backend"), (subject,), STEPS)
-        elif dhcp.order not in backend.orders:
+        if dhcp.order not in backend.orders:
             what = f"dhcp.order {dhcp.order} with {dhcp.backend}"
             yield Unsupported(f"dhcp_{dhcp.order}", what, (*path, "order"), (subject,), STEPS)

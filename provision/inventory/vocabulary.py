@@ -17,7 +17,7 @@ class DhcpBackend:
         reached: the key of `network.dhcp` that says how the server is reached, or by hand: a person types;
             nowhere: VMs get their addresses without a server.
         keys: what else of `network.dhcp` it uses to find the server and the place of reservations there.
-        orders: values of `network.dhcp.order` that are supported; none while nothing speaks to it.
+        orders: values of `network.dhcp.order` that are supported.
         tested: somebody has run it.
         router: `module:attribute` of `(system, prefix, Dhcp) -> Router`, which speaks to it; empty by hand.
     """
@@ -27,11 +27,6 @@ class DhcpBackend:
     orders: tuple[Order, ...] = ()
     tested: bool = False
     router: str = ""
-
-    @property
-    def is_supported(self) -> bool:
-        """Whether reservations can be made with it."""
-        return bool(self.orders)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
 from provision.contracts.change import Op
-from provision.contracts.remedy import Fix, Impossible
+from provision.contracts.remedy import ApiCall, Fix, Impossible
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.contract import Reservation, Router, fold_mac, router_table
@@ -31,8 +31,8 @@ class Bench(Protocol):
         """Return the answers to a resource's questions."""
         ...
 
-    def act(self, fix: Fix) -> None:
-        """Carry out a fix and the effects that it names."""
+    def act(self, fix: Fix | ApiCall) -> None:
+        """Carry out a fix and the effects that it names, or the requests of a call."""
         ...
 
     def reserve(self, reservation: Reservation) -> None:
@@ -55,8 +55,8 @@ def ensure(bench: Bench, reservation: Reservation, *, absent: bool = False) -> N
     snapshot = bench.ask(resource)
     _require(resource.changes(snapshot), f"nothing differs before {reservation} is ensured")
     remedy = resource.fix(snapshot)
-    _require(isinstance(remedy, Fix), f"no fix, but {remedy}")
-    bench.act(cast("Fix", remedy))
+    _require(isinstance(remedy, Fix | ApiCall), f"no fix, but {remedy}")
+    bench.act(cast("Fix | ApiCall", remedy))
     again = resource.changes(bench.ask(resource))
     _require(not again, f"{reservation} still differs: {again}")
 

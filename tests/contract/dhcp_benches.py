@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from provision.contracts.query import Frame
-from provision.contracts.remedy import Fix
+from provision.contracts.remedy import ApiCall, Fix
 from provision.contracts.resource import Resource, ask
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp.backends.dnsmasq import Dnsmasq
@@ -25,6 +25,7 @@ from provision.dhcp.backends.openwrt import OpenWrt
 from provision.dhcp.contract import Reservation, Router
 from provision.dhcp.query_kinds import HOST_KINDS as DHCP_KINDS
 from provision.hosts.query_kinds import HOST_KINDS
+from tests.contract.router_benches import ROUTERS
 
 PREFIX = "provision-lab-"
 KINDS = {**HOST_KINDS, **DHCP_KINDS}
@@ -68,7 +69,8 @@ class ShellBench:
             answers |= KINDS[name].parse(self.shell(KINDS[name].script(group)), group)
         return Snapshot(self.router.system, answers=answers)
 
-    def act(self, fix: Fix) -> None:
+    def act(self, fix: Fix | ApiCall) -> None:
+        assert isinstance(fix, Fix)
         frame = self.shell(fix.script)
         assert frame.rc == 0, frame.stderr.decode()
         if fix.effects:
@@ -333,11 +335,12 @@ class UciBench(ShellBench):
             file.write("dhcp.@host[0]=host\n")
 
 
-BENCHES = {
+BENCHES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "dnsmasq": (DnsmasqBench, ("dnsmasq", "unshare", "nsenter", "ip")),
     "kea": (KeaBench, ("kea-dhcp4", "unshare", "nsenter", "ip", "python3")),
     "kea 3": (Kea3Bench, ()),
     "openwrt": (UciBench, ()),
+    **{name: (kind, ()) for name, kind in ROUTERS.items()},
 }
 
 

@@ -291,7 +291,7 @@ def test_secrets_of_features_that_nothing_serves_are_not_shown_either(tmp_path: 
         "fingerprint": fingerprint,
     }
     api = {"url": "https://198.18.0.1", "token": read_by_command("DhcpApi.token"), "fingerprint": fingerprint}
-    declared["network"]["dhcp"] = {"backend": "opnsense", "api": api}
+    declared["network"]["dhcp"] = {"backend": "opnsense", "api": api, "order": "boot_first"}
     tokens = {"token": read_by_command("K3s.token"), "agent_token": read_by_command("K3s.agent_token")}
     declared["k3s"] = {"version": "v1.35.7+k3s1", **tokens}
     declared["profiles"]["small"]["k3s"] = "server"
@@ -302,7 +302,7 @@ def test_secrets_of_features_that_nothing_serves_are_not_shown_either(tmp_path: 
         opened.unlink(missing_ok=True)
         done = site.provision(words[0], site.file, *words[1:]).ended(64)
         assert sorted(opened.read_text().split()) == sorted(PLANTED_READ)
-        assert "dhcp_opnsense" in done.said, done.said
+        assert "dhcp_boot_first" in done.said, done.said
         assert not [name for name, value in planted.items() if value in done.said]
     places = [path for path in files(site.folder) if path != site.file]
     assert not [path for path in places for value in planted.values() if value.encode() in path.read_bytes()]

@@ -22,8 +22,23 @@ BACKENDS: Mapping[str, DhcpBackend] = {
         orders=("reserve_first",),
         router="provision.dhcp.backends.openwrt:OpenWrt.declared",
     ),
-    "opnsense": DhcpBackend("api", ("address", "server")),
-    "unifi": DhcpBackend("api", ("address", "server")),
+    "opnsense": DhcpBackend(
+        "api",
+        orders=("reserve_first",),
+        router="provision.dhcp.backends.opnsense:OpnSense.declared",
+    ),
+    "unifi": DhcpBackend(
+        "api",
+        ("server",),
+        orders=("reserve_first",),
+        router="provision.dhcp.backends.unifi:UniFi.declared",
+    ),
+    "routeros": DhcpBackend(
+        "api",
+        ("server",),
+        orders=("reserve_first",),
+        router="provision.dhcp.backends.routeros:RouterOs.declared",
+    ),
     "kea": DhcpBackend(
         "ssh",
         ("address", "file"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http
+import json
 import re
 import shlex
+from urllib.parse import quote
 
 import pytest
 from testinfra.host import Host
@@ -51,6 +54,18 @@ for path in (name + ".2", name):
 """
 """Prints reservations and leases of Kea, and nothing else of its configuration."""
 KEA_SOCKET = "/run/kea/kea4-ctrl-socket"
+WEB = {
+    "opnsense": (
+        ("/api/kea/dhcpv4/searchReservation?current=1&rowCount=-1", "hw_address", "ip_address"),
+        ("/api/kea/leases4/search?current=1&rowCount=-1", "hwaddr", "address"),
+    ),
+    "unifi": (("/api/s/{}/rest/user", "mac", "fixed_ip"), ("/api/s/{}/stat/sta", "mac", "ip")),
+    "routeros": (
+        ("/rest/ip/dhcp-server/lease?dynamic=false", "mac-address", "address"),
+        ("/rest/ip/dhcp-server/lease?status=bound", "active-mac-address", "active-address"),
+    ),
+}
+"""Reservations and leases of routers with a web API: path, member with the MAC, member with the address."""
 
 
 @pytest.fixture
@@ -59,7 +74,7 @@ def router(site: Site, vm: str) -> Dhcp:
     dhcp = site.inventory.dhcp
     if dhcp is None:
         raise NotDeclared("there is no DHCP server to look at")
-    if dhcp.backend not in {"dnsmasq", "kea", "openwrt"}:
+    if dhcp.backend not in {"dnsmasq", "kea", "openwrt", *WEB}:
         raise NotDeclared(f"there is no check of reservations by {dhcp.backend}")
     if not site.inventory.nodes[vm].nics:
         raise NotDeclared("it has no network device")
@@ -70,6 +85,18 @@ def _kea(host: Host, router: Dhcp, kind: str) -> list[set[str]]:
     text = host.check_output("python3 -c %s %s", KEA, router.file or KEA_SOCKET).lower()
     rows = (line.partition(" ") for line in text.splitlines())
     return [set(row.split()) for word, _, row in rows if word == kind]
+
+
+def _web(site: Site, router: Dhcp, kind: int) -> list[set[str]]:
+    """Return MAC and address of the reservations (0) or leases (1) of a router with a web API."""
+    path, mac, address = WEB[router.backend][kind]
+    reply = site.get(ROUTER, path.format(quote(router.server or "default", safe="")))
+    assert reply.status == http.HTTPStatus.OK, f"{reply.status} {reply.text}"
+    answer = json.loads(reply.text)
+    rows = answer.get("rows", answer.get("data")) if isinstance(answer, dict) else answer
+    assert isinstance(rows, list), f"no list: {reply.text[:200]}"
+    fixed = [row for row in rows if kind or row.get("use_fixedip", True)]
+    return [{str(row.get(mac)).lower().replace("-", ":"), str(row.get(address))} for row in fixed]
 
 
 def _uci_reserved(host: Host, address: str) -> list[str]:
@@ -105,9 +132,12 @@ def test_address_is_used(site: Site, node: str) -> None:
 
 def test_address_is_leased(site: Site, vm: str, router: Dhcp) -> None:
     """The router leased the address to the VM's own MAC."""
-    host = site.host(ROUTER)
     address = str(site.inventory.nodes[vm].address)
     mac = _mac(site.host(f"{vm}/ssh"), address)
+    if router.backend in WEB:
+        assert {mac, address} in _web(site, router, 1), f"no lease of {address} for {mac}"
+        return
+    host = site.host(ROUTER)
     if router.backend == "kea":
         rows = _kea(host, router, "leased")
     else:
@@ -122,15 +152,17 @@ def test_address_is_leased(site: Site, vm: str, router: Dhcp) -> None:
 
 def test_address_is_reserved(site: Site, vm: str, router: Dhcp) -> None:
     """The router holds exactly one reservation of the address, for the VM's own MAC."""
-    host = site.host(ROUTER)
     address = str(site.inventory.nodes[vm].address)
     mac = _mac(site.host(f"{vm}/ssh"), address)
-    if router.backend == "kea":
-        holders = [" ".join(sorted(row)) for row in _kea(host, router, "reserved") if address in row]
+    if router.backend in WEB:
+        holders = [" ".join(sorted(row)) for row in _web(site, router, 0) if address in row]
+    elif router.backend == "kea":
+        rows = _kea(site.host(ROUTER), router, "reserved")
+        holders = [" ".join(sorted(row)) for row in rows if address in row]
     elif router.backend == "openwrt":
-        holders = _uci_reserved(host, address)
+        holders = _uci_reserved(site.host(ROUTER), address)
     else:
-        holders = _dnsmasq_reserved(host, router, address)
+        holders = _dnsmasq_reserved(site.host(ROUTER), router, address)
     assert len(holders) == 1, f"{len(holders)} reservations: {holders}"
     assert mac in holders[0], f"reserved for another: {holders[0]}"
 

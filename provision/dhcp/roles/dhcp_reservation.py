@@ -28,7 +28,7 @@ from provision.values.references import load_object
 def declared(inventory: Inventory, subject: Subject) -> bool:
     """Whether the subject's address is reserved by us."""
     backend = inventory.dhcp_backend
-    if backend is None or not backend.is_supported or backend.reached == "nowhere":
+    if backend is None or backend.reached == "nowhere":
         return False
     if subject.kind == "hypervisor":
         return inventory.hypervisors[subject.name].reserve_address and router(inventory) is not None

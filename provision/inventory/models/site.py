@@ -95,7 +95,7 @@ class DhcpApi(Model):
     token: SecretRef
     """API token or password, by reference."""
     user: Text | None = None
-    """Login or key name, if the token alone does not name it."""
+    """Login (unifi, routeros) or key (opnsense), if the token alone does not name it."""
     fingerprint: CertificateFingerprint | None = None
     """SHA-256 fingerprint of its certificate; if unset, the system's authorities are used."""
 
@@ -114,7 +114,7 @@ class Dhcp(Model):
     file: TargetPath | None = None
     """On the router: the folder for reservations (dnsmasq), or the control socket (kea)."""
     server: Line | None = None
-    """Name of the DHCP server or interface on the router (opnsense, unifi)."""
+    """Name of the site (unifi), or of the DHCP server where several are on (routeros)."""
     range: AddressRange | None = None
     """Addresses that the server gives out freely (`first-last`)."""
     in_range: Flag = False

@@ -12,7 +12,7 @@ from provision.inventory import json_schema
 from provision.inventory.docstrings import field_docs
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Profile
-from provision.inventory.models.site import Dhcp
+from provision.inventory.models.site import Sources
 from provision.inventory.schema import models
 
 
@@ -61,10 +61,10 @@ def test_every_section_has_an_example() -> None:
 
 def test_unsupported_keys_are_marked_in_example_and_table() -> None:
     text = reference_markdown()
-    assert "  backend: opnsense  # not supported yet\n" in text
+    assert "  toolkit: host  # not supported yet\n" in text
     assert "Name servers, if they are not the gateway. *Not supported yet.* |" in text
     assert "| `packages` | list of package |  | Distribution packages that are installed. |" in text
-    assert unsupported_fields()[Dhcp, "backend"] == "partly supported"
+    assert unsupported_fields()[Sources, "mode"] == "partly supported"
     assert (Profile, "memory") not in unsupported_fields()
 
 

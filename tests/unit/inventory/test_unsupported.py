@@ -8,13 +8,9 @@ from provision.api.support import unsupported, untested
 
 from .conftest import SITE, Loads
 
-API = "api: { url: https://10.0.0.1, token: !secret { env: T } }"
-
 # old text, new text, the role that would serve it, its words, the line and what it says
 OPTIONS = [
-    ("backend: manual,", f"backend: opnsense, {API},", "dhcp_opnsense", "dhcp.backend opnsense (vm-1, vm-2)", "backend:"),
-    ("backend: manual,", f"backend: unifi, {API},", "dhcp_unifi", "dhcp.backend unifi", "backend:"),
-    ("backend: manual,", "backend: dnsmasq, ssh: {}, order: boot_first,", "dhcp_boot_first", "boot_first with dnsmasq", "order:"),
+    ("backend: manual,", "backend: dnsmasq, ssh: {}, order: boot_first,", "dhcp_boot_first", "boot_first with dnsmasq (vm-1, vm-2)", "order:"),
     ("gateway: 10.0.0.1\n", "gateway: 10.0.0.1\n  dns: [10.0.0.2]\n", "resolver", "network.dns", "dns:"),
     ("gateway: 10.0.0.1\n", "gateway: 10.0.0.1\n  domain: example.org\n", "resolver", "network.domain", "domain:"),
     ("name: site\n", "name: site\nsources: { mode: bundle, bundle: ./b }\n", "sources_bundle", "sources.mode bundle", "mode: bundle"),
@@ -61,7 +57,7 @@ def test_what_is_read_or_says_nothing_is_no_problem(loads: Loads, option: str) -
 
 MANY = (
     SITE.replace("vmid: 101,", "vmid: 101, interfaces: { node: eth0 },").replace(
-        "backend: manual,", f"backend: opnsense, {API},"
+        "backend: manual,", "backend: dnsmasq, ssh: {}, order: boot_first,"
     )
     + "sources: { apt: https://m }\n"
 )
@@ -70,12 +66,12 @@ MANY = (
 @pytest.mark.parametrize(
     ("targets", "steps", "roles"),
     [
-        ((), (), {"sources_apt", "dhcp_opnsense", "node_interfaces"}),
-        (("vm-2",), (), {"sources_apt", "dhcp_opnsense"}),
+        ((), (), {"sources_apt", "dhcp_boot_first", "node_interfaces"}),
+        (("vm-2",), (), {"sources_apt", "dhcp_boot_first"}),
         (("pve",), (), {"sources_apt"}),
         ((), ("base_os",), {"sources_apt"}),
-        ((), ("dhcp_reservation",), {"sources_apt", "dhcp_opnsense"}),
-        ((), ("address", "verify"), {"sources_apt", "dhcp_opnsense"}),
+        ((), ("dhcp_reservation",), {"sources_apt", "dhcp_boot_first"}),
+        ((), ("address", "verify"), {"sources_apt", "dhcp_boot_first"}),
         (("vm-1",), ("k3s_agent",), {"sources_apt", "node_interfaces"}),
     ],
 )

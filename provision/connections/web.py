@@ -1,0 +1,184 @@
+"""Speaks JSON over HTTPS with the web API of a router: no proxy, no logging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from provision.connections.contracts import WebEndpoint, WebReply
+from provision.connections.deadline import within
+from provision.connections.https import (
+    ACTUAL_FINGERPRINT,
+    CONNECT_TIMEOUT,
+    GATEWAY,
+    READS,
+    TooLargeError,
+    colons,
+    limited_adapter,
+    reason_of,
+    was_not_sent,
+)
+from provision.values.diagnostics import Diagnostic
+from provision.values.errors import Permanent, ProvisionError, Refused, Transient, UnknownOutcome
+
+if TYPE_CHECKING:
+    import requests
+
+ANSWER_TIMEOUT = 60.0
+TOTAL_TIMEOUT = 120.0
+
+
+class HttpsWebConnection:
+    """One connection to a web API; a WebConnection.
+
+    Args:
+        endpoint: address, certificate and credentials; credentials are the caller's to send.
+        subject: whose API it is, for diagnostics.
+        timeout: seconds to wait for the next bytes of an answer.
+        total: seconds that the whole of an exchange may take.
+    """
+
+    def __init__(
+        self,
+        endpoint: WebEndpoint,
+        subject: str = "",
+        timeout: float = ANSWER_TIMEOUT,
+        total: float = TOTAL_TIMEOUT,
+    ) -> None:
+        self.requests = 0
+        self._url = endpoint.url.rstrip("/")
+        self._fingerprint = endpoint.fingerprint
+        self._subject = subject
+        self._timeout = timeout
+        self._total = total
+        self._session: requests.Session | None = None
+
+    def request(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> WebReply:
+        """Send one request and return the answer; see WebConnection."""
+        session = self._open()
+        self.requests += 1
+        try:
+            reply = within(self._total, lambda: self._send(session, method, path, body, headers))
+        except TimeoutError as error:
+            self.close()
+            raise self._no_answer(method, path, error) from None
+        if reply.status in GATEWAY:
+            raise self._no_answer(method, path, f"HTTP {reply.status}")
+        return reply
+
+    def cookie(self, name: str) -> str:
+        """Return the value of a cookie that the server has set, or empty."""
+        return (self._session.cookies.get(name) if self._session is not None else None) or ""
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._session is not None:
+            self._session.close()
+        self._session = None
+
+    def _open(self) -> requests.Session:
+        if self._session is not None:
+            return self._session
+        import requests  # noqa: PLC0415 - slow: only when an API is spoken to
+
+        if urlsplit(self._url).scheme != "https":
+            raise Permanent(self._unreadable("its address does not begin with https://"))
+        session = requests.Session()
+        session.trust_env = False
+        session.verify = not self._fingerprint  # a fingerprint is checked instead of authorities
+        session.mount("https://", limited_adapter(self._fingerprint))
+        session.adapters.pop("http://", None)
+        self._session = session
+        return session
+
+    def _send(
+        self,
+        session: requests.Session,
+        method: str,
+        path: str,
+        body: object,
+        headers: Mapping[str, str] | None,
+    ) -> WebReply:
+        import requests  # noqa: PLC0415 - the same
+
+        try:
+            response = session.request(
+                method,
+                f"{self._url}{path}",
+                json=body,
+                headers={"Accept": "application/json", "User-Agent": "provision", **(headers or {})},
+                timeout=(CONNECT_TIMEOUT, self._timeout),
+                allow_redirects=False,
+            )
+        except requests.exceptions.SSLError as error:
+            raise self._certificate(error) from None
+        except requests.exceptions.RequestException as error:
+            if was_not_sent(error):
+                raise Transient(self._unreachable(error)) from None
+            raise self._no_answer(method, path, error) from None
+        except TooLargeError:
+            raise self._no_answer(method, path, "the answer is too large") from None
+        names = {name.lower(): value for name, value in response.headers.items()}
+        try:
+            answer = response.json() if response.content else None
+        except (ValueError, RecursionError):
+            answer = response.text
+        return WebReply(response.status_code, answer, names)
+
+    def _no_answer(self, method: str, path: str, cause: object) -> ProvisionError:
+        if method in READS:
+            return Transient(self._unreachable(cause))
+        return UnknownOutcome(
+            Diagnostic(
+                "API_ANSWER_LOST",
+                f"{method} {path.partition('?')[0]} was sent and its answer is missing: it may have happened",
+                self._subject,
+                evidence=(reason_of(cause),),
+                remedy="Run the command again: it checks the present state first.",
+            )
+        )
+
+    def _certificate(self, error: Exception) -> ProvisionError:
+        actual = ACTUAL_FINGERPRINT.search(str(error))
+        if actual is not None:
+            evidence: tuple[str, ...] = (
+                f"pinned: {colons(self._fingerprint)}",
+                f"actual: {colons(actual[1])}",
+            )
+        elif "CERTIFICATE_VERIFY_FAILED" in str(error):
+            evidence = (reason_of(error),)
+        else:
+            return Transient(self._unreachable(error))
+        expected = "the pinned one" if self._fingerprint else "from an authority that this machine trusts"
+        return Refused(
+            Diagnostic(
+                "CERTIFICATE_UNKNOWN",
+                f"the certificate of {self._url} is not {expected}",
+                self._subject,
+                evidence=evidence,
+                untouched="Nothing was sent to the API.",
+                remedy="Compare the fingerprint with the one that the router shows for its certificate, and"
+                " write it to `network.dhcp.api.fingerprint`.",
+            )
+        )
+
+    def _unreachable(self, cause: object) -> Diagnostic:
+        text = reason_of(cause)
+        return Diagnostic(
+            "API_UNREACHABLE",
+            f"{self._url} does not answer",
+            self._subject,
+            evidence=(text,) if text else (),
+            remedy="Check that the router is up and that `network.dhcp.api.url` is right.",
+        )
+
+    def _unreadable(self, what: str) -> Diagnostic:
+        return Diagnostic(
+            "API_UNREADABLE",
+            f"{self._url} is not a web API: {what}",
+            self._subject,
+            remedy="Check `network.dhcp.api.url`.",
+        )

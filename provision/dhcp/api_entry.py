@@ -1,0 +1,96 @@
+"""Our reservation on a router with a web API, and what its back ends share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, ip_interface
+from typing import Any, ClassVar, Protocol
+
+from provision.contracts.change import Change
+from provision.contracts.remedy import ApiCall, Impossible, Request
+from provision.contracts.resource import KeyedResource
+from provision.contracts.snapshot import Snapshot
+from provision.dhcp.contract import Reservation, Router
+from provision.dhcp.listing import reservation_changes
+
+
+class ApiRouter(Router, Protocol):
+    """A router that is changed by requests."""
+
+    def problem(self, snapshot: Snapshot, reservation: Reservation, /) -> str:
+        """Return why a reservation would have no effect on this router; empty if it would."""
+        ...
+
+    def requests(
+        self, snapshot: Snapshot, reservation: Reservation, /, *, absent: bool
+    ) -> tuple[Request, ...]:
+        """Return what makes our reservation, or removes it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApiEntry(KeyedResource):
+    """Our reservation on a router, or that there is none.
+
+    Args:
+        router: who keeps it.
+        reservation: MAC, address, name.
+        absent: it must not be there.
+    """
+
+    kind: ClassVar[str] = "dhcp-reservation"
+
+    router: ApiRouter
+    reservation: Reservation
+    absent: bool = False
+
+    def _key_name(self) -> str:
+        return self.router.place(self.reservation.name)
+
+    def queries(self) -> tuple[Any, ...]:
+        """Ask for what the router holds."""
+        return self.router.queries()
+
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        """Compare MAC, address and name; two entries of ours are one too many."""
+        place = self._key_name()
+        own = [entry for entry in self.router.reservations(snapshot) if entry.place == place]
+        return reservation_changes(own, self.reservation, absent=self.absent)
+
+    def fix(self, snapshot: Snapshot, /) -> ApiCall | Impossible:
+        """Return the requests; a router that would not serve the reservation is named instead."""
+        problem = "" if self.absent else self.router.problem(snapshot, self.reservation)
+        if problem:
+            summary = f"the router would not serve a reservation of {self.reservation.address}: {problem}"
+            remedy = "Set up DHCP for this network on the router, or declare the back end that serves it."
+            return self._refused("DHCP_SERVER_UNUSABLE", summary, remedy=remedy)
+        return ApiCall(self.router.requests(snapshot, self.reservation, absent=self.absent))
+
+
+def network_of(address: str, networks: Iterable[tuple[str, str]]) -> str:
+    """Return the id of the smallest network with an address, or empty.
+
+    Args:
+        address: IPv4 address.
+        networks: id and `address/prefix`; what is neither network nor interface is passed over.
+    """
+    fitting: list[tuple[int, str]] = []
+    for name, text in networks:
+        try:
+            network = ip_interface(text).network
+        except ValueError:
+            continue
+        if IPv4Address(address) in network:
+            fitting.append((network.prefixlen, name))
+    return max(fitting, default=(0, ""))[1]
+
+
+def as_seconds(text: str) -> int:
+    """Return a time in epoch seconds, 0 where a router gives none."""
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Return the words of a note."""
+    return " ".join(word for word in words if word)

@@ -1,0 +1,120 @@
+"""A whole site whose router is reached by its web API, over real HTTPS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from provision.api.domains import load_inventory as load
+from provision.api.support import untested
+from provision.connections.contracts import Endpoint, WebEndpoint
+from provision.contracts.driver import Driver
+from provision.contracts.system import SystemSpec
+from provision.values.outcomes import ExitCode
+from tests.contract.router_benches import SECRET, USER, OpnSenseBench
+from tests.model.model_site import Counted, ModelSite
+from tests.model.test_manual_dhcp import INVENTORY
+
+API = (
+    'backend: opnsense, api: {{ url: "{url}", user: {user}, token: !secret {{ file: {folder}/token }},'
+    ' fingerprint: "{pin}" }}'
+)
+
+
+class Router(OpnSenseBench):
+    """Every client asks for its address at once."""
+
+    def _read(self, verb: str) -> Any:
+        self.leased = self.served
+        return super()._read(verb)
+
+
+class Routed(ModelSite):
+    """A site with a stand-in for OPNsense."""
+
+    router: Router
+
+    def open(self, spec: SystemSpec, endpoint: Endpoint) -> Driver:
+        if isinstance(endpoint, WebEndpoint):
+            return Counted(self.router.open(endpoint))
+        return super().open(spec, endpoint)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Routed]:
+    monkeypatch.setattr("provision.proxmox.driver.FIRST_POLL", 0.0)
+    for name, text in {
+        "key": "not a real key\n",
+        "key.pub": "ssh-ed25519 AAAA me\n",
+        "token": SECRET,
+    }.items():
+        (tmp_path / name).write_text(text)
+    with closing(Router(tmp_path)) as router:
+        router.subnet_of = "10.0.0.0/24"
+        pin = router.endpoint.fingerprint.upper()
+        pinned = ":".join(pin[at : at + 2] for at in range(0, len(pin), 2))
+        api = API.format(url=router.endpoint.url, user=USER, folder=tmp_path, pin=pinned)
+        text = INVENTORY.replace("backend: manual, order: @ORDER", api).replace("@FOLDER", str(tmp_path))
+        text = (
+            text.replace("@SHA", "a" * 64).replace("@PRINT", ":".join(["AA"] * 32)).replace("@KEY", "A" * 43)
+        )
+        (tmp_path / "home.yaml").write_text(text)
+        routed = Routed(load(tmp_path / "home.yaml"), tmp_path / "state")
+        routed.router = router
+        yield routed
+
+
+def test_vms_come_up_with_reserved_addresses_and_a_second_run_changes_nothing(site: Routed) -> None:
+    assert site.apply().exit_code == ExitCode.DONE
+    assert sorted(site.router.served.values()) == ["10.0.0.11", "10.0.0.12", "10.0.0.5"]
+    writes = [path for method, path, _ in site.router.asked if method != "GET"]
+    assert site.plan().empty
+    assert site.apply().exit_code == ExitCode.DONE
+    assert [path for method, path, _ in site.router.asked if method != "GET"] == writes
+
+
+def test_the_checks_read_reservations_and_leases_by_themselves(site: Routed) -> None:
+    assert site.apply().exit_code == ExitCode.DONE
+    site.verifier = None
+
+    def outcomes() -> dict[tuple[str, str], str]:
+        names = ("test_address_is_leased", "test_address_is_reserved")
+        return {
+            (check.check, check.subject): str(check.outcome)
+            for check in site.verify().checks
+            if check.check in names
+        }
+
+    proven = outcomes()
+    assert (len(proven), set(proven.values())) == (4, {"proven"}), proven
+    site.router.entries.clear()
+    site.router.served.clear()
+    assert set(outcomes().values()) == {"failed"}
+
+
+def test_destroy_frees_our_reservations_and_no_other(site: Routed) -> None:
+    site.router.entries["by-hand"] = {
+        "hw_address": "52:54:00:aa:bb:01",
+        "ip_address": "10.0.0.40",
+        "hostname": "nas",
+        "description": "mine",
+        "subnet": site.router.subnet,
+    }
+    assert site.apply().exit_code == ExitCode.DONE
+    assert site.destroy().exit_code == ExitCode.DONE
+    assert list(site.router.entries) == ["by-hand"]
+
+
+def test_no_file_of_the_controller_holds_the_secret(site: Routed, tmp_path: Path) -> None:
+    site.apply()
+    files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def test_validate_says_that_nobody_has_run_it(site: Routed) -> None:
+    assert any("opnsense" in note.summary for note in untested(site.inventory))

@@ -128,6 +128,12 @@ FAILURES: tuple[Failure, ...] = (
         "Free space on the storage: `pvesm status`, or name another one.",
     ),
     _failure(
+        "IMAGE_CHANGED",
+        r"checksum mismatch: got '([0-9a-f]+)' != expect '[0-9a-f]+', aborting",
+        "The image in the storage is not the pinned one any more (it has {0}): it was cut or replaced."
+        " Remove it on the host: `pvesm free VOLUME`. Then run the command again: it is downloaded again.",
+    ),
+    _failure(
         "IMAGE_CHECKSUM",
         r"checksum mismatch: got '([0-9a-f]+)'",
         "What was downloaded is not the pinned image (it has {0}). Pin it again: `provision pin INVENTORY`.",

@@ -68,6 +68,7 @@ class ModelProxmox:
         vms: VMs by number.
         others: further entries of the VM list: containers, VMs of other nodes.
         volumes: volumes by storage.
+        swapped: volumes whose content is not what their digest says.
         storages: what the list of storages says differently of one (`content`, `enabled`, `active`).
         bridges: kinds of bridges by name.
         mappings: PCI mappings by id: their entries.
@@ -86,6 +87,7 @@ class ModelProxmox:
     vms: dict[int, ModelVm] = field(default_factory=dict)
     others: list[dict[str, Any]] = field(default_factory=list)
     volumes: dict[str, list[str]] = field(default_factory=lambda: {"local": [], "local-lvm": []})
+    swapped: set[str] = field(default_factory=set)
     storages: dict[str, dict[str, object]] = field(default_factory=dict)
     bridges: dict[str, str] = field(default_factory=lambda: {"vmbr0": "bridge"})
     mappings: dict[str, list[str]] = field(default_factory=dict)
@@ -388,6 +390,9 @@ class ModelProxmox:
         if not name.endswith(known):
             raise ApiError(400, "Parameter verification failed.", {"filename": "wrong file extension"})
         volume = f"{storage}:{content}/{name}"
+        if volume in self.swapped:
+            error = f"checksum mismatch: got '{'0' * 64}' != expect '{data['checksum']}', aborting"
+            return self._begin("download", name, error)
         if volume not in self.volumes[storage]:
             self.volumes[storage].append(volume)
         return self._begin("download", name)

@@ -32,6 +32,7 @@ class Server:
     answers: list[tuple[int, str, object]] = field(default_factory=list)
     seen: list[tuple[str, str, str, str]] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
+    context: ssl.SSLContext = field(default_factory=lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
     def connection(self, fingerprint: str = "", port: int = 0, timeout: float = 5.0) -> PveConnection:
         url = f"https://127.0.0.1:{port or self.port}"
@@ -81,9 +82,8 @@ def server(pair: tuple[Path, Path]) -> Iterator[Server]:
             """Say nothing: refused handshakes are the point."""
 
     httpd = Quiet(("127.0.0.1", 0), Handler)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*pair)
-    httpd.socket = context.wrap_socket(httpd.socket, server_side=True)
+    made.context.load_cert_chain(*pair)
+    httpd.socket = made.context.wrap_socket(httpd.socket, server_side=True)
     threading.Thread(target=httpd.serve_forever, args=(0.05,), daemon=True).start()
     made.port = httpd.server_address[1]
     yield made
@@ -128,6 +128,22 @@ def test_another_certificate_is_refused_before_anything_is_sent(server: Server) 
     assert (problem.code, caught.value.exit_code) == ("CERTIFICATE_UNKNOWN", ExitCode.REFUSED)
     assert problem.evidence == (f"pinned: {pinned}", f"actual: {server.fingerprint}")
     assert server.seen == []
+
+
+def test_a_certificate_that_changes_after_the_plan_gets_no_request(server: Server, tmp_path: Path) -> None:
+    """Neither a change nor the token goes to who answers now, and the answer is the change of the pin."""
+    server.answers = [(200, "OK", {"data": []}), (0, "", None)]
+    api = server.connection()
+    api.request("GET", "/nodes/pve/qemu")
+    server.context.load_cert_chain(*make_certificate(tmp_path))
+    with pytest.raises(Transient):
+        api.request("GET", "/nodes/pve/qemu")  # the connection of the plan ends
+    before = list(server.seen)
+    for method in ("GET", "POST", "PUT", "DELETE"):
+        with pytest.raises(Refused) as caught:
+            api.request(method, "/nodes/pve/qemu/100/config", {"cores": 1})
+        assert caught.value.diagnostics[0].code == "CERTIFICATE_UNKNOWN"
+    assert server.seen == before
 
 
 def test_the_pin_is_all_that_counts(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,20 @@ def test_a_wrong_checksum_is_a_failure_that_leaves_no_file(loop: Loop, site: Sit
     loop.settle(image(site))
 
 
+def test_an_image_that_was_cut_on_the_storage_makes_no_vm(loop: Loop, site: Site) -> None:
+    loop.settle(image(site))
+    vm = replace(machine(DISKS), images=(image(site).download,))
+    file = next(site.lab.folder.glob("storage/local/import/*.qcow2"))
+    file.write_bytes(file.read_bytes()[:-1])
+    (result,) = loop.act(vm)
+    assert result.verdict is Verdict.FAILED
+    assert result.diagnostic is not None
+    assert result.diagnostic.code == "IMAGE_CHANGED"
+    assert site.by_token().nodes("pve").qemu.get() == []
+    file.unlink()
+    assert loop.act(vm)[0].verdict is Verdict.DONE
+
+
 def test_a_creation_whose_worker_died_is_known_as_ours(loop: Loop, site: Site) -> None:
     loop.settle(image(site))
     gate = site.guests.import_gate = threading.Event()

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from provision.connections.contracts import SshEndpoint
+from provision.connections.keys import new_host_key
 from provision.connections.ssh import SshConnection
 from provision.contracts.driver import Action, Verdict
 from provision.contracts.remedy import Blob, Fix
 from provision.hosts.driver import HostDriver
 from provision.values.cancel import Cancel
-from provision.values.errors import Permanent, ProvisionError, Transient
-from tests.contract.sshd import Server, missing, server
+from provision.values.errors import Permanent, ProvisionError, Refused, Transient
+from tests.contract.sshd import Server, missing, server, write_key
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
@@ -107,6 +108,29 @@ def test_a_fix_that_takes_too_long_is_ended_by_a_second_channel(host: Server, tm
     (again,) = there.act("r2", [fix(":")], [], lambda _: None, Cancel())
     assert again.verdict == Verdict.DONE
     there.close()
+
+
+@pytest.mark.parametrize("known", ["fingerprint", "known_hosts"])
+def test_a_host_key_that_changes_after_the_plan_gets_no_change(tmp_path: Path, known: str) -> None:
+    """Whoever answers now is not the machine that was looked at: content and secrets do not go there."""
+    (tmp_path / "sshd").mkdir()
+    with server(tmp_path / "sshd", "127.0.0.47", getpass.getuser()) as there:
+        trusted = tmp_path / "known_hosts"
+        trusted.write_text(f"[{there.address}]:{there.port} {there.host_key.public}\n")
+        by_file = {"fingerprints": (), "known_hosts": trusted}
+        asked = driver(there.endpoint(**(by_file if known == "known_hosts" else {})), tmp_path / "state")
+        asked.answer(frozenset(), Cancel())
+        write_key(there.folder / "host_key", new_host_key())
+        there.cut()
+        there.stop()
+        there.start()
+        blob = Blob(hashlib.sha256(b"x" * 70_000).hexdigest(), b"x" * 70_000)
+        change = Action(None, "fix", Fix(f"touch {tmp_path}/changed", blobs=(blob,)))
+        with pytest.raises(Refused, match="HOST_KEY_CHANGED"):
+            asked.act("r1", [change], [], lambda _: None, Cancel())
+        asked.close()
+    assert not (tmp_path / "changed").exists()
+    assert not list((tmp_path / "state").glob("blobs/*"))
 
 
 def test_large_content_is_resumed(host: Server, tmp_path: Path) -> None:

@@ -78,10 +78,18 @@ class ImageFile(KeyedResource):
     def fix(self, snapshot: Snapshot, /) -> ApiCall:
         """Download it, with the digest checked by Proxmox, or remove it."""
         del snapshot
-        content = f"/nodes/{self.node}/storage/{self.storage}"
         if self.absent:
-            path = f"{content}/content/{quote(self.volume, safe=':')}"
+            path = f"/nodes/{self.node}/storage/{self.storage}/content/{quote(self.volume, safe=':')}"
             return ApiCall((Request("DELETE", path, {}, task=DELETE_SECONDS),))
+        return ApiCall((self.download,))
+
+    @property
+    def download(self) -> Request:
+        """The request that downloads it.
+
+        Of a file that is there Proxmox VE compares the digest, downloads nothing, and fails if it is another
+        one (pve-common, `PVE/Tools.pm`, download_file_from_url).
+        """
         data = {
             "content": self.content,
             "filename": self.file,
@@ -89,4 +97,5 @@ class ImageFile(KeyedResource):
             "checksum": self.sha256,
             "checksum-algorithm": "sha256",
         }
-        return ApiCall((Request("POST", f"{content}/download-url", data, task=DOWNLOAD_SECONDS),))
+        path = f"/nodes/{self.node}/storage/{self.storage}/download-url"
+        return Request("POST", path, data, task=DOWNLOAD_SECONDS)

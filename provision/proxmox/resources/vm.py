@@ -69,6 +69,7 @@ class Vm(VmResource):
             tags of others are kept.
         cloud_init: what the guest gets at its creation.
         medium: volume of an installation medium at creation, or empty.
+        images: requests that prove what it is made from, right before it is.
         pool: pool at creation.
         mapping_prefix: mappings of ours; such an entry that is not in `passed` is removed.
         pci: what entries of the VM mean on its node.
@@ -90,6 +91,7 @@ class Vm(VmResource):
     tags: tuple[str, ...] = ()
     cloud_init: CloudInit | None = None
     medium: str = ""
+    images: tuple[Request, ...] = ()
     pool: str = ""
     mapping_prefix: str = ""
     pci: PciEntries = field(default_factory=lambda: PciEntries(""))
@@ -194,7 +196,8 @@ class Vm(VmResource):
             data["pool"] = self.pool
         create = Request("POST", f"/nodes/{self.node}/qemu", data, task=CREATE_SECONDS)
         # An imported disk has the size of its image until it is grown.
-        return (create, *(self._resize(drive) for drive in self.drives if drive.image and drive.size))
+        grown = (self._resize(drive) for drive in self.drives if drive.image and drive.size)
+        return (*self.images, create, *grown)
 
     def _replaced(self) -> Change:
         disk = self.drives[0]
@@ -227,7 +230,7 @@ class Vm(VmResource):
         exchange = Exchange(system.slot, system.new(), fixed, settings, self._cloud_init())
         gone = ",".join(exchange.gone(state))
         unlink = Request("PUT", f"{self.path}/unlink", {"idlist": gone, "force": 1})
-        requests = [*stop, *([unlink] if gone else [])]
+        requests = [*self.images, *stop, *([unlink] if gone else [])]
         requests.append(Request("POST", f"{self.path}/config", exchange.data(state), task=CREATE_SECONDS))
         grown = [each.grow for each in others if each.grow is not None]
         # An imported disk has the size of its image until it is grown.

@@ -40,7 +40,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
     content = context.answer(names.api(hypervisor.name), StorageContent(hypervisor.storage.images))
     volumes = {volume.volid for volume in content} if isinstance(content, tuple) else set()
     files = (
-        _file(context.inventory, hypervisor, image) for image in used(context.inventory, hypervisor.name)
+        file_of(context.inventory, hypervisor, image) for image in used(context.inventory, hypervisor.name)
     )
     return tuple(replace(file, downloads=file.volume not in volumes) for file in files)
 
@@ -71,7 +71,8 @@ def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for each in found if each is not None))
 
 
-def _file(inventory: Inventory, hypervisor: Hypervisor, image: str) -> ImageFile:
+def file_of(inventory: Inventory, hypervisor: Hypervisor, image: str) -> ImageFile:
+    """Return an image in the storage of a hypervisor."""
     url, digest = names.image_download(inventory, image)
     return ImageFile(
         names.api(hypervisor.name),

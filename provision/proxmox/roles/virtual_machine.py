@@ -38,6 +38,7 @@ from provision.proxmox.resources.vm import Vm
 from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmPower, owes_start, rebuilds
 from provision.proxmox.resources.vm_owner import removal_of
 from provision.proxmox.resources.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
+from provision.proxmox.roles import image as image_role
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 
@@ -320,6 +321,11 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         tags=tuple(each.lower() for each in node.tags),
         cloud_init=_cloud_init(inventory, node, hypervisor, state),
         medium=names.image_volume(inventory, hypervisor, node.iso) if node.iso is not None else "",
+        images=tuple(
+            image_role.file_of(inventory, hypervisor, image).download
+            for image in (node.image, node.iso)
+            if image is not None and (state is None or rebuilds(state))
+        ),
         pool=node.pool or "",
         mapping_prefix=names.mapping_prefix(inventory),
         vm_name=node.managed_vm_name,

@@ -56,6 +56,7 @@ TEXTS = [
     ("storage 'snips' is not available on node 'pve'", "STORAGE_UNAVAILABLE", "snips"),
     ("unable to create image: No space left on device", "STORAGE_FULL", "pvesm status"),
     ("checksum mismatch: got 'bc91' != expect '0000'", "IMAGE_CHECKSUM", "bc91"),
+    ("checksum mismatch: got 'bc91' != expect '0000', aborting", "IMAGE_CHANGED", "bc91"),
     ("download failed: exit code 8", "IMAGE_DOWNLOAD", "URL"),
     ("unable to create VM 102 - VM 102 already exists on node 'pve1'\n", "VMID_TAKEN_FOREIGN", "102"),
     ("VM quit/powerdown failed - got timeout", "VM_TIMEOUT", "console"),

@@ -27,6 +27,26 @@ NAME = re.compile(r"[a-z][a-z0-9-]*")
 API_PORT = 8006
 LOGIN_REFUSED = frozenset({"SSH_AUTH_FAILED", "SSH_KEY_UNREADABLE"})
 
+ProxmoxLogin = Annotated[
+    str, typer.Argument(metavar="root@HOST", help="The host, with :PORT if SSH does not use port 22.")
+]
+NewInventory = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="FILE", help="The inventory to write.", show_default="NAME.yaml"),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="File for the secret of the token that bootstrap makes.",
+        show_default="~/.config/provision/NAME.token",
+    ),
+]
+HostKey = Annotated[
+    str | None, typer.Option("--host-key", metavar="SHA256:...", help="The SSH host key to accept.")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command of this module."""
@@ -35,32 +55,17 @@ def register(app: typer.Typer) -> None:
 
 def bootstrap(
     context: typer.Context,
-    target: Annotated[
-        str, typer.Argument(metavar="root@HOST", help="The host, with :PORT if SSH does not use port 22.")
-    ],
+    target: ProxmoxLogin,
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Name of the inventory and of the token.")
     ] = "site",
-    output: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="The inventory to write.", show_default="NAME.yaml"),
-    ] = None,
+    output: NewInventory = None,
     key: Annotated[
         Path,
         typer.Option("--key", metavar="FILE", help="Private key for the login; its .pub is installed."),
     ] = Path("~/.ssh/id_ed25519"),
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            metavar="FILE",
-            help="File for the secret of the token.",
-            show_default="~/.config/provision/NAME.token",
-        ),
-    ] = None,
-    host_key: Annotated[
-        str | None, typer.Option("--host-key", metavar="SHA256:...", help="The SSH host key to accept.")
-    ] = None,
+    token_file: TokenFile = None,
+    host_key: HostKey = None,
     certificate: Annotated[
         str | None, typer.Option("--certificate", metavar="AA:BB:...", help="The certificate to accept.")
     ] = None,

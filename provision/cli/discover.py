@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from provision.cli.bootstrap import NAME, address_of, target_of
+from provision.cli.bootstrap import (
+    NAME,
+    HostKey,
+    NewInventory,
+    ProxmoxLogin,
+    TokenFile,
+    address_of,
+    target_of,
+)
 from provision.cli.files import write_file
 from provision.cli.state import Debug, say, usage
 from provision.values.cancel import Cancel
@@ -23,31 +31,16 @@ def register(app: typer.Typer) -> None:
 
 
 def discover(
-    target: Annotated[
-        str, typer.Argument(metavar="root@HOST", help="The host, with :PORT if SSH does not use port 22.")
-    ],
+    target: ProxmoxLogin,
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Name of the inventory, as for bootstrap.")
     ] = "site",
-    output: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="The inventory to write.", show_default="NAME.yaml"),
-    ] = None,
+    output: NewInventory = None,
     key: Annotated[Path, typer.Option("--key", metavar="FILE", help="Private key for the login.")] = Path(
         "~/.ssh/id_ed25519"
     ),
-    host_key: Annotated[
-        str | None, typer.Option("--host-key", metavar="SHA256:...", help="The SSH host key to accept.")
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            metavar="FILE",
-            help="File with the secret of the token that bootstrap made.",
-            show_default="~/.config/provision/NAME.token",
-        ),
-    ] = None,
+    host_key: HostKey = None,
+    token_file: TokenFile = None,
     debug: Debug = False,  # noqa: ARG001 - its callback does the work
 ) -> int:
     """Write what is on a Proxmox VE host as an inventory. Changes nothing on the host.

@@ -18,6 +18,8 @@ OWNER = "provision/inventory"
 """Annotation of a Node whose machine we made one of the cluster: the name of the inventory."""
 CORDONED = "provision/cordoned"
 """Annotation of a Node that we cordoned, with the run that did it."""
+PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
+"""Labels of a namespace whose pods may do what those of drivers do (Kubernetes, Pod Security Admission)."""
 
 
 def has_cluster(inventory: Inventory) -> bool:

@@ -29,13 +29,12 @@ from provision.k3s.k3s_effects import RESTART_K3S
 from provision.k3s.runtimes import NvidiaRuntime
 from provision.kube.back_ends import helm_absent, helm_release
 from provision.kube.charts import DeclaredChart, chart_download, operator_chart
+from provision.kube.distribution import require_k3s
 from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, NAMESPACE
 from provision.kube.names import API, has_cluster, is_member
 from provision.kube.queries import ServerVersion
 from provision.kube.resources.object import KubeAbsent, kube_object
-from provision.values.diagnostics import Diagnostic
-from provision.values.errors import Permanent
 
 ROLE_NAME = "gpu_operator"
 CHART = "gpu-operator"
@@ -83,7 +82,7 @@ def resources(context: Context) -> Sequence[Resource]:
     operator = _operator(inventory)
     if operator is None:
         return ()
-    check_distribution(context, "gpu.operator")
+    require_k3s(context, "gpu.operator")
     namespace, source = namespace_of(inventory), inventory.source(SOURCE)
     # Operands mount host paths: a stricter namespace refuses their pods, and only events say so.
     labels = {"pod-security.kubernetes.io/enforce": "privileged"}
@@ -147,31 +146,6 @@ def _all_cards(inventory: Inventory) -> tuple[Cards, ...]:
 
 def _chart(operator: Operator) -> DeclaredChart:
     return operator_chart(CHART, operator, REPOSITORY, SOURCE)
-
-
-def check_distribution(context: Context, key: str) -> str:
-    """Return the version of a cluster that has the Helm controller of k3s.
-
-    Args:
-        context: of a step that asks for the version.
-        key: of the inventory, without which the step would not be.
-
-    Raises:
-        Permanent: it is another distribution.
-        NotYet: the API does not answer yet.
-    """
-    version = str(context.require(API, ServerVersion(), "cannot read the version of the cluster"))
-    if "+k3s" in version:
-        return version
-    raise Permanent(
-        Diagnostic(
-            "KUBE_DISTRIBUTION_UNSUPPORTED",
-            f"the cluster is {version}, and this role supports k3s only",
-            context.subject.name,
-            untouched="Nothing was changed in the cluster.",
-            remedy=f"Leave it out with `--step`, or remove {key}.",
-        )
-    )
 
 
 def retired(context: Context) -> Sequence[Resource]:

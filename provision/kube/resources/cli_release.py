@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,22 +10,20 @@ from provision.connections.helm import HelmTask
 from provision.contracts.change import Change, Op
 from provision.contracts.effect import Effect
 from provision.contracts.remedy import ApiCall, Blob, Impossible, Remedy, Request
-from provision.contracts.resource import AnswerId, KeyedResource
+from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
 from provision.kube.actions import HELM
-from provision.kube.charts import Chart
 from provision.kube.kinds import HELM_CHART
 from provision.kube.names import SUBJECT
 from provision.kube.queries import Live, ObjectQuery
 from provision.kube.releases import (
     HelmReleases,
-    Release,
     ReleaseValues,
-    find_other,
     find_release,
     other_release,
 )
-from provision.kube.resources.release import DEPLOYED, HOME, INSTALL_SECONDS
+from provision.kube.resources.declared_release import DEPLOYED, INSTALL_SECONDS, DeclaredRelease
+from provision.kube.resources.release import HOME
 from provision.values.diagnostics import Diagnostic
 
 PENDING = "pending-"
@@ -34,35 +31,14 @@ PENDING = "pending-"
 
 
 @dataclass(frozen=True, slots=True)
-class CliRelease(KeyedResource):
-    """A release of a chart that is deployed in its version with its values.
-
-    No secret belongs in its values: they are a part of questions, which the controller remembers.
+class CliRelease(DeclaredRelease):
+    """A release that `helm upgrade --install` brings about; `seconds` bounds each of its waits.
 
     Args:
-        name: of the release.
-        chart: the chart with its archive.
-        namespace: in which it is installed.
-        values: JSON text.
         program: the program, or the archive of its release.
-        seconds: how long each wait of helm may take.
-        risks: consents that a change needs.
-        affected: answers that a change alters for others.
     """
 
-    kind: ClassVar[str] = "helm-release"
-
-    name: str
-    chart: Chart
-    namespace: str
-    values: str
     program: Blob
-    seconds: float = INSTALL_SECONDS
-    risks: tuple[Effect, ...] = ()
-    affected: tuple[AnswerId, ...] = ()
-
-    def _key_name(self) -> str:
-        return self.name
 
     @property
     def _controlled(self) -> ObjectQuery:
@@ -75,14 +51,6 @@ class CliRelease(KeyedResource):
     def queries(self) -> tuple[Any, ...]:
         """Ask for the releases, how the values differ, and for a HelmChart of the same name."""
         return (HelmReleases(), self._differences, self._controlled)
-
-    def affects(self, changes: Sequence[Change], /) -> frozenset[AnswerId]:
-        """Return what others may read of what the chart brings."""
-        return frozenset(self.affected) if changes else frozenset()
-
-    def creation(self) -> tuple[Change, ...]:
-        """Return the change that makes it."""
-        return (Change(Op.CREATE, "release", None, f"{self.chart.name} {self.chart.version}"),)
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Compare the newest revision with what is declared."""
@@ -121,12 +89,9 @@ class CliRelease(KeyedResource):
         )
         return ApiCall((helm_request(task),), risks=self.risks)
 
-    def _own(self, snapshot: Snapshot) -> Release | None:
-        return find_release(snapshot[HelmReleases()], self.namespace, self.name)
-
     def _problem(self, snapshot: Snapshot) -> Diagnostic | None:
         """Return why helm cannot work on it."""
-        other = find_other(snapshot[HelmReleases()], self.chart.name, self.namespace, self.name)
+        other = self._other(snapshot)
         if other is not None:
             return other_release(other, self.name)
         controlled: Live | None = snapshot[self._controlled]

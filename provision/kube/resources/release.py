@@ -3,63 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from provision.contracts.change import Change, Op, Settles
 from provision.contracts.effect import Effect
 from provision.contracts.remedy import ApiCall, Impossible, Remedy
-from provision.contracts.resource import AnswerId, KeyedResource
+from provision.contracts.resource import KeyedResource
 from provision.contracts.snapshot import Snapshot
 from provision.kube import refusals
 from provision.kube.actions import apply_request
-from provision.kube.charts import Chart
 from provision.kube.comparison import MANAGER, differences
 from provision.kube.kinds import HELM_CHART, JOB, object_path
 from provision.kube.names import SUBJECT, labels_of
 from provision.kube.queries import Drift, DriftQuery, JobLog, Live, ObjectQuery
 from provision.kube.readiness import State, readiness
-from provision.kube.releases import HelmReleases, Release, find_other, find_release, other_release
+from provision.kube.releases import HelmReleases, other_release
+from provision.kube.resources.declared_release import DEPLOYED, INSTALL_SECONDS, DeclaredRelease
 from provision.kube.resources.object import deletion, manifest_text
 from provision.values.diagnostics import Diagnostic
 
 HOME = "kube-system"
 """Namespace whose HelmCharts the controller of k3s serves."""
-INSTALL_SECONDS = 900.0
-DEPLOYED = "deployed"
 
 
 @dataclass(frozen=True, slots=True)
-class HelmRelease(KeyedResource):
-    """A release of a chart that is deployed in its version with its values.
-
-    No secret belongs in its values: they are a part of questions, which the controller remembers.
+class HelmRelease(DeclaredRelease):
+    """A release that a HelmChart of the same name brings about.
 
     Args:
-        name: of the release, and of its HelmChart.
-        chart: the chart.
-        namespace: in which it is installed.
-        values: JSON text.
         role: which role declares it.
-        seconds: how long the installation may take.
-        risks: consents that a change needs.
-        affected: answers that a change alters for others.
     """
 
-    kind: ClassVar[str] = "helm-release"
-
-    name: str
-    chart: Chart
-    namespace: str
-    values: str
     role: str
-    seconds: float = INSTALL_SECONDS
-    risks: tuple[Effect, ...] = ()
-    affected: tuple[AnswerId, ...] = ()
-
-    def _key_name(self) -> str:
-        return self.name
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -101,18 +78,10 @@ class HelmRelease(KeyedResource):
         """Ask for the HelmChart, its Job with the log of a failure, and the releases that there are."""
         return (self._drift, self._job, self._log, HelmReleases())
 
-    def affects(self, changes: Sequence[Change], /) -> frozenset[AnswerId]:
-        """Return what others may read of what the chart brings."""
-        return frozenset(self.affected) if changes else frozenset()
-
-    def creation(self) -> tuple[Change, ...]:
-        """Return the change that makes it."""
-        return (Change(Op.CREATE, "release", None, f"{self.chart.name} {self.chart.version}"),)
-
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Compare the HelmChart, then what became of it."""
         drift: Drift = snapshot[self._drift]
-        stranger = self._stranger(snapshot)
+        stranger = self._other(snapshot)
         if stranger is not None:
             found = f"{stranger.namespace}/{stranger.name}"
             return (Change(Op.ATTENTION, "release", found, f"{self.namespace}/{self.name}"),)
@@ -137,7 +106,7 @@ class HelmRelease(KeyedResource):
     def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Apply the HelmChart; what the controller then does is polled."""
         drift: Drift = snapshot[self._drift]
-        stranger = self._stranger(snapshot)
+        stranger = self._other(snapshot)
         if stranger is not None:
             return Impossible(other_release(stranger, self.name))
         if drift.refusal is not None and not drift.refusal.not_yet:
@@ -169,12 +138,6 @@ class HelmRelease(KeyedResource):
         )
 
     # ------------------------------------------------------------ what there is
-
-    def _own(self, snapshot: Snapshot) -> Release | None:
-        return find_release(snapshot[HelmReleases()], self.namespace, self.name)
-
-    def _stranger(self, snapshot: Snapshot) -> Release | None:
-        return find_other(snapshot[HelmReleases()], self.chart.name, self.namespace, self.name)
 
     def _failure(self, snapshot: Snapshot, live: Live) -> str:
         """Return why the Job of the present HelmChart has failed; empty while it may still succeed."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from provision.contracts.downloads import Download
-from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Role
 from provision.hosts import names
@@ -15,12 +14,13 @@ from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import Operator, Rdma
 from provision.kube.back_ends import helm_absent, helm_release
 from provision.kube.charts import DeclaredChart, chart_download, operator_chart
+from provision.kube.distribution import require_k3s
 from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, NAMESPACE
-from provision.kube.names import API, has_cluster, selector_of
+from provision.kube.names import API, PRIVILEGED, has_cluster, selector_of
 from provision.kube.queries import ServerVersion
+from provision.kube.resources.declared_release import INSTALL_SECONDS
 from provision.kube.resources.object import KubeAbsent, KubeObject, KubePruned, kube_object
-from provision.kube.resources.release import INSTALL_SECONDS
 from provision.rdma.facts import resolve
 from provision.rdma.network_objects import (
     MACVLAN,
@@ -64,7 +64,6 @@ CRDS = (
     "cidrpools.nv-ipam.nvidia.com",
 )
 SOURCE = ("rdma", "operator")
-_PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
 _FIXED_CNI_FOLDER = {28: 15, 29: 10, 30: 6, 31: 2}
 """First release of each minor version of k3s whose folder of CNI programs survives an upgrade."""
 
@@ -145,7 +144,7 @@ def resources(context: Context) -> Sequence[Resource]:
     )
     return (
         *(
-            kube_object(API, NAMESPACE, one, role=ROLE_NAME, labels=_PRIVILEGED, source=source)
+            kube_object(API, NAMESPACE, one, role=ROLE_NAME, labels=PRIVILEGED, source=source)
             for one in spaces
         ),
         release,
@@ -276,29 +275,19 @@ def _chart(operator: Operator) -> DeclaredChart:
 
 
 def _check_distribution(context: Context) -> None:
-    version = context.require(API, ServerVersion(), "cannot read the version of the cluster")
-    if isinstance(version, Unknown):
-        return
-    match = re.match(r"v1\.([0-9]+)\.([0-9]+).*\+k3s", version)
-    if match is None:
-        summary = f"the cluster is {version}, and this role supports k3s only"
-        raise _refused(context, "KUBE_DISTRIBUTION_UNSUPPORTED", summary, "remove rdma.operator")
-    minor, patch = int(match[1]), int(match[2])
+    version = require_k3s(context, "rdma.operator")
+    match = re.match(r"v1\.([0-9]+)\.([0-9]+)", version)
+    minor, patch = (int(match[1]), int(match[2])) if match else (0, 0)
     if minor < min(_FIXED_CNI_FOLDER) or patch < _FIXED_CNI_FOLDER.get(minor, 0):
-        summary = f"k3s {version} loses the CNI programs of others with each upgrade"
-        raise _refused(context, "K3S_CNI_UNFIT", summary, "declare a newer `k3s.version`")
-
-
-def _refused(context: Context, code: str, summary: str, cure: str) -> Permanent:
-    return Permanent(
-        Diagnostic(
-            code,
-            summary,
-            context.subject.name,
-            untouched="Nothing was changed in the cluster.",
-            remedy=f"Leave it out with `--step`, or {cure}.",
+        raise Permanent(
+            Diagnostic(
+                "K3S_CNI_UNFIT",
+                f"k3s {version} loses the CNI programs of others with each upgrade",
+                context.subject.name,
+                untouched="Nothing was changed in the cluster.",
+                remedy="Leave it out with `--step`, or declare a newer `k3s.version`.",
+            )
         )
-    )
 
 
 def retired(context: Context) -> Sequence[Resource]:

@@ -12,14 +12,15 @@ from provision.contracts.role import Context, Need, Questions, Role
 from provision.gpu.gpu_effects import GPU_PODS_LOSE_DEVICE
 from provision.gpu.operator_values import cards_of, gpu_nodes
 from provision.gpu.resources.stack import Cards
-from provision.gpu.roles.gpu_operator import check_distribution, namespace_of, stack
+from provision.gpu.roles.gpu_operator import namespace_of, stack
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.cluster import Sharing
 from provision.kube.back_ends import helm_absent, helm_release
 from provision.kube.charts import DeclaredChart, chart_download
+from provision.kube.distribution import require_k3s
 from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, DAEMON_SET, NAMESPACE
-from provision.kube.names import API, has_cluster, labels_of
+from provision.kube.names import API, PRIVILEGED, has_cluster, labels_of
 from provision.kube.queries import Listing, Live, ServerVersion
 from provision.kube.resources.object import KubeAbsent, kube_object
 from provision.sharing import fractions, names
@@ -32,7 +33,6 @@ from provision.sharing.resources.stack import FractionsStack, HamiStack, KaiStac
 SOURCE = ("sharing",)
 STOCK_PLUGINS = ("nvidia-device-plugin-daemonset", "nvidia-device-plugin-mps-control-daemon")
 """DaemonSets by which the GPU Operator offers cards."""
-PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
 _COST = (Effect(GPU_PODS_LOSE_DEVICE),)
 MODES = ("hami", "kai", fractions.MODE)
 """Modes of this role; `time_slicing` and `mps` are values of the GPU Operator."""
@@ -63,7 +63,7 @@ def resources(context: Context) -> Sequence[Resource]:
     sharing = context.inventory.sharing
     if sharing is None or sharing.mode not in MODES:
         return ()
-    version = check_distribution(context, "sharing")
+    version = require_k3s(context, "sharing")
     if sharing.mode == "hami":
         return tuple(_hami(context.inventory, sharing, version))
     if sharing.mode == fractions.MODE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import tempfile
@@ -14,6 +15,12 @@ import pytest
 BEGAN = time.monotonic()
 AIM = 10.0
 """Seconds that all unit tests may take."""
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector leave what stays: all tests, and all that they import."""
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

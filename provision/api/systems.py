@@ -36,8 +36,8 @@ def parents(inventory: Inventory, subject: Subject) -> tuple[Parent, ...]:
     """Return whose steps come before those of a subject."""
     return tuple(
         parent
-        for domain in _concerned(inventory)
-        if domain.parents
+        for domain in domains()
+        if domain.parents and domain.concerns(inventory)  # in this order: it is asked once a subject
         for parent in load_object(domain.parents)(inventory, subject)
     )
 

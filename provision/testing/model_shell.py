@@ -20,6 +20,7 @@ from provision.testing.model_apt import dpkg_text, policy_text, simulation_text,
 from provision.testing.model_boot import boot_line, boot_swap
 from provision.testing.model_gpu import fabric_log_text, kernel_log_text, next_module_text, pci_text, smi_text
 from provision.testing.model_rdma import address_rows, gid_table
+from provision.testing.model_reboot import reboot_text
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
 
 Answer = tuple[int, str]
@@ -231,6 +232,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"nvidia-smi --query-gpu=(\S+) --format=.*", smi_text),
     (r"awk '/\^btime / \{print \$2\}' /proc/stat", lambda _state: (0, f"{BOOTED}\n")),
     (r"l=\$\(journalctl -k -b .*", kernel_log_text),
+    (r"part\(\) \{ for f; .*== guests.*", reboot_text),
     (r"k=\$\(journalctl -k -b .*", fabric_log_text),
     (r"n=\$\(ls /boot/vmlinuz-.*modinfo .*", next_module_text),
     (

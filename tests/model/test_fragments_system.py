@@ -5,6 +5,8 @@ Stand-ins: apt-get, apt-mark, dpkg, dpkg-query, systemctl, modprobe (scripts of 
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.kernel import BootLoader, ModuleState
-from provision.hosts.queries.shell import Shell
+from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.queries.system import Bridges, ClockState, HostKeys, NetworkLinks
 from provision.hosts.query_kinds import HOST_KINDS
 from provision.hosts.resources.filesystem import RootChain
@@ -24,6 +26,9 @@ from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunct
 from provision.hosts.resources.service import Service, UnitState
 from provision.hosts.resources.sysctl import SysctlValue
 from provision.proxmox.host_facts import VM_DEVICES, HypervisorFacts, VmDevice
+from provision.proxmox.reboot_facts import REBOOT_FACTS, reboot_facts
+from provision.testing.model_host import HostState, ModelFile
+from provision.testing.model_reboot import reboot_text
 from tests.model.shells import SHELLS, answers, run, snapshot_of
 
 pytestmark = pytest.mark.parametrize("shell", SHELLS)
@@ -269,6 +274,42 @@ def test_devices_of_vms_are_read_up_to_the_first_section_of_their_file(shell: st
         VmDevice("pve1", 101, "hostpci0", "0000:02:00"),
         VmDevice("pve2", 102, "net0", "virtio=C"),
     )
+
+
+def test_what_a_reboot_costs_is_read_as_the_model_answers_it(shell: str, tmp_path: Path) -> None:
+    link = "[Match]\nMACAddress=AA:BB:CC:00:00:01\n[Link]\nName=nic0\n"
+    files = {
+        "/etc/pve/.members": '{"cluster": {"nodes": 2, "quorate": 1}, "nodelist": {"a": {"online": 1}}}',
+        "/etc/pve/corosync.conf": "quorum {\n  device {\n  }\n}\nnode {\n    quorum_votes: 1\n}\n",
+        "/etc/pve/ha/manager_status": '{"service_status": {"vm:101": {"node": "a", "state": "started"}}}',
+        "/etc/network/interfaces": "iface vmbr0 inet static\n\tbridge-ports eno1\n  wpa-psk secret\n",
+        "/etc/network/interfaces.d/more": "iface vmbr1 inet manual\n  bridge_ports none\n",
+        "/usr/local/lib/systemd/network/50-pve.link": link,
+        "/sys/class/net/eno1/address": "aa:bb:cc:00:00:01\n",
+        "/sys/class/net/eno1/device": "",
+        "/sys/class/net/vmbr0/address": "aa:bb:cc:00:00:02\n",
+    }
+    command = REBOOT_FACTS.command
+    for folder in ("/etc/", "/run/", "/usr/local/", "/sys/"):
+        command = command.replace(f" {folder}", f" {tmp_path}{folder}")
+    for name, text in files.items():
+        file = tmp_path / name[1:]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "run/qemu-server").mkdir(parents=True)
+    (tmp_path / "run/qemu-server/101.pid").write_text(f"{os.getpid()}\n")
+    (tmp_path / "run/qemu-server/102.pid").write_text("4194304\n")
+    (tmp_path / "sys/fs/cgroup/lxc/201").mkdir(parents=True)
+    query = Shell(command)
+    answer = answers(shell, [query])[query]
+    assert isinstance(answer, ShellResult)
+    real = answer.stdout.decode().replace(str(tmp_path), "")
+    model = HostState(files={name: ModelFile(text.encode()) for name, text in files.items()})
+    expected = reboot_facts(reboot_text(model)[1])
+    assert expected is not None
+    assert reboot_facts(real) == replace(expected, guests=("VM 101", "container 201"))
+    assert expected.lost_ports == ("eno1 of vmbr0 is nic0 after the next boot",)
+    assert (expected.votes, expected.ha, "secret" in real) == (3, {"vm:101": "a"}, False)
 
 
 def test_a_package_in_no_list_fails_with_the_message_of_apt(

@@ -10,7 +10,7 @@ from provision.hosts.facts import MEMORY, PROCESSORS
 from provision.hosts.queries.kernel import CMDLINE, BootLoader
 from provision.hosts.queries.system import Bridges, NetworkLinks
 from provision.hosts.resources.pci import IommuState, PciFunctions
-from provision.inventory import Inventory
+from provision.inventory import Inventory, Subject
 from provision.proxmox import names
 from provision.proxmox.host_facts import POOLS, RESERVATIONS, STORAGES, VM_DEVICES
 from provision.proxmox.preflight import (
@@ -21,10 +21,13 @@ from provision.proxmox.preflight import (
     claims,
     iommu,
     leftovers,
+    reboot,
     storages,
     vms,
 )
 from provision.proxmox.queries import Mappings, Permissions, VmConfig, VmList
+from provision.proxmox.reboot_facts import REBOOT_FACTS
+from provision.proxmox.roles import hypervisor_host
 from provision.proxmox.roles.pci_mapping import used
 
 RULES: tuple[Rule, ...] = (
@@ -37,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     *claims.RULES,
     *iommu.RULES,
     *leftovers.RULES,
+    *reboot.RULES,
 )
 
 
@@ -57,5 +61,7 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
             api += (Mappings(),)
         if api:
             found[names.api(hypervisor.name)] = api
+        if hypervisor_host.declared(inventory, Subject("hypervisor", hypervisor.name)):
+            host.append(REBOOT_FACTS)
         found[host_names.ssh(hypervisor.name)] = tuple(host)
     return found

@@ -1,0 +1,37 @@
+"""What ModelHost answers to the question about the reboot of a hypervisor: from its files, and no guests."""
+
+from __future__ import annotations
+
+import re
+
+from provision.testing.model_state import HostState
+
+WHOLE = ("/etc/pve/.members", "/etc/pve/ha/manager_status")
+LINKS = ("/etc/systemd/network/", "/run/systemd/network/", "/usr/local/lib/systemd/network/")
+NETWORK = "/etc/network/interfaces"
+NICS = "/sys/class/net/"
+_NAMES = r"^[ \t]*(?:iface|bridge[-_]ports|ovs_ports|bond[-_]slaves|slaves)[ \t].*$"
+_VOTES = r"^[ \t]*(?:device[ \t]*\{|quorum_votes:).*$"
+
+
+def reboot_text(state: HostState) -> tuple[int, str]:
+    """Return the parts that the host has."""
+    network = [path for path in (f"{NETWORK}.new", NETWORK) if path in state.files]
+    network += state.below(f"{NETWORK}.d/")
+    text = "".join(_whole(state, path) for path in WHOLE if path in state.files)
+    text += "".join(f"== {path}\n{_lines(_NAMES, state.text(path))}" for path in network)
+    text += "".join(_whole(state, path) for folder in LINKS for path in state.below(folder, ".link"))
+    text += "== nics\n"
+    for path in state.below(NICS, "/address"):
+        folder = path.removesuffix("/address")
+        if f"{folder}/device" in state.files:
+            text += f"{folder.removeprefix(NICS)} {state.text(path).strip()}\n"
+    return 0, f"{text}== guests\n== votes\n{_lines(_VOTES, state.text('/etc/pve/corosync.conf'))}== end\n"
+
+
+def _whole(state: HostState, path: str) -> str:
+    return f"== {path}\n{state.text(path)}\n"
+
+
+def _lines(pattern: str, text: str) -> str:
+    return "".join(f"{line}\n" for line in re.findall(pattern, text, re.MULTILINE))

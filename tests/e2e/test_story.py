@@ -60,6 +60,8 @@ EOF
 systemctl -q enable --now story-watch
 """
 """Somebody who watches the card on the hypervisor, from early in each boot on."""
+SECOND_DROP_IN = "/etc/default/grub.d/99-site.cfg"
+"""Read after ours."""
 GROUND = ("test_01_the_lab_comes_up_with_nothing_in_it", "test_04_apply_reaches_a_verified_site")
 """Stages without which no later one says anything."""
 
@@ -312,6 +314,32 @@ def test_15_what_costs_an_initramfs_or_a_boot_is_repaired_too(story: Story) -> N
     print(report)  # noqa: T201 - pytest -s shows the sweep kind by kind
     assert not report.failures, report
     assert set(report.repaired) == {*COSTLY, "vm-power"}
+
+
+@pytest.mark.full
+def test_16_a_second_grub_drop_in_that_overrides_ours_is_named_and_costs_no_boot(story: Story) -> None:
+    def booted() -> str:
+        return story.ssh(HYPERVISOR, "cat /proc/sys/kernel/random/boot_id")
+
+    def generated() -> str:
+        return story.ssh(HYPERVISOR, "grep -h '^[[:blank:]]*linux' /boot/grub/grub.cfg")
+
+    boot, line = booted(), generated()
+    story.ssh(HYPERVISOR, f"echo 'GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"' >{SECOND_DROP_IN}; update-grub")
+    assert generated() != line, "the second drop-in is what the next boot would get"
+    done = story.provision("apply", INVENTORY, "--yes", "--allow", "reboot-hypervisor")
+    assert done.returncode == 1, ended(done)
+    for word in ("KERNEL_LINE_OVERRIDDEN", SECOND_DROP_IN):
+        assert word in done.stdout + done.stderr, ended(done)
+    assert booted() == boot, "a reboot would not help"
+    done = story.provision("verify", INVENTORY, "--strict")
+    assert done.returncode != 0, ended(done)
+    story.ssh(HYPERVISOR, f"rm {SECOND_DROP_IN}")
+    done = story.provision("apply", INVENTORY, "--yes", "--allow", "reboot-hypervisor")
+    assert done.returncode == 0, ended(done)
+    assert generated() == line
+    assert booted() == boot, "the running kernel has the arguments: the menu alone was wrong"
+    assert story.provision("plan", INVENTORY, "--detailed-exitcode").returncode == 0
 
 
 def test_90_destroy_leaves_nothing_of_ours(story: Story) -> None:

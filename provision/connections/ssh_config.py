@@ -35,6 +35,9 @@ _LINE = re.compile(r"(\s*)([A-Za-z]+)(\s*=\s*|\s+)(.*)", re.DOTALL)
 
 _USED = frozenset(
     {
+        "addressfamily",
+        "bindaddress",
+        "bindinterface",
         "canonicalizehostname",
         "certificatefile",
         "globalknownhostsfile",

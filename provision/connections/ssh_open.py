@@ -122,10 +122,40 @@ def _connect(target: Target, chain: Sequence[paramiko.Transport]) -> socket.sock
         command = shlex.join(("/bin/sh", "-c", f"exec {target.command}"))
         proxy: socket.socket = paramiko.ProxyCommand(command)  # type: ignore[assignment]  # socket-like
         return proxy
-    connection = socket.create_connection((target.host, target.port), CONNECT_TIMEOUT)
+    connection = _direct(target)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_AFTER_MS)
     return connection
+
+
+_FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
+
+
+def _direct(target: Target) -> socket.socket:
+    """Return a connection to a server, from the address and by the device that ssh(1) would use.
+
+    Raises:
+        OSError: none of its addresses can be connected to.
+    """
+    family = _FAMILIES.get(target.family, socket.AF_UNSPEC)
+    failure: OSError = OSError(f"{target.host} has no address")
+    for kind, form, protocol, _, address in socket.getaddrinfo(
+        target.host, target.port, family, socket.SOCK_STREAM
+    ):
+        connection = socket.socket(kind, form, protocol)
+        try:
+            connection.settimeout(CONNECT_TIMEOUT)
+            if target.device:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, target.device.encode())
+            if target.bind:
+                connection.bind((target.bind, 0))
+            connection.connect(address)
+        except OSError as error:
+            connection.close()
+            failure = error
+        else:
+            return connection
+    raise failure
 
 
 def connect_and_check_key(

@@ -45,6 +45,9 @@ class Target:
         command: ProxyCommand for the user's shell, empty for none.
         accept: as `SshEndpoint.accept`; empty for jump hosts.
         agent: socket of the agent; empty for the one of the environment, `none` for no agent.
+        bind: address of ours that a direct connection comes from, empty for any.
+        device: network device of ours that it leaves by, empty for any.
+        family: `any`, `inet` or `inet6`.
     """
 
     host: str
@@ -58,6 +61,9 @@ class Target:
     command: str = ""
     accept: str = ""
     agent: str = ""
+    bind: str = ""
+    device: str = ""
+    family: str = "any"
 
 
 def default_known_hosts() -> tuple[Path, ...]:
@@ -123,6 +129,9 @@ class _Resolver:
             jump=self._jump(hops, (*passed, host)),
             command="" if command == "none" or hops not in ("", "none") else _expand(command, tokens),
             agent=_agent(_first(options, "identityagent")),
+            bind=_first(options, "bindaddress"),
+            device=_first(options, "bindinterface"),
+            family=_first(options, "addressfamily") or "any",
         )
 
     def _jump(self, hops: str, passed: tuple[str, ...]) -> Target | None:

@@ -84,11 +84,56 @@ SHAPES = {
     "a command with tokens": ("Host n1\n ProxyCommand nc -q0 %h %p\n", "command", "nc -q0 n1 22"),
     "no command": ("Host n1\n ProxyCommand none\nHost *\n ProxyJump gate\n", "command", ""),
     "no jump": ("Host n1\n ProxyJump none\nHost *\n ProxyJump gate\n", "jump", None),
+    # shapes of public reports: paramiko#717, #897, #1992, asyncssh#713, netmiko#353, sshtunnel#240, assh#99
+    "a final match": ("Host n1\n User bob\nMatch final host n1\n Port 2208\n", "port", 2208),
+    "a negated command": ('Match host n1 !exec "false"\n Port 2209\n', "port", 2209),
+    "a match of the name that was given": (
+        "Host n1\n HostName x.lan\nMatch originalhost n1\n Port 2210\n",
+        "port",
+        2210,
+    ),
+    "a match of the name that is meant": (
+        "Host n1\n HostName x.lan\nMatch host x.lan\n Port 2211\n",
+        "port",
+        2211,
+    ),
+    "a match that does not follow the given name": (
+        "Host n1\n HostName x.lan\nMatch host n1\n Port 2212\n",
+        "port",
+        22,
+    ),
+    "canonical names that nobody knows": (
+        "CanonicalizeHostname yes\nCanonicalDomains invalid.\nHost n1\n Port 2213\n",
+        "port",
+        2213,
+    ),
+    "a pattern of single letters": ("Host n?\n Port 2214\n", "port", 2214),
+    "a pattern with a comma is one name": ("Host n1,n2\n Port 2215\n", "port", 22),
+    "a comment behind a value": ("Host n1\n Port 2216 # lab\n", "port", 2216),
+    "line ends of Windows": ("Host n1\r\n Port 2217\r\n", "port", 2217),
+    "tabs": ("Host\tn1\n\tPort\t2218\n", "port", 2218),
+    "an include in a host block": ("Host n1\n Include only\nHost *\n Port 2219\n", "port", 2221),
+    "an include in another host's block": ("Host n2\n Include only\nHost *\n Port 2220\n", "port", 2220),
+    "an include that finds nothing": ("Include none/*\nHost n1\n Port 2222\n", "port", 2222),
+    "a key file with the login's name": ("Host n1\n IdentityFile ~/%r@%h\n", "keys", ("~/root@n1",)),
+    "a percent sign": ("Host n1\n IdentityFile ~/a%%b\n", "keys", ("~/a%b",)),
+    "a command with a pipe and the login": (
+        "Host n1\n ProxyCommand ssh gate -W %h:%p | tee /tmp/%r\n",
+        "command",
+        "ssh gate -W n1:22 | tee /tmp/root",
+    ),
+    "the agent of the environment": ("Host n1\n IdentityAgent SSH_AUTH_SOCK\n", "agent", ""),
+    "an agent of a variable": ("Host n1\n IdentityAgent ${HOME}/a.sock\n", "agent", "~/a.sock"),
+    "no key but those of a file": ("Host n1\n IdentitiesOnly yes\n IdentityFile none\n", "keys", ()),
+    "a source address": ("Host n1\n BindAddress 127.0.0.9\n", "bind", "127.0.0.9"),
+    "a source device": ("Host n1\n BindInterface lo\n", "device", "lo"),
+    "one kind of addresses": ("Host n1\n AddressFamily inet6\n", "family", "inet6"),
 }
 
 
 @pytest.mark.parametrize(("config", "field", "value"), SHAPES.values(), ids=SHAPES.keys())
 def test_what_ssh_says_is_used(home: Path, config: str, field: str, value: object) -> None:
+    (home / ".ssh" / "only").write_text("Port 2221\n")
     answer = getattr(resolved(home, config), field)
     if field == "keys":
         assert [str(path) for path in answer] == [

@@ -154,6 +154,19 @@ def test_the_user_s_own_known_hosts_is_the_default(host: Server, home: Path) -> 
     assert run(host.endpoint(fingerprints=()), b"exit 3\n")[0] == 3
 
 
+def test_a_connection_comes_from_where_ssh_would_let_it_come_from(host: Server, home: Path) -> None:
+    """On a controller with several addresses the firewall, or the VPN, may know only one of them."""
+    (home / ".ssh" / "config").write_text("Host *\n BindAddress 127.0.0.99\n BindInterface lo\n")
+    assert run(host.endpoint(), b'echo "${SSH_CLIENT%% *}"\n')[1] == b"127.0.0.99\n"
+
+
+@pytest.mark.parametrize("option", ["BindAddress 203.0.113.7", "BindInterface none0", "AddressFamily inet6"])
+def test_a_source_that_does_not_exist_is_no_other_source(host: Server, home: Path, option: str) -> None:
+    (home / ".ssh" / "config").write_text(f"Host *\n {option}\n")
+    with pytest.raises(Transient, match="HOST_UNREACHABLE"):
+        run(host.endpoint(), b"exit 0\n")
+
+
 def test_a_changed_host_key_is_refused(host: Server, tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     known.write_text(f"[{host.address}]:{host.port} {new_host_key().public}\n")

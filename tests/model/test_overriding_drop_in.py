@@ -1,4 +1,4 @@
-"""A second GRUB drop-in, read after ours, that drops what ours adds: named, no reboot, and gone without one."""
+"""A second GRUB drop-in, read after ours, that drops what ours adds: named, and gone without a reboot."""
 
 from __future__ import annotations
 

@@ -112,6 +112,13 @@ class _Refusal:
 
 
 _REFUSALS = (
+    _Refusal(  # sudo(8) says after it that a password is required, which would not help
+        Permanent,
+        "SUDO_REFUSED",
+        "sudo's check of the account fails",
+        "correct the account's entry in /etc/shadow or /etc/pam.d/sudo on the host, or log in as root",
+        ("PAM account management error", "account validation failure", "Account expired or PAM config"),
+    ),
     _Refusal(
         Permanent,
         "SUDO_NEEDS_PASSWORD",
@@ -127,6 +134,7 @@ _REFUSALS = (
         (
             "sudo: a password is required",
             "sudo: a terminal is required",
+            "no askpass program specified",
             # sudo-rs
             "interactive authentication is required",
             "sudo: Authentication required",
@@ -176,7 +184,12 @@ _REFUSALS = (
         "PASSWORD_EXPIRED",
         "the account's password has expired",
         "log in and set a new password",
-        ("password has expired", "required to change your password", "Password change required"),
+        (
+            "password has expired",
+            "password is expired",
+            "required to change your password",
+            "Password change required",
+        ),
     ),
     _Refusal(
         Transient,

@@ -113,6 +113,8 @@ def test_output_instead_of_a_greeting_is_the_evidence(
         assert words.decode().splitlines()[0] in diagnostic.evidence
 
 
+PAM, ASKS = "sudo: PAM account management error", "sudo: a password is required\n"
+NEEDS, REFUSED, EXPIRED = "SUDO_NEEDS_PASSWORD", "SUDO_REFUSED", "PASSWORD_EXPIRED"
 LECTURE = b"""
 We trust you have received the usual lecture from the local System
 Administrator. It usually boils down to these three things:
@@ -131,6 +133,24 @@ Administrator. It usually boils down to these three things:
         (b"", 1, "SUDO_REFUSED"),
         (b"bash: Zeile 1: exec: sudo: Nicht gefunden.\n", 127, "NO_SUDO"),
         (b"Cisco IOS\n% Unknown command\n", 0, "HOST_ANSWERED_GARBAGE"),
+        # public reports: linux-pam#876, sudo#143, sudo#236, distrobox#721, coolify#5156, lxc#828
+        (f"{PAM}: Authentication service cannot retrieve authentication info\n{ASKS}".encode(), 1, REFUSED),
+        (f"sudo: unable to resolve host n1: Name or service not known\n{ASKS}".encode(), 1, NEEDS),
+        (f"sudo: a terminal is required to read the password; use -S\n{ASKS}".encode(), 1, NEEDS),
+        (b"sudo: no tty present and no askpass program specified\n", 1, NEEDS),
+        (b"sudo: Account or password is expired, reset your password and try again\n", 1, EXPIRED),
+        (b"sudo: account validation failure, is your account locked?\n", 1, REFUSED),
+        (b'sudo: Account expired or PAM config lacks an "account" section for sudo\n', 1, REFUSED),
+        (b"sudo: /usr/bin/sudo must be owned by uid 0 and have the setuid bit set\n", 1, REFUSED),
+        (b"sudo: effective uid is not 0, is sudo installed setuid root?\n", 1, REFUSED),
+        (
+            b'sudo: The "no new privileges" flag is set, which prevents sudo from running as root.\n',
+            1,
+            REFUSED,
+        ),
+        (b"sudo: /etc/sudoers is world writable\nsudo: no valid sudoers sources found\n", 1, REFUSED),
+        (b">>> /etc/sudoers.d/lab: syntax error near line 1 <<<\nsudo: parse error in lab\n", 1, REFUSED),
+        (b"sudo: unknown uid 1000: who are you?\n", 1, REFUSED),
     ],
 )
 def test_where_sudo_starts_the_shell_its_exit_status_counts(words: bytes, rc: int, code: str) -> None:

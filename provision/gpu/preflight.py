@@ -9,7 +9,7 @@ from typing import Any
 
 from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
-from provision.gpu import card_preflight, operator_preflight
+from provision.gpu import card_preflight, operator_preflight, reload_preflight
 from provision.gpu.card_preflight import VGPU
 from provision.gpu.facts import GpuFacts, has_sxm, unfit_modules
 from provision.gpu.origins import ANY_DRIVER, ORIGINS, Gone, choose
@@ -268,14 +268,15 @@ RULES = (
     ),
     *card_preflight.RULES,
     *operator_preflight.RULES,
+    *reload_preflight.RULES,
 )
 
 
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
-    """Return what these rules ask beyond the role: nodes that declare a driver, and cards that are shared."""
+    """Return what these rules ask beyond the role: nodes that declare a driver, and cards for pods."""
     is_shared = card_preflight.shares(inventory)
     return {
         names.ssh(node.name): (PciFunctions(), GpuState(), INSTALLED) if node.driver else (GpuState(),)
         for node in inventory.nodes.values()
-        if node.manage and (node.driver is not None or (is_shared and node.wants_gpu))
+        if node.manage and (node.driver or (node.wants_gpu and (is_shared or node.k3s)))
     }

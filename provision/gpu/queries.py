@@ -109,6 +109,7 @@ class GpuStatus:
         cards: by address; only those that the driver lists.
         failure: what nvidia-smi said where it listed no card at all.
         modinfo: whether modinfo could be asked.
+        unlinked: device files without a link in /dev/char: a reload of systemd takes them from running pods.
         license: what a vGPU says of its license (`Unlicensed (Restricted)`); empty for other cards.
     """
 
@@ -127,6 +128,7 @@ class GpuStatus:
     failure: str = ""
     modinfo: bool = True
     license: str = ""
+    unlinked: tuple[str, ...] = ()
 
 
 # All cards at once; only where that fails, each by its address, so that one dead card hides no other. A card
@@ -179,6 +181,11 @@ for f in /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b
 done
 if [ ! -d /sys/firmware/efi ]; then echo 'secure|0'; fi
 if grep -qs ' ib_register_peer_memory_client' /proc/kallsyms; then echo 'symbol|yes'; fi
+for f in /dev/nvidia[0-9]* /dev/nvidiactl /dev/nvidia-uvm; do
+  if [ -c "$f" ] && n=$(stat -c '%t:%T' "$f"); then
+    if [ ! -e "/dev/char/$((0x${n%:*})):$((0x${n#*:}))" ]; then echo "unlinked|$f"; fi
+  fi
+done
 echo 'done|'"""
 )
 
@@ -207,6 +214,7 @@ def _read(rows: Rows) -> GpuStatus:
         failure="" if cards else text[:300],
         modinfo="modinfo" in rows,
         license=_first(rows, "license").strip(),
+        unlinked=tuple(row[0] for row in rows.get("unlinked", ())),
     )
 
 

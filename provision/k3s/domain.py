@@ -25,6 +25,7 @@ DOMAIN = Domain(
     hooks="provision.k3s.hooks:hooks",
     rules="provision.k3s.preflight:RULES",
     evidence="provision.k3s.preflight:evidence",
+    doctor="provision.k3s.doctor:RULES",
     checks=("provision.k3s.checks",),
     unsupported="provision.k3s.unsupported:unsupported",
     downloads="provision.k3s.artifacts:downloads",

@@ -22,7 +22,7 @@ from provision.testing.model_cuda import CudaPods
 from provision.testing.model_gpu_operator import GpuOperator
 from provision.testing.model_helm import HELM_CHART_CRD, HelmController, ModelHelm
 from provision.testing.model_network_operator import NetworkOperator
-from provision.testing.model_pods import TRIAL, PodRunner
+from provision.testing.model_pods import TRIAL, PodNetwork, PodRunner
 from provision.testing.model_sharing import Sharing
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Transient
@@ -138,6 +138,7 @@ class ModelCluster:
         sharing: HAMi and KAI Scheduler, once the chart of one is installed.
         pods: the kubelets of all nodes, for Jobs of checks.
         cards: what those pods see of shared cards.
+        network: how pods reach each other.
         lock: held by each request.
         cuda: what their pods see of cards.
     """
@@ -152,6 +153,7 @@ class ModelCluster:
     program: ModelHelm = field(init=False)
     pods: PodRunner = field(init=False)
     cards: CardPods = field(init=False)
+    network: PodNetwork = field(init=False)
     lock: threading.RLock = field(default_factory=threading.RLock)
     cuda: CudaPods = field(init=False)
 
@@ -165,6 +167,8 @@ class ModelCluster:
             self.helm.installed.append(operator.installed)
             self.helm.removed.append(operator.removed)
         self.pods = PodRunner(self.api.logs)
+        self.network = PodNetwork()
+        self.pods.behaviours.append(self.network)
         self.cards = CardPods(self.store, self.gpus)
         self.pods.behaviours.append(self.cards)
         self.cuda = CudaPods(self.gpus)

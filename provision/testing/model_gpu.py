@@ -63,6 +63,7 @@ def gpu_state(state: HostState, query: GpuState) -> object:
         nvlink_off=bool(loaded) and state.nvlink_off,
         peer_memory=state.peer_memory,
         peermem_loaded="nvidia_peermem" in state.modules,
+        unlinked=("/dev/nvidia0", "/dev/nvidiactl") if state.unlinked_cards else (),
         tool=bool(libraries),
         cards=cards if works else (),
         failure=""
@@ -189,6 +190,12 @@ _COLUMNS = {
     "power.limit": "power_limit",
 }
 _PRINTED = {Meaning.NOT_APPLICABLE: "[N/A]", Meaning.BROKEN: "[Unknown Error]", Meaning.UNKNOWN: "[Unknown]"}
+
+
+def link_text(state: HostState) -> Answer:
+    """Return which device files have links in /dev/char."""
+    word = "unlinked" if state.unlinked_cards else "linked"
+    return 0, f"{word} /dev/nvidia0\n{word} /dev/nvidiactl\n"
 
 
 def smi_text(state: HostState, fields: str) -> Answer:

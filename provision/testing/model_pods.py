@@ -101,6 +101,28 @@ def _status(code: int | None) -> dict[str, Any]:
     return {"phase": phase, "containerStatuses": [{"name": "main", "state": {"terminated": ended}}]}
 
 
+@dataclass
+class PodNetwork:
+    """A behaviour of PodRunner: pods that load from each other and ask for a name.
+
+    Args:
+        loaded: bytes that a pod gets from one on another node.
+        names: whether the cluster answers names.
+    """
+
+    loaded: int = 1_048_576
+    names: bool = True
+
+    def __call__(self, pod: Object) -> Run | None:
+        """Return what a pod of these trials prints."""
+        trial = pod["metadata"]["labels"].get(TRIAL, "")
+        if trial == "reach-s":
+            return Run("address 10.42.0.9\nprovision: done\n", None)
+        if trial == "reach-c":
+            return Run(f"bytes {self.loaded}\nname {'yes' if self.names else 'no'}\n")
+        return None
+
+
 def unschedulable(message: str) -> Run:
     """Return a pod that the scheduler finds no place for."""
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}

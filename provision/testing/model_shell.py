@@ -18,7 +18,14 @@ from provision.hosts.queries.shell import ShellResult
 from provision.testing import model_k3s
 from provision.testing.model_apt import dpkg_text, policy_text, simulation_text, uris_text
 from provision.testing.model_boot import boot_line, boot_swap
-from provision.testing.model_gpu import fabric_log_text, kernel_log_text, next_module_text, pci_text, smi_text
+from provision.testing.model_gpu import (
+    fabric_log_text,
+    kernel_log_text,
+    link_text,
+    next_module_text,
+    pci_text,
+    smi_text,
+)
 from provision.testing.model_rdma import address_rows, gid_table
 from provision.testing.model_reboot import reboot_text
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
@@ -233,6 +240,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"awk '/\^btime / \{print \$2\}' /proc/stat", lambda _state: (0, f"{BOOTED}\n")),
     (r"l=\$\(journalctl -k -b .*", kernel_log_text),
     (r"part\(\) \{ for f; .*== guests.*", reboot_text),
+    (r"for f in /dev/nvidia\[0-9\]\* .*", link_text),
     (r"k=\$\(journalctl -k -b .*", fabric_log_text),
     (r"n=\$\(ls /boot/vmlinuz-.*modinfo .*", next_module_text),
     (

@@ -110,6 +110,7 @@ class HostState:
         links: network interfaces that are no such bridges.
         k3s_version: what the binary of k3s calls itself.
         machine: what k3s needs of it, where that differs from an ordinary guest.
+        unlinked_cards: device files of cards have no links in /dev/char.
         unreached: what it lacks to reach a peer, by address: `route`, `answer`, or the `program` to try it.
         join_network: what it meets before it joins a cluster, where that differs from an ordinary network.
         commands: what a command of the inventory does, where it does more than its guard requires.
@@ -170,6 +171,7 @@ class HostState:
     probes: dict[str, int] = field(default_factory=dict)
     machine: MachineStatus | None = None
     join_network: JoinNetworkStatus | None = None
+    unlinked_cards: bool = False
     unreached: dict[str, str] = field(default_factory=dict)
     k3s_version: str = "v1.35.7+k3s1"
     commands: dict[str, Mapping[str, bytes]] = field(default_factory=dict)

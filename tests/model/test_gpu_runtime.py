@@ -110,3 +110,21 @@ def test_a_run_that_is_killed_anywhere_ends_with_the_runtime(tmp_path: Path) -> 
         for name in ("s1", "a1"):
             assert DESIRED in site.text(name, runtimes.CONTAINERD)
         assert site.plan().empty
+
+
+@pytest.mark.parametrize(("unlinked", "named"), [(True, ["a1"]), (False, [])])
+def test_a_reload_of_systemd_that_takes_cards_from_pods_is_named(
+    tmp_path: Path, unlinked: bool, named: list[str]
+) -> None:
+    site = site_of(tmp_path)
+    assert site.apply().exit_code == 0
+    state = site.hosts["a1/ssh"].state
+    state.unlinked_cards = unlinked
+    unit = "/etc/systemd/system/k3s-agent.service"
+    state.files[unit] = ModelFile(state.files[unit].content + b"# changed\n")
+    warnings = [warning for warning in site.plan().warnings if warning.code == "GPU_RELOAD_TAKES_CARDS"]
+    assert [warning.subject for warning in warnings] == named
+    assert all("nvidia-ctk system" in warning.remedy for warning in warnings)
+    # Without a reload, nothing is lost.
+    state.files[unit] = ModelFile(state.files[unit].content.removesuffix(b"# changed\n"))
+    assert "GPU_RELOAD_TAKES_CARDS" not in [warning.code for warning in site.plan().warnings]

@@ -15,6 +15,7 @@ _SCRIPTS: Mapping[str, str] = {
     "test_containerd_has_the_runtime": (
         "sed -i '/nvidia/d' /var/lib/rancher/k3s/agent/etc/containerd/config.toml"
     ),
+    "test_pods_keep_cards_after_a_reload": "find /dev/char -lname '*nvidia*' -delete",
     "test_gpu_daemons": "systemctl stop nvidia-persistenced.service",
 }
 

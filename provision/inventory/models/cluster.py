@@ -410,6 +410,8 @@ class CheckImages(Model):
 
     cuda: ImageDigest | None = None
     """CUDA samples: `/cuda-samples/vectorAdd` and a shell."""
+    network: ImageDigest | None = None
+    """BusyBox with httpd, wget and nslookup."""
     rdma: ImageDigest | None = None
     """rping, perftest and ibverbs tools."""
     nccl: ImageDigest | None = None

@@ -27,6 +27,11 @@ def _label(inventory: Inventory, name: str) -> Damage | None:
     return Damage(API, method="PATCH", path=_path(inventory, name), data=data)
 
 
+def _left_resource(inventory: Inventory, name: str) -> Damage:
+    data = {"status": {"capacity": {"nvidia.com/broken": "0"}}}
+    return Damage(API, method="PATCH", path=f"{_path(inventory, name)}/status", data=data)
+
+
 def _taint(inventory: Inventory, name: str) -> Damage:
     return Damage(API, method="PATCH", path=_path(inventory, name), data={"spec": {"taints": None}})
 
@@ -40,6 +45,7 @@ def _not_ready(inventory: Inventory, name: str) -> Damage:
 DAMAGES: Mapping[str, _Make] = {
     "test_node_is_schedulable": _cordon,
     "test_node_is_ready": _not_ready,
+    "test_node_has_no_left_resources": _left_resource,
     "test_node_labels": _label,
     "test_node_taints": _taint,
 }

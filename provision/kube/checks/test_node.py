@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from provision.contracts.check import NotDeclared, Site, Trivial
+from provision.inventory import Inventory
+from provision.inventory.models.node import Node
 from provision.kube.names import API, is_member
 
 
@@ -40,6 +42,31 @@ def test_node_is_ready(kube_node: dict[str, Any]) -> None:
 def test_node_is_schedulable(kube_node: dict[str, Any]) -> None:
     """The node takes new pods."""
     assert not kube_node["spec"].get("unschedulable"), "it is cordoned"
+
+
+def _left_resources(inventory: Inventory, node: Node, status: dict[str, Any]) -> list[str]:
+    """Return the keys of plugins that are gone: zero, and offered by nothing that is declared."""
+    declared = {"nvidia.com/gpu"} if node.wants_gpu else set()
+    declared |= {f"rdma/{name}" for name in (inventory.rdma.resources if inventory.rdma is not None else ())}
+    amounts = {**status.get("allocatable", {}), **status.get("capacity", {})}
+    zero = (key for key, amount in amounts.items() if "/" in key and str(amount) == "0")
+    return sorted(set(zero) - declared)
+
+
+def test_node_has_no_left_resources(site: Site, node: str, kube_node: dict[str, Any]) -> None:
+    """The Node offers nothing of a plugin that is gone: pods that ask for it would wait for ever."""
+    left = _left_resources(site.inventory, site.inventory.nodes[node], kube_node["status"])
+    operations = [
+        {"op": "remove", "path": f"/status/{part}/{key.replace('~', '~0').replace('/', '~1')}"}
+        for key in left
+        for part in ("capacity", "allocatable")
+        if key in kube_node["status"].get(part, {})
+    ]
+    name = kube_node["metadata"]["name"]
+    assert not left, (
+        f"its status has {', '.join(left)}: 0 of a plugin that is gone. Once it is, run:"
+        f" kubectl patch node {name} --subresource=status --type=json -p '{json.dumps(operations)}'"
+    )
 
 
 def test_node_labels(site: Site, node: str, kube_node: dict[str, Any]) -> None:

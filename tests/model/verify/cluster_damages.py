@@ -90,6 +90,24 @@ def old_plugin(site: ModelSite) -> None:
     site.cluster.store.seed({**held, "status": {**held["status"], "containerStatuses": [running]}})
 
 
+def network(**fields: Any) -> Callable[[ModelSite], object]:
+    """Return a damage of the network of pods; the fixture `site` undoes it."""
+
+    def change(site: ModelSite) -> None:
+        for name, value in fields.items():
+            setattr(site.cluster.network, name, value)
+
+    return change
+
+
+def left_key(site: ModelSite) -> None:
+    """Leave what a plugin of MIG slices offered in the status of the node."""
+    held = site.cluster.get("Node", NODE)
+    assert held is not None
+    capacity = {**held["status"].get("capacity", {}), "nvidia.com/mig-1g.5gb": "0"}
+    status("Node", NODE, capacity=capacity)(site)
+
+
 _NO_GPUS = [{"type": "Ready", "status": "True", "reason": "NoGPUNodes"}]
 _PAUSED = {"nvidia.com/gpu.deploy.device-plugin": "paused-for-driver-upgrade"}
 
@@ -133,6 +151,9 @@ CLUSTER_DAMAGES = (
     Damage(
         "test_dcgm_diagnostics_pass", "NVML Library: fail", pods(diagnostics={"NVML Library": "Fail"}), NODE
     ),
+    Damage("test_pods_reach_each_other", "gets 0 of 1048576 bytes", network(loaded=0), "cluster"),
+    Damage("test_pods_reach_each_other", "finds no name", network(names=False), "cluster"),
+    Damage("test_node_has_no_left_resources", "/status/capacity/nvidia.com~1mig-1g.5gb", left_key, NODE),
     Damage("test_gpu_labels", "has not labelled it", node(labels={"nvidia.com/gpu.count": None}), NODE),
     Damage("test_gpu_labels", "paused-for-driver-upgrade", node(labels=_PAUSED), NODE),
 )

@@ -90,7 +90,10 @@ storage:
 gpu: { toolkit: host, operator: { version: v26.3.3 } }
 sharing: { mode: kai, version: v0.18.6, queues: { team: { parent: all, gpu: { quota: 1 } }, all: {} } }
 verify:
-  images: { cuda: "example.org/cuda@sha256:@DIGEST", dcgm: "example.org/dcgm@sha256:@DIGEST" }
+  images:
+    cuda: "example.org/cuda@sha256:@DIGEST"
+    dcgm: "example.org/dcgm@sha256:@DIGEST"
+    network: "example.org/busybox@sha256:@DIGEST"
   dcgm: { level: 1 }
   skip: [test_kai_gives_cards, test_kai_places_a_gang_whole_or_not, test_kai_limits_a_queue,
     test_kai_takes_back_what_a_queue_lent, test_kai_puts_urgent_pods_first]
@@ -150,7 +153,7 @@ def site(applied: ModelSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelS
     (api,) = applied.apis.values()
     kept = copy.deepcopy((api.vms, api.volumes, api.mappings, api.pools))
     store = applied.cluster.store
-    cuda = copy.copy(applied.cluster.cuda)
+    cuda, network = copy.copy(applied.cluster.cuda), copy.copy(applied.cluster.network)
     objects, controllers = copy.deepcopy(store._objects), list(store.controllers)
     yield applied
     applied.is_shared = True
@@ -160,3 +163,4 @@ def site(applied: ModelSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelS
     store._objects = objects
     store.controllers[:] = controllers
     vars(applied.cluster.cuda).update(vars(cuda))
+    vars(applied.cluster.network).update(vars(network))

@@ -54,11 +54,21 @@ OTHER_CONFIG = b"node-name: vm\ncluster-cidr: 10.42.0.0/16\nservice-cidr: 10.43.
 CONFIG = "/etc/rancher/k3s/config.yaml"
 CERTIFICATE = "/var/lib/rancher/k3s/server/tls/serving-kube-apiserver.crt"
 
+
+def unlink_cards(state: HostState) -> None:
+    state.unlinked_cards = True
+
+
 DAMAGES = (
     Damage(
         "test_containerd_has_the_runtime",
         "has no runtime nvidia",
         on("vm/ssh", file(CONTAINERD, content=b"version = 3\n")),
+    ),
+    Damage(
+        "test_pods_keep_cards_after_a_reload",
+        "/dev/char has no links to /dev/nvidia0, /dev/nvidiactl",
+        on("vm/ssh", unlink_cards),
     ),
     # the cluster's nodes
     Damage("test_node_is_ready", "no network", kube_node(not_ready), alone=True),

@@ -90,8 +90,9 @@ def test_mig_on_a_vgpu_is_refused(tmp_path: Path) -> None:
     assert codes(evidence) == ["VGPU_DIVIDED"]
 
 
-def test_only_shared_cards_and_declared_drivers_are_asked_for(tmp_path: Path) -> None:
+def test_only_cards_for_pods_and_declared_drivers_are_asked_for(tmp_path: Path) -> None:
     shared = evidence_of(tmp_path, KAI, status_of(H100)).inventory
     assert preflight.evidence(shared) == {"n1/ssh": (GpuState(),)}
-    alone = evidence_of(tmp_path, "mode: none", status_of(H100)).inventory
-    assert preflight.evidence(alone) == {}
+    text = SITE.format(sharing="mode: none", cards="count: 1").replace(", gpu_cards: { count: 1 }", "")
+    (tmp_path / "plain.yaml").write_text(text)
+    assert preflight.evidence(load_inventory(tmp_path / "plain.yaml")) == {}

@@ -34,6 +34,11 @@ BROKEN: list[tuple[str, Mapping[str, str], str]] = [
     ("CLOCK_UNSYNCHRONIZED", {"timedatectl": "NTPSynchronized=no"}, "no"),
     ("OUT_OF_MEMORY", {"dmesg": "[1.0] Out of memory: Killed process 12 (vllm)"}, "vllm"),
     ("HARDWARE_ERRORS", {"dmesg": "[1.0] NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus"}, "79"),
+    (
+        "VXLAN_CHECKSUMS",
+        {"dmesg": "[1.0] UDP: bad checksum. From 10.0.0.1:27503 to 10.0.0.2:8472 ulen 75"},
+        "10.0.0.2:8472",
+    ),
     ("PVE_VERSION_UNSUPPORTED", {"pveversion": "pve-manager/7.4-17/513c62be"}, "7.4"),
     ("PVE_QUORUM_LOST", {**PVE, "pvecm": "Quorate:          No"}, "No"),
     (
@@ -49,6 +54,7 @@ SOUND: list[tuple[str, Mapping[str, str]]] = [
     ("UNIT_FAILED", {"systemctl": ""}),
     ("CLOCK_UNSYNCHRONIZED", {"timedatectl": "NTPSynchronized=yes"}),
     ("HARDWARE_ERRORS", {"dmesg": "[1.0] NVRM: loading NVIDIA UNIX x86_64 Kernel Module"}),
+    ("VXLAN_CHECKSUMS", {"dmesg": "[1.0] UDP: bad checksum. From 10.0.0.1:53 to 10.0.0.2:40000 ulen 75"}),
     ("PVE_VERSION_UNSUPPORTED", PVE),
     ("PVE_VERSION_UNSUPPORTED", {"pveversion": "garbage"}),
     ("PVE_QUORUM_LOST", {**PVE, "pvecm": "Quorate:          Yes"}),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from provision.gpu.words import Meaning
 from provision.k3s.runtimes import CONTAINERD
-from provision.testing.model_state import GIB
+from provision.testing.model_state import GIB, HostState
 from tests.model.model_site import LEASES
 from tests.model.verify.damage import (
     GPU,

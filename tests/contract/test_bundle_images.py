@@ -224,11 +224,7 @@ def site(web: Registry, tmp_path: Path) -> Path:
     index = web.index("cuda/sample", "vectoradd", *parts)
     web.image("tools/shell", "1.0", os.urandom(2 * MIB))
     web.image("cuda/single", "2", b"validator")
-    with tarfile.open(tmp_path / "gpu-operator.tgz", "w:gz") as packed:
-        data = b"apiVersion: v2\nname: gpu-operator\nversion: v26.3.1\n"
-        member = tarfile.TarInfo("gpu-operator/Chart.yaml")
-        member.size = len(data)
-        packed.addfile(member, io.BytesIO(data))
+    pack_chart(tmp_path, f'image: "{web.host}/cuda/single:2"')
     (tmp_path / "k3s").write_bytes(b"k3s")
     (tmp_path / "k3s.tar").write_bytes(b"images of k3s")
     (tmp_path / "helm").write_text(HELM.format(host=web.host, index=index))
@@ -236,6 +232,18 @@ def site(web: Registry, tmp_path: Path) -> Path:
     inventory = tmp_path / "site.yaml"
     inventory.write_text(SITE.format(host=web.host, index=index, sources="mode: online"))
     return inventory
+
+
+def pack_chart(folder: Path, template: str) -> None:
+    files = {
+        "Chart.yaml": "apiVersion: v2\nname: gpu-operator\nversion: v26.3.1\n",
+        "templates/pod.yaml": f"apiVersion: v1\nkind: Pod\nspec: {{ containers: [{{ {template} }}] }}\n",
+    }
+    with tarfile.open(folder / "gpu-operator.tgz", "w:gz") as packed:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"gpu-operator/{name}")
+            member.size = len(text)
+            packed.addfile(member, io.BytesIO(text.encode()))
 
 
 def rows(bundle: Path) -> dict[str, dict[str, Any]]:
@@ -343,6 +351,27 @@ def test_without_helm_the_charts_are_named_whose_images_are_missing(
     assert main(["bundle", str(site), str(site.parent / "bundle")]) == 0
     assert "gpu-operator" in capsys.readouterr().err
     assert len(rows(site.parent / "bundle")) == 2
+
+
+@pytest.mark.parametrize("major", [3, 4])
+def test_the_real_helm_renders_a_chart_and_says_what_is_wrong(
+    web: Registry, site: Path, capsys: pytest.CaptureFixture[str], major: int
+) -> None:
+    program = os.environ.get(f"PROVISION_TEST_HELM{major}")
+    if not program:
+        pytest.skip(f"PROVISION_TEST_HELM{major} is not set: no helm of that major version")
+    shutil.copy(program, site.parent / "helm")
+    image = '{{ if eq .Capabilities.KubeVersion.Version "v1.35.7" }}single:2{{ end }}'
+    pack_chart(site.parent, f'image: "{web.host}/cuda/{image}"')
+    assert make(site)[0] == 0
+    assert any("cuda_single" in path for path in rows(site.parent / "bundle"))
+    pack_chart(site.parent, '{{ fail "the value x is missing" }}')
+    assert (
+        make(site, "--archive", str(site.parent / "unwritten.tar"))[0] == 4
+    )  # another file than the pinned one
+    (site.parent / "provision.lock.yaml").unlink()
+    assert make(site)[0] == 1
+    assert "the value x is missing" in capsys.readouterr().err
 
 
 def test_nodes_get_the_archives_and_a_changed_one_is_refused(web: Registry, site: Path) -> None:

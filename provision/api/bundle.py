@@ -196,7 +196,7 @@ def _item(download: Download, pin: Pin) -> Item:
 def _bundled(item: Item, folder: Path, cancel: Cancel, progress: Progress) -> Bundled:
     from provision.connections.download import plain_url  # noqa: PLC0415 - slow
     from provision.connections.fetch import fetch_file, sha256_of  # noqa: PLC0415 - the same
-    from provision.kube.pinned_files import content_of, downloaded  # noqa: PLC0415 - the same
+    from provision.hosts.pinned_files import content_of, downloaded  # noqa: PLC0415 - the same
 
     target = folder / item.path
     if target.is_file() and sha256_of(target) == item.sha256:

@@ -11,11 +11,11 @@ from pathlib import Path
 from provision.api.pinned_downloads import declared_downloads
 from provision.api.pins import lock_path
 from provision.contracts.downloads import Download
+from provision.hosts.pinned_files import CONTAINERS
 from provision.inventory import Inventory
 from provision.inventory.lock import Pin, write_lock
 from provision.kube.container_images import declared_images, images_of, kubernetes_version, parsed
 from provision.kube.names import has_cluster
-from provision.kube.pinned_files import CONTAINERS
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError

@@ -11,9 +11,6 @@ from provision.inventory import Inventory
 def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
     """Yield options of the site as a whole that nothing reads yet."""
     sources, network = inventory.sources, inventory.network
-    if sources.mode == "bundle" and any(node.image for node in inventory.nodes.values()):
-        what = "sources.mode bundle for images of virtual machines"
-        yield Unsupported("sources_bundle", what, ("sources", "mode"))
     if sources.registries and inventory.k3s is None:  # k3s's registries.yaml has them
         yield Unsupported("sources_registries", "sources.registries", ("sources", "registries"))
     if sources.apt is not None:

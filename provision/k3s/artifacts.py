@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 from provision.contracts.downloads import Download, ListedFile, LocalFile
 from provision.contracts.remedy import Blob
+from provision.hosts.pinned_files import Wanted, bundle_file, bundled_images, mirror_url, pinned_blob
 from provision.inventory import Inventory
 from provision.inventory.models.cluster import K3s
-from provision.kube.pinned_files import Wanted, bundle_file, bundled_images, mirror_url, pinned_blob
 
 RELEASES = "https://github.com/k3s-io/k3s/releases/download"
 BINARY_ASSET = "k3s"

@@ -10,10 +10,10 @@ from typing import Any
 
 from provision.contracts.downloads import Download, LocalFile, RegistryChart, RepositoryChart
 from provision.contracts.remedy import Blob
+from provision.hosts.pinned_files import Wanted, bundle_file, mirror_url, pinned_blob
 from provision.inventory import Inventory
 from provision.inventory.models.cluster import Operator
 from provision.inventory.tree import KeyPath
-from provision.kube.pinned_files import Wanted, bundle_file, mirror_url, pinned_blob
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, UsageError
 

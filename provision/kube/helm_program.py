@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from provision.contracts.downloads import Download, ListedFile, LocalFile
 from provision.contracts.remedy import Blob
+from provision.hosts.pinned_files import Wanted, bundle_file, mirror_url, pinned_blob
 from provision.inventory import Inventory
 from provision.kube.names import has_cluster
-from provision.kube.pinned_files import Wanted, bundle_file, mirror_url, pinned_blob
 
 RELEASES = "https://get.helm.sh"
 _PATH = ("cluster", "helm")

@@ -28,6 +28,10 @@ _SECTION = re.compile(r"([a-z0-9]+):\s+(\S+)\s*")
 _DEVICE = re.compile(r".*/([^/]+)/qemu-server/([0-9]+)\.conf:(?:\[([^\]]*)\].*|(\w+): ?(.*))")
 
 
+_FOLDERS = {"import": "import", "iso": "template/iso"}
+"""Folders of content in a storage (pve-storage, `PVE/Storage/Plugin.pm`, vtype_subdirs)."""
+
+
 @dataclass(frozen=True, slots=True)
 class VmDevice:
     """A network or PCI device in a VM's configuration: `net0` or `hostpci0`, and its property string.
@@ -151,3 +155,18 @@ class _VmFile:
             yield VmDevice(node, vmid, key, value, leaving=key in self.deleted or key in self.pending)
         for key, value in self.pending.items():
             yield VmDevice(node, vmid, key, value, pending=True)
+
+
+def storage_folder(facts: HypervisorFacts, storage: str, content: str) -> str | None:
+    """Return the folder of a storage for a content (`import`, `iso`); None where it has none.
+
+    Source: pve-storage, `PVE/Storage/Plugin.pm`: `content-dirs` names other folders (`iso=cd,import=disks`).
+    """
+    known = facts.storages
+    section = {} if isinstance(known, Unknown) else known.get(storage, {})
+    root = section.get("path", "").rstrip("/")
+    if not root.startswith("/"):
+        return None
+    pairs = (pair.partition("=") for pair in section.get("content-dirs", "").split(","))
+    declared = {name.strip(): folder.strip().strip("/") for name, _, folder in pairs}
+    return f"{root}/{declared.get(content) or _FOLDERS[content]}"

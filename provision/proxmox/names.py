@@ -79,9 +79,14 @@ def image_download(inventory: Inventory, image: str) -> tuple[str, str]:
         )
     sources = inventory.sources
     if sources.mode == "mirror" and sources.mirror:
-        name = quote(PurePosixPath(urlsplit(pin.url).path).name, safe="")
+        name = quote(file_of_url(pin.url), safe="")
         return f"{sources.mirror.rstrip('/')}/images/{pin.sha256.lower()}/{name}", pin.sha256.lower()
     return pin.url, pin.sha256.lower()
+
+
+def file_of_url(url: str) -> str:
+    """Return the name of a file as a bundle and a mirror have it."""
+    return PurePosixPath(urlsplit(url).path).name
 
 
 def image_file(inventory: Inventory, image: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from provision.contracts.query import Unknown
 from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
+from provision.hosts import names as host_names
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.inventory.models.node import Node
 from provision.proxmox import names
@@ -21,7 +22,7 @@ from provision.proxmox.preflight.site import (
     managed_vms_or_changed,
     own_vm,
 )
-from provision.proxmox.resources.image import ImageFile
+from provision.proxmox.resources.image import ImageFile, SentImage
 from provision.proxmox.resources.vm import Vm
 from provision.values.diagnostics import Diagnostic, Severity, Source
 from provision.values.sizes import format_size
@@ -75,6 +76,9 @@ def _needs(evidence: Evidence, hypervisor: Hypervisor, nodes: tuple[Node, ...]) 
                 own = storage != hypervisor.storage.disks
                 yield (storage, "images"), inventory.source(("nodes", node.name)) if own else place
         elif isinstance(resource, ImageFile) and resource.downloads and not resource.absent:
+            yield (resource.storage, resource.content), place
+    for resource in evidence.of_system(host_names.ssh(hypervisor.name)):
+        if isinstance(resource, SentImage):
             yield (resource.storage, resource.content), place
 
 

@@ -1,4 +1,4 @@
-"""Cloud images in a storage: Proxmox itself downloads them and checks their digest.
+"""Cloud images in a storage: Proxmox itself downloads them and checks their digest, or its host gets them.
 
 The digest is part of the file name, so another image is another volume and an old one is never overwritten.
 PVE accepts only known extensions (qcow2) for content type `import`, and refuses an `.img` name.
@@ -6,14 +6,16 @@ PVE accepts only known extensions (qcow2) for content type `import`, and refuses
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import quote
 
 from provision.contracts.change import Change, Op
 from provision.contracts.remedy import ApiCall, Request
-from provision.contracts.resource import KeyedResource
+from provision.contracts.resource import AnswerId, KeyedResource
 from provision.contracts.snapshot import Snapshot
+from provision.hosts.resources.upload import Upload
 from provision.proxmox.queries import NodeStorages, StorageContent
 
 DOWNLOAD_SECONDS = 7200.0
@@ -99,3 +101,27 @@ class ImageFile(KeyedResource):
         }
         path = f"/nodes/{self.node}/storage/{self.storage}/download-url"
         return Request("POST", path, data, task=DOWNLOAD_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class SentImage(Upload):
+    """An image of a bundle is in the folder of a storage, where Proxmox VE finds it as a volume.
+
+    Args:
+        api: the system that lists the storage's content.
+        storage: the storage.
+        content: `import`, or `iso` for an installation medium.
+    """
+
+    kind: ClassVar[str] = "image-file"
+
+    api: str = ""
+    storage: str = ""
+    content: str = "import"
+
+    def affects(self, changes: Sequence[Change], /) -> frozenset[AnswerId]:
+        """Return the content of the storage, which has another volume then."""
+        return frozenset({(self.api, StorageContent(self.storage))} if changes else ())
+
+    def _seconds(self) -> float:
+        return DOWNLOAD_SECONDS

@@ -13,7 +13,6 @@ OPTIONS = [
     ("backend: manual,", "backend: dnsmasq, ssh: {}, order: boot_first,", "dhcp_boot_first", "boot_first with dnsmasq (vm-1, vm-2)", "order:"),
     ("gateway: 10.0.0.1\n", "gateway: 10.0.0.1\n  dns: [10.0.0.2]\n", "resolver", "network.dns", "dns:"),
     ("gateway: 10.0.0.1\n", "gateway: 10.0.0.1\n  domain: example.org\n", "resolver", "network.domain", "domain:"),
-    ("name: site\n", "name: site\nsources: { mode: bundle, bundle: ./b }\n", "sources_bundle", "sources.mode bundle", "mode: bundle"),
     ("name: site\n", "name: site\nsources: { registries: { docker.io: https://m } }\n", "sources_registries", "sources.registries", "registries:"),
     ("name: site\n", "name: site\nsources: { apt: https://m }\n", "sources_apt", "sources.apt", "apt:"),
     ("name: site\n", "name: site\ngpu: { toolkit: host }\n", "gpu_toolkit", "the container toolkit", "toolkit:"),

@@ -7,6 +7,7 @@ import hashlib
 import json
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -149,16 +150,35 @@ def bundled_images(inventory: Inventory) -> tuple[BundledFile, ...]:
     return images
 
 
+def bundled_blob(inventory: Inventory, place: Sequence[str], sha256: str, keys: KeyPath) -> Blob:
+    """Return a large file of a bundle, which stays on its disk until it is sent.
+
+    Args:
+        inventory: which uses a bundle.
+        place: of the file in the bundle.
+        sha256: what it must be, in hex.
+        keys: of the inventory that declare it.
+
+    Raises:
+        UsageError: FILE_UNREADABLE, BUNDLE_CHANGED.
+    """
+    file = bundle_file(inventory, *place)
+    if file is None:
+        raise ValueError("the inventory uses no bundle")
+    _check_listed(file, sha256, digest_of_file(inventory, file, keys))
+    return Blob(sha256, file=file)
+
+
 def _check_listed(file: Path, listed: str, digest: str) -> None:
-    """Refuse a file that is not the one of the manifest.
+    """Refuse a file that is not the one of the manifest, or the one that is pinned.
 
     Raises:
         UsageError: BUNDLE_CHANGED.
     """
     if listed == digest:
         return
-    summary = f"{file} is not the file that the manifest of the bundle names"
-    evidence = (f"manifest: {listed}", f"file:     {digest}")
+    summary = f"{file} is not the file that the bundle should have"
+    evidence = (f"expected: {listed}", f"file:     {digest}")
     remedy = "make the bundle again: `provision bundle INVENTORY FOLDER`"
     raise UsageError(Diagnostic("BUNDLE_CHANGED", summary, evidence=evidence, remedy=remedy))
 

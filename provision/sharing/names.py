@@ -48,6 +48,20 @@ WEBHOOK = KubeKind(
     namespaced=False,
 )
 
+VALIDATING_WEBHOOK = KubeKind(
+    "admissionregistration.k8s.io/v1",
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+    namespaced=False,
+)
+KAI_WEBHOOKS = (
+    (WEBHOOK, "mutating-kai-admission"),
+    (VALIDATING_WEBHOOK, "validating-kai-admission"),
+    (VALIDATING_WEBHOOK, "kai-queue-validation-v2"),
+    (VALIDATING_WEBHOOK, "kai-podgroup-validation-v2alpha2"),
+)
+"""Webhooks that KAI's operator makes (its `config_controller.go`); one that is left refuses pods."""
+
 OWN_QUEUES = list_query(QUEUE, labels=selector_of(ROLE_NAME))
 """The question for the queues that we made."""
 FRACTIONING_NAMESPACE = "gpu-fractioning"

@@ -13,9 +13,11 @@ from provision.lab.kube.store import Object, Store, Write
 from provision.testing.model_definitions import definition
 
 CRD = definition("nvidia.com", "v1", "ClusterPolicy", "clusterpolicies")
+NFD_CRD = definition("nfd.k8s-sigs.io", "v1alpha1", "NodeFeature", "nodefeatures", "Namespaced")
 PLUGIN = "nvidia-device-plugin-daemonset"
 MIG_CONFIG, MIG_STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 TOOLKIT = "nvidia-container-toolkit-daemonset"
+PCI_LABEL = "feature.node.kubernetes.io/pci-10de.present"
 DAEMON_SETS = ("gpu-feature-discovery", "nvidia-dcgm-exporter", "nvidia-operator-validator")
 
 
@@ -47,12 +49,19 @@ class GpuOperator:
         self.namespace, self.values = release.namespace, values
         for kind in kinds_of(CRD):
             store.kinds[kind.group, kind.version, kind.plural] = kind
-        store.seed({**CRD, "status": {"conditions": [{"type": "Established", "status": "True"}]}})
+        established = {"conditions": [{"type": "Established", "status": "True"}]}
+        store.seed({**CRD, "status": established})
+        if values.get("nfd", {}).get("enabled"):
+            for kind in kinds_of(NFD_CRD):
+                store.kinds[kind.group, kind.version, kind.plural] = kind
+            store.seed({**NFD_CRD, "status": established})
         self.reconcile(store)
 
     def removed(self, store: Store, name: str) -> None:
-        """Take it away again."""
+        """Take it away again; labels, NFD's CRDs and the kubelets' resources with an amount of 0 stay."""
         if name == self.chart and self.namespace:
+            for node in self.cards:
+                offer(store, node, 0)
             for kind_name in ("DaemonSet", "Pod", "ClusterPolicy"):
                 kind = store.kind(kind_name)
                 for body in list(store.listed(kind, self.namespace if kind.namespaced else "")):
@@ -137,6 +146,12 @@ class GpuOperator:
         count = self.cards[name]
         labels = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": str(count)}
         labels |= {"nvidia.com/gpu.memory": str(self.memory)} if self.memory else {}
+        if self.values.get("nfd", {}).get("enabled"):
+            labels[PCI_LABEL] = "true"
+            metadata = {"name": name, "namespace": self.namespace}
+            store.seed(
+                {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature", "metadata": metadata}
+            )
         deploy = {f"nvidia.com/gpu.deploy.{part}": "true" for part in ("device-plugin", "operator-validator")}
         held = node["metadata"].get("labels", {})
         merged = {**deploy, **held, **labels}
@@ -190,6 +205,7 @@ def offer(store: Store, name: str, count: int) -> None:
     if node is None:
         return
     offered = {"nvidia.com/gpu": str(count)}
-    status = {**node["status"], "allocatable": {**node["status"]["allocatable"], **offered}}
+    amounts = {key: {**node["status"].get(key, {}), **offered} for key in ("allocatable", "capacity")}
+    status = {**node["status"], **amounts}
     if status != node["status"]:
         store.update(kind, place, {"metadata": {}, "status": status}, Write("kubelet", subresource="status"))

@@ -30,6 +30,12 @@ CONTROLLERS = {
     ),
     FRACTIONS: ("gpu-fractioning-operator",),
 }
+KAI_WEBHOOKS = (
+    ("Mutating", "mutating-kai-admission"),
+    ("Validating", "validating-kai-admission"),
+    ("Validating", "kai-queue-validation-v2"),
+    ("Validating", "kai-podgroup-validation-v2alpha2"),
+)
 CRDS = (
     definition("scheduling.run.ai", "v2", "Queue", "queues"),
     definition("scheduling.run.ai", "v1alpha2", "BindRequest", "bindrequests"),
@@ -89,6 +95,9 @@ class Sharing:
                 metadata = {"name": name}
                 body = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": metadata}
                 store.seed({**body, "spec": {**spec, **more}})
+        for what, name in KAI_WEBHOOKS:
+            hook = {"kind": f"{what}WebhookConfiguration", "metadata": {"name": name}, "webhooks": []}
+            store.seed({"apiVersion": "admissionregistration.k8s.io/v1", **hook})
         namespace = {
             "apiVersion": "v1",
             "kind": "Namespace",
@@ -97,7 +106,7 @@ class Sharing:
         store.seed(namespace)
 
     def removed(self, store: Store, name: str) -> None:
-        """Take it away again; KAI's CRDs and the namespace of its reservations stay behind."""
+        """Take it away again; KAI's CRDs, webhooks and the namespace of its reservations stay behind."""
         namespace = self.namespaces.pop(name, None)
         if namespace is None:
             return

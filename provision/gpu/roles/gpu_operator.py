@@ -16,6 +16,7 @@ from provision.gpu.operator_values import (
     has_operator_toolkit,
     mig_profiles,
     operator_values,
+    owns_nfd,
     slots,
     uses_stock_plugin,
 )
@@ -33,7 +34,10 @@ from provision.kube.distribution import require_k3s
 from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, NAMESPACE
 from provision.kube.names import API, has_cluster, is_member
-from provision.kube.queries import ServerVersion
+from provision.kube.node_features import NFD_CRDS, NFD_TRACES
+from provision.kube.ownership import is_ours
+from provision.kube.queries import ServerVersion, object_query
+from provision.kube.resources.node_traces import NodeTraces
 from provision.kube.resources.object import KubeAbsent, kube_object
 
 ROLE_NAME = "gpu_operator"
@@ -61,7 +65,9 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask for the distribution, and for the container runtimes of nodes whose toolkit the operator brings."""
     del subject
-    return {API: (ServerVersion(),), **{system: (NvidiaRuntime(),) for system in toolkit_systems(inventory)}}
+    home = object_query(NAMESPACE, namespace_of(inventory))
+    runtimes = {system: (NvidiaRuntime(),) for system in toolkit_systems(inventory)}
+    return {API: (ServerVersion(), home), **runtimes}
 
 
 def toolkit_systems(inventory: Inventory) -> tuple[str, ...]:
@@ -149,11 +155,20 @@ def _chart(operator: Operator) -> DeclaredChart:
 
 
 def retired(context: Context) -> Sequence[Resource]:
-    """Return what destroy removes: the release with its policy, then CRDs and namespace."""
+    """Return what destroy removes: release with policy, CRDs, what is left on nodes, and namespace.
+
+    The namespace goes last, as its label says that all of it is ours.
+    """
+    inventory, namespace = context.inventory, namespace_of(context.inventory)
+    if not is_ours(context, namespace, ROLE_NAME):
+        return ()
+    has_nfd = owns_nfd(inventory)
+    traces = ("nvidia.com/", *(NFD_TRACES if has_nfd else ()))
     return (
-        helm_absent(context.inventory, CHART, namespace_of(context.inventory)),
-        *(KubeAbsent(API, CRD, "", name) for name in CRDS),
-        KubeAbsent(API, NAMESPACE, "", namespace_of(context.inventory)),
+        helm_absent(inventory, CHART, namespace),
+        *(KubeAbsent(API, CRD, "", name) for name in (*CRDS, *(NFD_CRDS if has_nfd else ()))),
+        NodeTraces(API, ROLE_NAME, traces),
+        KubeAbsent(API, NAMESPACE, "", namespace),
     )
 
 

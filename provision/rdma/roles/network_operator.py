@@ -18,8 +18,11 @@ from provision.kube.distribution import require_k3s
 from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, NAMESPACE
 from provision.kube.names import API, PRIVILEGED, has_cluster, selector_of
-from provision.kube.queries import ServerVersion
+from provision.kube.node_features import NFD_CRDS, NFD_TRACES
+from provision.kube.ownership import is_ours
+from provision.kube.queries import ServerVersion, object_query
 from provision.kube.resources.declared_release import INSTALL_SECONDS
+from provision.kube.resources.node_traces import NodeTraces
 from provision.kube.resources.object import KubeAbsent, KubeObject, KubePruned, kube_object
 from provision.rdma.facts import resolve
 from provision.rdma.network_objects import (
@@ -28,6 +31,7 @@ from provision.rdma.network_objects import (
     POLICY_NAME,
     POOL,
     SharedResource,
+    brings_nfd,
     chart_values,
     chart_version,
     macvlan,
@@ -97,7 +101,8 @@ def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any,
     """Ask for the distribution, from which paths follow, and nodes for interfaces that are not declared."""
     del subject
     hosts = {names.ssh(name): (RdmaState(),) for name in _asked(inventory)}
-    return {API: (ServerVersion(),), **hosts}
+    home = object_query(NAMESPACE, namespace_of(inventory))
+    return {API: (ServerVersion(), home), **hosts}
 
 
 def resources(context: Context) -> Sequence[Resource]:
@@ -291,15 +296,22 @@ def _check_distribution(context: Context) -> None:
 
 
 def retired(context: Context) -> Sequence[Resource]:
-    """Return what destroy removes, each before what serves it; namespaces of workloads stay."""
-    selector = selector_of(ROLE_NAME)
+    """Return what destroy removes, each before what serves it; namespaces of workloads stay.
+
+    The operator's own namespace goes last, as its label says that all of it is ours.
+    """
+    inventory, namespace = context.inventory, namespace_of(context.inventory)
+    if not is_ours(context, namespace, ROLE_NAME):
+        return ()
+    selector, has_nfd = selector_of(ROLE_NAME), brings_nfd(inventory)
     return (
         KubePruned(API, MACVLAN, "", selector, ()),
         KubePruned(API, POOL, "", selector, ()),
         KubeAbsent(API, POLICY, "", POLICY_NAME),
-        helm_absent(context.inventory, CHART, namespace_of(context.inventory)),
-        *(KubeAbsent(API, CRD, "", name) for name in CRDS),
-        KubeAbsent(API, NAMESPACE, "", namespace_of(context.inventory)),
+        helm_absent(inventory, CHART, namespace),
+        *(KubeAbsent(API, CRD, "", name) for name in (*CRDS, *(NFD_CRDS if has_nfd else ()))),
+        NodeTraces(API, ROLE_NAME, ("rdma/", "network.nvidia.com/", *(NFD_TRACES if has_nfd else ()))),
+        KubeAbsent(API, NAMESPACE, "", namespace),
     )
 
 

@@ -10,7 +10,7 @@ from provision.contracts.effect import Effect
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Questions, Role
 from provision.gpu.gpu_effects import GPU_PODS_LOSE_DEVICE
-from provision.gpu.operator_values import cards_of, gpu_nodes
+from provision.gpu.operator_values import RESOURCE, cards_of, gpu_nodes
 from provision.gpu.resources.stack import Cards
 from provision.gpu.roles.gpu_operator import namespace_of, stack
 from provision.inventory import Inventory, Subject
@@ -22,6 +22,7 @@ from provision.kube.facts import NODES
 from provision.kube.kinds import CRD, DAEMON_SET, NAMESPACE
 from provision.kube.names import API, PRIVILEGED, has_cluster, labels_of
 from provision.kube.queries import Listing, Live, ServerVersion
+from provision.kube.resources.node_traces import NodeTraces
 from provision.kube.resources.object import KubeAbsent, kube_object
 from provision.sharing import fractions, names
 from provision.sharing.hami import hami_values, slots
@@ -34,6 +35,7 @@ SOURCE = ("sharing",)
 STOCK_PLUGINS = ("nvidia-device-plugin-daemonset", "nvidia-device-plugin-mps-control-daemon")
 """DaemonSets by which the GPU Operator offers cards."""
 _COST = (Effect(GPU_PODS_LOSE_DEVICE),)
+FRACTION_TRACES = ("gpu-fractioning.kai.scheduler/", "gpu-fractioning.nvidia.com/")
 MODES = ("hami", "kai", fractions.MODE)
 """Modes of this role; `time_slicing` and `mps` are values of the GPU Operator."""
 
@@ -192,6 +194,12 @@ def _queues_gone(context: Context, kept: set[str]) -> Iterator[Resource]:
             yield KubeAbsent(API, names.QUEUE, "", name)
 
 
+def _hami_traces(inventory: Inventory) -> tuple[str, ...]:
+    """Return whose keys HAMi leaves on nodes; the GPU Operator's plugin goes on with the same resource."""
+    has_operator = inventory.gpu is not None and inventory.gpu.operator is not None
+    return ("hami.io/",) if has_operator else ("hami.io/", RESOURCE)
+
+
 def _gone(context: Context, kept: str, risks: tuple[Effect, ...]) -> Iterator[Resource]:
     """Yield what all modes but one have brought, if it was us: the namespace with our label goes last."""
     for mode in names.HOMES:
@@ -202,32 +210,43 @@ def _gone(context: Context, kept: str, risks: tuple[Effect, ...]) -> Iterator[Re
         )
         if home is None or not _is_ours(home):
             continue
-        if mode == fractions.MODE:
-            # While its operator lives: the configuration has a finalizer that cleans the nodes.
-            yield KubeAbsent(API, fractions.CONFIG, "", "default", risks=risks)
-            for name in fractions.DAEMONS:
-                yield KubeAbsent(API, DAEMON_SET, fractions.NAMESPACE, name)
-            yield helm_absent(context.inventory, fractions.CHART, fractions.NAMESPACE, risks)
-            yield KubeAbsent(API, CRD, "", fractions.CONFIG_CRD)
-            yield KubeAbsent(API, NAMESPACE, "", fractions.NAMESPACE)
-            continue
         if mode == "kai" and home.labels.get(names.MODE_LABEL, "kai") == kept:
             continue
-        if mode == "hami":
-            yield helm_absent(context.inventory, names.HAMI, names.HAMI_NAMESPACE, risks)
-            # A webhook that is left alters or blocks pods; the plugin's pods end after its release.
-            yield KubeAbsent(API, names.WEBHOOK, "", names.HAMI_WEBHOOK)
-            yield KubeAbsent(API, DAEMON_SET, names.HAMI_NAMESPACE, names.HAMI_PLUGIN)
-            yield NodeMark(API, *names.HAMI_LABEL)
-            yield KubeAbsent(API, NAMESPACE, "", names.HAMI_NAMESPACE)
-            continue
-        yield from _queues_gone(context, set())
-        yield helm_absent(context.inventory, names.KAI, names.KAI_NAMESPACE, risks)
-        for namespace in names.KAI_NAMESPACES:
-            yield KubeAbsent(API, NAMESPACE, "", namespace)
-        for name in names.KAI_CRDS:
-            yield KubeAbsent(API, CRD, "", name)
-        yield KubeAbsent(API, NAMESPACE, "", names.KAI_NAMESPACE)
+        removal = {"hami": _hami_gone, "kai": _kai_gone, fractions.MODE: _fractions_gone}[mode]
+        yield from removal(context, risks)
+
+
+def _fractions_gone(context: Context, risks: tuple[Effect, ...]) -> Iterator[Resource]:
+    # While its operator lives: the configuration has a finalizer that cleans the nodes.
+    yield KubeAbsent(API, fractions.CONFIG, "", "default", risks=risks)
+    for name in fractions.DAEMONS:
+        yield KubeAbsent(API, DAEMON_SET, fractions.NAMESPACE, name)
+    yield helm_absent(context.inventory, fractions.CHART, fractions.NAMESPACE, risks)
+    yield KubeAbsent(API, CRD, "", fractions.CONFIG_CRD)
+    yield NodeTraces(API, fractions.MODE, FRACTION_TRACES)
+    yield KubeAbsent(API, NAMESPACE, "", fractions.NAMESPACE)
+
+
+def _hami_gone(context: Context, risks: tuple[Effect, ...]) -> Iterator[Resource]:
+    yield helm_absent(context.inventory, names.HAMI, names.HAMI_NAMESPACE, risks)
+    # A webhook that is left alters or blocks pods; the plugin's pods end after its release.
+    yield KubeAbsent(API, names.WEBHOOK, "", names.HAMI_WEBHOOK)
+    yield KubeAbsent(API, DAEMON_SET, names.HAMI_NAMESPACE, names.HAMI_PLUGIN)
+    yield NodeMark(API, *names.HAMI_LABEL)
+    yield NodeTraces(API, names.HAMI, _hami_traces(context.inventory))
+    yield KubeAbsent(API, NAMESPACE, "", names.HAMI_NAMESPACE)
+
+
+def _kai_gone(context: Context, risks: tuple[Effect, ...]) -> Iterator[Resource]:
+    yield from _queues_gone(context, set())
+    yield helm_absent(context.inventory, names.KAI, names.KAI_NAMESPACE, risks)
+    for kind, name in names.KAI_WEBHOOKS:
+        yield KubeAbsent(API, kind, "", name)
+    for namespace in names.KAI_NAMESPACES:
+        yield KubeAbsent(API, NAMESPACE, "", namespace)
+    for name in names.KAI_CRDS:
+        yield KubeAbsent(API, CRD, "", name)
+    yield KubeAbsent(API, NAMESPACE, "", names.KAI_NAMESPACE)
 
 
 def unchosen(context: Context) -> Sequence[Resource]:

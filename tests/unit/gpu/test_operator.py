@@ -318,6 +318,48 @@ def test_the_plugins_own_words_are_the_evidence(cluster: ModelCluster, tmp_path:
     assert "delete pod nvidia-device-plugin-daemonset-g1" in remedy.diagnostic.remedy
 
 
+def retired(cluster: ModelCluster, inventory: Inventory) -> Any:
+    subject = Subject("cluster", "cluster")
+    asked = gpu_operator.questions(inventory, subject)[API]
+    answers = {API: ask(cluster, *asked)}
+    generated = GeneratedValues(lambda: KeyPair(SecretStr(""), "", ""))
+    return gpu_operator.retired(Context(inventory, subject, answers, generated))
+
+
+def traces(cluster: ModelCluster) -> list[str]:
+    node = cluster.get("Node", "g1")
+    assert node is not None
+    rows = [node["metadata"]["labels"], node["status"]["capacity"], node["status"]["allocatable"]]
+    return [key for row in rows for key in row if "nvidia.com" in key or "feature.node" in key]
+
+
+def test_destroy_leaves_nothing_on_nodes_nor_features_of_nodes(cluster: ModelCluster, tmp_path: Path) -> None:
+    before = cluster.dump()
+    inventory = load(tmp_path)
+    bring(cluster, *resources(cluster, inventory)[:2])
+    assert traces(cluster)
+    assert cluster.get("NodeFeature", "g1", "gpu-operator") is not None
+    bring(cluster, *retired(cluster, inventory))
+    assert traces(cluster) == [], "amounts of 0 are gone, too"
+    left = set(cluster.dump()) - set(before)
+    assert [name for name in left if "nfd" in name or "NodeFeature" in name or "Namespace" in name] == []
+    assert retired(cluster, inventory) == (), "nothing of ours is there"
+
+
+def test_destroy_goes_on_where_it_was_killed(cluster: ModelCluster, tmp_path: Path) -> None:
+    inventory = load(tmp_path)
+    bring(cluster, *resources(cluster, inventory)[:2])
+    bring(cluster, *retired(cluster, inventory)[:2])
+    assert traces(cluster)
+    bring(cluster, *retired(cluster, inventory))
+    assert traces(cluster) == []
+
+
+def test_an_operator_of_somebody_else_is_not_destroyed(cluster: ModelCluster, tmp_path: Path) -> None:
+    cluster.store.seed({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}})
+    assert retired(cluster, load(tmp_path)) == ()
+
+
 def test_a_gpu_node_that_is_off_is_not_waited_for(cluster: ModelCluster, tmp_path: Path) -> None:
     bring(cluster, *resources(cluster, load(tmp_path))[:2])
     cluster.controllers.clear()

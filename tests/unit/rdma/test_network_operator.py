@@ -21,7 +21,6 @@ from provision.engine.generated import GeneratedValues
 from provision.hosts.names import ssh
 from provision.inventory import Inventory, Subject
 from provision.kube.names import API
-from provision.kube.queries import ServerVersion
 from provision.kube.values import unknown_paths
 from provision.rdma.network_objects import chart_values
 from provision.rdma.queries import Interface, RdmaState, RdmaStatus
@@ -79,6 +78,9 @@ def cluster() -> ModelCluster:
     return cluster
 
 
+CLUSTER = Subject("cluster", "cluster")
+
+
 def context(
     cluster: ModelCluster, inventory: Inventory, version: str = "v1.35.7+k3s1", **hosts: RdmaStatus
 ) -> Context:
@@ -86,8 +88,8 @@ def context(
     answers = {ssh(name): Snapshot(ssh(name), answers={RdmaState(): one}) for name, one in hosts.items()}
     return Context(
         inventory,
-        Subject("cluster", "cluster"),
-        {API: ask(cluster, ServerVersion()), **answers},
+        CLUSTER,
+        {API: ask(cluster, *network_operator.questions(inventory, CLUSTER)[API]), **answers},
         GeneratedValues(lambda: KeyPair(SecretStr(""), "", "")),
     )
 
@@ -233,6 +235,23 @@ def test_destroy_goes_from_networks_to_the_release(cluster: ModelCluster, tmp_pa
     assert removed[-1] == OWN
     assert cluster.get("Namespace", "bench") is not None, "it may hold what is not ours"
     assert cluster.store.listed(cluster.store.kind("NetworkAttachmentDefinition")) == []
+
+
+def test_destroy_takes_the_resources_of_ports_off_nodes(cluster: ModelCluster, tmp_path: Path) -> None:
+    inventory = load(tmp_path)
+    brought(cluster, inventory)
+    node = cluster.get("Node", "n1")
+    assert node is not None
+    assert [key for key in node["status"]["allocatable"] if key.startswith("rdma/")]
+    bring(cluster, *network_operator.retired(context(cluster, inventory)))
+    node = cluster.get("Node", "n1")
+    assert node is not None
+    assert [key for key in node["status"]["allocatable"] if key.startswith("rdma/")] == []
+
+
+def test_a_network_operator_of_somebody_else_is_not_destroyed(cluster: ModelCluster, tmp_path: Path) -> None:
+    cluster.store.seed({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN}})
+    assert network_operator.retired(context(cluster, load(tmp_path))) == ()
 
 
 def test_an_interface_that_is_not_declared_is_asked_for(cluster: ModelCluster, tmp_path: Path) -> None:

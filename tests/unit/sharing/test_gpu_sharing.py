@@ -165,9 +165,29 @@ def test_destroy_removes_crds_labels_and_namespaces(cluster: ModelCluster, tmp_p
     assert [
         body["metadata"]["name"] for body in crds if "scheduling.run.ai" in body["metadata"]["name"]
     ] == []
+    hooks = [
+        body["metadata"]["name"]
+        for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        for body in cluster.store.listed(cluster.store.kind(kind))
+    ]
+    assert hooks == [], "one that is left alters or refuses pods"
     node = cluster.get("Node", "g1")
     assert node is not None
     assert "gpu" not in node["metadata"]["labels"]
+    assert [key for key in node["metadata"].get("annotations", {}) if key.startswith("hami.io/")] == []
+
+
+def test_without_an_operator_hami_takes_its_resource_along(cluster: ModelCluster, tmp_path: Path) -> None:
+    cluster.add_node("c2", "10.0.0.9", allocatable={"nvidia.com/gpu": "0", "example.org/x": "1"})
+    site = SITE.replace(", operator: { version: v26.3.3 }", "")
+    inventory = load(tmp_path, "hami", site)
+    for _ in range(2):
+        bring(cluster, *gpu_sharing.resources(context(cluster, inventory))[:4])
+    bring(cluster, *gpu_sharing.retired(context(cluster, inventory)))
+    nodes = cluster.store.listed(cluster.store.kind("Node"))
+    amounts = [node["status"][key] for node in nodes for key in ("capacity", "allocatable")]
+    assert [held for held in amounts if "nvidia.com/gpu" in held] == []
+    assert [held for held in amounts if held.get("example.org/x") == "1"]
 
 
 def test_what_others_installed_is_not_removed(cluster: ModelCluster, tmp_path: Path) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from provision.contracts.rule import Evidence, Finding, Rule
+from provision.contracts.query import Unknown
+from provision.contracts.rule import Evidence, Finding, Rule, UnknownYet
+from provision.contracts.view import View
 from provision.gpu.operator_values import has_operator_toolkit, operator_values
+from provision.gpu.resources.stack import GPU_CLUSTER
 from provision.inventory import Inventory
 from provision.kube.names import API, SUBJECT, has_cluster
+from provision.kube.queries import Listing, list_query
 from provision.values.diagnostics import Diagnostic
 
+GPU_CLUSTERS = list_query(GPU_CLUSTER)
 RESTART_MODE = "RUNTIME_RESTART_MODE"
 
 
@@ -62,7 +67,35 @@ def toolkit(evidence: Evidence) -> list[Finding]:
     return findings
 
 
+def stacks(evidence: Evidence) -> list[Finding]:
+    """Refuse a cluster whose cards a GPUCluster offers by DRA: it and ClusterPolicy exclude each other."""
+    inventory = evidence.inventory
+    if not asked(inventory) or not evidence.covers(API):
+        return []
+    listing = View(evidence.snapshot(API)).answer_as(GPU_CLUSTERS, Listing)
+    if isinstance(listing, Unknown):
+        return [UnknownYet(f"whether there is a GPUCluster: {listing.reason}", SUBJECT)]
+    if not listing.objects:
+        return []
+    names = ", ".join(live.name for live in listing.objects)
+    summary = f"GPUCluster {names} offers cards by DRA, and the declared operator brings a ClusterPolicy"
+    remedy = "remove it first: `kubectl delete gpucluster NAME`, or remove `gpu.operator` from the inventory"
+    return [_refused(inventory, "GPU_STACKS_BOTH", summary, remedy, "operator")]
+
+
+def asked(inventory: Inventory) -> tuple[Any, ...]:
+    """Return what these rules ask of the cluster: the other stack, where an operator is declared."""
+    is_declared = inventory.gpu is not None and inventory.gpu.operator is not None
+    return (GPU_CLUSTERS,) if is_declared and has_cluster(inventory) else ()
+
+
 RULES = (
+    Rule(
+        ("GPU_STACKS_BOTH",),
+        "a GPUCluster offers the cards by DRA, which excludes the ClusterPolicy of the declared operator",
+        "remove it first: `kubectl delete gpucluster NAME`, or remove `gpu.operator` from the inventory",
+        stacks,
+    ),
     Rule(
         ("TOOLKIT_NEEDS_OPERATOR", "TOOLKIT_VALUES_CONFLICT", "CDI_NRI_CONFLICT"),
         "`gpu.toolkit` and the values of the GPU Operator's chart disagree, or the values remove the"

@@ -23,6 +23,7 @@ from provision.hosts.resources.package import PackageState, PackageStatus
 from provision.hosts.resources.pci import PciFunction, PciFunctions
 from provision.inventory import Inventory
 from provision.inventory.models.node import Driver, Node
+from provision.kube.names import API
 from provision.values.diagnostics import Diagnostic
 
 INSTALLED = Shell("dpkg-query -W -f='${db:Status-Abbrev}|${Package}|${Version}\\n' 2>/dev/null || true")
@@ -275,8 +276,10 @@ RULES = (
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
     """Return what these rules ask beyond the role: nodes that declare a driver, and cards for pods."""
     is_shared = card_preflight.shares(inventory)
-    return {
+    nodes: dict[str, tuple[Any, ...]] = {
         names.ssh(node.name): (PciFunctions(), GpuState(), INSTALLED) if node.driver else (GpuState(),)
         for node in inventory.nodes.values()
         if node.manage and (node.driver or (node.wants_gpu and (is_shared or node.k3s)))
     }
+    cluster = operator_preflight.asked(inventory)
+    return {**nodes, **({API: cluster} if cluster else {})}

@@ -176,6 +176,8 @@ class Mig(Model):
 class GpuOperator(Operator):
     """The GPU Operator."""
 
+    allocation: Literal["device_plugin", "dra"] = "device_plugin"
+    """How pods get cards: by the device plugin, or by DRA (`GPUCluster`), which is not supported yet."""
     mig: Mig | None = None
     """MIG; if unset, cards stay as they are."""
 

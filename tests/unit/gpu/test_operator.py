@@ -18,7 +18,9 @@ from provision.connections.contracts import KeyPair
 from provision.contracts.change import Settles
 from provision.contracts.remedy import Impossible
 from provision.contracts.role import Context
+from provision.contracts.rule import Evidence
 from provision.engine.generated import GeneratedValues
+from provision.gpu import operator_preflight, preflight
 from provision.gpu.operator_values import operator_values
 from provision.gpu.resources.stack import Cards, GpuStack
 from provision.gpu.roles import gpu_operator
@@ -29,6 +31,7 @@ from provision.kube.values import unknown_paths
 from provision.lab.kube.store import Write
 from provision.testing.model_cluster import ModelCluster, set_status
 from provision.testing.model_gpu_operator import PLUGIN
+from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 from tests.unit.kube.site import ask, bring, changes, problem, read_yaml
 
@@ -316,6 +319,34 @@ def test_the_plugins_own_words_are_the_evidence(cluster: ModelCluster, tmp_path:
     evidence = " ".join(remedy.diagnostic.evidence)
     assert "No devices found. Waiting indefinitely" in evidence
     assert "delete pod nvidia-device-plugin-daemonset-g1" in remedy.diagnostic.remedy
+
+
+def refusals(cluster: ModelCluster, inventory: Inventory) -> list[str]:
+    snapshot = ask(cluster, *preflight.evidence(inventory)[API])
+    found = operator_preflight.stacks(Evidence(inventory, {API: snapshot}, ()))
+    return [finding.code for finding in found if isinstance(finding, Diagnostic)]
+
+
+def test_a_cluster_with_a_gpu_cluster_is_refused_before_anything_changes(
+    cluster: ModelCluster, tmp_path: Path
+) -> None:
+    inventory = load(tmp_path)
+    assert refusals(cluster, inventory) == []
+    second_stack(cluster)
+    assert refusals(cluster, inventory) == ["GPU_STACKS_BOTH"]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    ["allocation: dra", "values: { gpuCluster: { deployCR: true } }"],
+)
+def test_dra_can_be_declared_and_is_not_supported(tmp_path: Path, keys: str) -> None:
+    file = tmp_path / "dra.yaml"
+    file.write_text(SITE.replace("version: v26.3.3", f"version: v26.3.3, {keys}"))
+    (found,) = unsupported(load_inventory(file, environ={}))
+    problem = found.problem(load_inventory(file, environ={}))
+    assert "DRA (GPUCluster)" in problem.summary
+    assert problem.code == "FEATURE_UNSUPPORTED"
 
 
 def retired(cluster: ModelCluster, inventory: Inventory) -> Any:

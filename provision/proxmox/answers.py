@@ -164,6 +164,7 @@ def storages(body: object) -> tuple[StorageEntry, ...] | Unknown:
             enabled=text(mapping.get("enabled", 1)) == "1",
             active=text(mapping.get("active", 1)) == "1",
             available=_bytes(mapping["avail"]) // (1024 * 1024) if mapping.get("avail") is not None else None,
+            kind=text(mapping.get("type")),
         )
         for mapping in _mappings(body)
         if mapping.get("storage")

@@ -282,6 +282,7 @@ class StorageEntry:
         enabled: neither disabled nor bound to other nodes.
         active: the node reaches it now.
         available: MiB that are free; None if that is not said.
+        kind: its type (`dir`, `zfspool`, `esxi`), or empty.
     """
 
     name: str
@@ -289,6 +290,7 @@ class StorageEntry:
     enabled: bool = True
     active: bool = True
     available: int | None = field(default=None, compare=False)  # it always moves
+    kind: str = ""
 
 
 def vm_answer(snapshot: Snapshot, vmid: int) -> VmState | Elsewhere | Unknown | None:

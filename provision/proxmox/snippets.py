@@ -28,8 +28,8 @@ def path(inventory: Inventory, hypervisor: Hypervisor, node: Node, seen: Snapsho
 
 def path_of(inventory: Inventory, hypervisor: Hypervisor, node: str, seen: Snapshot | None = None) -> str:
     """Return the path of the vendor snippet of a node's name, which nobody may declare any more."""
-    root = storage_path(hypervisor, seen) if seen is not None else DEFAULT
-    return f"{root}/snippets/{names.snippet_file(inventory, node)}"
+    folder = storage_folder(hypervisor, seen) if seen is not None else f"{DEFAULT}/snippets"
+    return f"{folder}/{names.snippet_file(inventory, node)}"
 
 
 def questions(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> tuple[Any, ...]:
@@ -47,10 +47,15 @@ def left(inventory: Inventory, hypervisor: Hypervisor) -> tuple[MarkedFiles, ...
     return tuple(MarkedFiles(folder, mark) for folder in folders)
 
 
-def storage_path(hypervisor: Hypervisor, seen: Snapshot) -> str:
-    """Return the folder of the snippet storage; without storage.cfg, that of `local`."""
+def storage_folder(hypervisor: Hypervisor, seen: Snapshot) -> str:
+    """Return the folder of snippets in their storage; without storage.cfg, that of `local`.
+
+    `content-dirs` names folders below the storage's path (pve-storage, `PVE/Storage/Plugin.pm`).
+    """
     storages = HypervisorFacts(seen).storages
-    if isinstance(storages, Unknown):
-        return DEFAULT
-    found = storages.get(hypervisor.storage.snippets, {}).get("path", "")
-    return found.rstrip("/") if found.startswith("/") and _PLAIN.fullmatch(found) else DEFAULT
+    keys = {} if isinstance(storages, Unknown) else storages.get(hypervisor.storage.snippets, {})
+    found = keys.get("path", "")
+    root = found.rstrip("/") if found.startswith("/") and _PLAIN.fullmatch(found) else DEFAULT
+    folders = dict(part.strip().partition("=")[::2] for part in keys.get("content-dirs", "").split(","))
+    own = folders.get("snippets", "").removeprefix(".").strip("/")
+    return f"{root}/{own if own and _PLAIN.fullmatch(own) else 'snippets'}"

@@ -137,6 +137,15 @@ FSTAB_CASES = (
         b"# /dev/vdb none swap sw\n/dev/swap /swap ext4\n\n",
         b"# /dev/vdb none swap sw\n/dev/swap /swap ext4\n\n",
     ),
+    (b"/swap.img\tnone\tswap\tsw\t0\t0\n", b"# off by provision: /swap.img\tnone\tswap\tsw\t0\t0\n"),
+    (
+        b"LABEL=S swap swap pri=5\n/dev/mapper/c1 none swap sw\n",
+        b"# off by provision: LABEL=S swap swap pri=5\n# off by provision: /dev/mapper/c1 none swap sw\n",
+    ),
+    (
+        b"UUID=1 /swap btrfs subvol=@swap 0 0\n/swap/swapfile none swap defaults 0 0\n",
+        b"UUID=1 /swap btrfs subvol=@swap 0 0\n# off by provision: /swap/swapfile none swap defaults 0 0\n",
+    ),
 )
 """A file like /etc/fstab, and what it is without swap."""
 

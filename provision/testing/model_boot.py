@@ -7,7 +7,7 @@ import shlex
 
 from provision.hosts.operations.basic import sysctl_file
 from provision.hosts.queries.boot_line import GRUB_DROP_IN, OURS, BootLineStatus
-from provision.hosts.queries.boot_swap import NO_UNIT, SERVICES, UNITS, SwapUnit
+from provision.hosts.queries.boot_swap import NO_UNIT, SERVICES, SWAPON, UNITS, SwapUnit
 from provision.hosts.queries.boot_sysctl import BootSetting
 from provision.inventory.kernel_line import line_of_grub, missing_arguments
 from provision.testing.model_state import HostState, resolved
@@ -78,7 +78,12 @@ def boot_swap(state: HostState) -> tuple[SwapUnit, ...]:
             links.setdefault(path.rpartition("/")[2], []).append(path)
     for path, entry in state.files.items():
         folder, _, name = path.rpartition("/")
-        if entry.type != "file" or name not in links or not (name.endswith(".swap") or name in SERVICES):
+        if entry.type != "file" or name not in links:
+            continue
+        by_service = name in SERVICES or (
+            name.endswith(".service") and re.search(SWAPON, state.text(path), re.MULTILINE)
+        )
+        if not (name.endswith(".swap") or by_service):
             continue
         source = re.search(r"(?m)^SourcePath=(.*)$", state.text(path))
         if source is None or source[1] != "/etc/fstab":

@@ -99,6 +99,15 @@ def test_units_that_start_swap_are_found_with_what_brings_them(shell: str, tmp_p
             f"{generated}/swap.target.wants/dev-vdb.swap": "-> ../dev-vdb.swap",
             f"{UNITS}/data-swap.swap": "[Swap]\n",
             f"{UNITS}/swap.target.wants/data-swap.swap": f"-> {UNITS}/data-swap.swap",
+            f"{UNITS}/swapfile.service": "[Service]\nExecStart=/sbin/swapon /s\n",
+            f"{UNITS}/multi-user.target.wants/swapfile.service": f"-> {UNITS}/swapfile.service",
+            f"{LIBRARY}/vendor.service": "[Service]\nExecStart=-swapon -a\n",
+            f"{LIBRARY}/multi-user.target.wants/vendor.service": "-> ../vendor.service",
+            f"{LIBRARY}/masked.service": "[Service]\nExecStart=/sbin/swapon -a\n",
+            f"{LIBRARY}/multi-user.target.wants/masked.service": "-> ../masked.service",
+            f"{UNITS}/masked.service": "-> /dev/null",
+            f"{UNITS}/noswap.service": "# swapon\nExecStart=/sbin/swapoff -a\nExecStop=/sbin/swapon\n",
+            f"{UNITS}/multi-user.target.wants/noswap.service": f"-> {UNITS}/noswap.service",
             f"{UNITS}/off.swap": "-> /dev/null",
             f"{LIBRARY}/off.swap": "[Swap]\n",
             f"{LIBRARY}/swap.target.wants/off.swap": "-> ../off.swap",
@@ -114,6 +123,12 @@ def test_units_that_start_swap_are_found_with_what_brings_them(shell: str, tmp_p
         SwapUnit("dev-vda3.swap", "systemd-gpt-auto-generator"),
         SwapUnit("dev-zram0.swap", "/usr/lib/systemd/zram-generator.conf"),
         SwapUnit("dev-zram2.swap", "/etc/systemd/zram-generator.conf.d/more.conf"),
+        SwapUnit(
+            "swapfile.service",
+            f"{UNITS}/swapfile.service",
+            (f"{UNITS}/multi-user.target.wants/swapfile.service",),
+        ),
+        SwapUnit("vendor.service", f"{LIBRARY}/vendor.service"),
         SwapUnit("zramswap.service", f"{LIBRARY}/zramswap.service"),
     )
 

@@ -20,7 +20,10 @@ SERVICES = (
     "swapspace.service",
     "systemd-swap.service",
 )
-"""Services that switch swap on by themselves."""
+"""Services that switch swap on by a program of their own."""
+
+SWAPON = r"^ExecStart[A-Za-z]*[ \t]*=(.*[ /=@-])?swapon( |$)"
+"""A line of any other service that does so by swapon(8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,11 @@ for d in $u; do
   for f in "$d"/*.wants/*.swap "$d"/*.requires/*.swap "$d"/*.wants/*.service "$d"/*.requires/*.service; do
     if [ -L "$f" ]; then printf 'w|%s|%s\n' "${{f##*/}}" "${{f#"$r"}}"; fi
   done
+done
+set --
+for d in $u; do set -- "$@" "$d"/*.service; done
+grep -lsE '{SWAPON}' "$@" | while IFS= read -r f; do
+  if [ ! "$r{UNITS}/${{f##*/}}" -ef {NO_UNIT} ]; then printf 'u|%s|%s|\n' "${{f##*/}}" "${{f#"$r"}}"; fi
 done
 g=
 for d in "$r/usr/local/lib" "$r/usr/lib" "$r/lib"; do

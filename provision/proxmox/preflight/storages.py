@@ -45,6 +45,14 @@ class StorageState:
     remedy: str = ""
 
 
+_READ_ONLY = "esxi"
+"""A type of storage whose content is `import` and that shows the VMs of an ESXi host: it takes nothing."""
+_READS_ONLY = (
+    "shows the VMs of an ESXi host and takes no files",
+    "write a storage that takes files; list them on the host: `pvesm status`",
+)
+
+
 def storages(evidence: Evidence) -> list[Finding]:
     """Refuse storages that are not there, not enabled on the node, or lack the content that is needed now."""
     found: list[Finding] = []
@@ -97,6 +105,8 @@ def storage_state(evidence: Evidence, hypervisor: Hypervisor, storage: str) -> S
         reason = _of_section(hypervisor, storage, section or {})
         hindrance = reason.hindrance or f"is not enabled on {hypervisor.node_name}"
         return StorageState(entry.content, hindrance, reason.remedy or _enable(storage))
+    if entry.kind == _READ_ONLY:
+        return StorageState(entry.content, *_READS_ONLY)
     if not entry.active:
         return StorageState(
             entry.content,
@@ -125,6 +135,8 @@ def _of_section(hypervisor: Hypervisor, storage: str, section: Mapping[str, str]
     if "disable" in section and section["disable"] not in {"0", "no", "off", "false"}:
         return StorageState(content, "is disabled", _enable(storage))
     nodes = [word.strip() for word in section.get("nodes", "").split(",") if word.strip()]
+    if section.get("type") == _READ_ONLY:
+        return StorageState(content, *_READS_ONLY)
     if nodes and hypervisor.node_name not in nodes:
         return StorageState(
             content,

@@ -113,7 +113,35 @@ CONF = {CONF_FILE: "[zram0]\nzram-size = ram / 2\n", GENERATOR: "ELF"}
             {"/usr/lib/systemd/system/swap.target.wants/x.swap": "../x.swap"},
             ["x.swap"],
         ),
+        # services and units of public reports: kubernetes#34726, kube-ansible#146, atmosphere#328, yaki#12
+        (
+            {f"{UNITS}/swapfile.service": "[Service]\nExecStart=/sbin/swapon /swapfile\n"},
+            {f"{UNITS}/multi-user.target.wants/swapfile.service": f"{UNITS}/swapfile.service"},
+            ["swapfile.service"],
+        ),
+        (
+            {f"{LIBRARY}/zram.service": "[Service]\nExecStartPost=swapon -p 5 /dev/zram0\n"},
+            {f"{UNITS}/multi-user.target.wants/zram.service": f"{LIBRARY}/zram.service"},
+            ["zram.service"],
+        ),
+        (
+            {f"{LIBRARY}/dphys-swapfile.service": "x"},
+            {f"{UNITS}/multi-user.target.wants/dphys-swapfile.service": "x"},
+            ["dphys-swapfile.service"],
+        ),
+        (
+            {f"{UNITS}/swap.img.swap": "[Swap]\nWhat=/swap.img\n"},
+            {f"{UNITS}/multi-user.target.requires/swap.img.swap": f"{UNITS}/swap.img.swap"},
+            ["swap.img.swap"],
+        ),
+        ({**CONF, "/etc/systemd/zram-generator.conf.d/a.conf": "[zram1]\n"}, {}, ["dev-zram0.swap"]),
         # nothing starts these
+        (
+            {f"{UNITS}/swapoff.service": "[Service]\nExecStart=/sbin/swapoff -a\n"},
+            {f"{UNITS}/multi-user.target.wants/swapoff.service": f"{UNITS}/swapoff.service"},
+            [],
+        ),
+        ({f"{UNITS}/swapfile.service": "[Service]\nExecStart=/sbin/swapon /swapfile\n"}, {}, []),
         (ZRAM_SERVICE, {}, []),
         (OWN, {}, []),
         (ZRAM_SERVICE, {**ZRAM_LINK, f"{UNITS}/zramswap.service": "/dev/null"}, []),

@@ -45,6 +45,46 @@ dir: on
 \tpath /srv/on
 \tdisable 0
 \tcontent images,import,snippets
+
+esxi: vcenter
+\tserver 192.0.2.10
+\tusername root
+\tcontent import
+
+drbd: drbd
+\tcontroller 192.0.2.11
+\tresourcegroup rg
+\tcontent images,rootdir
+
+pbs: pbs-1
+\tdatastore a
+\tserver 192.0.2.12
+\tcontent backup
+
+iscsi: none
+\tportal 192.0.2.13
+\ttarget iqn.2003-01.org:x
+\tcontent none
+
+rbd: ceph.vms_2
+\tcontent images
+\tpool vms
+\tkrbd 0
+
+rbd: ceph-ct
+\tcontent rootdir
+\tpool ct
+\tkrbd 1
+
+cephfs: cephfs
+\tpath /mnt/pve/cephfs
+\tcontent vztmpl,import,snippets
+\tfs-name cephfs
+
+lvm: san
+\tvgname san
+\tcontent images
+\tdisable 1
 """
 LISTED: dict[str, dict[str, object]] = {
     "local": {"content": "iso,vztmpl,import,backup,snippets", "enabled": 0, "active": 0},
@@ -53,6 +93,14 @@ LISTED: dict[str, dict[str, object]] = {
     "nas": {"content": "images,import,snippets"},
     "here": {"content": "images,import,snippets"},
     "on": {"content": "images,import,snippets"},
+    "vcenter": {"content": "import", "type": "esxi"},
+    "drbd": {"content": "images,rootdir", "type": "drbd"},
+    "pbs-1": {"content": "backup", "type": "pbs"},
+    "none": {"content": "none", "type": "iscsi"},
+    "ceph.vms_2": {"content": "images", "type": "rbd"},
+    "ceph-ct": {"content": "rootdir", "type": "rbd"},
+    "cephfs": {"content": "vztmpl,import,snippets", "type": "cephfs"},
+    "san": {"content": "images", "enabled": 0, "active": 0, "type": "lvm"},
 }
 """What `/nodes/pve/storage` answers on that host."""
 CASES: list[tuple[str, str, str, set[str]]] = [
@@ -71,6 +119,19 @@ CASES: list[tuple[str, str, str, set[str]]] = [
     ("local-zfs", "nas", "nas", {"STORAGE_NO_IMPORT"}),
     ("nas", "nas", "local-zfs", {"STORAGE_NO_SNIPPETS"}),
     ("local", "local-lvm", "snips", {"STORAGE_UNAVAILABLE", "STORAGE_MISSING"}),
+    # kinds of public reports: go-proxmox#229, linstor-proxmox#64, community.proxmox#260, #408, lae#299
+    ("vcenter", "nas", "nas", {"STORAGE_UNAVAILABLE"}),
+    ("nas", "drbd", "nas", set()),
+    ("drbd", "drbd", "nas", {"STORAGE_NO_IMPORT"}),
+    ("nas", "drbd", "drbd", {"STORAGE_NO_SNIPPETS"}),
+    ("nas", "pbs-1", "nas", {"STORAGE_NO_IMAGES"}),
+    ("pbs-1", "nas", "pbs-1", {"STORAGE_NO_IMPORT", "STORAGE_NO_SNIPPETS"}),
+    ("nas", "none", "nas", {"STORAGE_NO_IMAGES"}),
+    ("nas", "ceph.vms_2", "nas", set()),
+    ("cephfs", "ceph.vms_2", "cephfs", set()),
+    ("nas", "ceph-ct", "nas", {"STORAGE_NO_IMAGES"}),
+    ("nas", "Nas", "nas", {"STORAGE_MISSING"}),
+    ("nas", "san", "nas", {"STORAGE_UNAVAILABLE"}),
 ]
 ALL = {"Datastore.Audit": 1, "Datastore.AllocateSpace": 1, "Datastore.AllocateTemplate": 1}
 
@@ -226,3 +287,31 @@ def test_a_bridge_is_one_whoever_made_it(
     world.host.bridges, world.host.links, world.pve.bridges = host, links, listed
     problems = [problem for problem in found(world) if problem.code == "BRIDGE_MISSING"]
     assert [problem.severity for problem in problems] == severities
+
+
+@pytest.mark.parametrize(
+    ("keys", "folder"),
+    [
+        ("path /srv/snips", "/srv/snips/snippets"),
+        ("path /srv/snips/", "/srv/snips/snippets"),
+        ("path /srv/snips\n\tcontent-dirs snippets=/cloud-init", "/srv/snips/cloud-init"),
+        ("path /srv/snips\n\tcontent-dirs iso=/a/iso,snippets=b/c", "/srv/snips/b/c"),
+        ("path /srv/snips\n\tcontent-dirs snippets=./x/", "/srv/snips/x"),
+        ("path /srv/snips\n\tcontent-dirs iso=/isos", "/srv/snips/snippets"),
+        ("path /srv/snips\n\tcontent-dirs snippets=/", "/srv/snips/snippets"),
+        ("path relative", "/var/lib/vz/snippets"),
+    ],
+)
+def test_snippets_lie_where_proxmox_looks_for_them(tmp_path: Path, keys: str, folder: str) -> None:
+    world = World(tmp_path)
+    world.host.files["/etc/pve/storage.cfg"] = ModelFile(
+        f"dir: local\n\t{keys}\n\tcontent images,import,snippets\n\nzfspool: local-zfs\n\tpool a\n"
+        "\tcontent images\n".encode()
+    )
+    keys_of = [
+        change.key.name
+        for step in world.plan().steps
+        for change in step.changes
+        if "provision-site-vm-1" in change.key.name and change.key.kind == "file"
+    ]
+    assert keys_of == [f"{folder}/provision-site-vm-1.yaml"]

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from provision.engine.model import RunReport
+from provision.hosts.resources.pci import PciFunction
 from provision.k3s import runtimes
-from provision.testing.model_host import ModelFile
+from provision.testing.model_gpu import archive_drivers
+from provision.testing.model_host import ModelFile, ModelFunction
+from provision.testing.model_k3s import install_toolkit
 from tests.model.k3s_site import K3sSite
 from tests.model.model_site import DeadError, Life
 
@@ -110,6 +113,53 @@ def test_a_run_that_is_killed_anywhere_ends_with_the_runtime(tmp_path: Path) -> 
         for name in ("s1", "a1"):
             assert DESIRED in site.text(name, runtimes.CONTAINERD)
         assert site.plan().empty
+
+
+DRIVEN = NODES.replace("count: 2 }", "count: 1 }, driver: { origin: debian }")
+HOST_TAIL = "gpu: { toolkit: host, operator: { version: v26.7.1 } }\n"
+PACKAGED = "/usr/bin/nvidia-container-runtime"
+
+
+def driven_site(folder: Path, tail: str) -> K3sSite:
+    """Return a cluster whose machines have a card and a driver to install."""
+    site = K3sSite(folder, DRIVEN, tail=tail)
+    for host in site.hosts.values():
+        card = PciFunction("0000:01:00.0", "10de", "2204", "030200")
+        host.state.functions = [ModelFunction(card, ("nouveau",), "nouveau")]
+        archive_drivers(host.state, "debian")
+    object.__setattr__(site.inventory.policy, "allow", (*site.inventory.policy.allow, "reboot-node"))
+    return site
+
+
+def test_a_toolkit_that_comes_before_k3s_costs_no_restart(tmp_path: Path) -> None:
+    site = driven_site(tmp_path, HOST_TAIL)
+    report = site.apply()
+    assert report.exit_code == 0, problems(report)
+    assert restarts(site) == []
+    assert PACKAGED in site.text("a1", runtimes.CONTAINERD)
+    assert site.plan().empty
+
+
+def test_a_toolkit_on_the_host_of_a_cluster_that_runs_restarts_k3s_once_a_node(tmp_path: Path) -> None:
+    site = driven_site(tmp_path, "gpu: { operator: { version: v26.7.1 } }\n")
+    assert site.apply().exit_code == 0
+    assert PACKAGED not in site.text("a1", runtimes.CONTAINERD)
+    site.declare(tmp_path, DRIVEN, tail=HOST_TAIL)
+    site.life.log.clear()
+    report = site.apply()
+    assert report.exit_code == 0, problems(report)
+    assert sorted(restarts(site)) == ["a1", "s1"]
+    assert PACKAGED in site.text("a1", runtimes.CONTAINERD)
+    assert site.plan().empty
+    # What a GPU Operator has left there is what k3s takes first: a restart would not help.
+    state = site.hosts["a1/ssh"].state
+    install_toolkit(state)
+    text = site.text("a1", runtimes.CONTAINERD).replace(PACKAGED, DESIRED)
+    state.files[runtimes.CONTAINERD] = ModelFile(text.encode())
+    site.life.log.clear()
+    report = site.apply()
+    assert "TOOLKIT_LEFT" in " ".join(problems(report))
+    assert restarts(site) == []
 
 
 @pytest.mark.parametrize(("unlinked", "named"), [(True, ["a1"]), (False, [])])

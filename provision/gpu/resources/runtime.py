@@ -1,4 +1,4 @@
-"""Containerd of a node works with the runtime that the GPU Operator's toolkit container has installed."""
+"""Containerd of a node works with NVIDIA's runtime: of the operator's toolkit, or of the host's package."""
 
 from __future__ import annotations
 
@@ -86,3 +86,49 @@ class ContainerRuntime(HostResource):
 
     def _seconds(self) -> float:
         return WAIT_SECONDS + 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostRuntime(HostResource):
+    """A containerd that runs has read the runtime of the package: k3s looks for it only when it starts.
+
+    Where k3s does not run yet, its first start finds the package, and nothing differs.
+    """
+
+    kind: ClassVar[str] = "host-runtime"
+
+    def _key_name(self) -> str:
+        return "nvidia"
+
+    def queries(self) -> tuple[NvidiaRuntime, ...]:
+        """Return the one query."""
+        return (NvidiaRuntime(),)
+
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        """Say what containerd has read, if it is not a runtime of the host."""
+        status: RuntimeStatus = snapshot[NvidiaRuntime()]
+        is_own = bool(status.configured) and not status.configured.startswith(f"{TOOLKIT}/")
+        if not status.runs or is_own:
+            return ()
+        old = status.configured or "none"
+        return (Change(Op.UPDATE, "runtime", old, "that of the package", Settles.AFTER_EFFECT),)
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        """Return nothing but the effect; what a GPU Operator has left is found before the package."""
+        status: RuntimeStatus = snapshot[NvidiaRuntime()]
+        if status.installed.startswith(f"{TOOLKIT}/"):
+            return self.refusal(
+                "TOOLKIT_LEFT",
+                f"k3s takes {status.installed} of a GPU Operator before the toolkit of the host",
+                untouched="k3s was not restarted",
+                remedy=f"declare `gpu.toolkit: operator`, or remove {TOOLKIT} from the node",
+            )
+        return []
+
+    def _due_effects(self, snapshot: Snapshot, /) -> tuple[Effect, ...]:
+        del snapshot
+        return (Effect(RESTART_K3S),)
+
+    def affects(self, changes: Sequence[Change], /) -> frozenset[AnswerId]:
+        """Return what the restart alters for others."""
+        return frozenset({(self.system, NvidiaRuntime())}) if changes else frozenset()

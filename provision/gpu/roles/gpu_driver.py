@@ -15,6 +15,7 @@ from provision.gpu.facts import kernel_modules
 from provision.gpu.origins import ORIGINS, Chosen, Gone, Wish, all_names, choose
 from provision.gpu.queries import GpuState, GpuStatus
 from provision.gpu.resources.driver import GpuDriver, PowerLimit
+from provision.gpu.resources.runtime import HostRuntime
 from provision.gpu.words import BRIDGE_CLASS, NVIDIA
 from provision.hosts import names
 from provision.hosts.change_effects import DAEMON_RELOAD, reboot_of
@@ -28,6 +29,7 @@ from provision.hosts.resources.pci import PciFunction, PciFunctions
 from provision.hosts.resources.service import Service
 from provision.inventory import Inventory, Subject
 from provision.inventory.models.node import Driver, Node
+from provision.k3s.runtimes import NvidiaRuntime
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import Permanent
 
@@ -77,7 +79,13 @@ def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any,
     if driver is None or driver.origin is None:
         return {names.ssh(subject.name): ()}
     metas = (PackageState(name) for name in ORIGINS[driver.origin].metas)
-    return {names.ssh(subject.name): (PciFunctions(), GpuState(), offers_query(driver), *metas)}
+    runtime = (NvidiaRuntime(),) if has_host_runtime(inventory, subject.name) else ()
+    return {names.ssh(subject.name): (PciFunctions(), GpuState(), offers_query(driver), *metas, *runtime)}
+
+
+def has_host_runtime(inventory: Inventory, name: str) -> bool:
+    """Whether containerd of a node works with the toolkit of the host's package."""
+    return inventory.gpu is not None and inventory.gpu.toolkit == "host" and bool(inventory.nodes[name].k3s)
 
 
 def cards_of(functions: tuple[PciFunction, ...]) -> tuple[PciFunction, ...]:
@@ -140,6 +148,8 @@ def resources(context: Context) -> tuple[Resource, ...]:
         made.append(
             Package(system, (TOOLKIT,), hold=driver.hold, source=inventory.source(("gpu", "toolkit")))
         )
+        if has_host_runtime(inventory, name):
+            made.append(HostRuntime(system, source=inventory.source(("gpu", "toolkit"))))
     made += _power(system, driver, inventory.source(("nodes", name, "driver", "power_limit")))
     made += _peer_memory(system, node, status, source)
     return tuple(made)

@@ -41,9 +41,17 @@ class Format:
 
 DRIVE = Format(
     default_key="file",
-    defaults={"media": "disk", "replicate": "1", "shared": "0", "backup": "1"},
-    flags=frozenset({"iothread", "ssd", "backup", "replicate", "shared", "ro", "scsiblock", "snapshot"}),
-    aliases={"volume": "file"},
+    defaults={"media": "disk", "replicate": "1", "shared": "0", "backup": "1", "scsiblock": "0"},
+    flags=frozenset(
+        {"iothread", "ssd", "backup", "replicate", "shared", "ro", "scsiblock", "snapshot", "detect_zeroes"}
+    ),
+    aliases={
+        "volume": "file",
+        "bps_rd_length": "bps_rd_max_length",
+        "bps_wr_length": "bps_wr_max_length",
+        "iops_rd_length": "iops_rd_max_length",
+        "iops_wr_length": "iops_wr_max_length",
+    },
     ignored=frozenset({"format", "import-from"}),
 )
 EFIDISK = Format(
@@ -72,7 +80,7 @@ HOSTPCI = Format(
 )
 CPU = Format(
     default_key="cputype",
-    defaults={"cputype": "kvm64", "hidden": "0"},
+    defaults={"cputype": "kvm64", "hidden": "0", "reported-model": "kvm64"},
     flags=frozenset({"hidden"}),
     lists=frozenset({"flags"}),
 )

@@ -8,6 +8,23 @@ from provision.kube.queries import ServerVersion
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 
+NAMES = {
+    "-eks-": "Amazon EKS",
+    "-gke.": "Google GKE",
+    "+rke2": "RKE2",
+    "+k0s": "k0s",
+    "+vmware": "VMware Tanzu",
+    "-tke.": "Tencent TKE",
+    "-aliyun": "Alibaba ACK",
+}
+"""Marks of versions by which distributions are known; kubeadm, Talos, AKS and MicroK8s have none."""
+
+
+def distribution_of(version: str) -> str:
+    """Return what a cluster is, as messages name it."""
+    name = next((name for mark, name in NAMES.items() if mark in version), "another Kubernetes than k3s")
+    return f"{name} ({version})"
+
 
 def require_k3s(context: Context, key: str) -> str:
     """Return the version of a cluster that is k3s, with its Helm controller and its paths.
@@ -26,7 +43,7 @@ def require_k3s(context: Context, key: str) -> str:
     raise Permanent(
         Diagnostic(
             "KUBE_DISTRIBUTION_UNSUPPORTED",
-            f"the cluster is {version}, and this role supports k3s only",
+            f"the cluster is {distribution_of(version)}, and this role was run on k3s only",
             context.subject.name,
             untouched="Nothing was changed in the cluster.",
             remedy=f"Leave it out with `--step`, or remove {key}.",

@@ -141,10 +141,29 @@ def test_the_operator_is_brought_about_once(cluster: ModelCluster, tmp_path: Pat
     assert all(request.method == "GET" for request in cluster.requests)
 
 
-def test_another_distribution_is_refused_by_its_name(cluster: ModelCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        ("v1.35.2-eks-1", "Amazon EKS (v1.35.2-eks-1)"),
+        ("v1.34.1-gke.1293000", "Google GKE (v1.34.1-gke.1293000)"),
+        ("v1.35.2+rke2r1", "RKE2 (v1.35.2+rke2r1)"),
+        ("v1.35.2+k0s.0", "k0s (v1.35.2+k0s.0)"),
+        # kubeadm, Talos, AKS and MicroK8s have versions without a mark.
+        ("v1.35.2", "another Kubernetes than k3s (v1.35.2)"),
+        ("v1.33.6+0b8c1d2", "another Kubernetes than k3s (v1.33.6+0b8c1d2)"),
+    ],
+)
+def test_another_distribution_is_refused_by_its_name(
+    cluster: ModelCluster, tmp_path: Path, version: str, name: str
+) -> None:
+    cluster.requests.clear()
     with pytest.raises(Permanent, match="KUBE_DISTRIBUTION_UNSUPPORTED") as caught:
-        resources(cluster, load(tmp_path), "v1.35.2-eks-1")
-    assert "v1.35.2-eks-1" in str(caught.value)
+        resources(cluster, load(tmp_path), version)
+    (problem,) = caught.value.diagnostics
+    assert problem.summary == f"the cluster is {name}, and this role was run on k3s only"
+    assert problem.untouched
+    assert "gpu.operator" in problem.remedy
+    assert {request.method for request in cluster.requests} == {"GET"}
 
 
 def stack(offered: int = 2) -> GpuStack:

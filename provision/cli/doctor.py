@@ -13,7 +13,7 @@ from provision.cli.completion import complete_inventory
 from provision.cli.options import Target, run_options
 from provision.cli.sites import open_site, settle
 from provision.cli.state import Debug, out, say
-from provision.cli.watch import watched
+from provision.cli.watch import shown_progress, watched
 from provision.values.cancel import Cancel
 
 if TYPE_CHECKING:
@@ -88,7 +88,9 @@ def _host(
 
     accepted = (host_key,) if host_key else ()
     file = key.expanduser() if key is not None else None
-    with closing(connect(SshEndpoint(host, user, port, file, fingerprints=accepted))) as connection:
+    endpoint = SshEndpoint(host, user, port, file, fingerprints=accepted)
+    # A busy host may take two minutes: the progress says who is awaited. Ctrl-C ends it at once.
+    with closing(connect(endpoint)) as connection, shown_progress(lambda: (host,), errors=True):
         return examine_host(connection, host, Cancel())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -61,6 +61,22 @@ class Watch:
         return self.hides_problems or diagnostic in [shown.as_json() for shown in self.shown]
 
 
+def shown_progress(awaited: Callable[[], Sequence[str]], *, errors: bool = False) -> Progress:
+    """Return what shows a person how far a command is.
+
+    Args:
+        awaited: returns what has not answered yet.
+        errors: on standard error, because standard output is for the result.
+    """
+    from provision.report.progress import LiveProgress, PlainProgress  # noqa: PLC0415 - keep --help fast
+    from provision.report.style import make_console  # noqa: PLC0415 - keep --help fast
+
+    console = make_console(sys.stderr if errors else sys.stdout)
+    if console.is_terminal and not console.is_dumb_terminal:
+        return LiveProgress(console, awaited=awaited)
+    return PlainProgress(console, awaited=awaited)
+
+
 @contextmanager
 def watched(
     context: typer.Context,
@@ -79,18 +95,10 @@ def watched(
         errors: progress on standard error, because standard output is for the result.
         fail_fast: the first failed step ends the run.
     """
-    from provision.report.progress import JsonLines, LiveProgress, PlainProgress  # noqa: PLC0415 - keep --help fast
-    from provision.report.style import make_console  # noqa: PLC0415 - keep --help fast
+    from provision.report.progress import JsonLines  # noqa: PLC0415 - keep --help fast
 
     cancel = Cancel()
-    console = make_console(sys.stderr if errors else sys.stdout)
-    progress: Progress
-    if json:
-        progress = JsonLines(sys.stdout, sys.stderr)
-    elif console.is_terminal and not console.is_dumb_terminal:
-        progress = LiveProgress(console, awaited=site.awaited)
-    else:
-        progress = PlainProgress(console, awaited=site.awaited)
+    progress = JsonLines(sys.stdout, sys.stderr) if json else shown_progress(site.awaited, errors=errors)
     watch = Watch(progress, state(context), cancel, fail_fast)
     with progress, interrupts(cancel, progress.notice):
         yield progress, watch, cancel

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from provision.contracts.effect import EffectClass
 
-DRAIN = EffectClass(60, "drain", "pods are evicted from the node")
+DRAIN = EffectClass(60, "drain", "the pods that run on the node are evicted")
 
 EFFECTS = (DRAIN,)

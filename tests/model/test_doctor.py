@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from provision.connections.local import LocalConnection
 from provision.contracts.driver import Driver
 from provision.contracts.system import SystemSpec
 from provision.hosts.queries.shell import Shell, ShellResult
+from provision.report import progress
 from provision.testing.model_host import HostState
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
@@ -98,3 +100,23 @@ def test_a_host_is_examined_without_an_inventory(
     shown = capsys.readouterr().out
     assert "PACKAGES_BROKEN" in shown
     assert "| nvidia-dkms is half configured" in shown
+
+
+def test_a_host_that_is_busy_is_named_while_it_is_awaited(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+
+    def examine_host(*_: object) -> tuple[()]:
+        until = time.monotonic() + 60
+        while "192.0.2.1" not in "".join(shown) and time.monotonic() < until:
+            time.sleep(0.01)
+            shown.append(capsys.readouterr().err)
+        return ()
+
+    monkeypatch.setattr(progress, "HEARTBEAT", 0.0)
+    monkeypatch.setattr(progress.PlainProgress, "period", 0.01)
+    monkeypatch.setattr("provision.api.doctor.examine_host", examine_host)
+    monkeypatch.setattr(doctor, "connect", lambda _endpoint: LocalConnection())
+    assert main.main(["doctor", "root@192.0.2.1"]) == 0
+    assert "waiting for 192.0.2.1" in "".join(shown)

@@ -73,6 +73,7 @@ class Scheduler:
         self.ready = [self.states[step].position for step in self.countdown.ready()]  # a heap
         self.open = Counter(step.subject for step in self.states)  # steps of a subject that have not ended
         self.busy: Counter[str] = Counter()  # how many running steps act on a system
+        self.readers = Counter(name for state in self.order for name in state.questions)  # open steps
         self.running: set[StepId] = set()
         self.provisional: dict[StepId, StepState] = {}  # ended, and their final result awaits a reboot
         self.blocking = Blocking(self.states, self.provisional)
@@ -437,6 +438,15 @@ class Scheduler:
         if state.step.group and result.outcome in state.step.stopping:
             self.blocking.stopped.setdefault(state.step.group, state)
         self._queue_steps(self.countdown.settle(state.step.id))
+        if self.order[state.position] is state:  # no hook
+            self._free_locks(state)
+
+    def _free_locks(self, state: StepState) -> None:
+        """Let other runs act on systems that this one has done with, while it waits for guests and nodes."""
+        self.readers.subtract(list(state.questions))
+        for name in state.questions:
+            if not self.readers[name]:
+                self.run.session.release_unused(name)
 
     def _leave(self) -> None:
         """Give every step without a final result one: the run ends here."""

@@ -295,9 +295,10 @@ class Session:
     # ------------------------------------------------------------ locks
 
     def guard(self, name: str, run: str, cancel: Cancel) -> bool:
-        """Hold the lock of a system that another one keeps until `release`; tell whether it was just taken.
+        """Hold the lock of a system that another one keeps; tell whether it was just taken.
 
-        The caller holds the system's own lock. A host locks itself with each action, and has no keeper.
+        It is held until `release` or `release_unused`. The caller holds the system's own lock. A host locks
+        itself with each action, and has no keeper.
 
         Raises:
             ProvisionError: another run holds it (exit 6), or its keeper gives no answers.
@@ -320,9 +321,18 @@ class Session:
     def release(self) -> None:
         """Free all locks that `guard` took."""
         for system in self.systems.values():
-            if system.hold is not None:
-                system.hold.release()
-                system.hold = None
+            _free(system)
+
+    def release_unused(self, name: str) -> None:
+        """Free the lock of a system that no step needs any more, unless somebody acts there all the same.
+
+        Whoever acts there later takes it again; what another run did meanwhile voids the answers then.
+        """
+        system = self.systems.get(name)
+        if system is not None and system.hold is not None:
+            with system.lock.held_now() as is_held:
+                if is_held:
+                    _free(system)
 
     # ------------------------------------------------------------ forgetting
 
@@ -435,3 +445,9 @@ class Session:
             with suppress(Exception):
                 system.driver.close()
             system.driver = None
+
+
+def _free(system: System) -> None:
+    if system.hold is not None:
+        system.hold.release()
+        system.hold = None

@@ -45,6 +45,16 @@ class SystemLock:
         finally:
             self._lock.release()
 
+    @contextmanager
+    def held_now(self) -> Iterator[bool]:
+        """Hold the lock if nobody else does, and tell whether it is held; wait for nobody."""
+        taken = self._lock.acquire(blocking=False)
+        try:
+            yield taken
+        finally:
+            if taken:
+                self._lock.release()
+
 
 def start(name: str, work: Callable[[], None]) -> None:
     """Run something on a daemon thread of its own."""

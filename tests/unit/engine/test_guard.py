@@ -1,7 +1,8 @@
-"""The lock of a hypervisor's API: kept by its host, taken when a step acts, held until the run ends."""
+"""The lock of a hypervisor's API: kept by its host, taken when a step acts, held until no step needs it."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.unit.engine.fake_hosts import (
     KilledError,
     Value,
 )
-from tests.unit.engine.fakes import FakeRole, FakeSite, here
+from tests.unit.engine.fakes import FakeRole, FakeSite, here, on_own, own
 
 
 def guarded(tmp_path: Path, **values: str) -> FakeSite:
@@ -44,6 +45,30 @@ def test_the_lock_is_held_while_steps_act_and_taken_once(tmp_path: Path) -> None
     assert held == [{"pve/api": "run-1"}] * 2
     assert report.trips["pve/ssh"] == 2  # the plan, and one lock for both steps
     assert host.locks == {}
+
+
+def test_the_lock_is_free_while_later_steps_wait_for_other_systems(tmp_path: Path) -> None:
+    site = guarded(tmp_path, a="1", b="2")
+    needs = ("ra", "rb")
+    site.roles.append(FakeRole("later", own(c="3"), on_own(), needs, subjects=frozenset({"pve"})))
+    held: dict[str, dict[str, str]] = {}
+    site.on_set = lambda _system, name, _value: held.update({name: dict(site.hosts["pve/ssh"].locks)})
+    assert site.apply().exit_code == 0
+    assert held == {"a": {"pve/api": "run-1"}, "b": {"pve/api": "run-1"}, "c": {}}
+
+
+def test_a_lock_is_not_freed_under_who_acts(tmp_path: Path) -> None:
+    site = guarded(tmp_path, a="1")
+    session = Session(site.specs, lambda spec, _: FakeDriver(spec.name, site.hosts[spec.name], site))
+    assert session.guard("pve/api", "run-1", Cancel())
+    with session.systems["pve/api"].lock.held(Cancel()):
+        other = threading.Thread(target=session.release_unused, args=("pve/api",))
+        other.start()
+        other.join()
+    assert site.hosts["pve/ssh"].locks == {"pve/api": "run-1"}
+    session.release_unused("pve/api")
+    assert site.hosts["pve/ssh"].locks == {}
+    assert session.guard("pve/api", "run-1", Cancel()), "who acts once more takes it again"
 
 
 def test_a_run_that_changes_nothing_takes_no_lock(tmp_path: Path) -> None:

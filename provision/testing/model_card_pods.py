@@ -28,7 +28,7 @@ class CardPods:
         store: with the nodes, queues and Jobs.
         gpus: which Node has how many cards.
         faults: what is broken: `one-card`, `all-cards`, `no-cap`, `no-webhook`, `any-card`, `no-gang`,
-            `no-limit`, `no-env`, `no-reclaim`, `no-preemption`.
+            `no-limit`, `no-env`, `no-reclaim`, `no-preemption`, `no-card`.
     """
 
     store: Store
@@ -165,7 +165,8 @@ class CardPods:
         return Run(self._lines(seen, self._memory if is_lifted else self._memory * share // 100), None)
 
     def _lines(self, uuids: list[str], memory: int) -> str:
-        return "".join(f"card {uuid}, {memory}\n" for uuid in uuids) + "provision: done\n"
+        seen = uuids if "no-card" not in self.faults else []
+        return "".join(f"card {uuid}, {memory}\n" for uuid in seen) + "provision: done\n"
 
     def _limits(self) -> str:
         if "no-env" in self.faults:

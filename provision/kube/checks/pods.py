@@ -270,6 +270,8 @@ def _watched(
         if waited >= seconds:
             states = [f"{pod['metadata']['name']} is {pod.get('status', {}).get('phase')}" for pod in pods]
             text = ", ".join(states) or "there are none"
+            why = _warnings(space, trial)
+            text += f": {why[-1]}" if why else ""
             raise AssertionError(f"the pods did not end within {seconds} s: {text}")
         space.trials.pause(PAUSE)
         waited += PAUSE
@@ -321,6 +323,17 @@ def _fail_early(pod: Mapping[str, Any], waited: float, patience: float) -> None:
     for row in status.get("conditions", []):
         if (row.get("type"), row.get("status")) == ("PodScheduled", "False") and waited >= patience:
             raise AssertionError(f"{name} stays Pending: {row.get('message') or row.get('reason')}")
+
+
+def _warnings(space: TrialSpace, trial: str) -> list[str]:
+    """Return what the kubelets say of pods that do not start: a network that fails leaves no other sign."""
+    events = space.items(f"/api/v1/namespaces/{space.name}/events", {})
+    return [
+        f"{event.get('reason')}: {str(event.get('message', ''))[:300]}"
+        for event in events
+        if event.get("type") == "Warning"
+        and str(event.get("involvedObject", {}).get("name", "")).startswith(trial)
+    ]
 
 
 def _fail_without_pods(space: TrialSpace, trial: str, waited: float) -> None:

@@ -19,7 +19,7 @@ from provision.kube.checks.pods import HOLD, PodEnd, PodGroup, held_on, image_of
 from provision.kube.names import API, is_member
 from provision.rdma.measurements import pod_scripts
 from provision.rdma.measurements.counters import Counters, Judgement, PortKey, Route, judge
-from provision.rdma.measurements.pod_scripts import PodPort, parse_counted, parse_look
+from provision.rdma.measurements.pod_scripts import NoSecondNetwork, PodPort, parse_counted, parse_look
 
 GPU = "nvidia.com/gpu"
 OTHER_SHARE = 0.05
@@ -156,7 +156,7 @@ def look(site: Site, trials: Trials, net: Net) -> dict[str, PodPort]:
     for number, place in enumerate(places):
         seen = parse_look(ends[f"n{number}"].log)
         if isinstance(seen, Unknown):
-            unknown(f"{place.name}: {seen.reason}")
+            _unreadable(place.name, seen)
         result[place.name] = seen[0]
     return result
 
@@ -233,7 +233,7 @@ def transferred(site: Site, sender: Place, end: PodEnd) -> Moved:
     """Return what a pod that was `counted` says; a program that failed is a failed check."""
     counted = parse_counted(end.log)
     if isinstance(counted, Unknown):
-        unknown(f"{sender.name}: {counted.reason}: {_tail(end.log)}")
+        _unreadable(sender.name, counted, f": {_tail(end.log)}")
     own, before, part, after = counted
     assert part.code == 0, f"{sender.name}: status {part.code}: {_tail(part.text)}"
     expected = site.inventory.expect.rdma
@@ -241,6 +241,14 @@ def transferred(site: Site, sender: Place, end: PodEnd) -> Moved:
     rail = sender.rail
     port = (rail.hca, rail.port) if rail.hca is not None else (own.hca, own.port)
     return Moved(own, port, part.text, before, after, OTHER_SHARE if share is None else share)
+
+
+def _unreadable(node: str, seen: Unknown, more: str = "") -> NoReturn:
+    """Fail where a pod has no second network; what it printed beside that is unknown."""
+    assert not isinstance(seen, NoSecondNetwork), (
+        f"{node}: {seen.reason}; see `kubectl describe` of a pod there, and the pods of kube-multus-ds"
+    )
+    unknown(f"{node}: {seen.reason}{more}")
 
 
 def require_declared(judgement: Judgement, who: str) -> None:

@@ -72,6 +72,10 @@ def parts_of(log: str) -> dict[str, Part]:
     return {name: Part(text, int(code)) for name, text, code in pattern.findall(log)}
 
 
+class NoSecondNetwork(Unknown):
+    """The pod has no second network: none was declared where it runs, or Multus came after it."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodPort:
     """What a pod has of RDMA.
@@ -102,7 +106,7 @@ def parse_own(text: str) -> PodPort | Unknown:
     try:
         address = IPv4Address(own[1])
     except ValueError:
-        return Unknown(f"the pod has no address on {counters.SECOND_NETWORK}")
+        return NoSecondNetwork(f"the pod has no address on {counters.SECOND_NETWORK}")
     devices = frozenset(row[2] for row in rows if row[0] == "verbs" and len(row) == 3 and row[2])  # noqa: PLR2004 - fields
     port, index = (int(value) if value.isdecimal() else -1 for value in own[3:5])
     return PodPort(address, own[2], port, index, own[5].strip(), devices)

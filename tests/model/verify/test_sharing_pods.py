@@ -109,6 +109,7 @@ CASES = [
     ("test_hami_limits_memory", "hami", "no-cap", "capped: 81559 MiB"),
     ("test_hami_refuses", "hami", "no-limit", "all 1 pods of hami-much ran"),
     ("test_kai_gives_cards", "kai", "one-card", "had 1 cards"),
+    ("test_kai_gives_cards", "kai", "no-card", "sees no card"),
     ("test_kai_places_a_gang_whole_or_not", "kai", "no-gang", "ran alone"),
     ("test_kai_limits_a_queue", QUEUES, "no-limit", "all 2 pods of kai-limit ran"),
     ("test_kai_takes_back_what_a_queue_lent", OWED, "no-reclaim", "kai-taking-all-0 stays Pending"),

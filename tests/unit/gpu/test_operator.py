@@ -124,6 +124,10 @@ def test_the_toolkit_of_the_operator_has_the_paths_of_k3s(tmp_path: Path) -> Non
     inventory = load_inventory(path, environ={})
     env = {row["name"]: row["value"] for row in operator_values(inventory)["toolkit"]["env"]}
     assert env["CONTAINERD_SOCKET"] == "/run/k3s/containerd/containerd.sock"
+    config = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml"
+    assert env["CONTAINERD_CONFIG"] == config, "a template is none: the toolkit cannot read it"
+    assert env["RUNTIME_CONFIG_SOURCE"] == f"file={config}", "not from another containerd of the host"
+    assert env["RUNTIME_DROP_IN_CONFIG"].endswith("/config-v3.toml.d/99-nvidia.toml")
     assert env["RUNTIME_RESTART_MODE"] == "none"
     assert unsupported(inventory) == ()
 

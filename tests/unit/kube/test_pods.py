@@ -187,6 +187,35 @@ def test_pods_that_do_not_end_have_a_deadline(cluster: ModelCluster, bench: Benc
     assert not cluster.store.listed(cluster.store.kind("Pod"))
 
 
+SANDBOX = (
+    (
+        'Failed to create pod sandbox: plugin type="multus" name="multus-cni-network" failed (add):'
+        ' error adding container to network "roce": failed to find plugin "macvlan" in path [/opt/cni/bin]'
+    ),
+    (
+        'Failed to create pod sandbox: plugin type="multus" failed (add): Multus: [x/look-one-0]: error'
+        " getting pod: Unauthorized"
+    ),
+)
+"""Quoted from k3s#9224 and multus-cni#852."""
+
+
+@pytest.mark.parametrize("message", SANDBOX)
+def test_a_pod_whose_network_fails_says_why(cluster: ModelCluster, bench: Bench, message: str) -> None:
+    def run(pod: Mapping[str, Any]) -> Run:
+        metadata = {"name": "e.1", "namespace": pod["metadata"]["namespace"]}
+        about = {"kind": "Pod", "name": pod["metadata"]["name"]}
+        event = {"type": "Warning", "reason": "FailedCreatePodSandBox", "message": message}
+        body = {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": about}
+        cluster.store.seed({**body, **event})
+        return waiting("ContainerCreating")
+
+    cluster.pods.behaviours.append(run)
+    with pytest.raises(AssertionError) as caught:
+        run_pods(SITE, bench, "look", [group()], seconds=30)
+    assert f"look-one-0 is Pending: FailedCreatePodSandBox: {message}" in str(caught.value)
+
+
 def test_pods_that_hold_are_read_together_before_they_go(cluster: ModelCluster, bench: Bench) -> None:
     cluster.pods.behaviours.append(lambda _pod: Run(f"uuid GPU-1\n{pods.DONE}\n", None))
     present: list[int] = []

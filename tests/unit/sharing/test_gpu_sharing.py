@@ -238,6 +238,8 @@ def test_hami_is_told_of_slots_version_and_taints(tmp_path: Path) -> None:
     plugin = values["devicePlugin"]
     assert plugin["deviceSplitCount"] == 5
     assert plugin["runtimeClassName"] == "nvidia"
+    assert plugin["nvidiaNodeSelector"] == {"gpu": "on"}, "the label that each GPU node gets"
+    assert plugin["gpuOperatorToolkitReady"] == {"enabled": False}, "the toolkit is on the host"
     assert {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"} in plugin["tolerations"]
     assert values["scheduler"]["kubeScheduler"]["image"]["tag"] == "v1.35.7"
     assert {plugin["service"]["type"], values["scheduler"]["service"]["type"]} == {"ClusterIP"}

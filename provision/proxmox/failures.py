@@ -79,6 +79,12 @@ FAILURES: tuple[Failure, ...] = (
         "Switch on VT-d (Intel) or AMD-Vi (IOMMU) in the firmware setup of the host.",
     ),
     _failure(
+        "IOMMU_NO_IRQ_REMAP",
+        r"[Ff]ailed to set iommu for container: Operation not permitted|[Nn]o interrupt remapping",
+        "The host's IOMMU does not remap interrupts. Switch on x2APIC or interrupt remapping in its firmware"
+        " setup; see `dmesg` and `provision doctor root@HOST`.",
+    ),
+    _failure(
         "VFIO_BIND_FAILED",
         r"can't unbind/bind PCI group to VFIO '([^']*)'|[Cc]annot bind (\S+) to vfio"
         r"|[Cc]annot open iommu_group|group \d+ is not viable",

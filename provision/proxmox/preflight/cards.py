@@ -9,7 +9,7 @@ from provision.inventory.models.hypervisor import Hypervisor
 from provision.proxmox.host_drivers import passed_functions
 from provision.proxmox.preflight.site import host_facts, managed_vms
 from provision.proxmox.roles.pci_mapping import used
-from provision.values.diagnostics import Diagnostic
+from provision.values.diagnostics import Diagnostic, Severity
 
 
 def group_shared(evidence: Evidence) -> list[Finding]:
@@ -93,6 +93,32 @@ def address_moved(evidence: Evidence) -> list[Finding]:
     return found
 
 
+def boot_display(evidence: Evidence) -> list[Finding]:
+    """Warn of a card that the firmware's console is on, and that is not declared so."""
+    findings: list[Finding] = []
+    for hypervisor, _ in managed_vms(evidence):
+        functions = host_facts(evidence, hypervisor).functions
+        if isinstance(functions, Unknown):
+            continue
+        for alias in used(evidence.inventory, hypervisor.name):
+            card = hypervisor.cards[alias]
+            console = [each.address for each in passed_functions(card, functions) if each.boot_vga]
+            if console and not card.drives_console:
+                findings.append(
+                    Diagnostic(
+                        "GPU_IS_BOOT_VGA",
+                        f"card {alias} is the display that {hypervisor.name} boots with",
+                        hypervisor.name,
+                        Severity.WARNING,
+                        evidence=(f"/sys/bus/pci/devices/{console[0]}/boot_vga: 1",),
+                        source=evidence.inventory.source(("hypervisors", hypervisor.name, "cards", alias)),
+                        remedy="Its VM takes the screen. Write `drives_console: true`: it may not start at boot then, and"
+                        " taking the screen needs your consent.",
+                    )
+                )
+    return findings
+
+
 def _without_functions(
     evidence: Evidence, hypervisor: Hypervisor, alias: str, absent: list[int]
 ) -> Diagnostic:
@@ -120,5 +146,12 @@ RULES = (
         "the declared PCI address is empty or shows another id than declared",
         "declare the card's present address",
         address_moved,
+    ),
+    Rule(
+        ("GPU_IS_BOOT_VGA",),
+        "the host boots with the display of a passed card, which is not declared so",
+        "declare `drives_console: true` of the card",
+        boot_display,
+        severity=Severity.WARNING,
     ),
 )

@@ -116,6 +116,31 @@ def test_an_enterprise_repository_needs_a_subscription(
     assert printed(moved, tmp_path, subscribed) == ""
 
 
+@pytest.mark.parametrize(
+    ("groups", "log", "wrong"),
+    [
+        (1, "DMAR: IOMMU enabled\n", True),
+        (1, "AMD-Vi: Interrupt remapping disabled\n", True),
+        (1, "DMAR: IOMMU enabled\nDMAR-IR: Enabled IRQ remapping in x2apic mode\n", False),
+        (1, "AMD-Vi: Interrupt remapping enabled\n", False),
+        (1, "a log that was cut\n", False),
+        (0, "DMAR: IOMMU enabled\n", False),
+    ],
+)
+def test_interrupts_that_are_not_remapped_are_found_where_there_are_groups(
+    groups: int, log: str, wrong: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "groups").mkdir()
+    for number in range(groups):
+        (tmp_path / "groups" / str(number)).mkdir()
+    (tmp_path / "journalctl").write_text(f"#!/bin/sh\ncat <<'END'\n{log}END\n")
+    (tmp_path / "journalctl").chmod(0o755)
+    rule = RULES["IOMMU_NO_IRQ_REMAP"]
+    command = rule.command.replace("/sys/kernel/iommu_groups", str(tmp_path / "groups"))
+    moved = HostRule(rule.code, rule.when, rule.remedy, command)
+    assert bool(printed(moved, tmp_path, PVE)) is wrong
+
+
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.code)
 def test_a_rule_has_a_remedy_that_names_what_to_do(rule: HostRule) -> None:
     assert re.search(r"`[^`]+`|firmware|https://|memory|hardware|reseat", rule.remedy), rule.remedy

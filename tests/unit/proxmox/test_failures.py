@@ -36,6 +36,11 @@ TEXTS = [
         "GPU_CLAIMED_BY_OTHER_VM",
         "qm shutdown 7",
     ),
+    (
+        "vfio 0000:02:00.0: Failed to set iommu for container: Operation not permitted",
+        "IOMMU_NO_IRQ_REMAP",
+        "x2APIC",
+    ),
     ("device '0000:02:00.0' assigned more than once", "CARD_PASSED_TWICE", "0000:02:00.0"),
     ("could not find a free device for 'hostpci1'", "CARDS_IN_USE", "qm list"),
     ("cannot prepare PCI pass-through, IOMMU not present", "IOMMU_OFF", "VT-d"),

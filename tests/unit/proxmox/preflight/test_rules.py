@@ -354,3 +354,14 @@ def test_who_has_to_reboot_the_machine_of_this_process_is_told_how(world: World)
     assert told.summary == "provision runs on pve/ssh, which has to reboot"
     assert "`systemctl reboot`" in told.remedy
     assert home(seen.inventory, seen.snapshots, "other") == {}
+
+
+def test_a_boot_display_that_is_not_declared_so_is_a_warning(world: World) -> None:
+    text = INVENTORY.replace(", drives_console: true", "")
+    card = world.host.functions[1]
+    world.host.functions[1] = replace(card, pci=replace(card.pci, boot_vga=True))
+    (finding,) = [each for each in found(world, text) if each.code == "GPU_IS_BOOT_VGA"]
+    assert finding.severity is Severity.WARNING
+    assert card.pci.address in finding.evidence[0]
+    assert "drives_console: true" in finding.remedy
+    assert "GPU_IS_BOOT_VGA" not in [each.code for each in found(world)]

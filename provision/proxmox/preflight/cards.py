@@ -112,8 +112,8 @@ def boot_display(evidence: Evidence) -> list[Finding]:
                         Severity.WARNING,
                         evidence=(f"/sys/bus/pci/devices/{console[0]}/boot_vga: 1",),
                         source=evidence.inventory.source(("hypervisors", hypervisor.name, "cards", alias)),
-                        remedy="Its VM takes the screen. Write `drives_console: true`: it may not start at boot then, and"
-                        " taking the screen needs your consent.",
+                        remedy="Its VM takes the screen. Write `drives_console: true`: then it may not start"
+                        " at boot, and taking the screen needs your consent.",
                     )
                 )
     return findings

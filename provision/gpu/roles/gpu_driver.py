@@ -51,7 +51,8 @@ Unattended-Upgrade::Package-Blacklist {
   "linux-objects-nvidia-";
 };
 """
-_FLAVOUR = re.compile(r"[0-9][0-9.]*-[0-9]+-(.+)")
+_FLAVOUR = re.compile(r"[0-9][0-9.]*(?:\+[a-z0-9]+)?(?:-[0-9][0-9a-z.]*)?-([a-z].*)")
+"""`6.8.0-79-generic`, and Debian's `6.1.0-37-amd64`, `6.12.43+deb13-cloud-amd64`, `6.5.0-0.deb12.4-amd64`."""
 
 
 def managed_driver(inventory: Inventory, name: str) -> Driver | None:

@@ -145,7 +145,7 @@ def test_packages_converge_with_stand_ins(
     assert frame.rc == 0, frame.stderr
     assert package.changes(snapshot_of(shell, [package], **tools)) == ()
     log = (tmp_path / "state" / "log").read_text(encoding="ascii")
-    assert log.startswith("dpkg --configure -a\n")
+    assert log.startswith("dpkg --force-confdef --force-confold --configure -a\n")
     assert log.count(" update") == (0 if package.absent else 1)
 
 

@@ -65,7 +65,8 @@ provision_apt() {
 }
 
 # A dpkg that was killed leaves packages half configured, and apt-get refuses to work until they are not.
-provision_configure() { provision_apt dpkg --configure -a; }
+# Their questions about files that somebody changed are answered as for apt-get: the file stays.
+provision_configure() { provision_apt dpkg --force-confdef --force-confold --configure -a; }
 
 # Fetch the lists. One repository that refuses (401 without a subscription) is no reason to stop: the others
 # were fetched, and the installation decides.

@@ -77,7 +77,7 @@ def archive(folder: Path, version: str) -> Path:
     )
     made = folder / f"tool-{version}.deb"
     subprocess.run(
-        ["dpkg-deb", "-q", "-b", "--root-owner-group", tree, made], check=True, capture_output=True
+        ["dpkg-deb", "-b", "--root-owner-group", tree, made], check=True, capture_output=True
     )
     return made
 

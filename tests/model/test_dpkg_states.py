@@ -76,9 +76,7 @@ def archive(folder: Path, version: str) -> Path:
         f"Package: tool\nVersion: {version}\nArchitecture: all\nMaintainer: x <x@y>\nDescription: x\n"
     )
     made = folder / f"tool-{version}.deb"
-    subprocess.run(
-        ["dpkg-deb", "-b", "--root-owner-group", tree, made], check=True, capture_output=True
-    )
+    subprocess.run(["dpkg-deb", "-b", "--root-owner-group", tree, made], check=True, capture_output=True)
     return made
 
 

@@ -157,6 +157,9 @@ def _line(shell: str, root: Path) -> BootLineStatus:
 
 
 OURS = "/etc/default/grub.d/50-provision.cfg"
+DEFAULTS = "GRUB_CMDLINE_LINUX_DEFAULT"
+LITERAL = f"${DEFAULTS}"
+GRUB, ENTRY = "/boot/grub/grub.cfg", "/boot/efi/loader/entries/pve-6.conf"
 
 
 @pytest.mark.parametrize(
@@ -189,6 +192,19 @@ OURS = "/etc/default/grub.d/50-provision.cfg"
             'memmap=4G$4G "a=b c"',
             "",
         ),
+        # what a drop-in may do, as it is shell: cloud images, Debian's init-select.cfg, guides of forums
+        ({"/etc/default/grub.d/60.cfg": f"{DEFAULTS}='$GRUB_CMDLINE_LINUX_DEFAULT'\n"}, LITERAL, "60.cfg"),
+        ({"/etc/default/grub.d/60.cfg": f"unset {DEFAULTS}\n"}, "", "60.cfg"),
+        ({"/etc/default/grub.d/60.cfg": f'export {DEFAULTS}="a ${DEFAULTS}"\n'}, "a", ""),
+        ({"/etc/default/grub.d/60.cfg": f'{DEFAULTS}="${{{DEFAULTS}:-quiet}} a"\n'}, "a", ""),
+        ({"/etc/default/grub.d/60.cfg": f'{DEFAULTS}=$(echo "${DEFAULTS}" | sed s/quiet//)\n'}, "", ""),
+        ({"/etc/default/grub.d/60.cfg": f'{DEFAULTS}="${DEFAULTS} \\\na b"\n'}, "a b", ""),
+        ({"/etc/default/grub.d/60.cfg": f"if [ -e /none ]; then {DEFAULTS}=a; fi\n"}, "", ""),
+        ({"/etc/default/grub.d/60.cfg": f"case x in x) {DEFAULTS}=a;; esac\n"}, "a", "60.cfg"),
+        ({"/etc/default/grub.d/60.cfg": "GRUB_CMDLINE_LINUX=a\n"}, "a", ""),
+        ({"/etc/default/grub.d/60.cfg": f'f() {{ {DEFAULTS}="$*"; }}; f a b\n'}, "a b", "60.cfg"),
+        ({"/etc/default/grub.d/A.cfg": f"{DEFAULTS}=a\n"}, "a", "A.cfg"),
+        ({"/etc/default/grub.d/zz-last.cfg": f"{DEFAULTS}=\n"}, "", "zz-last.cfg"),
     ],
 )
 def test_defaults_of_grub_are_those_that_a_shell_makes_of_them(
@@ -275,3 +291,32 @@ def test_partitions_of_proxmox_boot_tool_replace_the_local_files(shell: str, tmp
     assert isinstance(answer, BootLineStatus)
     assert answer.lines == (("systemd-boot", "ESP ABCD-1234/loader/entries/proxmox-6.conf", "root=ZFS=a x"),)
     assert (tmp_path / "mounts").read_text() == "-r /dev/disk/by-uuid/EEEE-9999 /mnt\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        # a boot partition of its own, ZFS, EFI, Xen, an older kernel first, Fedora's name, a tab, a comment
+        (GRUB, "\tlinux /vmlinuz-6 root=UUID=1 ro a\n", "linux /vmlinuz-6 root=UUID=1 ro a"),
+        (
+            GRUB,
+            "  linux\t/ROOT/pve-1@/boot/vmlinuz root=ZFS=rpool/ROOT/pve-1 boot=zfs a\n",
+            "linux /ROOT/pve-1@/boot/vmlinuz root=ZFS=rpool/ROOT/pve-1 boot=zfs a",
+        ),
+        (GRUB, "\tlinuxefi /vmlinuz root=/dev/sda2 a\n", "linuxefi /vmlinuz root=/dev/sda2 a"),
+        (GRUB, "#\tlinux /old root=/x\n\tlinux /new root=/y b\n", "linux /new root=/y b"),
+        (GRUB, "\tlinux /v root=/x ro  quiet $vt_handoff\n", "linux /v root=/x ro quiet $vt_handoff"),
+        (GRUB, "\tlinux /v root=/x ro 'a=b c' d\\ e\n", 'linux /v root=/x ro "a=b c" "d e"'),
+        (ENTRY, "title x\noptions root=/x a\noptions b\n", "root=/x a b"),
+        (ENTRY, "title x\noptions\troot=/x   a\n", "root=/x   a"),
+        (ENTRY, "#options root=/old\noptions root=/x a\n", "root=/x a"),
+        (ENTRY.replace(".conf", "+3-0.conf"), "options root=/x a\n", "root=/x a"),
+        (ENTRY, "title x\nlinux /v\n", ""),
+    ],
+)
+def test_a_line_of_a_loader_is_what_the_kernel_gets(
+    shell: str, tmp_path: Path, file: str, text: str, expected: str
+) -> None:
+    _tree(tmp_path, {file: text})
+    lines = [line for _, _, line in _line(shell, tmp_path).lines]
+    assert lines == ([expected] if expected else [])

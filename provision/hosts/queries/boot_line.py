@@ -111,12 +111,11 @@ echo 'done|'"""
 
 
 def _read(rows: Rows) -> BootLineStatus:
-    loaders = (("g", "grub"), ("s", "systemd-boot"))
-    lines = [
-        (loader, file, line_of_grub("|".join(text)) if loader == "grub" else "|".join(text))
-        for tag, loader in loaders
-        for file, *text in rows.get(tag, ())
-    ]
+    lines = [("grub", file, line_of_grub("|".join(text))) for file, *text in rows.get("g", ())]
+    options: dict[str, list[str]] = {}  # an entry may have several lines of them: the kernel gets all
+    for file, *text in rows.get("s", ()):
+        options.setdefault(file, []).append("|".join(text))
+    lines += [("systemd-boot", file, " ".join(texts)) for file, texts in options.items()]
     defaults = "|".join(rows["d"][0]) if "d" in rows else ""
     words = line_of_grub(defaults).split(" ")
     without_ours = " ".join(word for word in words if word and word != OURS)

@@ -33,6 +33,10 @@ MAPPINGS = (
     PciMap("pool", ("node=pve,path=0000:03:00,id=10de:2204", "path=0000:02:00,id=10de:2204,node=pve")),
     PciMap("elsewhere", ("node=pve2,path=0000:02:00,id=10de:2204",)),
     PciMap("both", ("node=pve2,path=0000:02:00,id=10de:2204", "node=pve,path=0000:03:00,id=10de:2204")),
+    PciMap("short", ("path=02:00,node=pve,id=10de:2204",)),
+    PciMap("halves", ("node=pve,path=02:00.1;0000:02:00.0,id=10de:2204,subsystem-id=1458:4043",)),
+    PciMap("mixed", ("node=pve,path=0000:02:00.0;0000:03:00.0,id=10de:2204",)),
+    PciMap("virtual", ("node=pve,path=0000:02:10.0,id=10de:2204", "node=pve,path=0000:02:10.1,id=10de:2204")),
     PciMap("described", ("description=a card,iommugroup=13,id=10de:2204,path=0000:02:00,node=pve",)),
 )
 ENTRIES = PciEntries("pve", CARD | OTHER, MAPPINGS)
@@ -50,6 +54,14 @@ SAME = [
     "mapping=gaming,pcie=1",
     "pcie=1,mapping=list,rombar=0",
     "mapping=described,pcie=1,x-vga=1",
+    # as guides and reports write them: primary cards, firmware files, ids that the guest sees, repeats
+    "0000:02:00,pcie=1,x-vga=1,romfile=vbios.bin",
+    "host=0000:02:00,pcie=1,vendor-id=0x10de,device-id=0x2204,sub-vendor-id=0x1458",
+    "pcie=1,rombar=0,host=0000:02:00",
+    "0000:02:00.0;0000:02:00.1;0000:02:00.1,pcie=1",
+    "02:00;0000:02:00,pcie=1",
+    "mapping=short,pcie=1",
+    "mapping=halves,pcie=1,x-vga=1",
 ]
 OVERLAPPING = [
     "0000:02:00",  # not PCI Express
@@ -64,6 +76,10 @@ OVERLAPPING = [
     "0000:02:00.0,mdev=nvidia-222,pcie=1",
     "0000:02:00,pcie=0",
     "0000:02:00.0,rombar=0",
+    "0000:02:00.0,pcie=1,x-vga=1,romfile=vbios.bin",
+    "mapping=mixed,pcie=1",
+    "mapping=halves",
+    "02:00.1;03:00.1,pcie=1",
 ]
 APART = [
     "0000:03:00,pcie=1",
@@ -74,6 +90,13 @@ APART = [
     "mapping=elsewhere,pcie=1",
     "mapping=nothing-of-this-name",
     "0000:20:00.0",
+    "0000:02:10.0,pcie=1",  # a virtual function
+    "mapping=virtual,pcie=1",
+    "0000:02:01.0",
+    "0000:00:02,legacy-igd=1,x-vga=1",  # slot 2 of bus 0
+    "0002:02:00.0,pcie=1",
+    "0000:12:00,pcie=1",
+    "mapping=,pcie=1",
     "host=",
     "",
     "pcie=1",

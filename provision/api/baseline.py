@@ -42,12 +42,12 @@ _RANK = (
 
 def claims(report: VerifyReport) -> dict[str, CheckOutcome]:
     """Return the worst outcome of each check for each subject; one that is excused says nothing."""
-    found: dict[str, CheckOutcome] = {}
+    outcomes: dict[str, CheckOutcome] = {}
     for result in report.checks:
         key = _key(result)
         if not result.excused:
-            found[key] = min(result.outcome, found.get(key, result.outcome), key=_RANK.index)
-    return found
+            outcomes[key] = min(result.outcome, outcomes.get(key, result.outcome), key=_RANK.index)
+    return outcomes
 
 
 def _key(result: CheckResult) -> str:

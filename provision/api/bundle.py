@@ -101,18 +101,18 @@ def make_bundle(
         UsageError: a file of this machine cannot be read, or the folder cannot be written.
         Interrupted: the run must leave.
     """
-    wanted = _as_fetched(inventory)
-    pin_all(wanted, cancel)
+    fetched = _as_fetched(inventory)
+    pin_all(fetched, cancel)
     lock, problems = read_lock(lock_path(inventory))
     if problems:
         raise UsageError(problems)
-    wanted = wanted.with_sources(wanted.sources, lock)
+    fetched = fetched.with_sources(fetched.sources, lock)
     results: list[Bundled] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        results.extend(_bundled(item, folder, cancel, progress) for item in items_of(wanted))
+        results.extend(_bundled(item, folder, cancel, progress) for item in items_of(fetched))
         used_helm = helm or next((folder / one.path for one in results if one.path.startswith("helm/")), None)
-        archives = image_archives(wanted, folder, used_helm, cancel, note)
+        archives = image_archives(fetched, folder, used_helm, cancel, note)
         former = _former_rows(folder)
         mirrors = inventory.sources.registries
         results.extend(_archived(one, folder, former, mirrors, cancel, progress) for one in archives)

@@ -58,24 +58,24 @@ def kept_snapshots(site: Site, now: float, cancel: Cancel) -> tuple[KeptSnapshot
             )
         )
     servers = [server.name for server in configuration.servers(inventory)]
-    found: dict[str, KeptSnapshots] = {}
+    kept: dict[str, KeptSnapshots] = {}
 
     def ask(name: str) -> None:
         query = snapshots.EtcdSnapshots(snapshots.folder(inventory))
         try:
             snapshot = site.session.ask(names.ssh(name), (query,), cancel)
         except ProvisionError as error:
-            found[name] = KeptSnapshots(name, now, problem=error.diagnostics[0].summary)
+            kept[name] = KeptSnapshots(name, now, problem=error.diagnostics[0].summary)
             return
         answer = snapshot[query]
         if isinstance(answer, snapshots.SnapshotListing):
-            found[name] = KeptSnapshots(name, now + snapshot.skew, answer)
+            kept[name] = KeptSnapshots(name, now + snapshot.skew, answer)
         else:
             reason = answer.reason if isinstance(answer, Unknown) else "no answer"
-            found[name] = KeptSnapshots(name, now, problem=reason)
+            kept[name] = KeptSnapshots(name, now, problem=reason)
 
     workers.each(servers, ask, cancel)
-    return tuple(found[name] for name in servers if name in found)
+    return tuple(kept[name] for name in servers if name in kept)
 
 
 def rows(kept: tuple[KeptSnapshots, ...]) -> Iterator[tuple[str, str, float, int, bool]]:

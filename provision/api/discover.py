@@ -74,8 +74,8 @@ def discover(connection: ShellConnection, name: str, login: Trusted, cancel: Can
         answers = HostFacts(driver.answer(frozenset(asked.values()), cancel))
         macs = {vm.vmid: discovery.mac_of(vm) for vm in vms}
         said = {vmid: answers.output(query) for vmid, query in asked.items()}
-        found = {vmid: discovery.agent_address(text, macs[vmid]) for vmid, text in said.items()}
-        addresses |= {vmid: address for vmid, address in found.items() if address}
+        by_agent = {vmid: discovery.agent_address(text, macs[vmid]) for vmid, text in said.items()}
+        addresses |= {vmid: address for vmid, address in by_agent.items() if address}
     has_token = name in host.tokens and Path(login.token_file).expanduser().exists()
     trusted = replace(
         login,
@@ -91,8 +91,8 @@ def discover(connection: ShellConnection, name: str, login: Trusted, cancel: Can
 
 def _addresses(vms: tuple[VmFile, ...], facts: HostFacts) -> dict[int, str]:
     """Return addresses by VMID: those that cloud-init sets, and those that the host saw."""
-    seen: Mapping[str, str] = vm_files.neighbours(facts)
-    known = {vm.vmid: discovery.static_address(vm) or seen.get(discovery.mac_of(vm), "") for vm in vms}
+    neighbours: Mapping[str, str] = vm_files.neighbours(facts)
+    known = {vm.vmid: discovery.static_address(vm) or neighbours.get(discovery.mac_of(vm), "") for vm in vms}
     return {vmid: address for vmid, address in known.items() if address}
 
 

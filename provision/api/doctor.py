@@ -52,17 +52,17 @@ def examine(site: Site, options: Options, emit: Emitter, cancel: Cancel) -> tupl
     ]
     queries = [rule.query for rule in rules]
     observe(session, dict.fromkeys(hosts, queries), {}, cancel)
-    found = [*controller(site), *plan.refusals, *plan.warnings]
-    found += [step.problem for step in plan.steps if step.problem is not None]
+    diagnostics = [*controller(site), *plan.refusals, *plan.warnings]
+    diagnostics += [step.problem for step in plan.steps if step.problem is not None]
     for system in session.systems.values():
         if system.snapshot is None:
             if system.error is not None and not isinstance(system.error, AwayError):
-                found += system.error.diagnostics
+                diagnostics += system.error.diagnostics
         elif system.spec.kind == "host":
-            found += of_host(rules, system.snapshot, system.spec.subject or system.spec.name)
-            found += _due(site, system.snapshot, system.spec.subject or system.spec.name)
+            diagnostics += of_host(rules, system.snapshot, system.spec.subject or system.spec.name)
+            diagnostics += _due(site, system.snapshot, system.spec.subject or system.spec.name)
     mask = site.redactor.text
-    return tuple(dict.fromkeys(diagnostic.masked(mask) for diagnostic in found))
+    return tuple(dict.fromkeys(diagnostic.masked(mask) for diagnostic in diagnostics))
 
 
 def examine_host(connection: ShellConnection, host: str, cancel: Cancel) -> tuple[Diagnostic, ...]:

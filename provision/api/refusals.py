@@ -134,12 +134,12 @@ def _of_steps(environment: Environment, options: Options, steps: Iterable[Step])
 
 def _connections(environment: Environment, systems: Iterable[str]) -> Iterator[InventoryValue]:
     """Yield tokens and keys of systems, and of those that their endpoints follow from."""
-    todo, done = sorted(systems), set[str]()
+    todo, visited = sorted(systems), set[str]()
     while todo:
         spec = environment.systems.get(todo.pop(0))
-        if spec is None or spec.name in done:
+        if spec is None or spec.name in visited:
             continue
-        done.add(spec.name)
+        visited.add(spec.name)
         todo += sorted(spec.questions)
         yield from spec.credentials
 

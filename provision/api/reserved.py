@@ -52,8 +52,8 @@ def confirm_reserved(site: Site, nodes: Collection[str], cancel: Cancel) -> tupl
                     remedy=f"name nodes whose reservation a person makes now: {waiting}",
                 )
             )
-        wanted = [resource for node, resource in by_node.items() if not nodes or node in nodes]
-        return tuple((str(each.reservation), _note(site, each, run, cancel)) for each in wanted)
+        chosen = [resource for node, resource in by_node.items() if not nodes or node in nodes]
+        return tuple((str(each.reservation), _note(site, each, run, cancel)) for each in chosen)
 
 
 def _note(site: Site, reservation: ManualReservation, run: str, cancel: Cancel) -> bool:

@@ -56,12 +56,12 @@ def bundle(
     cancel = Cancel()
     printed: dict[str, float] = {}
 
-    def progress(name: str, done: int, size: int) -> None:
+    def progress(name: str, received: int, size: int) -> None:
         now = time.monotonic()
         if now - printed.setdefault(name, now) >= EVERY:
             printed[name] = now
             of = f" of {size // MIB}" if size else ""
-            print(f"{name}: {done // MIB}{of} MiB", file=sys.stderr, flush=True)
+            print(f"{name}: {received // MIB}{of} MiB", file=sys.stderr, flush=True)
 
     with interrupts(cancel, lambda text: print(text, file=sys.stderr)):
         results = make_bundle(

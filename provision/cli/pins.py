@@ -82,12 +82,12 @@ def _pin(inventory: str, only: tuple[str, ...], *, refresh: bool, accept: bool) 
     cancel = Cancel()
     printed: dict[str, float] = {}
 
-    def progress(image: str, done: int, size: int) -> None:
+    def progress(image: str, received: int, size: int) -> None:
         now = time.monotonic()
         if now - printed.setdefault(image, now) >= EVERY:
             printed[image] = now
             of = f" of {size // MIB}" if size else ""
-            print(f"{image}: {done // MIB}{of} MiB", file=sys.stderr, flush=True)
+            print(f"{image}: {received // MIB}{of} MiB", file=sys.stderr, flush=True)
 
     with interrupts(cancel, lambda text: print(text, file=sys.stderr)):
         if only:

@@ -57,11 +57,11 @@ def chart_of_repository(repository: str, chart: str, version: str, cancel: Cance
     except (yaml.YAMLError, UnicodeDecodeError):
         raise _unlisted(f"{index} is not the index of a chart repository") from None
     rows = _inner(_inner(data, "entries"), chart)
-    found = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
-    wanted = version.removeprefix("v")
-    row = next((row for row in found if str(row.get("version")).removeprefix("v") == wanted), None)
+    entries = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+    plain_version = version.removeprefix("v")
+    row = next((row for row in entries if str(row.get("version")).removeprefix("v") == plain_version), None)
     if row is None:
-        newest = ", ".join(str(row.get("version")) for row in found[:5])
+        newest = ", ".join(str(row.get("version")) for row in entries[:5])
         has = f"it begins with {newest}" if newest else "it has no chart of this name"
         raise _unlisted(f"{index} has no {chart} {version}: {has}")
     urls = row.get("urls")

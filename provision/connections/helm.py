@@ -143,7 +143,7 @@ def check_major(program: Path, environment: Mapping[str, str]) -> int:
         Permanent: it does not run here, or its options are not known to us.
     """
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [str(program), "version", "--template", "{{.Version}}"],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
@@ -154,7 +154,7 @@ def check_major(program: Path, environment: Mapping[str, str]) -> int:
     except (OSError, subprocess.TimeoutExpired) as error:
         reason = error.strerror if isinstance(error, OSError) else "it does not answer"
         raise Permanent(_unfit(f"it does not run on this machine: {reason}")) from None
-    text = done.stdout.decode("utf-8", "replace").strip()
+    text = process.stdout.decode("utf-8", "replace").strip()
     match = _VERSION.match(text)
     if match is None or int(match[1]) not in MAJORS:
         raise Permanent(_unfit(f"its version is {text[:80]!r}, and Helm 3 and 4 are known"))
@@ -210,7 +210,7 @@ def render(program: Path, chart: Path, name: str, values: Mapping[str, Any], kub
         command = [str(helm), "template", name, str(chart), "--namespace", name]
         command += ["--values", str(folder / "values.json"), "--skip-tests"]
         command += ["--kube-version", kubernetes] if kubernetes else []
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -218,9 +218,9 @@ def render(program: Path, chart: Path, name: str, values: Mapping[str, Any], kub
             timeout=RENDER_SECONDS,
             check=False,
         )
-        if done.returncode == 0:
-            return done.stdout.decode("utf-8", "replace")
-        lines = done.stderr.decode("utf-8", "replace").splitlines()
+        if process.returncode == 0:
+            return process.stdout.decode("utf-8", "replace")
+        lines = process.stderr.decode("utf-8", "replace").splitlines()
         summary = f"helm cannot render the chart {name}"
         remedy = "correct the values of the chart, or use another version of helm"
         raise Permanent(Diagnostic("CHART_NOT_RENDERED", summary, evidence=tuple(lines[-5:]), remedy=remedy))

@@ -200,10 +200,10 @@ def _manifest(repository: Repository, sha256: str, blobs: Path) -> tuple[_Part, 
     # Manifests of OCI may leave their type out; only an index has manifests.
     is_index = isinstance(_inner(data, "manifests"), list)
     type_ = _inner(data, "mediaType")
-    found = type_ if isinstance(type_, str) and type_ else INDEX if is_index else MANIFEST
-    if found not in TYPES:
-        raise _unfit(f"{repository.url}@sha256:{sha256}", f"it is of type {found[:80]}")
-    return _Part(sha256, len(body), found), data
+    media_type = type_ if isinstance(type_, str) and type_ else INDEX if is_index else MANIFEST
+    if media_type not in TYPES:
+        raise _unfit(f"{repository.url}@sha256:{sha256}", f"it is of type {media_type[:80]}")
+    return _Part(sha256, len(body), media_type), data
 
 
 def _of_platform(index: object, architecture: str) -> str | None:
@@ -211,8 +211,8 @@ def _of_platform(index: object, architecture: str) -> str | None:
     for row in rows if isinstance(rows, list) else []:
         platform = _inner(row, "platform")
         match = _DIGEST(str(_inner(row, "digest")))
-        wanted = ("linux", architecture)
-        if match is not None and (_inner(platform, "os"), _inner(platform, "architecture")) == wanted:
+        ours = ("linux", architecture)
+        if match is not None and (_inner(platform, "os"), _inner(platform, "architecture")) == ours:
             return match[1]
     return None
 

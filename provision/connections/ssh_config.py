@@ -154,7 +154,7 @@ def _run(*arguments: str) -> str:
     # -T: without a terminal on stdin, ssh would complain about it
     command = ["ssh", "-T", *arguments]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -166,10 +166,10 @@ def _run(*arguments: str) -> str:
         raise _NoAnswerError("ssh(1) is not installed") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _NoAnswerError(str(error)) from None
-    if done.returncode != 0:
-        lines = printable(done.stderr.decode("utf-8", "replace")).splitlines()
+    if process.returncode != 0:
+        lines = printable(process.stderr.decode("utf-8", "replace")).splitlines()
         raise _NoAnswerError(*(line.strip() for line in lines[-5:] if line.strip()))
-    return done.stdout.decode("utf-8", "replace")
+    return process.stdout.decode("utf-8", "replace")
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -205,7 +205,7 @@ class _Copies:
         if keyword.lower() == "include":
             return self._include(indent, value, base, depth)
         if keyword.lower() in _WITH_HOME:
-            value = re.sub(r"(^|[\s\"'])~(?=/)", lambda found: f"{found[1]}{Path.home()}", value)
+            value = re.sub(r"(^|[\s\"'])~(?=/)", lambda tilde: f"{tilde[1]}{Path.home()}", value)
         return f"{indent}{keyword}{separator}{value}"
 
     def _include(self, indent: str, value: str, base: Path, depth: int) -> str:

@@ -223,8 +223,8 @@ def _effects(
     """Return the effects to be done now, ranked; note the reboots that are owed and what lacks consent."""
     now = []
     consents = run.planned.consents
-    wanted = dict.fromkeys((*pending, *(effect for each in selected for effect in each.effects)))
-    for effect in sorted(wanted, key=lambda each: (each.cls.rank, each.target)):
+    due = dict.fromkeys((*pending, *(effect for each in selected for effect in each.effects)))
+    for effect in sorted(due, key=lambda each: (each.cls.rank, each.target)):
         if not run.consent(system, effect):
             state.withheld[effect] = consents.affected_subject(system, effect)
             run.held_back.add((system, effect))

@@ -45,10 +45,10 @@ class Consents:
             return Consent.ALLOW
         if not effect.cls.affects_existing and self.affected_subject(system, effect) in self.born:
             return Consent.ALLOW
-        found = self.policy(effect.cls)
-        if found is Consent.ASK and effect.cls.name in self.allow:
+        consent = self.policy(effect.cls)
+        if consent is Consent.ASK and effect.cls.name in self.allow:
             return Consent.ALLOW
-        return found
+        return consent
 
     def missing(self, system: str, effects: Iterable[Effect]) -> tuple[ConsentNeed, ...]:
         """Return the effects that are not allowed."""

@@ -123,8 +123,8 @@ class GeneratedValues:
 
     def _first(self, places: Iterable[AnswerId], other_than: SecretStr | None = None) -> SecretStr | None:
         answers = (self._answer(system, query) for system, query in places)
-        found = (answer for answer in answers if isinstance(answer, SecretStr) and answer != other_than)
-        return next(found, None)
+        secrets = (answer for answer in answers if isinstance(answer, SecretStr) and answer != other_than)
+        return next(secrets, None)
 
     def _require_none(self, value: GeneratedValue) -> None:
         """Make sure that no home has a value: each says so itself, or does not exist.

@@ -39,8 +39,8 @@ def ordered(steps: Sequence[Step]) -> tuple[Step, ...]:
         for follower in (*countdown.end(step.id), *countdown.settle(step.id)):
             heapq.heappush(ready, position[follower])
     if len(in_order) != len(steps):
-        done = {step.id for step in in_order}
-        circle = _circle({step.id: step for step in steps if step.id not in done})
+        reached = {step.id for step in in_order}
+        circle = _circle({step.id: step for step in steps if step.id not in reached})
         raise UsageError(
             Diagnostic(
                 "STEPS_CIRCULAR",
@@ -207,15 +207,15 @@ def narrowed(steps: Sequence[Step], kept: Collection[StepId]) -> tuple[Step, ...
     barriers: dict[Barrier, tuple[Barrier, ...]] = {}
 
     def reached(direct: Iterable[StepId]) -> tuple[frozenset[StepId], tuple[Barrier, ...]]:
-        found: set[StepId] = set()
+        earlier: set[StepId] = set()
         behind: dict[Barrier, None] = {}
         for step in direct:
             if step in kept:
-                found.add(step)
+                earlier.add(step)
             elif step in through:
-                found |= through[step][0]
+                earlier |= through[step][0]
                 behind.update(dict.fromkeys(through[step][1]))
-        return frozenset(found), tuple(behind)
+        return frozenset(earlier), tuple(behind)
 
     def narrowed_barrier(barrier: Barrier) -> tuple[Barrier, ...]:
         if barrier not in barriers:

@@ -341,12 +341,12 @@ def inventory_file(path: Path, run: str) -> str:
 
 def run(path: Path, prefix: str) -> dict[str, Any] | None:
     """Return one run with all that happened in it, by the beginning of its id; None if unclear."""
-    found = _read(path, f"{RUNS} WHERE substr(id, 1, ?) = ? LIMIT 2", len(prefix), prefix)
-    if len(found) != 1:
+    rows = _read(path, f"{RUNS} WHERE substr(id, 1, ?) = ? LIMIT 2", len(prefix), prefix)
+    if len(rows) != 1:
         return None
-    name = found[0]["id"]
+    name = rows[0]["id"]
     parts = ("steps", "intents", "changes", "effects", "problems", "checks")
     return {
-        **found[0],
+        **rows[0],
         **{part: _read(path, f"SELECT * FROM {part} WHERE run = ? ORDER BY n", name) for part in parts},  # noqa: S608 - own table names
     }

@@ -27,12 +27,12 @@ class Questions:
     def close_over(self, session: Session) -> None:
         """Add what the endpoints of the systems follow from, and what theirs do."""
         todo = list(self.by_system)
-        done: set[str] = set()
+        closed: set[str] = set()
         while todo:
             name = todo.pop()
-            if name in done or name not in session.systems:
+            if name in closed or name not in session.systems:
                 continue
-            done.add(name)
+            closed.add(name)
             needed = session.systems[name].spec.questions
             self.add(needed)
             todo.extend(needed)
@@ -70,9 +70,9 @@ def observe(
         if all(errors):
             session.systems[name].error = errors[0]  # the others were tried already
             return
-        wanted = {*questions[name], *remembered.get(name, ())}
+        queries = {*questions[name], *remembered.get(name, ())}
         try:
-            session.ask(name, wanted, cancel)
+            session.ask(name, queries, cancel)
         except ProvisionError as error:
             session.systems[name].error = error
 

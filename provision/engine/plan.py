@@ -204,8 +204,8 @@ class Planner:
         questions.close_over(self.session)
         for name in questions.by_system:
             questions.add({name: self.environment.evidence.get(name, ())})
-        for name, wanted in questions.by_system.items():
-            self.session.claim(name, wanted)
+        for name, queries in questions.by_system.items():
+            self.session.claim(name, queries)
         observe(self.session, questions.by_system, self.remembered, self.cancel)
         # What only the look for orphans asks refuses no plan; a removal must know.
         for name in questions.by_system if self.destroying else needed.by_system:
@@ -341,32 +341,33 @@ class Planner:
         snapshots = {name: self.session.snapshot(name) for name in state.systems}
         for resource in state.resources:
             key = resource.key
-            seen = snapshots[key.system]
+            snapshot = snapshots[key.system]
             is_shared = not step.separate and self.desired.is_shared(key)
-            if seen is None or (is_shared and self.desired.owner(key) != step.id):
+            if snapshot is None or (is_shared and self.desired.owner(key) != step.id):
                 unchanged += 1
                 continue
-            found = difference(resource, seen)
-            if found is None:
+            differing = difference(resource, snapshot)
+            if differing is None:
                 unchanged += 1
                 continue
-            if isinstance(found.remedy, Impossible) and not settles_without_action(found.changes):
-                problem = problem or found.remedy.diagnostic
-            changes.append(found.planned())
+            if isinstance(differing.remedy, Impossible) and not settles_without_action(differing.changes):
+                problem = problem or differing.remedy.diagnostic
+            changes.append(differing.planned())
         for name in sorted(state.systems):
-            seen = self.session.snapshot(name)
+            snapshot = self.session.snapshot(name)
             # Its own subject's steps repay what a system owes; where there are none, who acts on it does.
             owner = self.session.subject_of(name)
             mine = owner == state.step.subject.name
             if not mine and owner in self.consents.subjects:
                 continue
-            if seen is None or name in pending_seen:
+            if snapshot is None or name in pending_seen:
                 continue
             if not mine and all(resource.key.system != name for resource in state.resources):
                 continue
             pending_seen.add(name)
             changes.extend(
-                pending_change(name, effect) for effect in pending_effects(seen, destroying=self.destroying)
+                pending_change(name, effect)
+                for effect in pending_effects(snapshot, destroying=self.destroying)
             )
         return StepPlan(state.step, tuple(changes), unchanged, problem=problem)
 
@@ -383,9 +384,9 @@ class Planner:
         by_id = {state.step.id: state for state in states}
         resources = [each for state in states for each in state.resources]
         warnings = list(self.orphans.warnings)
-        rules, seen = self.environment.rules, self.session.snapshots()
-        for found in rules(self.environment.inventory, seen, resources, destroying=self.destroying):
-            (self.refusals if found.severity is Severity.ERROR else warnings).append(found)
+        rules, snapshots = self.environment.rules, self.session.snapshots()
+        for finding in rules(self.environment.inventory, snapshots, resources, destroying=self.destroying):
+            (self.refusals if finding.severity is Severity.ERROR else warnings).append(finding)
         removed = self.destroying or self.options.prune
         plan = Plan(
             self.environment.name,

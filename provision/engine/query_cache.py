@@ -45,10 +45,10 @@ def _unpack(data: Any, classes: dict[tuple[str, str], tuple[type, list[str]] | N
         place, kind, values = data
         if (place, kind) not in classes:
             classes[place, kind] = _class_of(place, kind)
-        found = classes[place, kind]
-        if found is None:
+        known = classes[place, kind]
+        if known is None:
             return None
-        cls, names = found
+        cls, names = known
         query = cls(**dict(zip(names, map(_unpacked, values), strict=True)))
         hash(query)
     except (TypeError, ValueError, AttributeError):

@@ -65,12 +65,12 @@ def read_back(run: Run, states: Sequence[StepState], systems: Sequence[str]) -> 
     affected = forget_affected(run, states, systems)
     answers: list[AnswerId] = []
     for system in systems:
-        wanted = queries_of(run, [*states, *run.later(states[0])], system) | affected.get(system, set())
+        queries = queries_of(run, [*states, *run.later(states[0])], system) | affected.get(system, set())
         if run.session.subject_of(system) == states[0].step.subject.name:
             held = run.session.snapshot(system)
-            wanted |= set(held.answers) if held is not None else set()
-        run.session.ask(system, wanted, run.cancel, fresh=True)
-        answers += [(system, query) for query in wanted]
+            queries |= set(held.answers) if held is not None else set()
+        run.session.ask(system, queries, run.cancel, fresh=True)
+        answers += [(system, query) for query in queries]
     run.session.follow(answers, run.cancel)
 
 

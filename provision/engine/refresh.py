@@ -84,17 +84,17 @@ def _ask_again(run: Run, state: StepState) -> None:
         ProvisionError: a system does not answer.
     """
     for system, queries in state.questions.items():
-        wanted = set(queries)
+        needed = set(queries)
         if run.session.snapshot(system) is None:
             if system in state.optional and run.session.error_of([system]) is not None:
                 continue  # it was tried already: every step behind it would wait for it again
-            wanted |= queries_of(run, [state, *run.later(state)], system)
-            wanted.update(run.environment.evidence.get(system, ()))
+            needed |= queries_of(run, [state, *run.later(state)], system)
+            needed.update(run.environment.evidence.get(system, ()))
             if is_own(run, state, system):
-                wanted |= run.remembered.get(system, frozenset())
+                needed |= run.remembered.get(system, frozenset())
         run.session.claim(system, queries)
         try:
-            run.session.ask(system, wanted, run.cancel)
+            run.session.ask(system, needed, run.cancel)
         except ProvisionError:
             if system not in state.optional:
                 raise
@@ -143,12 +143,12 @@ def _expand_again(run: Run, state: StepState) -> None:
 def _ask_for_resources(run: Run, state: StepState) -> None:
     """Ask what a step's resources read, and ahead for later steps of the subject."""
     for system, batch in by_system(state.resources).items():
-        wanted = {query for resource in batch for query in resource.queries()}
+        needed = {query for resource in batch for query in resource.queries()}
         held = run.session.snapshot(system)
-        if is_own(run, state, system) and held is not None and held.missing(wanted):
-            wanted |= _queries_ahead(run, state, system)
-        run.session.claim(system, wanted)
-        run.session.ask(system, wanted, run.cancel)
+        if is_own(run, state, system) and held is not None and held.missing(needed):
+            needed |= _queries_ahead(run, state, system)
+        run.session.claim(system, needed)
+        run.session.ask(system, needed, run.cancel)
 
 
 def _check_rules(run: Run, state: StepState) -> None:

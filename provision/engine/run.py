@@ -76,7 +76,7 @@ class Run:
 
     def findings(self, systems: Iterable[str]) -> list[Diagnostic]:
         """Return what the rules about whole systems found; each looks once at what a system answered."""
-        found: list[Diagnostic] = []
+        findings: list[Diagnostic] = []
         snapshots = self.session.snapshots()
         for name in systems:
             if name not in snapshots:
@@ -94,8 +94,8 @@ class Run:
                             systems=frozenset({name}),
                         )
                     )
-                found += self._findings.get(key, ())
-        return found
+                findings += self._findings.get(key, ())
+        return findings
 
     @property
     def subjects(self) -> frozenset[str]:
@@ -167,10 +167,10 @@ class Run:
         name, verdict = str(effect), str(result.verdict)
         self.journal.effect(self.id, system, name, verdict, result.seconds, result.whole)
         if result.verdict is not Verdict.NOT_BEGUN:
-            done = EffectDone(
+            event = EffectDone(
                 run=self.id, system=system, effect=name, verdict=verdict, seconds=result.seconds
             )
-            self.emit(done)
+            self.emit(event)
 
     def progress(self, step: StepId, line: str) -> None:
         """Tell what a step does now."""

@@ -116,11 +116,11 @@ def clear_run_lock(path: Path) -> Holder | None:
         except OSError as error:
             raise unusable(path.parent, error) from None
         if not is_taken:
-            found = _read(handle)
+            holder = _read(handle)
             remedy = "wait for its end; Ctrl-C in its terminal ends it"
-            if found is not None:
-                remedy += f", and so does kill {found.pid} on the machine where it runs"
-            raise _locked(_holder_text(found), remedy)
+            if holder is not None:
+                remedy += f", and so does kill {holder.pid} on the machine where it runs"
+            raise _locked(_holder_text(holder), remedy)
         left = _read(handle)
         os.ftruncate(handle, 0)
         return left
@@ -139,8 +139,8 @@ def _taken(handle: int) -> bool:
 
 def _read(handle: int) -> Holder | None:
     try:
-        found = json.loads(os.pread(handle, 4096, 0))
-        return Holder(str(found["run"]), str(found["who"]), int(found["pid"]), float(found["since"]))
+        content = json.loads(os.pread(handle, 4096, 0))
+        return Holder(str(content["run"]), str(content["who"]), int(content["pid"]), float(content["since"]))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 

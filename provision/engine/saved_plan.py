@@ -190,12 +190,12 @@ def read(path: Path) -> dict[str, Any]:
 
 def options_of(data: Mapping[str, Any]) -> Options:
     """Return the options that a saved plan was made with."""
-    found = data["options"]
+    options = data["options"]
     return Options(
-        targets=tuple(found["targets"]),
-        steps=tuple(found["steps"]),
-        allow=frozenset(map(str, found["allow"])),
-        prune=bool(found["prune"]),
+        targets=tuple(options["targets"]),
+        steps=tuple(options["steps"]),
+        allow=frozenset(map(str, options["allow"])),
+        prune=bool(options["prune"]),
     )
 
 

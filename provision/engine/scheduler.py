@@ -112,14 +112,14 @@ class Scheduler:
         end = time.monotonic() + GRACE
         while self.running and time.monotonic() < end:
             try:
-                done = self.inbox.get(timeout=workers.TICK)
+                message = self.inbox.get(timeout=workers.TICK)
             except queue.Empty:
                 continue
-            if not isinstance(done.error, Interrupted):
-                self._take(done)
+            if not isinstance(message.error, Interrupted):
+                self._take(message)
             else:
-                self._note_interrupted(done.name)
-                self.running.discard(done.name)
+                self._note_interrupted(message.name)
+                self.running.discard(message.name)
 
     def _note_interrupted(self, step: StepId) -> None:
         if step in self.states:
@@ -274,19 +274,19 @@ class Scheduler:
         """
         self.running.add(name)
         self.busy.update(systems)
-        done = _Done(name, systems)
+        message = _Done(name, systems)
 
         def work() -> None:
             try:
-                done.proceed = partial(proceed, call())
+                message.proceed = partial(proceed, call())
             except Interrupted as error:
-                done.error = error
+                message.error = error
             except Exception as error:  # noqa: BLE001 - a defect ends the step, not the run
                 diagnostic = defect("INTERNAL", f"{name}: provision itself failed", name.subject, error)
-                done.proceed = partial(proceed, defective(diagnostic))
+                message.proceed = partial(proceed, defective(diagnostic))
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
-                done.error = error
-            self.inbox.put(done)
+                message.error = error
+            self.inbox.put(message)
 
         workers.start(str(name), work)
 
@@ -371,15 +371,15 @@ class Scheduler:
 
     # ------------------------------------------------------------ what ended
 
-    def _take(self, done: _Done) -> None:
-        self.running.discard(done.name)
-        self.busy.subtract(done.systems)
-        self._wake(done.systems)
-        if done.error is not None:
-            if isinstance(done.error, Interrupted):  # it had begun, so it is no step that never did
-                self._note_interrupted(done.name)
-            raise done.error
-        done.proceed()
+    def _take(self, message: _Done) -> None:
+        self.running.discard(message.name)
+        self.busy.subtract(message.systems)
+        self._wake(message.systems)
+        if message.error is not None:
+            if isinstance(message.error, Interrupted):  # it had begun, so it is no step that never did
+                self._note_interrupted(message.name)
+            raise message.error
+        message.proceed()
         self._try_reboots()
 
     def _end_reboot(

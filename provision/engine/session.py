@@ -149,9 +149,9 @@ class Session:
         """
         system = self._system(name)
         with system.lock.held(cancel):
-            wanted = frozenset(queries)
+            asked = frozenset(queries)
             held = system.snapshot
-            missing = wanted if fresh or held is None else held.missing(wanted)
+            missing = asked if fresh or held is None else held.missing(asked)
             if held is not None and not missing:
                 return held
             self.awaited.add(name)

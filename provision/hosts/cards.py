@@ -64,69 +64,69 @@ def cards_of(
         uuids: UUID and name of GPUs by slot.
     """
     by_slot: dict[str, list[PciFunction]] = {}
-    for each in functions:
-        if not each.is_bridge:
-            by_slot.setdefault(each.slot, []).append(each)
-    found = []
+    for function in functions:
+        if not function.is_bridge:
+            by_slot.setdefault(function.slot, []).append(function)
+    cards = []
     for slot, own in by_slot.items():
         first = own[0]
         uuid, model = uuids.get(slot, ("", ""))
-        groups = tuple(dict.fromkeys(each.group for each in own if each.group))
-        found.append(
+        groups = tuple(dict.fromkeys(function.group for function in own if function.group))
+        cards.append(
             HostCard(
                 host=host,
                 slot=slot,
-                ids=tuple(dict.fromkeys(each.id for each in own)),
+                ids=tuple(dict.fromkeys(function.id for function in own)),
                 model=model or models.get(first.address, ""),
                 groups=groups,
                 shares=tuple(
                     other for other, theirs in by_slot.items() if other != slot and _meet(theirs, groups)
                 ),
-                drivers=tuple(each.driver or "-" for each in own),
-                console=any(each.boot_vga for each in own),
+                drivers=tuple(function.driver or "-" for function in own),
+                console=any(function.boot_vga for function in own),
                 aliases=names.get(slot) or names.get(first.id, ()),
                 uuid=uuid,
             )
         )
-    return tuple(found)
+    return tuple(cards)
 
 
 def aliases(inventory: Inventory, host: str) -> dict[str, tuple[str, ...]]:
     """Return the inventory's names for a host's cards, by slot; in a VM by id, where only one fits."""
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     hypervisor = inventory.hypervisors.get(host)
     if hypervisor is not None:
         for name, card in hypervisor.cards.items():
-            found.setdefault(card.address, []).append(name)
-        return {key: tuple(each) for key, each in found.items()}
+            names.setdefault(card.address, []).append(name)
+        return {key: tuple(each) for key, each in names.items()}
     node = inventory.nodes[host]
     owner = inventory.hypervisor_of(node)
     for name in node.gpus:
         given = owner.cards.get(name) if owner is not None else None
         if given is not None and given.id is not None:
-            found.setdefault(given.id.lower(), []).append(name)
-    return {key: tuple(each) for key, each in found.items() if len(each) == 1}
+            names.setdefault(given.id.lower(), []).append(name)
+    return {key: tuple(each) for key, each in names.items() if len(each) == 1}
 
 
 def models_of(text: str) -> dict[str, str]:
     """Return names by PCI address from `lspci -D -mm`: slot, class, vendor and device, each quoted."""
-    found = {}
+    models = {}
     for row in csv.reader(text.splitlines(), delimiter=" ", skipinitialspace=True):
         if len(row) > 3:  # noqa: PLR2004 - the format's fields
-            found[row[0]] = f"{row[2]} {row[3]}"
-    return found
+            models[row[0]] = f"{row[2]} {row[3]}"
+    return models
 
 
 def uuids_of(text: str) -> dict[str, tuple[str, str]]:
     """Return UUID and name of GPUs by slot from nvidia-smi: its bus ids have eight digits of domain."""
-    found = {}
+    uuids = {}
     for line in text.splitlines():
         bus, _, rest = line.partition(", ")
         uuid, _, name = rest.partition(", ")
         domain, _, place = bus.strip().lower().partition(":")
         if len(domain) == NVIDIA_DOMAIN and uuid.startswith("GPU-"):
-            found[f"{domain[-4:]}:{place.partition('.')[0]}"] = (uuid, name.strip())
-    return found
+            uuids[f"{domain[-4:]}:{place.partition('.')[0]}"] = (uuid, name.strip())
+    return uuids
 
 
 def _meet(functions: list[PciFunction], groups: tuple[str, ...]) -> bool:

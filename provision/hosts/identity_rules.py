@@ -30,16 +30,18 @@ def _answered(evidence: Evidence) -> Iterator[tuple[Node, MachineIdentity]]:
 def duplicate(evidence: Evidence) -> list[Finding]:
     """Refuse two nodes that are one machine, or a machine and its clone."""
     nodes = list(_answered(evidence))
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for mark, (words, remedy) in _MARKS.items():
         for value, several in _several(
             (str(getattr(identity, mark)), node) for node, identity in nodes
         ).items():
-            found.append(_diagnostic(evidence, several, f"the {words} {value[:64]}", remedy))
+            findings.append(_diagnostic(evidence, several, f"the {words} {value[:64]}", remedy))
     macs = _several((mac, node) for node, identity in nodes for mac in identity.macs)
     for mac, several in macs.items():
-        found.append(_diagnostic(evidence, several, f"the MAC address {mac}", "give one of them another MAC"))
-    return found
+        findings.append(
+            _diagnostic(evidence, several, f"the MAC address {mac}", "give one of them another MAC")
+        )
+    return findings
 
 
 def _several(pairs: Iterator[tuple[str, Node]]) -> Mapping[str, list[Node]]:
@@ -66,12 +68,12 @@ def _diagnostic(evidence: Evidence, nodes: list[Node], what: str, remedy: str) -
 
 def foreign_address(evidence: Evidence) -> list[Finding]:
     """Refuse a cluster node that answers at an address which is not its own: a virtual IP, or NAT."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for node, identity in _answered(evidence):
         known = identity.addresses
         if node.k3s is None or node.connection == "local" or not known or node.address in known:
             continue
-        found.append(
+        findings.append(
             Diagnostic(
                 "NODE_ADDRESS_FOREIGN",
                 f"the machine that answers at {node.address} of {node.name} does not have that address",
@@ -82,17 +84,17 @@ def foreign_address(evidence: Evidence) -> list[Finding]:
                 remedy="declare the address of its own interface: ip -4 addr",
             )
         )
-    return found
+    return findings
 
 
 def renamed(evidence: Evidence) -> list[Finding]:
     """Refuse another name of a node that has joined a cluster: a new name is a new Node."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for node, identity in _answered(evidence):
         desired = node.kubernetes_name
         if node.k3s is None or not identity.node_name or identity.node_name == desired.lower():
             continue
-        found.append(
+        findings.append(
             Diagnostic(
                 "NODE_NAME_CHANGE",
                 f"{node.name} has joined its cluster as {identity.node_name}, and {desired} is declared",
@@ -102,7 +104,7 @@ def renamed(evidence: Evidence) -> list[Finding]:
                 remedy=f"declare `kube_name: {identity.node_name}`, or replace the node: `provision rebuild`",
             )
         )
-    return found
+    return findings
 
 
 RULES = (

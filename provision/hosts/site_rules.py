@@ -73,7 +73,7 @@ def _unreachable(evidence: Evidence) -> Iterator[Diagnostic]:
 
 def low_space(evidence: Evidence) -> list[Finding]:
     """Refuse shared storage with less free space than declared, where it is there already."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for name, storage in evidence.inventory.storage.items():
         for node in evidence.inventory.nodes.values():
             if storage.free is None or not node.manage:
@@ -83,7 +83,7 @@ def low_space(evidence: Evidence) -> list[Finding]:
             row = next((line.split() for line in fields if line.strip().endswith(storage.path)), [])
             if len(row) < _FIELDS or not row[3].isdecimal() or int(row[3]) // 1024 >= storage.free:
                 continue
-            found.append(
+            findings.append(
                 Diagnostic(
                     "STORAGE_SPACE_LOW",
                     f"{storage.path} of {node.name} has {int(row[3]) // 1024} MiB free, not {storage.free}",
@@ -93,7 +93,7 @@ def low_space(evidence: Evidence) -> list[Finding]:
                     remedy=f"free some space, or declare less `free`; see: du -xhd 1 {storage.path}",
                 )
             )
-    return found
+    return findings
 
 
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:

@@ -91,19 +91,19 @@ def _is_tag(path: KeyPath, part: str, tree: Tree) -> bool:
 
 def _keys(model: type[BaseModel], path: KeyPath, tree: Tree) -> list[str]:
     """Return the keys that a mapping at a path may have."""
-    found: Any = model
+    model_here: Any = model
     walked: KeyPath = ()
     for part in path:
-        found = _below(found, part)
+        model_here = _below(model_here, part)
         walked = (*walked, part)
-        members = _models(found)
+        members = _models(model_here)
         if len(members) > 1:
             kind = tree.find((*walked, "kind"))
             chosen = [member for member in members if _kind_of(member) == (str(kind.value) if kind else "")]
-            found = chosen[0] if chosen else found
+            model_here = chosen[0] if chosen else model_here
     return [
         name
-        for candidate in _models(found)
+        for candidate in _models(model_here)
         for name, field in candidate.model_fields.items()
         if not field.exclude
     ]

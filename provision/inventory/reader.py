@@ -155,15 +155,15 @@ class _Reader:
         )
 
     def _characters(self, error: yaml.YAMLError) -> Unreadable:
-        found = re.search(
+        match = re.search(
             "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", self.file.text
         )
-        if found is None:
+        if match is None:
             return self.stop("INVENTORY_SYNTAX", f"invalid YAML: {str(error)[:100]}", None)
-        before = self.file.text[: found.start()]
+        before = self.file.text[: match.start()]
         line = before.count("\n")
         source = Source(self.file.name, line + 1, len(before) - (before.rfind("\n") + 1) + 1)
-        return self.stop("INVENTORY_SYNTAX", f"the character {found[0]!r} is not allowed", source)
+        return self.stop("INVENTORY_SYNTAX", f"the character {match[0]!r} is not allowed", source)
 
     def _tabs(self) -> None:
         if "\t" not in self.file.text:
@@ -353,8 +353,8 @@ class _Reader:
             self.problem("INVENTORY_SECRET", f"!secret needs text for {kind}", source)
             return None
         if (kind == "command") != isinstance(reference, list):
-            wanted = "a list of words" if kind == "command" else "one text"
-            self.problem("INVENTORY_SECRET", f"!secret needs {wanted} for {kind}", source)
+            expected = "a list of words" if kind == "command" else "one text"
+            self.problem("INVENTORY_SECRET", f"!secret needs {expected} for {kind}", source)
             return None
         plain = tuple(str.__str__(word) for word in words)
         if kind == "file":

@@ -84,12 +84,12 @@ def _read(
 def _rename_gpu_cards(root: Item) -> None:
     """Read a mapping under `gpus` (profiles, nodes, expect) as `gpu_cards`, which says what must be shown."""
     for section in ("profiles", "nodes"):
-        found = root.child(section)
-        if found is None or not isinstance(found.value, dict):
+        items = root.child(section)
+        if items is None or not isinstance(items.value, dict):
             continue
-        made = found.copy()
-        for name, item in found.value.items():
-            made.put(name, _renamed(item), found.keys[name])
+        made = items.copy()
+        for name, item in items.value.items():
+            made.put(name, _renamed(item), items.keys[name])
         root.put(section, made, root.keys.get(section))
     expect = root.child("expect")
     if expect is not None:
@@ -185,11 +185,11 @@ def _merge_driver(node: Item, shared: Item | None) -> None:
 
 
 def _name_hypervisors(root: Item, problems: list[Diagnostic]) -> None:
-    found = root.child("hypervisors")
-    if found is None or not isinstance(found.value, dict):
+    hypervisors = root.child("hypervisors")
+    if hypervisors is None or not isinstance(hypervisors.value, dict):
         return
-    made = found.copy()
-    for name, item in found.value.items():
+    made = hypervisors.copy()
+    for name, item in hypervisors.value.items():
         if not isinstance(item.value, dict):
             continue
         if "name" in item.value:
@@ -202,8 +202,8 @@ def _name_hypervisors(root: Item, problems: list[Diagnostic]) -> None:
                 )
             )
         own = item.copy()
-        own.put("name", _made(name, item), found.keys[name])
-        made.put(name, own, found.keys[name])
+        own.put("name", _made(name, item), hypervisors.keys[name])
+        made.put(name, own, hypervisors.keys[name])
     root.put("hypervisors", made, root.keys.get("hypervisors"))
 
 
@@ -215,8 +215,8 @@ def _made(text: str, near_item: Item) -> Item:
 
 
 def _scalar(item: Item, key: str) -> Scalar | None:
-    found = item.child(key)
-    return found.value if found is not None and isinstance(found.value, Scalar) else None
+    child = item.child(key)
+    return child.value if child is not None and isinstance(child.value, Scalar) else None
 
 
 def _expanded(pattern: str, item: Item, nodes: Item, problems: list[Diagnostic]) -> list[tuple[str, Item]]:

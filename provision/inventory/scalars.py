@@ -250,12 +250,12 @@ def _network(value: str) -> str:
 
 def _interface(value: str) -> str:
     try:
-        found = str(ipaddress.IPv4Interface(value)) if "/" in value else ""
+        interface = str(ipaddress.IPv4Interface(value)) if "/" in value else ""
     except ValueError:
-        found = ""
-    if not found:
+        interface = ""
+    if not interface:
         raise ValueError(f"{value[:60]!r} is not an address with a prefix like 10.224.7.143/12")
-    return found
+    return interface
 
 
 def _range(value: str) -> str:
@@ -271,12 +271,12 @@ def _range(value: str) -> str:
 
 
 def _pci_address(value: str) -> str:
-    found = re.fullmatch(r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?", value)
-    if found is None:
+    match = re.fullmatch(r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?", value)
+    if match is None:
         raise ValueError(f"{value[:60]!r} is not a PCI address with a domain like 0000:02:00")
-    if found[2] is not None:
-        alone = f"functions: [{found[2][1]}]"
-        raise ValueError(f"{value!r} is one function: did you mean {found[1]}? For it alone add `{alone}`")
+    if match[2] is not None:
+        alone = f"functions: [{match[2][1]}]"
+        raise ValueError(f"{value!r} is one function: did you mean {match[1]}? For it alone add `{alone}`")
     return value
 
 
@@ -315,12 +315,12 @@ def _or_placeholder(expression: str, words: str, case: Callable[[str], str]) -> 
     match = re.compile(expression).fullmatch
 
     def check(value: Any) -> str:
-        found = text(value)
-        if PLACEHOLDER.fullmatch(found) is not None:
-            return found
-        if match(found) is None:
-            wrong(f"{found[:100]!r} is not a valid {words}")
-        return case(found)
+        word = text(value)
+        if PLACEHOLDER.fullmatch(word) is not None:
+            return word
+        if match(word) is None:
+            wrong(f"{word[:100]!r} is not a valid {words}")
+        return case(word)
 
     return check
 
@@ -347,11 +347,11 @@ Word = Annotated[
 
 
 def _kernel_argument(value: Any) -> str:
-    found = text(value)
-    problem = argument_problem(found)
+    argument = text(value)
+    problem = argument_problem(argument)
     if problem is not None:
-        wrong(f"{found[:100]!r} is not a kernel argument: {problem}")
-    return found
+        wrong(f"{argument[:100]!r} is not a kernel argument: {problem}")
+    return argument
 
 
 KernelArgument = Annotated[str, Check(_kernel_argument, _WORD)]

@@ -83,7 +83,7 @@ class Secret:
 
     def _run(self) -> str:
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 self.reference,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -95,9 +95,9 @@ class Secret:
             raise self._error(reason, f"{_ALONE}; it cannot ask anybody") from None
         except (OSError, ValueError):
             raise self._error(f"{self.reference[0]} cannot be run", "correct its name") from None
-        if done.returncode:
-            raise self._error(f"{self.reference[0]} ended with status {done.returncode}", _ALONE)
-        return self._decode(done.stdout)
+        if process.returncode:
+            raise self._error(f"{self.reference[0]} ended with status {process.returncode}", _ALONE)
+        return self._decode(process.stdout)
 
     def _decode(self, data: bytes) -> str:
         if len(data) > _LIMIT:

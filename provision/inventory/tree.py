@@ -91,8 +91,8 @@ class Item:
 
     def key_source(self, key: str) -> Source | None:
         """Return the position of one of its keys."""
-        found = self.keys.get(key)
-        return None if found is None else found[0].source(found[1], found[2], len(key))
+        source = self.keys.get(key)
+        return None if source is None else source[0].source(source[1], source[2], len(key))
 
     def child(self, key: str) -> Item | None:
         """Return the value of a key, if this is a mapping that has it."""

@@ -170,9 +170,9 @@ def run(argv: list[str], stdin: str = "") -> str:
         LabError: with the last lines of its output.
     """
     env = {**os.environ, "LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
-    done = subprocess.run(argv, env=env, input=stdin, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        tail = "\n".join((done.stdout + done.stderr).splitlines()[-12:])
+    process = subprocess.run(argv, env=env, input=stdin, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        tail = "\n".join((process.stdout + process.stderr).splitlines()[-12:])
         remedy = "correct what the message says, then run the command again"
-        raise LabError(f"{argv[0]} failed ({done.returncode}):\n{tail}", remedy)
-    return done.stdout
+        raise LabError(f"{argv[0]} failed ({process.returncode}):\n{tail}", remedy)
+    return process.stdout

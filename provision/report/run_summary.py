@@ -64,8 +64,8 @@ def lines(report: RunReport, *, debug: bool = False) -> list[Text]:
     if result:
         result.append(Text())
     counts = {outcome: sum(step.outcome is outcome for step in report.steps) for outcome in Outcome}
-    done = counts[Outcome.UNCHANGED] + counts[Outcome.CHANGED]
-    parts = [f"{done} done ({counts[Outcome.CHANGED]} changed)"]
+    well = counts[Outcome.UNCHANGED] + counts[Outcome.CHANGED]
+    parts = [f"{well} done ({counts[Outcome.CHANGED]} changed)"]
     parts += [_counted(outcome, report.steps) for outcome in _LISTED if counts[outcome]]
     verb = "Interrupted" if report.interrupted else "Ended"
     result.append(

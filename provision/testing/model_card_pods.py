@@ -161,8 +161,8 @@ class CardPods:
             return unschedulable("0/2 nodes are available: 1 CardUuidMismatch, 1 CardInsufficientMemory.")
         env = {row["name"]: row["value"] for row in pod["spec"]["containers"][0]["env"]}
         is_lifted = env.get("CUDA_DISABLE_CONTROL") == "true" or "no-cap" in self.faults
-        seen = cards[: len(named)] if "any-card" in self.faults else named
-        return Run(self._lines(seen, self._memory if is_lifted else self._memory * share // 100), None)
+        visible = cards[: len(named)] if "any-card" in self.faults else named
+        return Run(self._lines(visible, self._memory if is_lifted else self._memory * share // 100), None)
 
     def _lines(self, uuids: list[str], memory: int) -> str:
         seen = uuids if "no-card" not in self.faults else []

@@ -83,14 +83,14 @@ def ready_status(store: Store, kind: Kind, body: Object) -> dict[str, Any] | Non
     generation = body["metadata"].get("generation", 1)
     if kind.name == "DaemonSet":
         pods = body["spec"].get("template", {}).get("spec", {})
-        wanted = sum(_takes(node, pods) for node in store.listed(store.kind("Node")))
+        count = sum(_takes(node, pods) for node in store.listed(store.kind("Node")))
         numbers = (
             "desiredNumberScheduled",
             "currentNumberScheduled",
             "updatedNumberScheduled",
             "numberReady",
         )
-        return {"observedGeneration": generation, **dict.fromkeys((*numbers, "numberAvailable"), wanted)}
+        return {"observedGeneration": generation, **dict.fromkeys((*numbers, "numberAvailable"), count)}
     if kind.name in {"Deployment", "StatefulSet"}:
         replicas = body["spec"].get("replicas", 1)
         names = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
@@ -103,8 +103,8 @@ def ready_status(store: Store, kind: Kind, body: Object) -> dict[str, Any] | Non
 
 
 def _takes(node: Object, pods: Mapping[str, Any]) -> bool:
-    wanted = pods.get("nodeSelector", {})
-    return bool(wanted.items() <= node["metadata"].get("labels", {}).items())
+    selector = pods.get("nodeSelector", {})
+    return bool(selector.items() <= node["metadata"].get("labels", {}).items())
 
 
 def set_status(store: Store, kind: Kind, body: Object, status: Mapping[str, Any]) -> None:

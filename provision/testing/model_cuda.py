@@ -49,9 +49,9 @@ class CudaPods:
         count = self.gpus.cards.get(pod["spec"]["nodeName"], 0)
         asked = container["resources"]["limits"].get(RESOURCE)
         index = int(pod["metadata"]["name"].rpartition("-")[2])
-        seen = [index % count] if asked and count else list(range(count)) if self.leaks else []
-        lines = [f"uuid {uuid_of(card)}" for card in seen]
-        lines += [f"device /dev/nvidia{card}" for card in seen]
+        visible = [index % count] if asked and count else list(range(count)) if self.leaks else []
+        lines = [f"uuid {uuid_of(card)}" for card in visible]
+        lines += [f"device /dev/nvidia{card}" for card in visible]
         lines.append(f"memlock {self.memlock}")
         if "vectorAdd" in script:
             return Run("\n".join([*lines, self.message, f"vectoradd {self.code}", _DONE, ""]), None)

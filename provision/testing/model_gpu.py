@@ -234,8 +234,8 @@ def fabric_state(state: HostState) -> FabricStatus:
     daemon = "" if unit is None else "active" if unit.active else "inactive"
     errors = tuple(line for line in state.kernel_log if SIGN in line)
     status = gpu_state(state, GpuState())
-    seen = status.cards if isinstance(status, GpuStatus) else ()
-    cards = tuple(", ".join(card.fabric or ("Completed", "Success")) for card in seen)
+    listed = status.cards if isinstance(status, GpuStatus) else ()
+    cards = tuple(", ".join(card.fabric or ("Completed", "Success")) for card in listed)
     return FabricStatus(daemon, cards, () if state.fabric_is_reset else errors, True)
 
 

@@ -142,8 +142,8 @@ class NetworkOperator:
         if is_alone:
             lines.append("Exiting.. can not change : incorrect RDMA subsystem network namespace")
         for rule in [] if is_alone else rules:
-            wanted = rule["selectors"]["ifNames"]
-            has = set(wanted) & set(self.interfaces[name])
+            interfaces = rule["selectors"]["ifNames"]
+            has = set(interfaces) & set(self.interfaces[name])
             resource = rule["resourceName"]
             offered[f"{rule['resourcePrefix']}/{resource}"] = str(rule["rdmaHcaMax"] if has else 0)
             if not has:

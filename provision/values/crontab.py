@@ -61,7 +61,7 @@ def longest_gap(schedule: str) -> timedelta | None:
 
 def _values(field: str, low: int, high: int) -> frozenset[int] | None:
     """Return the numbers of a field; None for text that is none."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in field.split(","):
         text = re.sub(r"[a-z]{3}", lambda match: _NAMES.get(match[0], match[0]), part)
         match = _PART.fullmatch(text)
@@ -75,8 +75,8 @@ def _values(field: str, low: int, high: int) -> frozenset[int] | None:
             start = end = 0  # Sunday, too
         if not low <= start <= end <= high or (step and not int(step)):
             return None
-        found.update(range(start, end + 1, int(step or 1)))
-    return frozenset(found)
+        numbers.update(range(start, end + 1, int(step or 1)))
+    return frozenset(numbers)
 
 
 def _days(
@@ -84,10 +84,10 @@ def _days(
 ) -> list[int]:
     """Return the matching days of eight years; a day of the week and one of the month are alternatives."""
     is_any = fields[2][0] in "*?" or fields[4][0] in "*?"
-    found: list[int] = []
+    matching: list[int] = []
     for number in range(_FIRST.toordinal(), _FIRST.replace(year=_FIRST.year + 8).toordinal()):
         day = date.fromordinal(number)
         in_month, in_week = day.day in days, day.isoweekday() % 7 in weekdays
         if day.month in months and (in_month and in_week if is_any else in_month or in_week):
-            found.append(number)
-    return found
+            matching.append(number)
+    return matching

@@ -43,7 +43,7 @@ class Answers(Protocol):
         """Return the answers at hand, without a round trip; an empty snapshot when there are none."""
         ...
 
-    def gather(self, wanted: Mapping[str, Iterable[Any]]) -> None:
+    def gather(self, queries: Mapping[str, Iterable[Any]]) -> None:
         """Ask several systems at once, one round trip each; one that gives no answers is left out."""
         ...
 

@@ -41,7 +41,7 @@ class Rehearsal:
         """Return the answers at hand."""
         return self._answers.held(system)
 
-    def gather(self, wanted: object) -> None:
+    def gather(self, queries: object) -> None:
         """Ask nothing."""
 
     def away(self, system: str) -> str:
@@ -79,10 +79,10 @@ def rehearse(answers: Answers, systems: Iterable[str], run: Callable[[Answers], 
     for _ in range(PASSES):
         rehearsal = Rehearsal(answers)
         run(rehearsal)
-        wanted = {name: queries - known.get(name, set()) for name, queries in rehearsal.missing.items()}
-        wanted = {name: queries for name, queries in wanted.items() if queries}
-        if not wanted:
+        missing = {name: queries - known.get(name, set()) for name, queries in rehearsal.missing.items()}
+        missing = {name: queries for name, queries in missing.items() if queries}
+        if not missing:
             return
-        for name, queries in wanted.items():
+        for name, queries in missing.items():
             known.setdefault(name, set()).update(queries)
-        answers.gather(wanted)
+        answers.gather(missing)

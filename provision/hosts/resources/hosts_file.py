@@ -57,26 +57,26 @@ def _fields(line: bytes) -> list[bytes]:
 
 def addresses_of(content: bytes, name: str) -> list[str]:
     """Return the addresses of a name in a file like hosts(5), in its order."""
-    wanted = name.lower().encode()
+    lowered = name.lower().encode()
     return [
         fields[0].decode("utf-8", "replace")
         for fields in map(_fields, _lines(content))
-        if wanted in (field.lower() for field in fields[1:])
+        if lowered in (field.lower() for field in fields[1:])
     ]
 
 
 def with_entry(content: bytes, name: str, address: str) -> bytes:
     """Return a content as SetHostsEntry changes it."""
     kept: list[bytes] = []
-    placed, wanted = False, name.lower().encode()
+    placed, lowered = False, name.lower().encode()
     for line in _lines(content):
         fields, (_, sign, note) = _fields(line), line.partition(b"#")
-        if wanted not in (field.lower() for field in fields[1:]):
+        if lowered not in (field.lower() for field in fields[1:]):
             kept.append(line)
         elif fields[0] == address.encode() and not placed:
             kept.append(line)
             placed = True
-        elif rest := [field for field in fields[1:] if field.lower() != wanted]:
+        elif rest := [field for field in fields[1:] if field.lower() != lowered]:
             kept.append(b" ".join((fields[0], *rest, *([sign + note] if sign else []))))
         elif sign:
             kept.append(sign + note)

@@ -102,8 +102,8 @@ class KernelModule(Composite):
         load, options = self.files
         parts: dict[str, Part] = {"options": options, "at boot": load}
         if self.options and not self.absent:
-            wanted = tuple(f"{self.name}.{option.plain}" for option in parse(self.options))
-            quoted = tuple(f'"{argument}"' if " " in argument else argument for argument in wanted)
+            arguments = tuple(f"{self.name}.{option.plain}" for option in parse(self.options))
+            quoted = tuple(f'"{argument}"' if " " in argument else argument for argument in arguments)
             parts["built in"] = BuiltIn(self, self._state, "options in modprobe.d have", quoted)
         if not self.absent:
             parts["loaded"] = Live(

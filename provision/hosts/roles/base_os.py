@@ -68,31 +68,31 @@ def resources(context: Context) -> tuple[Resource, ...]:
     node = inventory.nodes[context.subject.name]
     system = names.ssh(node.name)
     where = ("nodes", node.name)
-    found: list[Resource] = []
+    desired: list[Resource] = []
     if node.managed_hostname:
         source = inventory.source((*where, "hostname"))
-        found.append(Hostname(system, node.managed_hostname, source=source))
+        desired.append(Hostname(system, node.managed_hostname, source=source))
     if node.grows_root:
-        found.append(RootFilesystem(system, source=inventory.source((*where, "grow_root"))))
+        desired.append(RootFilesystem(system, source=inventory.source((*where, "grow_root"))))
     for path, text in apt_files(inventory, node):
-        found.append(File.of_text(system, path, text, inventory.source(where)))
+        desired.append(File.of_text(system, path, text, inventory.source(where)))
     daemon = _daemon(context, node)
     source = inventory.source((*where, "packages"))
-    found += _packages(context, node, daemon, source)
+    desired += _packages(context, node, daemon, source)
     if node.timezone:
-        found.append(Timezone(system, node.timezone, source=inventory.source((*where, "timezone"))))
+        desired.append(Timezone(system, node.timezone, source=inventory.source((*where, "timezone"))))
     if daemon:
         source = inventory.source((*where, "ntp"))
-        found.append(TimeSync(system, daemon, node.ntp or (), source=source))
+        desired.append(TimeSync(system, daemon, node.ntp or (), source=source))
     if node.swap == "off":
-        found.append(SwapIsOff(system, source=inventory.source((*where, "swap"))))
+        desired.append(SwapIsOff(system, source=inventory.source((*where, "swap"))))
     for name, value in node.sysctl.items():
-        found.append(Sysctl(system, name, value, source=inventory.source((*where, "sysctl", name))))
+        desired.append(Sysctl(system, name, value, source=inventory.source((*where, "sysctl", name))))
     for module in node.modules:
-        found.append(KernelModule(system, module, source=inventory.source((*where, "modules"))))
-    found += _hosts(context, node)
-    found += _keys(inventory, node, system)
-    return tuple(found)
+        desired.append(KernelModule(system, module, source=inventory.source((*where, "modules"))))
+    desired += _hosts(context, node)
+    desired += _keys(inventory, node, system)
+    return tuple(desired)
 
 
 def _hosts(context: Context, node: Node) -> Iterator[HostsEntry]:
@@ -111,15 +111,15 @@ def _hosts(context: Context, node: Node) -> Iterator[HostsEntry]:
 def _packages(context: Context, node: Node, daemon: str, source: Source | None) -> Iterator[Package]:
     """Yield what is installed; Debian has one time daemon at a time: for chrony the other one goes."""
     system = names.ssh(node.name)
-    wanted = dict.fromkeys(node.packages)
+    packages = dict.fromkeys(node.packages)
     if daemon == "chrony":
-        wanted[_CHRONY] = None
+        packages[_CHRONY] = None
     if node.timezone:
-        wanted["tzdata"] = None
-    if _CHRONY in wanted and _has_package(context, _TIMESYNCD):
+        packages["tzdata"] = None
+    if _CHRONY in packages and _has_package(context, _TIMESYNCD):
         yield Package(system, (_TIMESYNCD,), absent=True, source=source)
-    if wanted:
-        yield Package(system, tuple(wanted), source=source)
+    if packages:
+        yield Package(system, tuple(packages), source=source)
 
 
 def _has_package(context: Context, name: str) -> bool:

@@ -56,8 +56,8 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask whose /etc/hosts it is, where something of it is declared; the rest follows from the inventory."""
     item = item_of(inventory, subject)
-    wanted = item.host_resources if item is not None else ()
-    asked = any(isinstance(each, FileResource) and each.path == HOSTS for each in wanted)
+    declared_items = item.host_resources if item is not None else ()
+    asked = any(isinstance(each, FileResource) and each.path == HOSTS for each in declared_items)
     return {names.ssh(subject.name): (FileText(HOSTS),) if asked else ()}
 
 
@@ -119,14 +119,14 @@ def _each(
             ) from None
 
 
-def _lasting(found: Iterator[Resource], context: Context) -> Iterator[Resource]:
+def _lasting(resources: Iterator[Resource], context: Context) -> Iterator[Resource]:
     """Yield the resources; what is of /etc/hosts goes into what that is made from at each boot, too."""
-    for each in found:
-        if isinstance(each, File | FileLine) and each.path == HOSTS:
+    for resource in resources:
+        if isinstance(resource, File | FileLine) and resource.path == HOSTS:
             hosts = context.require(names.ssh(context.subject.name), FileText(HOSTS), may_be_absent=True)
             if MADE_BY_CLOUD_INIT.encode() in (hosts or b""):
-                yield replace(each, path=HOSTS_TEMPLATE)
-        yield each
+                yield replace(resource, path=HOSTS_TEMPLATE)
+        yield resource
 
 
 def retired(context: Context) -> tuple[Resource, ...]:

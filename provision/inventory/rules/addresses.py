@@ -15,21 +15,21 @@ _SMALLEST = 31
 def check(inventory: Inventory, findings: Findings) -> None:
     """Find problems of addresses."""
     network = inventory.network
-    seen: dict[str, KeyPath] = {}
+    taken: dict[str, KeyPath] = {}
     cidr = IPv4Network(network.cidr) if network is not None else None
     if network is not None and cidr is not None:
         if network.gateway is not None:
-            seen[network.gateway] = ("network", "gateway")
+            taken[network.gateway] = ("network", "gateway")
             _inside(network.gateway, cidr, ("network", "gateway"), findings)
         if network.dhcp is not None and network.dhcp.address not in (None, network.gateway):
-            seen[str(network.dhcp.address)] = ("network", "dhcp")
+            taken[str(network.dhcp.address)] = ("network", "dhcp")
         _range(inventory, cidr, findings)
     places: list[tuple[KeyPath, str]] = [
         (("hypervisors", name, "address"), host.address) for name, host in inventory.hypervisors.items()
     ]
     places += [(("nodes", name, "address"), node.address) for name, node in inventory.nodes.items()]
     for place, address in places:
-        findings.unique("the address", address, place, seen)
+        findings.unique("the address", address, place, taken)
         if cidr is not None:
             _inside(address, cidr, place, findings)
     rails: dict[str, KeyPath] = {}

@@ -153,7 +153,7 @@ def _any_written_server(inventory: Inventory, findings: Findings) -> bool:
     if nodes is None or not isinstance(nodes.value, dict):
         return False
     lost = [item for name, item in nodes.value.items() if name not in inventory.nodes]
-    return any(str(found.value) == "server" for item in lost if (found := item.child("k3s")) is not None)
+    return any(str(role.value) == "server" for item in lost if (role := item.child("k3s")) is not None)
 
 
 def _sharing(inventory: Inventory, findings: Findings) -> None:

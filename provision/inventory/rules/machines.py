@@ -169,12 +169,12 @@ def _virtual(node: Node, path: KeyPath, inventory: Inventory, findings: Findings
 
 def _slots(node: Node, path: KeyPath, findings: Findings) -> None:
     """Refuse places of disks that are taken, or that the machine does not have."""
-    seen: dict[str, KeyPath] = {}
+    taken: dict[str, KeyPath] = {}
     for index, disk in enumerate(node.disks):
         place: KeyPath = (*path, "disks", index, "slot")
         if disk.slot is None:
             continue
-        findings.unique("the slot", disk.slot, place, seen)
+        findings.unique("the slot", disk.slot, place, taken)
         if disk.slot == "scsi0" and (node.disk is not None or node.image is not None):
             findings.conflict(f"scsi0 of {node.name} is its first disk", place)
         if disk.slot == "ide2" and (node.image is not None or node.iso is not None):
@@ -187,9 +187,9 @@ def _slots(node: Node, path: KeyPath, findings: Findings) -> None:
 
 def _medium(node: Node, path: KeyPath, inventory: Inventory, findings: Findings) -> None:
     """Refuse an installation medium as an image, and the other way round; and both at once."""
-    for key, wanted in (("image", False), ("iso", True)):
+    for key, is_iso in (("image", False), ("iso", True)):
         image = inventory.images.get(getattr(node, key) or "")
-        if image is not None and image.is_iso is not wanted:
+        if image is not None and image.is_iso is not is_iso:
             what = "is an installation medium" if image.is_iso else "is no installation medium (`.iso`)"
             other = "iso" if image.is_iso else "image"
             remedy = f"write `{other}: {getattr(node, key)}`"

@@ -27,9 +27,9 @@ def check(inventory: Inventory, findings: Findings) -> None:
     if inventory.lab is None:
         _endpoints(inventory, findings)
         return
-    seen: dict[str, KeyPath] = {}
+    taken: dict[str, KeyPath] = {}
     for index, card in enumerate(inventory.lab.hypervisor.cards):
-        findings.unique("the card", card.name, ("lab", "hypervisor", "cards", index, "name"), seen)
+        findings.unique("the card", card.name, ("lab", "hypervisor", "cards", index, "name"), taken)
     if len(inventory.hypervisors) > 1:
         findings.conflict("a lab has one hypervisor", ("hypervisors",))
 

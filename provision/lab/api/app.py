@@ -142,14 +142,16 @@ def _parameters(request: Request, body: bytes) -> dict[str, list[str]]:
 
 def _perl_json_error(body: bytes, error: ValueError) -> str:
     """Return what JSON::XS says of a body that is no JSON."""
-    at = getattr(error, "pos", 0)
-    rest = body.decode("utf-8", "replace")[at:]
+    position = getattr(error, "pos", 0)
+    rest = body.decode("utf-8", "replace")[position:]
     before = f'(before "{rest}")' if rest else '(before "(end of string)")'
     problem = (
-        "'\"' expected" if at else "malformed JSON string, neither tag, array, object, number, string or atom"
+        "'\"' expected"
+        if position
+        else "malformed JSON string, neither tag, array, object, number, string or atom"
     )
     where = "at /usr/share/perl5/PVE/APIServer/AnyEvent.pm line 934."
-    return f"{problem}, at character offset {at} {before} {where}"
+    return f"{problem}, at character offset {position} {before} {where}"
 
 
 def _plain(value: Any) -> str:

@@ -64,9 +64,9 @@ class Client:
         blind.check_hostname = False
         blind.verify_mode = ssl.CERT_NONE
         _, text = self._send(blind, "GET", "/cacerts", "", {})
-        found = token_prefix(text.encode())
-        if self._authority and found != self._authority:
-            hashes = f"{self._authority[3:]} != {found[3:]}"
+        prefix = token_prefix(text.encode())
+        if self._authority and prefix != self._authority:
+            hashes = f"{self._authority[3:]} != {prefix[3:]}"
             raise FatalError(f"token CA hash does not match the Cluster CA certificate hash: {hashes}")
         trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         with tempfile.NamedTemporaryFile("w") as file:

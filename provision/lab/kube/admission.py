@@ -66,9 +66,9 @@ def _check_pod(store: Store, kind: Kind, made: Mapping[str, Any]) -> None:
     if runtime and store.get(store.kind("RuntimeClass"), ("", runtime)) is None:
         text = f'pods "{name}" is forbidden: pod rejected: RuntimeClass "{runtime}" not found'
         raise StatusError(403, "Forbidden", text, errors.about(kind, name))
-    found = list(_fractions(made))
-    if found:
-        raise errors.invalid(kind, name, found)
+    causes = list(_fractions(made))
+    if causes:
+        raise errors.invalid(kind, name, causes)
 
 
 def _fractions(made: Mapping[str, Any]) -> Iterator[Cause]:

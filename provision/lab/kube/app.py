@@ -189,12 +189,12 @@ class KubeApi:
         begins = stated == "0" or query.get("sendInitialEvents") == "true"
         seconds = float(query.get("timeoutSeconds", _ENDLESS)) * self.watch_seconds
         with store.changed:
-            seen = store.version if begins else min(int(stated), store.version)
+            sent = store.version if begins else min(int(stated), store.version)
             initial = [body for body in store.listed(kind) if is_chosen(body)] if begins else []
         for body in initial:
             yield {"type": "ADDED", "object": body}
         if begins and query.get("allowWatchBookmarks") in {"1", "true"}:
-            metadata = {"resourceVersion": str(seen), "annotations": {"k8s.io/initial-events-end": "true"}}
+            metadata = {"resourceVersion": str(sent), "annotations": {"k8s.io/initial-events-end": "true"}}
             bookmark = {"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
             yield {"type": "BOOKMARK", "object": bookmark}
         ends = store.clock() + seconds
@@ -203,11 +203,11 @@ class KubeApi:
                 events = [
                     (version, event, body)
                     for version, event, of, body in store.history
-                    if version > seen
+                    if version > sent
                     and (of.group, of.plural) == (kind.group, kind.plural)
                     and is_chosen(body)
                 ]
-                seen = max(seen, store.version)
+                sent = max(sent, store.version)
                 left = ends - store.clock()
                 if not events and left > 0:
                     store.changed.wait(left)
@@ -320,9 +320,9 @@ class KubeApi:
         if pod is None:
             raise errors.not_found(kind, place[1])
         for budget in self.store.listed(self.store.kind("PodDisruptionBudget"), place[0]):
-            wanted = budget["spec"].get("selector", {}).get("matchLabels", {})
+            selector = budget["spec"].get("selector", {}).get("matchLabels", {})
             held = pod["metadata"].get("labels", {})
-            if wanted.items() <= held.items() and budget.get("status", {}).get("disruptionsAllowed", 0) < 1:
+            if selector.items() <= held.items() and budget.get("status", {}).get("disruptionsAllowed", 0) < 1:
                 name = budget["metadata"]["name"]
                 message = f"The disruption budget {name} needs more healthy pods and has too few"
                 causes = [{"reason": "DisruptionBudget", "message": message}]
@@ -348,11 +348,11 @@ def _parsed(request: Request, kind: Kind | None) -> dict[str, Any]:
     try:
         body = json.loads(request.body)
     except ValueError as error:
-        at = getattr(error, "pos", 0)
-        found = request.body[at : at + 1]
+        position = getattr(error, "pos", 0)
+        character = request.body[position : position + 1]
         text = (
             f"the object provided is unrecognized (must be of type {name}): couldn't get version/kind;"
-            f" json parse error: invalid character '{found}' looking for beginning of object key string"
+            f" json parse error: invalid character '{character}' looking for beginning of object key string"
             f" ({request.body})"
         )
         raise bad_request(text) from None

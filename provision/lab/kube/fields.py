@@ -70,20 +70,20 @@ def item_of(item: Any, keys: Sequence[str]) -> str:
 def leaves(value: Any, schema: Schema = None, path: Path = (), name: str = "") -> dict[Path, Any]:
     """Return all fields of a value by path."""
     if isinstance(value, Mapping) and value and name not in _ATOMIC and not _is_atomic(schema):
-        found: dict[Path, Any] = {}
+        fields: dict[Path, Any] = {}
         for key, inner in value.items():
             if not _is_nobodys(path, key):
-                found |= leaves(inner, child(schema, key), (*path, f"f:{key}"), key)
-        return found
+                fields |= leaves(inner, child(schema, key), (*path, f"f:{key}"), key)
+        return fields
     if isinstance(value, list):
         keys = list_keys(name, schema)
         if keys and all(isinstance(item, Mapping) for item in value):
-            found = {}
+            fields = {}
             for item in value:
                 place = (*path, item_of(item, keys))
-                found[(*place, ".")] = True
-                found |= leaves(item, schema.get("items") if schema is not None else None, place)
-            return found
+                fields[(*place, ".")] = True
+                fields |= leaves(item, schema.get("items") if schema is not None else None, place)
+            return fields
         if is_set(name, schema):
             return {(*path, f"v:{json.dumps(item)}"): True for item in value}
     return {path: value}

@@ -152,24 +152,24 @@ class Store:
                     "kind": body["kind"],
                     "status": body.get("status", {}),
                 }
-            wanted = fields.leaves(stripped, kind.schema)
+            applied = fields.leaves(stripped, kind.schema)
             entries = [] if live is None else [dict(entry) for entry in live["metadata"]["managedFields"]]
             base = (
                 self._started(kind, {key: body[key] for key in ("apiVersion", "kind", "metadata")})
                 if live is None
                 else _copy(live)
             )
-            self._check_conflicts(base if live is not None else {}, wanted, entries, write, kind)
+            self._check_conflicts(base if live is not None else {}, applied, entries, write, kind)
             mine = next((entry for entry in entries if _is_of(entry, write)), None)
             former = fields.decoded(mine["fieldsV1"]) if mine is not None else set()
             others = {
                 path for entry in entries if entry is not mine for path in fields.decoded(entry["fieldsV1"])
             }
             made = fields.merged(base, stripped, kind.schema)
-            made = fields.without(made, former - set(wanted) - others, kind.schema)
+            made = fields.without(made, former - set(applied) - others, kind.schema)
             made = self._checked(kind, made, live)
             entries = [entry for entry in entries if entry is not mine and fields.decoded(entry["fieldsV1"])]
-            fresh = self._entry(kind, write, set(wanted))
+            fresh = self._entry(kind, write, set(applied))
             self._set_owners(made, [fresh, *entries])
             if live is not None and _same(made, live):
                 return live, False
@@ -285,15 +285,15 @@ class Store:
         """Return an object with defaults; refuse one that is not valid or not admitted."""
         made = schema.defaulted(made, kind.schema)
         admission.check(self, kind, made, live)
-        found = list(schema.causes(made, kind.schema))
-        if found:
-            raise errors.invalid(kind, made["metadata"]["name"], found)
+        causes = list(schema.causes(made, kind.schema))
+        if causes:
+            raise errors.invalid(kind, made["metadata"]["name"], causes)
         return admission.completed(kind, made)
 
     def _check_conflicts(
         self,
         live: Object,
-        wanted: Mapping[Path, Any],
+        applied: Mapping[Path, Any],
         entries: list[dict[str, Any]],
         write: Write,
         kind: Kind,
@@ -305,7 +305,7 @@ class Store:
             if _is_of(entry, write):
                 continue
             owned = fields.decoded(entry["fieldsV1"])
-            lost = {path for path in owned if (path in wanted and held.get(path) != wanted[path])}
+            lost = {path for path in owned if (path in applied and held.get(path) != applied[path])}
             if lost and not write.force:
                 using = f'conflict with "{entry["manager"]}" using {entry["apiVersion"]}'
                 conflicts += [("FieldManagerConflict", using, fields.spelled(path)) for path in sorted(lost)]

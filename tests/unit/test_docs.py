@@ -340,7 +340,7 @@ def test_codes_that_a_page_names_exist(page: Path) -> None:
     assert codes - quoted_codes() <= VARIABLES
 
 
-VARIABLES = {"NO_COLOR", "PROVISION_TEST_GPU", "PROVISION_TEST_SEED"}
+VARIABLES = {"NO_COLOR", "PROVISION_TEST_GPU", "PROVISION_TEST_KUBECONFIG", "PROVISION_TEST_SEED"}
 """Of the environment; our own stand in the source."""
 
 

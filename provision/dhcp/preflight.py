@@ -21,21 +21,21 @@ def mac_duplicate(evidence: Evidence) -> list[Finding]:
     for hypervisor, nodes in hypervisors if any(managed_vms(evidence)) else ():
         own = {node.vmid for node in nodes}
         for node in nodes:
-            for at in range(len(node.nics)):
-                mac = macs.of_node(evidence.inventory, node, at, own_vm(evidence, hypervisor, node))
-                holders.setdefault(mac, {})[f"net{at} of {node.name}"] = node.name
-        for each in host_facts(evidence, hypervisor).vm_devices:
-            is_ours = each.vmid in own or (each.node, each.vmid) in managed
-            if each.key.startswith("net") and not is_ours:
-                mac = formats.normal(each.value, formats.NET).get("macaddr", "")
-                state = " (after its next start)" if each.pending else " (until it stops)"
-                state = state if each.pending or each.leaving else ""
-                holders.setdefault(mac, {})[f"{each.key} of VM {each.vmid}{state}"] = ""
-    found: list[Finding] = []
+            for index in range(len(node.nics)):
+                mac = macs.of_node(evidence.inventory, node, index, own_vm(evidence, hypervisor, node))
+                holders.setdefault(mac, {})[f"net{index} of {node.name}"] = node.name
+        for device in host_facts(evidence, hypervisor).vm_devices:
+            is_ours = device.vmid in own or (device.node, device.vmid) in managed
+            if device.key.startswith("net") and not is_ours:
+                mac = formats.normal(device.value, formats.NET).get("macaddr", "")
+                state = " (after its next start)" if device.pending else " (until it stops)"
+                state = state if device.pending or device.leaving else ""
+                holders.setdefault(mac, {})[f"{device.key} of VM {device.vmid}{state}"] = ""
+    findings: list[Finding] = []
     for mac, devices in holders.items():
         ours = [node for node in devices.values() if node]
         if mac and ours and len(devices) > 1:
-            found.append(
+            findings.append(
                 Diagnostic(
                     "MAC_DUPLICATE",
                     f"{mac} belongs to {' and '.join(devices)}",
@@ -45,17 +45,17 @@ def mac_duplicate(evidence: Evidence) -> list[Finding]:
                     remedy="Give one of them another MAC.",
                 )
             )
-    return found
+    return findings
 
 
 def leased_to_other(evidence: Evidence) -> list[Finding]:
     """Refuse an address that the router has reserved for, or leased to, somebody else."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for reservation in evidence.of_kind(RouterReservation):
         diagnostic = evidence.impossible(reservation)
         if diagnostic is not None and diagnostic.code == "IP_LEASED_TO_OTHER":
-            found.append(diagnostic)
-    return found
+            findings.append(diagnostic)
+    return findings
 
 
 RULES = (

@@ -38,7 +38,7 @@ def _slots(inventory: Inventory) -> Iterator[tuple[str, list[tuple[str, int]]]]:
 
 
 def _uuid(cards: Cards, node: str, number: int) -> str:
-    found = cards.get(node, ())
-    if isinstance(found, Unknown) or number >= len(found):
+    uuids = cards.get(node, ())
+    if isinstance(uuids, Unknown) or number >= len(uuids):
         return ""
-    return found[number].uuid
+    return uuids[number].uuid

@@ -69,26 +69,26 @@ def _virtual(evidence: Evidence) -> Iterator[tuple[Node, GpuStatus, tuple[CardSt
 
 def divided(evidence: Evidence) -> list[Finding]:
     """Refuse to divide a vGPU again."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for node, _, cards in _virtual(evidence):
         has_mig = node.gpu_cards is not None and bool(node.gpu_cards.mig)
         if has_mig or (shares(evidence.inventory) and node.wants_gpu):
             summary = "it has a vGPU, which is a part of a card already and cannot be divided again"
             remedy = "declare `sharing.mode: none`, and remove `gpu_cards.mig`"
-            found.append(_finding(evidence, node, "VGPU_DIVIDED", summary, remedy, _shown(cards)))
-    return found
+            findings.append(_finding(evidence, node, "VGPU_DIVIDED", summary, remedy, _shown(cards)))
+    return findings
 
 
 def unlicensed(evidence: Evidence) -> list[Finding]:
     """Name a vGPU without a license, which slows down after some minutes."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for node, status, cards in _virtual(evidence):
         if status.license.lower().startswith("unlicensed"):
             summary = f"its vGPU has no license ({status.license}): it becomes slow after some minutes"
             remedy = "license it: see `nvidia-smi -q` and `systemctl status nvidia-gridd` on the node"
             finding = _finding(evidence, node, "VGPU_UNLICENSED", summary, remedy, _shown(cards))
-            found.append(replace(finding, severity=Severity.WARNING))
-    return found
+            findings.append(replace(finding, severity=Severity.WARNING))
+    return findings
 
 
 RULES = (

@@ -25,8 +25,8 @@ def _refused(inventory: Inventory, code: str, summary: str, remedy: str, *keys: 
 
 
 def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = values.get(name)
-    return found if isinstance(found, Mapping) else {}
+    section = values.get(name)
+    return section if isinstance(section, Mapping) else {}
 
 
 def toolkit(evidence: Evidence) -> list[Finding]:

@@ -117,13 +117,13 @@ def _toolkit(*, by_operator: bool) -> dict[str, Any]:
 
 def _tolerations(inventory: Inventory) -> list[dict[str, str]]:
     """Return what the operands must tolerate to run on the declared GPU nodes."""
-    found: list[dict[str, str]] = []
+    tolerations: list[dict[str, str]] = []
     for node in gpu_nodes(inventory):
         for taint in map(parse_taint, node.taints):
             row = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
-            if row not in found and row != _OWN_TAINT:
-                found.append(row)
-    return found
+            if row not in tolerations and row != _OWN_TAINT:
+                tolerations.append(row)
+    return tolerations
 
 
 def _sharing(inventory: Inventory) -> dict[str, Any]:

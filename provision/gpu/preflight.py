@@ -75,10 +75,10 @@ def _hosts(evidence: Evidence, *, managed: bool | None = None) -> Iterator[Host 
 
 def foreign_driver(evidence: Evidence) -> list[Finding]:
     """Refuse to install over a driver that no package, or another origin's package, brought."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for host in _hosts(evidence, managed=True):
         if isinstance(host, UnknownYet):
-            found.append(host)
+            findings.append(host)
             continue
         packages = _packages(host.facts)
         if isinstance(packages, Unknown):
@@ -101,8 +101,8 @@ def foreign_driver(evidence: Evidence) -> list[Finding]:
             "keep it with `driver: { manage: false, minimum: ... }`, or remove it on the node first"
             " (`nvidia-uninstall`, or `apt-get purge` of these packages)"
         )
-        found.append(host.refused(evidence, "DRIVER_FOREIGN_INSTALL", summary, remedy, *rows))
-    return found
+        findings.append(host.refused(evidence, "DRIVER_FOREIGN_INSTALL", summary, remedy, *rows))
+    return findings
 
 
 def _packages(facts: GpuFacts) -> Mapping[str, str] | Unknown:
@@ -121,7 +121,7 @@ def _packages(facts: GpuFacts) -> Mapping[str, str] | Unknown:
 
 def not_offered(evidence: Evidence) -> list[Finding]:
     """Refuse a driver that no archive of its origin has in the declared version."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for host in _hosts(evidence, managed=True):
         if isinstance(host, UnknownYet) or host.driver.origin is None:
             continue
@@ -136,10 +136,10 @@ def not_offered(evidence: Evidence) -> list[Finding]:
         chosen = choose(wish, offers, meta_of(wish.origin, metas, host.status.next_kernel))
         source = evidence.inventory.source(("nodes", host.node.name, "driver"))
         if isinstance(chosen, Gone):
-            found.append(gone(chosen, host.node.name, wish, source))
+            findings.append(gone(chosen, host.node.name, wish, source))
         elif chosen.dkms and host.status.secure_boot is True and not host.status.loaded:
-            found.append(_unsigned(evidence, host))
-    return found
+            findings.append(_unsigned(evidence, host))
+    return findings
 
 
 def _unsigned(evidence: Evidence, host: Host) -> Diagnostic:
@@ -154,10 +154,10 @@ def _unsigned(evidence: Evidence, host: Host) -> Diagnostic:
 
 def too_old(evidence: Evidence) -> list[Finding]:
     """Refuse a driver of the node's own that is older than declared, or not loaded at all."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for host in _hosts(evidence, managed=False):
         if isinstance(host, UnknownYet):
-            found.append(host)
+            findings.append(host)
             continue
         minimum = host.driver.minimum
         if minimum is None or _number(host.status.loaded) >= _number(minimum):
@@ -165,8 +165,8 @@ def too_old(evidence: Evidence) -> list[Finding]:
         shown = host.status.loaded or "none"
         summary = f"{host.node.name} has driver {shown}, and at least {minimum} is declared"
         remedy = f"update the driver on the node, or declare `driver.minimum: '{shown}'`"
-        found.append(host.refused(evidence, "DRIVER_TOO_OLD", summary, remedy))
-    return found
+        findings.append(host.refused(evidence, "DRIVER_TOO_OLD", summary, remedy))
+    return findings
 
 
 def _number(version: str) -> tuple[int, ...]:
@@ -175,7 +175,7 @@ def _number(version: str) -> tuple[int, ...]:
 
 def no_switch(evidence: Evidence) -> list[Finding]:
     """Refuse a declared NVSwitch that is not there, and SXM cards whose fabric nobody initialises."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for host in _hosts(evidence):
         if isinstance(host, UnknownYet):
             continue
@@ -184,8 +184,8 @@ def no_switch(evidence: Evidence) -> list[Finding]:
             continue
         finding = _without_switch(evidence, host, cards)
         if finding is not None:
-            found.append(finding)
-    return found
+            findings.append(finding)
+    return findings
 
 
 def _without_switch(evidence: Evidence, host: Host, cards: tuple[PciFunction, ...]) -> Diagnostic | None:
@@ -214,7 +214,7 @@ def _without_switch(evidence: Evidence, host: Host, cards: tuple[PciFunction, ..
 
 def unfit(evidence: Evidence) -> list[Finding]:
     """Refuse kernel modules that a card's generation does not have, and a host driver on a vGPU."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for host in _hosts(evidence, managed=True):
         if isinstance(host, UnknownYet):
             continue
@@ -226,13 +226,13 @@ def unfit(evidence: Evidence) -> list[Finding]:
             remedy = (
                 "remove `driver.kind`, so that it follows the cards; a mix of generations needs another node"
             )
-            found.append(host.refused(evidence, "DRIVER_KIND_UNFIT", summary, remedy, *rows))
+            findings.append(host.refused(evidence, "DRIVER_KIND_UNFIT", summary, remedy, *rows))
         virtual = [str(card.name) for card in host.status.cards if VGPU.search(str(card.name))]
         if virtual:
             summary = f"{host.node.name} has a vGPU, which only the guest driver of its host's release drives"
             remedy = "declare `driver: { manage: false }`"
-            found.append(host.refused(evidence, "VGPU_GUEST", summary, remedy, *virtual))
-    return found
+            findings.append(host.refused(evidence, "VGPU_GUEST", summary, remedy, *virtual))
+    return findings
 
 
 RULES = (

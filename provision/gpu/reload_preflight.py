@@ -23,7 +23,7 @@ CURE = "nvidia-ctk system create-dev-char-symlinks --create-all"
 
 def reloads(evidence: Evidence) -> list[Finding]:
     """Name nodes on which this run reloads systemd while pods have cards that systemd does not know."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for node in evidence.inventory.nodes.values():
         changed = [
             str(resource.key.name)
@@ -33,7 +33,7 @@ def reloads(evidence: Evidence) -> list[Finding]:
         ]
         unlinked = _unlinked(evidence, node) if changed else ()
         if unlinked:
-            found.append(
+            findings.append(
                 Diagnostic(
                     "GPU_RELOAD_TAKES_CARDS",
                     f"{node.name}: this run reloads systemd, and running pods would lose their cards",
@@ -47,7 +47,7 @@ def reloads(evidence: Evidence) -> list[Finding]:
                     remedy=f"run `{CURE}` on {node.name} first, or start its GPU pods again afterwards",
                 )
             )
-    return found
+    return findings
 
 
 def _unlinked(evidence: Evidence, node: Node) -> tuple[str, ...]:

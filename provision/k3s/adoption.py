@@ -42,7 +42,7 @@ DATA_DIR = "data-dir"
 def settings(evidence: Evidence) -> list[Finding]:
     """Refuse to take over a k3s whose settings the inventory does not declare, or that others override."""
     inventory = evidence.inventory
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for node in inventory.nodes.values():
         system = names.ssh(node.name)
         snapshot = evidence.snapshots.get(system)
@@ -50,8 +50,8 @@ def settings(evidence: Evidence) -> list[Finding]:
             continue
         answer = View(snapshot).answer(K3sSettings())
         if isinstance(answer, SettingPlaces):
-            found += _of_node(inventory, node, answer)
-    return found
+            findings += _of_node(inventory, node, answer)
+    return findings
 
 
 def _of_node(inventory: Inventory, node: Node, answer: SettingPlaces) -> Iterator[Diagnostic]:

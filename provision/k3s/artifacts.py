@@ -124,7 +124,7 @@ def _artifact(
 ) -> Artifact:
     file = _local(inventory, k3s, asset, declared)
     # A mirror gives the same files: only the release decides whether a pin is still of use.
-    wanted = Wanted(
+    download = Wanted(
         "binaries",
         asset,
         f"{asset} of k3s {k3s.version}",
@@ -134,4 +134,4 @@ def _artifact(
         path if file is not None else ("k3s", "version"),
         "k3s.binary",
     )
-    return Artifact(label, asset, pinned_blob(inventory, wanted), str(file or ""))
+    return Artifact(label, asset, pinned_blob(inventory, download), str(file or ""))

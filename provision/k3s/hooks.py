@@ -34,12 +34,12 @@ def _affected(inventory: Inventory, subject: str, cls: EffectClass) -> Sequence[
 def _readiness(context: Context) -> Mapping[str, Readiness]:
     listing: Listing = context.require(API, NODES, "cannot list the nodes of the cluster")
     facts = tuple(map(node_fact, listing.objects))
-    found: dict[str, Readiness] = {}
+    readiness: dict[str, Readiness] = {}
     for server in configuration.servers(context.inventory):
         fact = find_node(facts, server)
         if fact is not None:
-            found[server.name] = Readiness.READY if fact.is_ready else Readiness.AWAY
-    return found
+            readiness[server.name] = Readiness.READY if fact.is_ready else Readiness.AWAY
+    return readiness
 
 
 def _works_without(inventory: Inventory, away: frozenset[str]) -> bool:

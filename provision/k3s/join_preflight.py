@@ -143,7 +143,7 @@ def servers_reached(evidence: Evidence) -> list[Finding]:
     """Refuse a node that gets no connection to a server whose k3s runs and which answers provision itself."""
     inventory = evidence.inventory
     servers = {str(server.address): server for server in configuration.servers(inventory)}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for node, status in _look(evidence):
         for address, word in status.api.items():
             server = servers.get(address)
@@ -151,7 +151,7 @@ def servers_reached(evidence: Evidence) -> list[Finding]:
             if server is None or other is None or not other.runs or word not in BLOCKED:
                 continue
             why = "does not answer" if word == SILENT else "has no route, or a firewall prohibits it"
-            found.append(
+            findings.append(
                 _problem(
                     inventory,
                     node,
@@ -160,7 +160,7 @@ def servers_reached(evidence: Evidence) -> list[Finding]:
                     remedy=f"accept TCP {configuration.PORT} and UDP {VXLAN} between all nodes",
                 )
             )
-    return found
+    return findings
 
 
 def container_networks(inventory: Inventory, node: Node, status: JoinNetworkStatus) -> Iterator[Diagnostic]:

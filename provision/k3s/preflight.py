@@ -271,10 +271,10 @@ def datastore(evidence: Evidence) -> list[Finding]:
 
 def clocks(evidence: Evidence) -> list[Finding]:
     """Refuse clocks that differ before certificates are made; a time daemon may correct them before."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for node, snapshot, _ in _nodes(evidence):
         if abs(snapshot.skew) > SKEW:
-            found.append(
+            findings.append(
                 _problem(
                     evidence.inventory,
                     node,
@@ -284,7 +284,7 @@ def clocks(evidence: Evidence) -> list[Finding]:
                     remedy="declare time servers (`ntp:`), or set the clock: `timedatectl set-ntp true`",
                 )
             )
-    return found
+    return findings
 
 
 def _network(text: str) -> IPv4Network:

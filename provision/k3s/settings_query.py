@@ -109,13 +109,13 @@ def key_of(variable: str) -> str:
 
 
 def _read(rows: Rows) -> SettingPlaces:
-    found: dict[tuple[str, bool], list[str]] = {}
+    places: dict[tuple[str, bool], list[str]] = {}
     for tag in ("key", "variable"):
         for how, file, name in (row[:3] for row in rows.get(tag, ())):
             key = key_of(name) if tag == "variable" else name
-            found.setdefault((file, how == "lasts"), []).append(key)
+            places.setdefault((file, how == "lasts"), []).append(key)
     return SettingPlaces(
-        tuple(Place(file, tuple(dict.fromkeys(keys)), lasts) for (file, lasts), keys in found.items())
+        tuple(Place(file, tuple(dict.fromkeys(keys)), lasts) for (file, lasts), keys in places.items())
     )
 
 

@@ -105,13 +105,13 @@ def _subcharts(
 def _names(description: Mapping[str, Any], name: str) -> set[str]:
     """Return the keys under which a chart gives values to a subchart: its aliases, else its name."""
     rows = description.get("dependencies")
-    wanted = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
-    return {str(row.get("alias") or name) for row in wanted if row.get("name") == name} or {name}
+    entries = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+    return {str(row.get("alias") or name) for row in entries if row.get("name") == name} or {name}
 
 
 def _files(archive: bytes) -> dict[str, bytes] | None:
     """Return the files that describe values: nothing is unpacked to a disk."""
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as packed:
             for member in packed:
@@ -121,10 +121,10 @@ def _files(archive: bytes) -> dict[str, bytes] | None:
                 )
                 stream = packed.extractfile(member) if described and member.size <= LARGEST else None
                 if stream is not None:
-                    found[name] = stream.read(LARGEST)
+                    files[name] = stream.read(LARGEST)
     except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error):
         return None
-    return found
+    return files
 
 
 def _mapping(text: bytes) -> Mapping[str, Any] | None:

@@ -118,7 +118,7 @@ def chart_of(inventory: Inventory, chart: DeclaredChart) -> Chart:
 def _archive(inventory: Inventory, chart: DeclaredChart) -> Blob:
     file = chart.file or bundle_file(inventory, "charts", chart.asset)
     path = (*chart.path, "chart") if chart.file is not None else chart.path
-    wanted = Wanted(
+    download = Wanted(
         "charts",
         chart.name,
         f"chart {chart.name} {chart.version}",
@@ -129,7 +129,7 @@ def _archive(inventory: Inventory, chart: DeclaredChart) -> Blob:
         chart_download(inventory, chart).otherwise,
     )
     try:
-        return pinned_blob(inventory, wanted)
+        return pinned_blob(inventory, download)
     except UsageError as error:
         if file is None:
             raise

@@ -101,8 +101,8 @@ def _beyond(fields: Mapping[str, Any], desired: Any) -> bool:
             if inner and _beyond(inner, desired[rest]):
                 return True
         elif kind == "k":
-            wanted = _json(rest)
-            item = next((item for item in _items(desired) if _contains(item, wanted)), None)
+            declared = _json(rest)
+            item = next((item for item in _items(desired) if _contains(item, declared)), None)
             if item is None or (inner and _beyond(inner, item)):
                 return True
         elif kind == "v" and _json(rest) not in _items(desired):

@@ -133,7 +133,7 @@ class KubeDriver:
         parameters |= {"labelSelector": query.labels} if query.labels else {}
         fields = fields or query.fields
         parameters |= {"fieldSelector": fields} if fields else {}
-        found: list[Live] = []
+        objects: list[Live] = []
         while True:
             if cancel.leaving:
                 raise Interrupted
@@ -146,11 +146,11 @@ class KubeDriver:
                 return Unknown(f"{path}: {refusals.message_of(reply)}")
             name = str(body.get("kind") or "").removesuffix("List")
             head = {"apiVersion": body.get("apiVersion"), "kind": name}
-            found += [Live.of({**head, **item}) for item in items if isinstance(item, Mapping)]
+            objects += [Live.of({**head, **item}) for item in items if isinstance(item, Mapping)]
             metadata = body.get("metadata")
             rest = metadata.get("continue") if isinstance(metadata, Mapping) else None
             if not rest:
-                return Listing(tuple(found))
+                return Listing(tuple(objects))
             parameters["continue"] = rest
 
     def _objects(
@@ -165,17 +165,17 @@ class KubeDriver:
             collection, name = _place(query)
             names.setdefault(collection, set()).add(name)
         objects: dict[tuple[_Collection, str], Live | Unknown | None] = {}
-        for collection, wanted in sorted(names.items()):
+        for collection, declared in sorted(names.items()):
             whole = ListQuery(*collection)
             listed: dict[str, Listing | Unknown]
             if whole in lists:
-                listed = dict.fromkeys(wanted, lists[whole])
-            elif len(wanted) == 1 or collection[1] in BULKY:
+                listed = dict.fromkeys(declared, lists[whole])
+            elif len(declared) == 1 or collection[1] in BULKY:
                 listed = {
-                    name: self._listing(whole, cancel, f"metadata.name={name}") for name in sorted(wanted)
+                    name: self._listing(whole, cancel, f"metadata.name={name}") for name in sorted(declared)
                 }
             else:
-                listed = dict.fromkeys(wanted, self._listing(whole, cancel))
+                listed = dict.fromkeys(declared, self._listing(whole, cancel))
             for name, listing in listed.items():
                 live = listing if isinstance(listing, Unknown) else listing.named(name)
                 objects[collection, name] = live
@@ -215,8 +215,8 @@ class KubeDriver:
     def _plugin_logs(
         self, query: PluginLogs, lists: Mapping[ListQuery, Listing | Unknown], cancel: Cancel
     ) -> object:
-        wanted = ListQuery(POD.api, POD.plural, query.namespace, query.labels)
-        pods = lists[wanted] if wanted in lists else self._listing(wanted, cancel)
+        pods_query = ListQuery(POD.api, POD.plural, query.namespace, query.labels)
+        pods = lists[pods_query] if pods_query in lists else self._listing(pods_query, cancel)
         nodes = lists[NODES] if NODES in lists else self._listing(NODES, cancel)
         if isinstance(pods, Unknown):
             return pods

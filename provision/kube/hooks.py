@@ -48,16 +48,16 @@ def _facts(context: Context) -> tuple[NodeFact, ...]:
 
 def _readiness(context: Context) -> Mapping[str, Readiness]:
     facts = _facts(context)
-    found: dict[str, Readiness] = {}
+    readiness: dict[str, Readiness] = {}
     for node in _members(context.inventory):
         fact = find_node(facts, node)
         if fact is None:
             continue
         is_aside = fact.is_cordoned and CORDONED in fact.annotations
-        found[node.name] = (
+        readiness[node.name] = (
             Readiness.AWAY if not fact.is_ready else Readiness.SET_ASIDE if is_aside else Readiness.READY
         )
-    return found
+    return readiness
 
 
 def _fact(context: Context) -> NodeFact | None:

@@ -63,7 +63,7 @@ def _free(connection: KubeConnection, reply: KubeReply, what: str, cancel: Cance
     Raises:
         ProvisionError: its holder renews it.
     """
-    seen, start = "", time.monotonic()
+    last, start = "", time.monotonic()
     while True:
         held = reply.body if isinstance(reply.body, Mapping) else {}
         spec = held.get("spec") or {}
@@ -72,9 +72,9 @@ def _free(connection: KubeConnection, reply: KubeReply, what: str, cancel: Cance
         watched = 0.0 if over_for >= CLOCKS_APART else WATCHED if over_for >= 0 else SECONDS
         if not spec.get("holderIdentity") or time.monotonic() - start >= watched:
             return held
-        if seen and renewed != seen:
+        if last and renewed != last:
             raise _locked(spec, what)
-        seen = renewed
+        last = renewed
         cancel.wait(LOOK)
         reply = connection.request("GET", _PATH)
 

@@ -43,7 +43,7 @@ def chart_values(evidence: Evidence) -> list[Finding]:
     inventory = evidence.inventory
     if not has_cluster(inventory) or not evidence.covers(API):
         return []
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for chart, operator, path in operators(inventory):
         archive = archive_of(inventory, chart, operator) if operator.values else None
         defaults = defaults_of(archive) if archive is not None else None
@@ -53,7 +53,7 @@ def chart_values(evidence: Evidence) -> list[Finding]:
         for unknown in defaults.unknown(operator.values):
             keys = tuple(unknown.split("."))
             source = inventory.source((*path, "values", *keys))
-            found.append(
+            findings.append(
                 Diagnostic(
                     "CHART_VALUE_UNKNOWN",
                     f"{where}.values: {chart} {operator.version} has no value {unknown}",
@@ -63,7 +63,7 @@ def chart_values(evidence: Evidence) -> list[Finding]:
                     remedy=f"correct {where}.values. {known_names(keys[-1], _siblings(defaults.tree, keys))}",
                 )
             )
-    return found
+    return findings
 
 
 def _siblings(tree: Mapping[str, Any], keys: Sequence[str]) -> Iterable[str]:

@@ -117,13 +117,13 @@ def _daemon_set(body: JsonObject) -> Readiness:
     status = _mapping(body.get("status"))
     if not _is_current(body):
         return Readiness(State.WAITING, "its controller has not processed the change yet")
-    wanted = _number(status.get("desiredNumberScheduled"))
-    if _number(status.get("updatedNumberScheduled")) < wanted:
+    desired = _number(status.get("desiredNumberScheduled"))
+    if _number(status.get("updatedNumberScheduled")) < desired:
         return Readiness(
-            State.WAITING, f"{_number(status.get('updatedNumberScheduled'))} of {wanted} pods are updated"
+            State.WAITING, f"{_number(status.get('updatedNumberScheduled'))} of {desired} pods are updated"
         )
     ready = _number(status.get("numberReady"))
-    return READY if ready >= wanted else Readiness(State.WAITING, f"{ready} of {wanted} pods are ready")
+    return READY if ready >= desired else Readiness(State.WAITING, f"{ready} of {desired} pods are ready")
 
 
 def _deployment(body: JsonObject) -> Readiness:
@@ -133,9 +133,9 @@ def _deployment(body: JsonObject) -> Readiness:
         return Readiness(State.BROKEN, str(_mapping(progress).get("message") or "its deadline has passed"))
     if not _is_current(body):
         return Readiness(State.WAITING, "its controller has not processed the change yet")
-    wanted = _number(_mapping(body.get("spec")).get("replicas", 1))
+    desired = _number(_mapping(body.get("spec")).get("replicas", 1))
     ready = min(_number(status.get("updatedReplicas")), _number(status.get("readyReplicas")))
-    return READY if ready >= wanted else Readiness(State.WAITING, f"{ready} of {wanted} pods are ready")
+    return READY if ready >= desired else Readiness(State.WAITING, f"{ready} of {desired} pods are ready")
 
 
 def _job(body: JsonObject) -> Readiness:

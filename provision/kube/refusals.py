@@ -42,12 +42,12 @@ def may_heal(reply: KubeReply) -> bool:
 
 def conflicts_of(reply: KubeReply) -> tuple[tuple[str, str], ...]:
     """Return the managers that own fields which we want to set, with these fields."""
-    found: list[tuple[str, str]] = []
+    conflicts: list[tuple[str, str]] = []
     for cause in causes_of(reply):
         match = _MANAGER.match(str(cause.get("message") or ""))
         if match is not None:
-            found.append((match[1], str(cause.get("field") or "")))
-    return tuple(found)
+            conflicts.append((match[1], str(cause.get("field") or "")))
+    return tuple(conflicts)
 
 
 def causes_of(reply: KubeReply) -> list[Mapping[str, Any]]:

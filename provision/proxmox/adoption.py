@@ -29,17 +29,17 @@ def own_marker(inventory: Inventory, node: Node, state: VmState) -> Marker:
         Permanent: the VM is another inventory's, or another node's that is declared, too; or first contact
             with it is not finished under a former name.
     """
-    found, tags = state.marker, noted_tags(node.tags)
-    if found is None:
+    marker, tags = state.marker, noted_tags(node.tags)
+    if marker is None:
         return Marker(inventory.name, node.name, tags=tags)
-    former = found.inventory == inventory.name and found.node not in inventory.nodes
+    former = marker.inventory == inventory.name and marker.node not in inventory.nodes
     if not former and state.marker_of(inventory.name, node.name) is None:
         raise Permanent(foreign(inventory, node, state))
-    snippet = names.snippet_file(inventory, found.node)
-    if former and (found.first_key or snippet in state.next_value("cicustom")):
+    snippet = names.snippet_file(inventory, marker.node)
+    if former and (marker.first_key or snippet in state.next_value("cicustom")):
         # First contact takes the snippet of the node's own name away: this one would stay, with its key.
-        raise Permanent(_unfinished(inventory, node, found.node))
-    return replace(found, node=node.name, tags=found.tags or tags)
+        raise Permanent(_unfinished(inventory, node, marker.node))
+    return replace(marker, node=node.name, tags=marker.tags or tags)
 
 
 def _unfinished(inventory: Inventory, node: Node, former: str) -> Diagnostic:

@@ -100,7 +100,7 @@ def discovered(
     taken = {hypervisor, *_RESERVED}
     held: set[str] = set()
     names = [vm.value("name") for vm in vms]
-    found: list[Discovered] = []
+    rows: list[Discovered] = []
     for vm in vms:
         name = vm.value("name")
         if vm.value("template") == "1":
@@ -127,8 +127,8 @@ def discovered(
             **_devices(vm, bridge, remarks),
         }
         is_complete = bool(address and node["nics"])
-        found.append(Discovered(key, node, tuple(remarks), is_complete))
-    return tuple(found)
+        rows.append(Discovered(key, node, tuple(remarks), is_complete))
+    return tuple(rows)
 
 
 def _is_host(address: str, network: ipaddress.IPv4Network) -> bool:

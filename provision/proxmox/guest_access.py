@@ -37,9 +37,9 @@ def guest(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> SystemSpe
     )
 
 
-def guest_endpoint(inventory: Inventory, node: Node, seen: Snapshot) -> Endpoint | NotThere:
+def guest_endpoint(inventory: Inventory, node: Node, snapshot: Snapshot) -> Endpoint | NotThere:
     """Return how a VM is reached: its host keys stand in its own marker, nothing else is accepted."""
-    state = vm_answer(seen, names.vmid(inventory, node))
+    state = vm_answer(snapshot, names.vmid(inventory, node))
     if state is None:
         return NotThere(f"{node.name} does not exist yet", absent=True)
     if isinstance(state, Unknown):

@@ -53,14 +53,14 @@ def all_made(inventory: Inventory) -> dict[tuple[str, int], str]:
 
 
 def _all_made(inventory: Inventory) -> dict[tuple[str, int], str]:
-    found: dict[tuple[str, int], str] = {}
+    addresses: dict[tuple[str, int], str] = {}
     taken = {nic.mac.upper() for node in inventory.nodes.values() for nic in node.nics if nic.mac is not None}
     for node in inventory.nodes.values():
-        for at, nic in enumerate(node.nics):
-            mac = nic.mac.upper() if nic.mac is not None else made(inventory.name, node.name, at, taken)
+        for index, nic in enumerate(node.nics):
+            mac = nic.mac.upper() if nic.mac is not None else made(inventory.name, node.name, index, taken)
             taken.add(mac)
-            found[node.name, at] = mac
-    return found
+            addresses[node.name, index] = mac
+    return addresses
 
 
 def of_node(inventory: Inventory, node: Node, nic: int, state: VmState | None) -> str:

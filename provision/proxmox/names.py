@@ -98,10 +98,10 @@ def image_file(inventory: Inventory, image: str) -> str:
     digest = image_download(inventory, image)[1][:8]
     name = re.sub(r"[^A-Za-z0-9._-]", "-", image)
     declared = inventory.images[image]
-    wanted = PurePosixPath(declared.file or f"{name}.{'iso' if declared.is_iso else 'qcow2'}")
-    if digest in wanted.name.lower():
-        return wanted.name
-    return f"{wanted.name.removesuffix(wanted.suffix)}-{digest}{wanted.suffix}"
+    name_of_file = PurePosixPath(declared.file or f"{name}.{'iso' if declared.is_iso else 'qcow2'}")
+    if digest in name_of_file.name.lower():
+        return name_of_file.name
+    return f"{name_of_file.name.removesuffix(name_of_file.suffix)}-{digest}{name_of_file.suffix}"
 
 
 def image_volume(inventory: Inventory, hypervisor: Hypervisor, image: str) -> str:

@@ -247,16 +247,16 @@ def role(known: Iterable[str], root: bool = False) -> tuple[tuple[str, ...], tup
         root: of the role that is given on `/` alone, without its being inherited.
     """
     there = set(known)
-    wanted: dict[str, None] = {}
+    privileges: dict[str, None] = {}
     for alternatives in _all_needs():
         fit = [grants for grants in alternatives if all(privilege in there for _, privilege in grants)]
         # Both a right to see and a right to change are given: a list without the former is empty.
         for path, privilege in (fit or alternatives)[0]:
             if (path == "/") is root:
-                wanted[privilege] = None
+                privileges[privilege] = None
     return (
-        tuple(privilege for privilege in wanted if privilege in there),
-        tuple(privilege for privilege in wanted if privilege not in there),
+        tuple(privilege for privilege in privileges if privilege in there),
+        tuple(privilege for privilege in privileges if privilege not in there),
     )
 
 

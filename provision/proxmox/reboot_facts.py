@@ -159,7 +159,7 @@ def _ports(parts: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     main = "/etc/network/interfaces"
     chosen = f"{main}.new" if f"{main}.new" in parts else main
     files = [chosen, *(name for name in parts if name.startswith(f"{main}.d/"))]
-    found: dict[str, tuple[str, ...]] = {}
+    ports: dict[str, tuple[str, ...]] = {}
     for file in files:
         interface = ""
         for line in parts.get(file, ()):
@@ -167,8 +167,8 @@ def _ports(parts: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
             if words and words[0] == "iface":
                 interface = words[1] if len(words) > 1 else ""
             elif (match := _LISTS.fullmatch(line)) is not None:
-                found[interface] = tuple(name for name in match[1].split() if name != "none")
-    return found
+                ports[interface] = tuple(name for name in match[1].split() if name != "none")
+    return ports
 
 
 def _pinned(mac: str, links: Sequence[Sequence[str]]) -> str:

@@ -60,20 +60,20 @@ HAS ) || {
 }"""
 
 
-def guard(wanted: str) -> str:
+def guard(choice: str) -> str:
     """Return the read-only shell text that succeeds when apt reads the wanted repository alone."""
-    return "; ".join((_URIS, _LACKS[wanted], _HAS[wanted]))
+    return "; ".join((_URIS, _LACKS[choice], _HAS[choice]))
 
 
-def script(wanted: str) -> str:
+def script(choice: str) -> str:
     """Return the shell text that brings this about."""
-    uri, component = _SOURCES[wanted]
+    uri, component = _SOURCES[choice]
     add = _ADD.replace("'URIs: URI'", f"'URIs: {uri}'").replace("deb URI", f"deb {uri}")
     add = add.replace("Components: COMPONENT", f"Components: {component}")
     add = add.replace("CODENAME COMPONENT", f"CODENAME {component}").replace(
-        "HAS", f"{_URIS}; {_HAS[wanted]}"
+        "HAS", f"{_URIS}; {_HAS[choice]}"
     )
-    if wanted == "enterprise":
+    if choice == "enterprise":
         lines = f"rm -f @/sources.list.d/{OWN}.list @/sources.list.d/{OWN}.sources\n{_ON}"
         stanzas = _STANZAS.replace("WHETHER", "yes")
     else:
@@ -87,6 +87,6 @@ def repositories(inventory: Inventory, host: Hypervisor) -> tuple[Command, ...]:
     if host.repositories == "unmanaged":
         return ()
     source = inventory.source(("hypervisors", host.name, "repositories"))
-    system, wanted = host_names.ssh(host.name), host.repositories
-    name = f"repositories {wanted}"
-    return (Command(system, name, script(wanted), unless=guard(wanted), source=source),)
+    system, choice = host_names.ssh(host.name), host.repositories
+    name = f"repositories {choice}"
+    return (Command(system, name, script(choice), unless=guard(choice), source=source),)

@@ -87,12 +87,12 @@ class StorageChoice:
 
     def missing(self, host: ProxmoxHost) -> dict[str, tuple[str, ...]]:
         """Return the content types that have to be enabled, by storage."""
-        wanted: dict[str, list[str]] = {}
+        contents: dict[str, list[str]] = {}
         for name, kind in ((self.images, "import"), (self.snippets, "snippets")):
             storage = next((each for each in host.storages if each.name == name), None)
             if storage is not None and kind not in storage.content:
-                wanted.setdefault(name, []).append(kind)
-        return {name: tuple(kinds) for name, kinds in wanted.items()}
+                contents.setdefault(name, []).append(kind)
+        return {name: tuple(kinds) for name, kinds in contents.items()}
 
 
 QUERIES = frozenset(
@@ -142,9 +142,9 @@ def read_host(snapshot: Snapshot, host: str) -> ProxmoxHost:
 def choose(host: ProxmoxHost) -> StorageChoice:
     """Return the storages to use: those that can already, else those that could."""
 
-    def first(wanted: str, types: Iterable[str] | None) -> str:
+    def first(content: str, types: Iterable[str] | None) -> str:
         able = [each for each in host.storages if types is None or each.type in types]
-        ready = [each for each in able if wanted in each.content]
+        ready = [each for each in able if content in each.content]
         return next((each.name for each in (*ready, *(able if types else ()))), "")
 
     blocks = [each.type for each in host.storages if each.type not in FILE_BASED]
@@ -206,8 +206,8 @@ def _rows(
     facts: HypervisorFacts, host: str, query: Shell, *, lenient: bool = False
 ) -> list[dict[str, object]]:
     try:
-        found = json.loads(facts.output(query))
-        return [dict(each) for each in found]
+        rows = json.loads(facts.output(query))
+        return [dict(each) for each in rows]
     except (ValueError, TypeError):
         if lenient:  # a user that is not there has no tokens
             return []

@@ -21,14 +21,14 @@ DEFAULT = "/var/lib/vz"
 _PLAIN = re.compile(r"[A-Za-z0-9/._-]+")
 
 
-def path(inventory: Inventory, hypervisor: Hypervisor, node: Node, seen: Snapshot | None = None) -> str:
+def path(inventory: Inventory, hypervisor: Hypervisor, node: Node, snapshot: Snapshot | None = None) -> str:
     """Return the path of a node's vendor snippet on its hypervisor."""
-    return path_of(inventory, hypervisor, node.name, seen)
+    return path_of(inventory, hypervisor, node.name, snapshot)
 
 
-def path_of(inventory: Inventory, hypervisor: Hypervisor, node: str, seen: Snapshot | None = None) -> str:
+def path_of(inventory: Inventory, hypervisor: Hypervisor, node: str, snapshot: Snapshot | None = None) -> str:
     """Return the path of the vendor snippet of a node's name, which nobody may declare any more."""
-    folder = storage_folder(hypervisor, seen) if seen is not None else f"{DEFAULT}/snippets"
+    folder = storage_folder(hypervisor, snapshot) if snapshot is not None else f"{DEFAULT}/snippets"
     return f"{folder}/{names.snippet_file(inventory, node)}"
 
 
@@ -47,15 +47,15 @@ def left(inventory: Inventory, hypervisor: Hypervisor) -> tuple[MarkedFiles, ...
     return tuple(MarkedFiles(folder, mark) for folder in folders)
 
 
-def storage_folder(hypervisor: Hypervisor, seen: Snapshot) -> str:
+def storage_folder(hypervisor: Hypervisor, snapshot: Snapshot) -> str:
     """Return the folder of snippets in their storage; without storage.cfg, that of `local`.
 
     `content-dirs` names folders below the storage's path (pve-storage, `PVE/Storage/Plugin.pm`).
     """
-    storages = HypervisorFacts(seen).storages
+    storages = HypervisorFacts(snapshot).storages
     keys = {} if isinstance(storages, Unknown) else storages.get(hypervisor.storage.snippets, {})
-    found = keys.get("path", "")
-    root = found.rstrip("/") if found.startswith("/") and _PLAIN.fullmatch(found) else DEFAULT
+    folder = keys.get("path", "")
+    root = folder.rstrip("/") if folder.startswith("/") and _PLAIN.fullmatch(folder) else DEFAULT
     folders = dict(part.strip().partition("=")[::2] for part in keys.get("content-dirs", "").split(","))
     own = folders.get("snippets", "").removeprefix(".").strip("/")
     return f"{root}/{own if own and _PLAIN.fullmatch(own) else 'snippets'}"

@@ -112,11 +112,11 @@ def _vm(vmid: int, lines: Iterable[str]) -> VmFile:
 
 def neighbours(facts: HostFacts) -> Mapping[str, str]:
     """Return addresses by upper-case MAC, as far as the host saw them; a MAC with two addresses has none."""
-    found: dict[str, set[str]] = {}
+    addresses: dict[str, set[str]] = {}
     result = facts.answer_as(NEIGHBOURS, ShellResult)
     text = "" if isinstance(result, Unknown) else result.stdout.decode(errors="replace")
     for line in text.splitlines():
         words = line.split()
         if "lladdr" in words[:-1] and "FAILED" not in words:
-            found.setdefault(words[words.index("lladdr") + 1].upper(), set()).add(words[0])
-    return {mac: next(iter(held)) for mac, held in found.items() if len(held) == 1}
+            addresses.setdefault(words[words.index("lladdr") + 1].upper(), set()).add(words[0])
+    return {mac: next(iter(held)) for mac, held in addresses.items() if len(held) == 1}

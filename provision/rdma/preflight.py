@@ -70,12 +70,12 @@ def missing(evidence: Evidence) -> list[Finding]:
 def _absent(evidence: Evidence, host: Host, rail: ResolvedRail) -> Diagnostic | None:
     node, label = host.node, f"rail {rail.name} of {host.node.name}"
     if rail.interface is None or (rail.address is not None and not rail.has_address):
-        wanted = str(rail.address.with_prefixlen) if rail.address is not None else rail.rail.device or "?"
+        declared = str(rail.address.with_prefixlen) if rail.address is not None else rail.rail.device or "?"
         has = "no interface has" if rail.interface is None else f"{rail.interface.name} does not have"
         return host.refused(
             evidence,
             "RAIL_MISSING",
-            f"{label}: {has} {wanted}",
+            f"{label}: {has} {declared}",
             f"set the address on the node (provision does not), or correct"
             f" `nodes.{node.name}.rail_addresses.{rail.name}`",
             *(f"{one.name}: {', '.join(one.addresses)}" for one in host.status.interfaces if one.addresses),

@@ -111,7 +111,7 @@ def _chart(name: str, key: str, local: LocalChart) -> DeclaredChart:
 def _version(file: Path) -> str:
     """Return the version that an archive says of itself; empty where it cannot be read."""
     try:
-        found = described(file.read_bytes())
+        description = described(file.read_bytes())
     except OSError:
         return ""
-    return found[1] if found is not None else ""
+    return description[1] if description is not None else ""

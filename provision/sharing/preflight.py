@@ -53,23 +53,23 @@ def combination(evidence: Evidence) -> list[Finding]:
     mode, gpu = _mode(inventory), inventory.gpu
     if mode is None or not evidence.covers(API):
         return []
-    found: list[Finding] = []
+    findings: list[Finding] = []
     operator = gpu.operator if gpu is not None else None
     if mode in _OPERATOR_MODES and operator is None:
         summary = f"sharing mode {mode} needs the GPU Operator, whose device plugin offers the cards"
         remedy = "declare `gpu.operator`, or `sharing.mode: hami`, which brings a device plugin"
-        found.append(_refused(inventory, "SHARING_NEEDS_OPERATOR", summary, remedy))
+        findings.append(_refused(inventory, "SHARING_NEEDS_OPERATOR", summary, remedy))
     plugin = operator_values(inventory)["devicePlugin"]
     if mode == "hami" and operator is not None and plugin.get("enabled") is not False:
         summary = "gpu.operator.values turn on the operator's device plugin, and HAMi brings its own"
         remedy = "remove `devicePlugin.enabled` from `gpu.operator.values`"
-        found.append(_refused(inventory, "SHARING_TWO_PLUGINS", summary, remedy))
+        findings.append(_refused(inventory, "SHARING_TWO_PLUGINS", summary, remedy))
     loop = looping(inventory)
     if loop:
         summary = f"queues are their own ancestors: {', '.join(loop)}"
         remedy = "remove `parent` of one of them in `sharing.queues`"
-        found.append(_refused(inventory, "SHARING_QUEUE_LOOP", summary, remedy, key="queues"))
-    return found
+        findings.append(_refused(inventory, "SHARING_QUEUE_LOOP", summary, remedy, key="queues"))
+    return findings
 
 
 def foreign(evidence: Evidence) -> list[Finding]:

@@ -55,11 +55,11 @@ def resources(context: Context) -> tuple[Resource, ...]:
     if keeper is None:
         return _by_hand(context)
     if context.subject.kind == "hypervisor":
-        wanted = _own(context, inventory.hypervisors[name])
+        reservations = _own(context, inventory.hypervisors[name])
     else:
-        wanted = (wanted_of(context, inventory.nodes[name]),)
+        reservations = (wanted_of(context, inventory.nodes[name]),)
     source = _source(inventory, context.subject)
-    return tuple(RouterReservation(keeper, each, source=source) for each in wanted)
+    return tuple(RouterReservation(keeper, each, source=source) for each in reservations)
 
 
 def retired(context: Context) -> tuple[Resource, ...]:
@@ -73,11 +73,11 @@ def retired(context: Context) -> tuple[Resource, ...]:
         path = word_path(inventory.name, node.managed_hostname or node.name)
         return (File(host_names.ssh(str(node.hypervisor)), path, absent=True),)
     if node is not None:
-        wanted = Reservation("", node.address, node.managed_hostname or node.name)
+        reservation = Reservation("", node.address, node.managed_hostname or node.name)
     else:
         hypervisor = inventory.hypervisors[context.subject.name]
-        wanted = Reservation("", hypervisor.address, hypervisor.name)
-    return (RouterReservation(keeper, wanted, absent=True, source=_source(inventory, context.subject)),)
+        reservation = Reservation("", hypervisor.address, hypervisor.name)
+    return (RouterReservation(keeper, reservation, absent=True, source=_source(inventory, context.subject)),)
 
 
 def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
@@ -133,8 +133,8 @@ def _declared_router(inventory: Inventory) -> Router | None:
 def wanted_of(context: Context, node: Node) -> Reservation:
     """Return a VM's reservation: declared address, MAC of its first network device."""
     inventory = context.inventory
-    seen = context.seen(names.api(str(node.hypervisor)))
-    state = vm_state(seen, names.vmid(inventory, node))
+    snapshot = context.seen(names.api(str(node.hypervisor)))
+    state = vm_state(snapshot, names.vmid(inventory, node))
     ours = state is not None and state.marker_of(inventory.name, node.name) is not None
     mac = macs.of_node(inventory, node, 0, state if ours else None)
     return Reservation(fold_mac(mac), node.address, node.managed_hostname or node.name)
@@ -151,11 +151,11 @@ def _by_hand(context: Context) -> tuple[Resource, ...]:
     host = _told_with(inventory, node)
     beside = () if host is None else _own(context, host)
     source = _source(inventory, context.subject)
-    wanted = wanted_of(context, node)
+    reservation = wanted_of(context, node)
     return (
         ManualReservation(
             host_names.ssh(str(node.hypervisor)),
-            wanted,
+            reservation,
             source=source,
             beside=beside,
             guest=host_names.ssh(node.name),

@@ -49,9 +49,9 @@ class MigConfig(KeyedResource):
         return (NODES,)
 
     def _rows(self, snapshot: Snapshot) -> Iterator[tuple[str, NodeFact, str]]:
-        wanted = {cards.node: config for cards, config in self.nodes}
+        configs = {cards.node: config for cards, config in self.nodes}
         for cards, fact in ready_nodes(snapshot[NODES], [cards for cards, _ in self.nodes]):
-            yield cards.node, fact, wanted[cards.node]
+            yield cards.node, fact, configs[cards.node]
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Compare the label, then what the manager says of it."""

@@ -97,13 +97,13 @@ def cards_of(functions: tuple[PciFunction, ...]) -> tuple[PciFunction, ...]:
 def wish_of(node: Node, driver: Driver, functions: tuple[PciFunction, ...]) -> Wish:
     """Return what of a driver a node wants, by its cards."""
     declared_switch = node.gpu_cards is not None and bool(node.gpu_cards.nvswitch)
-    seen = any(each.vendor == NVIDIA and each.cls.startswith(BRIDGE_CLASS) for each in functions)
+    has_bridge = any(each.vendor == NVIDIA and each.cls.startswith(BRIDGE_CLASS) for each in functions)
     return Wish(
         driver.origin or "",
         driver.branch or "",
         driver.version or "",
         kernel_modules(cards_of(functions), driver.kind),
-        nvswitch=(seen or declared_switch) and driver.fabric_manager != "unmanaged",
+        nvswitch=(has_bridge or declared_switch) and driver.fabric_manager != "unmanaged",
     )
 
 

@@ -55,26 +55,26 @@ def resources(context: Context) -> Sequence[Resource]:
     join_url = f"https://{server.address}:{configuration.PORT}" if server is not None else ""
     config = configuration.server_config(inventory, node, k3s, device, join_url)
     own = token if server is None else common.full_token(context, source_of(context, node), "server", token)
-    found: list[Resource] = common.software(inventory, node, UNIT)
+    desired: list[Resource] = common.software(inventory, node, UNIT)
     living = common.living_servers(context)
     if not living or living[0].name == node.name:
-        found.append(ClusterToken(system, token, source=inventory.source(("k3s", "token"))))
+        desired.append(ClusterToken(system, token, source=inventory.source(("k3s", "token"))))
     if k3s.agent_token is not None:
         text = f"{k3s.agent_token.open(inventory.redactor).get_secret_value()}\n".encode()
         source = inventory.source(("k3s", "agent_token"))
-        found.append(
+        desired.append(
             K3sFile(
                 system, paths.AGENT_TOKEN, text, "0600", "root", "root", secret=True, unit=UNIT, source=source
             )
         )
-    found += common.files(inventory, node, UNIT, config, own)
+    desired += common.files(inventory, node, UNIT, config, own)
     if server is not None:
-        found += common.earlier_self(context)
+        desired += common.earlier_self(context)
     joins = "" if server is None else server.name
     proof = None if server is None else common.proof_of(context, server)
     source = inventory.source(("nodes", node.name, "k3s"))
-    found.append(K3sUnit(system, UNIT, joins, proof=proof, source=source))
-    return found
+    desired.append(K3sUnit(system, UNIT, joins, proof=proof, source=source))
+    return desired
 
 
 def joined_server(context: Context, node: Node) -> Node | None:

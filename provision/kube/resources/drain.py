@@ -62,11 +62,11 @@ class NodeDrained(KeyedResource):
         node = nodes.named(self.name)
         if node is None:
             return ()
-        found = [] if _is_cordoned(node) else [Change(Op.UPDATE, "schedulable", old=True, new=False)]
-        found += [
+        changes = [] if _is_cordoned(node) else [Change(Op.UPDATE, "schedulable", old=True, new=False)]
+        changes += [
             Change(Op.DELETE, f"pod {_titled(pod)}", "running", None) for pod in self._evicted(snapshot)
         ]
-        return tuple(found)
+        return tuple(changes)
 
     def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Cordon it, and evict the pods one after the other."""

@@ -84,14 +84,14 @@ class NodeSettings(KeyedResource):
         if live is None:
             op = Op.CREATE if self.joins else Op.ATTENTION
             return (Change(op, "node", None, self.name),)
-        found = [
+        changes = [
             *_pairs("labels", live.labels, dict(self.labels), _owned(live, "labels")),
             *_pairs("annotations", live.annotations, self._annotations(), _owned(live, "annotations")),
         ]
         before, after = node_fact(live).taints, self._desired_taints(live)
-        found += [Change(Op.DELETE, "taints", str(taint), None) for taint in before if taint not in after]
-        found += [Change(Op.CREATE, "taints", None, str(taint)) for taint in after if taint not in before]
-        return tuple(found)
+        changes += [Change(Op.DELETE, "taints", str(taint), None) for taint in before if taint not in after]
+        changes += [Change(Op.CREATE, "taints", None, str(taint)) for taint in after if taint not in before]
+        return tuple(changes)
 
     def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Apply labels and annotations by force: what the inventory declares of a node is ours."""
@@ -141,13 +141,13 @@ def _taint_patch(live: Live, after: tuple[Taint, ...]) -> list[dict[str, object]
 
 
 def _pairs(name: str, live: Mapping[str, str], desired: Mapping[str, str], owned: set[str]) -> list[Change]:
-    found = []
+    changes = []
     for key, value in desired.items():
         old = live.get(key)
         if old != value:
-            found.append(Change(Op.CREATE if old is None else Op.UPDATE, f"{name}[{key}]", old, value))
+            changes.append(Change(Op.CREATE if old is None else Op.UPDATE, f"{name}[{key}]", old, value))
     dropped = sorted((owned - set(desired)) & set(live))
-    return [*found, *(Change(Op.DELETE, f"{name}[{key}]", live[key], None) for key in dropped)]
+    return [*changes, *(Change(Op.DELETE, f"{name}[{key}]", live[key], None) for key in dropped)]
 
 
 def _owned(live: Live, section: str) -> set[str]:

@@ -99,13 +99,13 @@ class KubeObject(KeyedResource):
         if drift.refusal is not None and not drift.refusal.not_yet:
             return (Change(Op.ATTENTION, "manifest", drift.refusal.message, "accepted"),)
         if drift.applied is not None:
-            found = [
+            changes = [
                 Change(Op.UPDATE if old is not None else Op.CREATE, path, old, new)
                 if new is not None
                 else Change(Op.DELETE, path, old, None)
                 for path, old, new in differences(drift.live.body, drift.applied.body)
             ]
-            return tuple(found[:MOST_SHOWN]) or (Change(Op.UPDATE, "managed fields", "other", "provision"),)
+            return tuple(changes[:MOST_SHOWN]) or (Change(Op.UPDATE, "managed fields", "other", "provision"),)
         verdict = self._readiness(drift.live)
         if verdict.state is State.READY:
             return ()

@@ -83,8 +83,8 @@ class HelmRelease(DeclaredRelease):
         drift: Drift = snapshot[self._drift]
         stranger = self._other(snapshot)
         if stranger is not None:
-            found = f"{stranger.namespace}/{stranger.name}"
-            return (Change(Op.ATTENTION, "release", found, f"{self.namespace}/{self.name}"),)
+            place = f"{stranger.namespace}/{stranger.name}"
+            return (Change(Op.ATTENTION, "release", place, f"{self.namespace}/{self.name}"),)
         if drift.refusal is not None and not drift.refusal.not_yet:
             return (Change(Op.ATTENTION, "chart", drift.refusal.message, "accepted"),)
         if drift.live is not None and drift.applied is not None:
@@ -100,8 +100,8 @@ class HelmRelease(DeclaredRelease):
         if release is not None and (release.version, release.status) == (self.chart.version, DEPLOYED):
             return ()
         state = f"{release.version} {release.status}" if release is not None else "not installed yet"
-        wanted = f"{self.chart.version} {DEPLOYED}"
-        return (Change(Op.ATTENTION, "installation", state, wanted, Settles.WITHIN, self.seconds),)
+        desired = f"{self.chart.version} {DEPLOYED}"
+        return (Change(Op.ATTENTION, "installation", state, desired, Settles.WITHIN, self.seconds),)
 
     def fix(self, snapshot: Snapshot, /) -> Remedy:
         """Apply the HelmChart; what the controller then does is polled."""
@@ -201,16 +201,16 @@ def _applied_at(live: Live) -> str:
 
 def _updates(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
     """Return how two HelmCharts differ, values by path."""
-    found: list[Change] = []
+    changes: list[Change] = []
     for path, old, new in differences(before, after):
         if path == "spec.valuesContent":
-            found += [
+            changes += [
                 Change(Op.UPDATE, f"values.{place}", was, now)
                 for place, was, now in differences(_values(old), _values(new))
             ]
         else:
-            found.append(Change(Op.UPDATE, path.removeprefix("spec."), old, new))
-    return found or [Change(Op.UPDATE, "values", "other text", "same values")]
+            changes.append(Change(Op.UPDATE, path.removeprefix("spec."), old, new))
+    return changes or [Change(Op.UPDATE, "values", "other text", "same values")]
 
 
 def _values(text: object) -> Mapping[str, Any]:

@@ -22,18 +22,18 @@ from provision.values.diagnostics import Diagnostic
 
 def missing(evidence: Evidence) -> list[Finding]:
     """Refuse a token that lacks what this plan needs: its lists are empty instead of refused."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for hypervisor, nodes in managed_vms_or_changed(evidence):
         rights = api_facts(evidence, hypervisor).rights
         if isinstance(rights, Unknown):
             if nodes:
-                found.append(UnknownYet(f"rights on {hypervisor.name}: {rights.reason}", hypervisor.name))
+                findings.append(UnknownYet(f"rights on {hypervisor.name}: {rights.reason}", hypervisor.name))
             continue
         needs = dict.fromkeys((*_to_see(evidence, hypervisor, nodes), *_to_change(evidence, hypervisor)))
         lacking = [grant for alternatives in needs for grant in _lacking(rights, alternatives)]
         if lacking:
-            found.append(_diagnostic(evidence, hypervisor, lacking))
-    return found
+            findings.append(_diagnostic(evidence, hypervisor, lacking))
+    return findings
 
 
 def _lacking(rights: Rights, alternatives: Need) -> Sequence[Grant]:

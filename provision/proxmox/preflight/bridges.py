@@ -11,7 +11,7 @@ from provision.values.diagnostics import Diagnostic
 
 def bridges(evidence: Evidence) -> list[Finding]:
     """Refuse bridges that the host does not have: PVE would only notice at the VM's start."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for hypervisor, nodes in managed_vms(evidence):
         known = known_bridges(evidence, hypervisor)
         if not known:
@@ -24,9 +24,9 @@ def bridges(evidence: Evidence) -> list[Finding]:
                     continue
                 if bridge in links:
                     reason = f"whether {bridge} of {hypervisor.name} is a bridge: it is a network interface"
-                    found.append(UnknownYet(reason, node.name))
+                    findings.append(UnknownYet(reason, node.name))
                     continue
-                found.append(
+                findings.append(
                     Diagnostic(
                         "BRIDGE_MISSING",
                         f"{node.name} is connected to {bridge}, which {hypervisor.name} does not have",
@@ -37,7 +37,7 @@ def bridges(evidence: Evidence) -> list[Finding]:
                         remedy="Write one of its bridges; list them on the host: `ip link show type bridge`",
                     )
                 )
-    return found
+    return findings
 
 
 def known_bridges(evidence: Evidence, hypervisor: Hypervisor) -> frozenset[str]:

@@ -11,27 +11,27 @@ from provision.values.sizes import format_size
 
 def memory(evidence: Evidence) -> list[Finding]:
     """Refuse more memory than the host has: declared VMs, others that run, and what the host keeps."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for hypervisor, nodes in managed_vms(evidence):
-        wanted = {node.name: node.memory for node in nodes if node.memory and node.power_state != "stopped"}
-        if not wanted:
+        declared = {node.name: node.memory for node in nodes if node.memory and node.power_state != "stopped"}
+        if not declared:
             continue
         total, entries = host_facts(evidence, hypervisor).memory, api_facts(evidence, hypervisor).vms
         if isinstance(total, Unknown) or isinstance(entries, Unknown):
             reason = total.reason if isinstance(total, Unknown) else "no VM list"
-            found.append(UnknownYet(f"memory of {hypervisor.name}: {reason}", hypervisor.name))
+            findings.append(UnknownYet(f"memory of {hypervisor.name}: {reason}", hypervisor.name))
             continue
         own = {node.vmid for node in nodes}
         others = [
             (each.name, each.memory) for each in entries if each.status == "running" and each.vmid not in own
         ]
         kept = hypervisor.reserve_memory or 0
-        need = sum(wanted.values()) + sum(size for _, size in others) + kept
+        need = sum(declared.values()) + sum(size for _, size in others) + kept
         if need <= total:
             continue
-        rows = [f"{name}: {format_size(size)}" for name, size in (*wanted.items(), *others)]
+        rows = [f"{name}: {format_size(size)}" for name, size in (*declared.items(), *others)]
         rows.append(f"the host keeps: {format_size(kept)}")
-        found.append(
+        findings.append(
             Diagnostic(
                 "HOST_MEMORY_OVERCOMMIT",
                 f"{hypervisor.name} has {format_size(total)} of memory, {format_size(need)} are asked of it",
@@ -42,12 +42,12 @@ def memory(evidence: Evidence) -> list[Finding]:
                 remedy="Give the VMs less memory, or stop VMs that are not needed.",
             )
         )
-    return found
+    return findings
 
 
 def cores(evidence: Evidence) -> list[Finding]:
     """Refuse VMs with more processors than the host: PVE would refuse their start."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for hypervisor, nodes in managed_vms(evidence):
         have = host_facts(evidence, hypervisor).processors
         if isinstance(have, Unknown):
@@ -55,7 +55,7 @@ def cores(evidence: Evidence) -> list[Finding]:
         for node in nodes:
             want = (node.cores or 1) * (node.sockets or 1)
             if want > have:
-                found.append(
+                findings.append(
                     Diagnostic(
                         "CORES_EXCEED_HOST",
                         f"{node.name} has {want} processors and {hypervisor.name} only {have}",
@@ -65,7 +65,7 @@ def cores(evidence: Evidence) -> list[Finding]:
                         remedy=f"Give it at most {have}.",
                     )
                 )
-    return found
+    return findings
 
 
 RULES = (

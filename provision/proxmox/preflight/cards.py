@@ -14,12 +14,12 @@ from provision.values.diagnostics import Diagnostic, Severity
 
 def group_shared(evidence: Evidence) -> list[Finding]:
     """Refuse a card whose IOMMU group holds something else: PVE would take that from the host, too."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for hypervisor, nodes in managed_vms(evidence):
         functions = host_facts(evidence, hypervisor).functions
         if isinstance(functions, Unknown):
             if used(evidence.inventory, hypervisor.name):
-                found.append(UnknownYet(f"IOMMU groups of {hypervisor.name}: {functions.reason}"))
+                findings.append(UnknownYet(f"IOMMU groups of {hypervisor.name}: {functions.reason}"))
             continue
         for node in nodes:
             aliases = [each for each in node.gpus if each in hypervisor.cards]
@@ -33,8 +33,8 @@ def group_shared(evidence: Evidence) -> list[Finding]:
                     if each.group in groups and each.address not in taken and not each.is_bridge
                 ]
                 if strangers:
-                    found.append(_shared(evidence, hypervisor, alias, strangers))
-    return found
+                    findings.append(_shared(evidence, hypervisor, alias, strangers))
+    return findings
 
 
 def _shared(
@@ -56,7 +56,7 @@ def _shared(
 
 def address_moved(evidence: Evidence) -> list[Finding]:
     """Refuse a card whose address shows another device than declared."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for hypervisor, _ in managed_vms(evidence):
         functions = host_facts(evidence, hypervisor).functions
         if isinstance(functions, Unknown):
@@ -69,13 +69,13 @@ def address_moved(evidence: Evidence) -> list[Finding]:
                 continue
             absent = {*card.functions} - {int(function.address[-1], 16) for function in passed}
             if first is not None and absent:
-                found.append(_without_functions(evidence, hypervisor, alias, sorted(absent)))
+                findings.append(_without_functions(evidence, hypervisor, alias, sorted(absent)))
                 continue
             if first is not None and (card.id is None or first.id == card.id):
                 continue
             like = [each.slot for each in functions if each.id == card.id]
             what = f"shows {first.id}" if first is not None else "is empty"
-            found.append(
+            findings.append(
                 Diagnostic(
                     "GPU_ADDRESS_MOVED",
                     f"{card.address} of {hypervisor.name} {what}; card {alias} is {card.id or 'expected'}",
@@ -90,7 +90,7 @@ def address_moved(evidence: Evidence) -> list[Finding]:
                     else "List the cards on the host: `lspci -nn`",
                 )
             )
-    return found
+    return findings
 
 
 def boot_display(evidence: Evidence) -> list[Finding]:

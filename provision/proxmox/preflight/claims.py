@@ -31,7 +31,7 @@ def pci_entries(evidence: Evidence, hypervisor: Hypervisor) -> PciEntries:
 
 def claimed(evidence: Evidence) -> list[Finding]:
     """Refuse a card that another running VM has, or will have after its next start."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for hypervisor, nodes in managed_vms(evidence):
         cards = used(evidence.inventory, hypervisor.name)
         devices = _devices(evidence, hypervisor)
@@ -40,7 +40,7 @@ def claimed(evidence: Evidence) -> list[Finding]:
         vms = api_facts(evidence, hypervisor).vms
         if isinstance(vms, Unknown):
             reason = f"which VMs of {hypervisor.name} run with a card: {vms.reason}"
-            found.append(UnknownYet(reason, hypervisor.name))
+            findings.append(UnknownYet(reason, hypervisor.name))
             continue
         running = {each.vmid for each in vms if each.status not in {"", "stopped"}}
         entries = pci_entries(evidence, hypervisor)
@@ -52,9 +52,9 @@ def claimed(evidence: Evidence) -> list[Finding]:
             for card in cards:
                 owner = owners[card]
                 if owner.vmid != vmid and held & _functions(evidence, hypervisor, entries, card):
-                    found.append(_claimed(evidence, hypervisor, entries, card, owner, theirs))
-            found += _unreadable(evidence, hypervisor, entries, nodes, theirs)
-    return found
+                    findings.append(_claimed(evidence, hypervisor, entries, card, owner, theirs))
+            findings += _unreadable(evidence, hypervisor, entries, nodes, theirs)
+    return findings
 
 
 def _devices(evidence: Evidence, hypervisor: Hypervisor) -> dict[int, list[VmDevice]]:
@@ -139,7 +139,7 @@ def _unreadable(
 
 def raw_entries(evidence: Evidence) -> list[Finding]:
     """Refuse to change an entry that root made without a mapping: a token may neither set nor remove it."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for vm in evidence.of_kind(Vm):
         state = ApiFacts(evidence.snapshot(vm.system)).vm(vm.vmid)
         for change in evidence.changes(vm):
@@ -150,7 +150,7 @@ def raw_entries(evidence: Evidence) -> list[Finding]:
             old = next((each for each in entries if each and not formats.parse(each).get("mapping")), "")
             if not old:
                 continue
-            found.append(
+            findings.append(
                 Diagnostic(
                     "PVE_AUTH_TOKEN_RAW_PCI",
                     f"{change.path} of {vm.name} passes a card without a mapping, and an API token may not"
@@ -163,12 +163,12 @@ def raw_entries(evidence: Evidence) -> list[Finding]:
                     " then run the command again",
                 )
             )
-    return found
+    return findings
 
 
 def invalid_mappings(evidence: Evidence) -> list[Finding]:
     """Refuse a mapping of somebody else's that Proxmox VE finds wrong: the VM would not start."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for vm in evidence.of_kind(Vm):
         state = ApiFacts(evidence.snapshot(vm.system)).vm(vm.vmid) if vm.passed else None
         problems = {mapping.name: mapping.problems for mapping in vm.pci.mappings if mapping.problems}
@@ -177,7 +177,7 @@ def invalid_mappings(evidence: Evidence) -> list[Finding]:
             name = parts.get("mapping", "")
             is_ours = bool(vm.mapping_prefix) and name.startswith(vm.mapping_prefix)
             if name in problems and not is_ours:  # ours are written anew
-                found.append(
+                findings.append(
                     Diagnostic(
                         "MAPPING_INVALID",
                         f"{vm.name} has a card by the mapping {name}, which no longer fits the host",
@@ -189,7 +189,7 @@ def invalid_mappings(evidence: Evidence) -> list[Finding]:
                         f" {key}` on the host",
                     )
                 )
-    return found
+    return findings
 
 
 RULES = (

@@ -46,7 +46,7 @@ RULES: tuple[Rule, ...] = (
 
 def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
     """Return the questions that these rules look at beyond those of roles, by system."""
-    found: dict[str, tuple[Any, ...]] = {}
+    questions: dict[str, tuple[Any, ...]] = {}
     for hypervisor in inventory.hypervisors.values():
         nodes = names.nodes_of(inventory, hypervisor.name)
         host: list[Any] = []
@@ -60,8 +60,8 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
             host += [PciFunctions(), IommuState(), CMDLINE, RESERVATIONS, leftovers.GUIDE_LINES, BootLoader()]
             api += (Mappings(),)
         if api:
-            found[names.api(hypervisor.name)] = api
+            questions[names.api(hypervisor.name)] = api
         if hypervisor_host.declared(inventory, Subject("hypervisor", hypervisor.name)):
             host.append(REBOOT_FACTS)
-        found[host_names.ssh(hypervisor.name)] = tuple(host)
-    return found
+        questions[host_names.ssh(hypervisor.name)] = tuple(host)
+    return questions

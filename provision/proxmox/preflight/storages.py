@@ -55,16 +55,16 @@ _READS_ONLY = (
 
 def storages(evidence: Evidence) -> list[Finding]:
     """Refuse storages that are not there, not enabled on the node, or lack the content that is needed now."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for hypervisor, nodes in managed_vms_or_changed(evidence):
         for (storage, content), source in dict(_needs(evidence, hypervisor, nodes)).items():
             state = storage_state(evidence, hypervisor, storage)
             if isinstance(state, Unknown):
                 reason = f"storage {storage} of {hypervisor.name}: {state.reason}"
-                found.append(UnknownYet(reason, hypervisor.name))
+                findings.append(UnknownYet(reason, hypervisor.name))
             else:
-                found += _problems(hypervisor, storage, content, state, source)
-    return found
+                findings += _problems(hypervisor, storage, content, state, source)
+    return findings
 
 
 Needed = tuple[tuple[str, str], Source | None]
@@ -191,7 +191,7 @@ def _problems(
 
 def full(evidence: Evidence) -> list[Finding]:
     """Warn about a storage with less free space than the new disks may come to hold."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for hypervisor, nodes in managed_vms_or_changed(evidence):
         listed = api_facts(evidence, hypervisor).storages
         sizes: dict[str, dict[str, int]] = {}
@@ -202,36 +202,36 @@ def full(evidence: Evidence) -> list[Finding]:
                     by_vm = sizes.setdefault(drive.storage, {})
                     by_vm[resource.name] = by_vm.get(resource.name, 0) + drive.size
         for entry in () if isinstance(listed, Unknown) else listed:
-            wanted = sizes.get(entry.name, {})
-            need = sum(wanted.values())
+            needed = sizes.get(entry.name, {})
+            need = sum(needed.values())
             if entry.available is None or not entry.active or need <= entry.available:
                 continue
-            found.append(
+            findings.append(
                 Diagnostic(
                     "STORAGE_FULL",
                     f"storage {entry.name} of {hypervisor.name} has {format_size(entry.available)} free,"
                     f" but new disks can grow to {format_size(need)}",
                     hypervisor.name,
-                    evidence=tuple(f"{name}: {format_size(size)}" for name, size in wanted.items()),
+                    evidence=tuple(f"{name}: {format_size(size)}" for name, size in needed.items()),
                     source=evidence.inventory.source(("hypervisors", hypervisor.name, "storage")),
                     severity=Severity.WARNING,
                     remedy="Write another storage or smaller disks, or free space: `pvesm status`",
                 )
             )
-    return found
+    return findings
 
 
 def pools(evidence: Evidence) -> list[Finding]:
     """Refuse a pool that does not exist: PVE would refuse the VM's creation."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for hypervisor, nodes in managed_vms(evidence):
         born = [node for node in nodes if node.pool and own_vm(evidence, hypervisor, node) is None]
         known = host_facts(evidence, hypervisor).pools
         for node in born:
             if isinstance(known, Unknown):
-                found.append(UnknownYet(f"pool {node.pool} of {node.name}: {known.reason}", node.name))
+                findings.append(UnknownYet(f"pool {node.pool} of {node.name}: {known.reason}", node.name))
             elif node.pool not in known:
-                found.append(
+                findings.append(
                     Diagnostic(
                         "POOL_MISSING",
                         f"{node.name} belongs to pool {node.pool}, which {hypervisor.name} does not have",
@@ -242,7 +242,7 @@ def pools(evidence: Evidence) -> list[Finding]:
                         remedy=f"create it on the host: `pveum pool add {node.pool}`, or write another pool",
                     )
                 )
-    return found
+    return findings
 
 
 RULES = (

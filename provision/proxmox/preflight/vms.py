@@ -16,29 +16,29 @@ from provision.values.diagnostics import Diagnostic, Severity
 
 def vmid_taken(evidence: Evidence) -> list[Finding]:
     """Refuse a VMID that something else has."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for vm in evidence.of_kind(Vm):
         snapshot = evidence.snapshots.get(vm.system)
         state = vm_answer(snapshot, vm.vmid) if snapshot is not None else None
         diagnostic = None if isinstance(state, Unknown) else vm.foreign(state)
         if diagnostic is not None:
-            found.append(diagnostic)
-    return found
+            findings.append(diagnostic)
+    return findings
 
 
 def impossible(evidence: Evidence) -> list[Finding]:
     """Refuse what no request can bring about: a disk that would shrink, another kind of firmware disk."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for vm in evidence.of_kind(Vm):
         diagnostic = evidence.impossible(vm)
         if diagnostic is not None and diagnostic.code in {"DISK_SHRINK", "DISK_FIXED"}:
-            found.append(diagnostic)
-    return found
+            findings.append(diagnostic)
+    return findings
 
 
 def onboot_forbidden(evidence: Evidence) -> list[Finding]:
     """Refuse start at boot for a VM that takes the card of the host's monitor."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for hypervisor, nodes in managed_vms(evidence):
         for node in nodes:
             console = [
@@ -47,7 +47,7 @@ def onboot_forbidden(evidence: Evidence) -> list[Finding]:
                 if each in hypervisor.cards and hypervisor.cards[each].drives_console
             ]
             if console and node.starts_at_boot:
-                found.append(
+                findings.append(
                     Diagnostic(
                         "ONBOOT_FORBIDDEN",
                         f"{node.name} takes {console[0]}, which drives the monitor of {hypervisor.name},"
@@ -58,39 +58,39 @@ def onboot_forbidden(evidence: Evidence) -> list[Finding]:
                         remedy="Write `start_at_boot: false`: the console would go dark at every boot.",
                     )
                 )
-    return found
+    return findings
 
 
 def locked(evidence: Evidence) -> list[Finding]:
     """Warn about a VM that is to be changed while a task of Proxmox holds it: each request waits for that."""
-    wanted: list[Vm | VmPower | VmMarker | VmAbsent] = [
+    changed: list[Vm | VmPower | VmMarker | VmAbsent] = [
         *evidence.of_kind(Vm),
         *evidence.of_kind(VmPower),
         *evidence.of_kind(VmMarker),
         *evidence.of_kind(VmAbsent),
     ]
     held: dict[tuple[str, int], Diagnostic] = {}
-    for each in wanted:
-        state = ApiFacts(evidence.snapshot(each.system)).vm(each.vmid)
+    for resource in changed:
+        state = ApiFacts(evidence.snapshot(resource.system)).vm(resource.vmid)
         if state is None or not state.lock or state.marker is None:
             continue
-        if all(change.op is Op.ATTENTION for change in evidence.changes(each)):
+        if all(change.op is Op.ATTENTION for change in evidence.changes(resource)):
             continue
         name = state.marker.node
-        held[each.system, each.vmid] = Diagnostic(
+        held[resource.system, resource.vmid] = Diagnostic(
             "VM_LOCKED",
-            f"VM {each.vmid} of {name} is to be changed, and a task of Proxmox locks it ({state.lock})",
+            f"VM {resource.vmid} of {name} is to be changed, and a task of Proxmox locks it ({state.lock})",
             name,
-            source=each.source,
+            source=resource.source,
             remedy="Apply once the task has ended: a change waits 2 minutes for it, and fails after that."
-            f" See what holds it: `qm config {each.vmid}`",
+            f" See what holds it: `qm config {resource.vmid}`",
         )
     return list(held.values())
 
 
 def management_path(evidence: Evidence) -> list[Finding]:
     """Refuse the start that takes the console away while the host cannot be reached otherwise."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for power in evidence.of_kind(VmPower):
         if not power.console or power.desired != "running" or not evidence.changes(power):
             continue
@@ -100,7 +100,7 @@ def management_path(evidence: Evidence) -> list[Finding]:
         ways = {"SSH": host is not None, "web API": not isinstance(rights, Unknown)}
         closed = [way for way, is_open in ways.items() if not is_open]
         if closed:
-            found.append(
+            findings.append(
                 Diagnostic(
                     "MANAGEMENT_PATH",
                     f"starting {power.name} takes the console of {hypervisor}, which does not answer"
@@ -111,7 +111,7 @@ def management_path(evidence: Evidence) -> list[Finding]:
                     remedy=f"Make both ways work first: ssh root@{hypervisor}, and the token of its web API.",
                 )
             )
-    return found
+    return findings
 
 
 RULES = (

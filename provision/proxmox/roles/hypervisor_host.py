@@ -86,7 +86,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
     system = names.ssh(host.name)
     facts = HypervisorFacts(context.seen(system))
     drivers = _drivers(context, host, facts)
-    wanted = _arguments(host, drivers, facts)
+    arguments = _arguments(host, drivers, facts)
     reboot = reboot_of(inventory, subject)
     source = inventory.source(("hypervisors", host.name, "cards"))
     lost = (
@@ -95,18 +95,20 @@ def resources(context: Context) -> tuple[Resource, ...]:
         else bystanders(host.cards, facts.functions, drivers.modules)
     )
     risks = tuple(Effect(DEVICE_LOSS, function) for function in lost)
-    found: list[Resource] = [
+    desired: list[Resource] = [
         ModprobeBlacklist(system, BLACKLIST, drivers.modules, reboot, source=source, risks=risks),
     ]
     if drivers.by_slot or not isinstance(facts.text(BY_SLOT), Unknown):
-        found.append(by_slot_script(system, drivers.by_slot))
-    if wanted or facts.loader in LOADERS:  # without arguments, what we added before must go
-        found.append(KernelArguments(system, wanted, facts.loader, reboot, source=source, risks=risks))
+        desired.append(by_slot_script(system, drivers.by_slot))
+    if arguments or facts.loader in LOADERS:  # without arguments, what we added before must go
+        desired.append(KernelArguments(system, arguments, facts.loader, reboot, source=source, risks=risks))
     for alias, card in host.cards.items():
         where = inventory.source(("hypervisors", host.name, "cards", alias))
         by_slot = any(address.startswith(f"{card.address}.") for address in drivers.by_slot)
-        found.append(CardUnbound(system, card.address, wanted, reboot, card.functions, by_slot, source=where))
-    return (*found, *repositories(inventory, host))
+        desired.append(
+            CardUnbound(system, card.address, arguments, reboot, card.functions, by_slot, source=where)
+        )
+    return (*desired, *repositories(inventory, host))
 
 
 def retired(context: Context) -> tuple[Resource, ...]:
@@ -120,14 +122,14 @@ def retired(context: Context) -> tuple[Resource, ...]:
 
 def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[Any, ...]]]:
     """Ask the hosts that declare nothing of this role (any more) for our files."""
-    found: dict[Subject, Mapping[str, tuple[Any, ...]]] = {}
+    owners: dict[Subject, Mapping[str, tuple[Any, ...]]] = {}
     for host in inventory.hypervisors.values():
         subject = Subject("hypervisor", host.name)
         if host.manage and not declared(inventory, subject):
             files = (each for loader in LOADERS for each in _gone(inventory, subject, loader))
             asked = dict.fromkeys((BootLoader(), *(each for file in files for each in file.queries())))
-            found[subject] = {names.ssh(host.name): tuple(asked)}
-    return found
+            owners[subject] = {names.ssh(host.name): tuple(asked)}
+    return owners
 
 
 def orphans(context: Context) -> tuple[Resource, ...]:
@@ -214,28 +216,28 @@ def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: 
                 remedy="correct the address of the card; list the cards on the host: `lspci -nn`",
             )
         )
-    found = {name for cls, name in candidates if cls.startswith(_CARD_CLASSES)}
+    modules = {name for cls, name in candidates if cls.startswith(_CARD_CLASSES)}
     known = () if isinstance(functions, Unknown) else functions
     for vendor in {each.vendor for each in known if each.slot == card.address and each.is_display}:
-        found.update(COMPANIONS.get(vendor, ()))
-    for name in tuple(found):
-        found.update(FOLLOWERS.get(name, ()))
-    return found
+        modules.update(COMPANIONS.get(vendor, ()))
+    for name in tuple(modules):
+        modules.update(FOLLOWERS.get(name, ()))
+    return modules
 
 
 def _arguments(host: Hypervisor, drivers: HostDrivers, facts: HypervisorFacts) -> tuple[str, ...]:
-    found: list[str] = []
+    arguments: list[str] = []
     if any(card.drives_console for card in host.cards.values()):
-        found.append("nomodeset")
+        arguments.append("nomodeset")
     # Nothing has a card: the file of modprobe.d is enough, and no argument is worth a reboot of its own.
     active = {folded(member) for member in values_of(facts.kernel_line, "modprobe.blacklist")}
     extra = set(map(module_name, host.blacklist_extra))
     modules = [each for each in drivers.modules if drivers.bound or each in active or each in extra]
     if modules:
-        found.append(f"modprobe.blacklist={','.join(modules)}")
+        arguments.append(f"modprobe.blacklist={','.join(modules)}")
     if host.cards and _needs_intel_iommu(facts):
-        found.append(INTEL_IOMMU)
-    line = united_arguments(" ".join(found), host.kernel_arguments)
+        arguments.append(INTEL_IOMMU)
+    line = united_arguments(" ".join(arguments), host.kernel_arguments)
     return tuple(argument.text for argument in parse(line))
 
 

@@ -116,8 +116,8 @@ def retired(context: Context) -> tuple[Resource, ...]:
 def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
     """Return the names of the images that VMs of a hypervisor start from, each once."""
     nodes = [node for node in names.nodes_of(inventory, hypervisor) if node.manage]
-    found = (image for node in nodes for image in (node.image, node.iso))
-    return tuple(dict.fromkeys(each for each in found if each is not None))
+    images = (image for node in nodes for image in (node.image, node.iso))
+    return tuple(dict.fromkeys(each for each in images if each is not None))
 
 
 def file_of(inventory: Inventory, hypervisor: Hypervisor, image: str) -> ImageFile:

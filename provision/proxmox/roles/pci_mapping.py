@@ -40,10 +40,10 @@ def resources(context: Context) -> tuple[Resource, ...]:
     """
     inventory = context.inventory
     hypervisor = inventory.hypervisors[context.subject.name]
-    found: list[Resource] = []
+    desired: list[Resource] = []
     for card in used(inventory, hypervisor.name):
         source = inventory.source(("hypervisors", hypervisor.name, "cards", card))
-        found += (
+        desired += (
             PciMapping(
                 names.api(hypervisor.name),
                 hypervisor.node_name,
@@ -54,7 +54,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
             )
             for mapping, path in names.mappings(inventory, card, hypervisor.cards[card]).items()
         )
-    return tuple(found)
+    return tuple(desired)
 
 
 def retired(context: Context) -> tuple[Resource, ...]:
@@ -116,8 +116,10 @@ def orphans(context: Context) -> tuple[Resource, ...]:
 def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
     """Return the aliases of the cards that VMs of a hypervisor take, each once."""
     cards = inventory.hypervisors[hypervisor].cards
-    found = (card for node in names.nodes_of(inventory, hypervisor) if node.manage for card in node.gpus)
-    return tuple(dict.fromkeys(each for each in found if each in cards))
+    names_of_cards = (
+        card for node in names.nodes_of(inventory, hypervisor) if node.manage for card in node.gpus
+    )
+    return tuple(dict.fromkeys(each for each in names_of_cards if each in cards))
 
 
 def _entry(

@@ -76,7 +76,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
     vm = replace(_vm(context, node, hypervisor, state), reclaims=bool(left))
     if isinstance(answer, Unknown) or vm.foreign(answer) is not None:
         return (vm,)  # it says what is wrong; nothing else may be done before that is mended
-    found: list[Resource] = list(left)
+    desired: list[Resource] = list(left)
     if anew and vm.cloud_init is not None:
         first = context.generated.host_key(f"first:{node.name}")
         final = context.generated.host_key(f"final:{node.name}")
@@ -84,7 +84,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
         vm = replace(vm, marker=keys)
         host = host_names.ssh(hypervisor.name)
         path = snippets.path(inventory, hypervisor, node, context.seen(host))
-        found.append(
+        desired.append(
             File(
                 host,
                 path,
@@ -94,16 +94,16 @@ def resources(context: Context) -> tuple[Resource, ...]:
                 source=vm.source,
             )
         )
-    found.append(vm)
+    desired.append(vm)
     if node.pool and not anew:  # a new VM is created in its pool
-        found.append(pools.pool_member(inventory, node, hypervisor))
+        desired.append(pools.pool_member(inventory, node, hypervisor))
     # A VM whose power is its owner's is started once: until its first boot has given it its own host key.
     unborn = (anew and vm.cloud_init is not None) or (state is not None and _first_key(state))
     # One that a power cycle of ours left off is started, too: nobody has switched it off by hand.
     if node.power_state != "unmanaged" or unborn or owes_start(state):
-        wanted = "stopped" if node.power_state == "stopped" else "running"
-        found.append(replace(_power(context, node, hypervisor, wanted), reclaims=bool(left)))
-    return tuple(found)
+        power = "stopped" if node.power_state == "stopped" else "running"
+        desired.append(replace(_power(context, node, hypervisor, power), reclaims=bool(left)))
+    return tuple(desired)
 
 
 def _left_by_creation(
@@ -118,9 +118,9 @@ def _left_by_creation(
     if not (isinstance(answer, VmState) and answer.is_abandoned):
         return ()
     host = host_names.ssh(hypervisor.name)
-    seen = context.seen(host)
-    snippet = FileState(snippets.path(inventory, hypervisor, node, seen))
-    if node.image is not None and not (snippet in seen and seen[snippet].exists):
+    snapshot = context.seen(host)
+    snippet = FileState(snippets.path(inventory, hypervisor, node, snapshot))
+    if node.image is not None and not (snippet in snapshot and snapshot[snippet].exists):
         return ()
     vmid = answer.vmid
     path = f"/etc/pve/nodes/{hypervisor.node_name}/qemu-server/{vmid}.conf"
@@ -164,32 +164,30 @@ def orphans(context: Context) -> tuple[Resource, ...]:
     system = names.api(hypervisor.name)
     if system not in context.snapshots:
         return ()  # the engine tells who is silent
-    seen = context.seen(system)
-    kept = {each.vmid for each in inventory.nodes.values() if not each.manage}
-    found: list[tuple[VmEntry, Marker]] = []
-    for each in _list_vms(context, hypervisor):
-        if TAG not in each.tags or each.vmid in kept:
+    snapshot = context.seen(system)
+    kept = {row.vmid for row in inventory.nodes.values() if not row.manage}
+    left: list[tuple[VmEntry, Marker]] = []
+    for row in _list_vms(context, hypervisor):
+        if TAG not in row.tags or row.vmid in kept:
             continue
-        if VmConfig(each.vmid) not in seen:
-            found.append((each, Marker(inventory.name, each.name)))
+        if VmConfig(row.vmid) not in snapshot:
+            left.append((row, Marker(inventory.name, row.name)))
             continue
-        what = f"cannot determine the owner of VM {each.vmid} on {hypervisor.name}"
-        state = context.require(system, VmConfig(each.vmid), what, may_be_absent=True)
+        what = f"cannot determine the owner of VM {row.vmid} on {hypervisor.name}"
+        state = context.require(system, VmConfig(row.vmid), what, may_be_absent=True)
         marker = state.marker if isinstance(state, VmState) else None
-        if marker is not None and _left(inventory, each, marker):
-            found.append((each, Marker(inventory.name, marker.node)))
-    removed = [
-        each for entry, marker in found for each in _removed(context, hypervisor, entry, marker, found)
-    ]
-    return (*removed, *_left_snippets(context, hypervisor, {each.key for each in removed}))
+        if marker is not None and _left(inventory, row, marker):
+            left.append((row, Marker(inventory.name, marker.node)))
+    removed = [row for entry, marker in left for row in _removed(context, hypervisor, entry, marker, left)]
+    return (*removed, *_left_snippets(context, hypervisor, {row.key for row in removed}))
 
 
 def _left_snippets(context: Context, hypervisor: Hypervisor, known: Collection[Key]) -> Iterator[Resource]:
     """Yield the snippets, each with a private key, of nodes that left before their VM was made."""
     inventory, host = context.inventory, host_names.ssh(hypervisor.name)
-    seen = context.snapshots.get(host)
-    for question in snippets.left(inventory, hypervisor) if seen is not None else ():
-        files = seen[question] if seen is not None and question in seen else ()
+    snapshot = context.snapshots.get(host)
+    for question in snippets.left(inventory, hypervisor) if snapshot is not None else ():
+        files = snapshot[question] if snapshot is not None and question in snapshot else ()
         for path, node in files if isinstance(files, tuple) else ():
             gone = SnippetGone(host, path, source=inventory.source(("nodes",)))
             is_ours = path == f"{question.folder}/{names.snippet_file(inventory, node)}"
@@ -220,12 +218,12 @@ def _removed(
     hypervisor: Hypervisor,
     entry: VmEntry,
     marker: Marker,
-    found: Sequence[tuple[VmEntry, Marker]],
+    left: Sequence[tuple[VmEntry, Marker]],
 ) -> Iterator[Resource]:
     """Yield a VM as absent, and with it the snippet that a run that died may have left."""
     inventory = context.inventory
     source = inventory.source(("nodes",))
-    alone = entry.name == marker.node and sum(each.node == marker.node for _, each in found) == 1
+    alone = entry.name == marker.node and sum(each.node == marker.node for _, each in left) == 1
     label = "" if alone else f"{entry.name} (VM {entry.vmid})"
     yield VmAbsent(
         names.api(hypervisor.name), hypervisor.node_name, entry.vmid, marker, source=source, label=label
@@ -260,7 +258,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
     )
 
 
-def _power(context: Context, node: Node, hypervisor: Hypervisor, wanted: str) -> VmPower:
+def _power(context: Context, node: Node, hypervisor: Hypervisor, state: str) -> VmPower:
     inventory = context.inventory
     cards = [hypervisor.cards[alias] for alias in node.gpus if alias in hypervisor.cards]
     functions = HostFacts(context.seen(host_names.ssh(hypervisor.name))).functions if cards else ()
@@ -270,7 +268,7 @@ def _power(context: Context, node: Node, hypervisor: Hypervisor, wanted: str) ->
         hypervisor.node_name,
         names.vmid(inventory, node),
         node.name,
-        wanted,
+        state,
         memory=node.memory or 0,
         passthrough=bool(node.gpus),
         console=any(card.drives_console for card in cards),
@@ -353,10 +351,10 @@ def _makes_disks(node: Node, state: VmState | None, drives: Sequence[Drive]) -> 
     """Whether a disk is to be made."""
     if state is None or rebuilds(state):
         return True
-    wanted = [drive.slot for drive in drives]
-    wanted += ["efidisk0"] if node.efi_disk is not None else []
-    wanted += ["tpmstate0"] if node.tpm is not None else []
-    return not all(map(state.next_value, wanted))
+    slots = [drive.slot for drive in drives]
+    slots += ["efidisk0"] if node.efi_disk is not None else []
+    slots += ["tpmstate0"] if node.tpm is not None else []
+    return not all(map(state.next_value, slots))
 
 
 def _connects(state: VmState | None, nics: Sequence[Nic]) -> bool:
@@ -382,7 +380,7 @@ def _pci_entries(context: Context, hypervisor: Hypervisor) -> PciEntries:
 
 def _settings(node: Node) -> tuple[tuple[str, str], ...]:
     """Return the managed keys and values as PVE takes them."""
-    found: dict[str, str | None] = {
+    settings: dict[str, str | None] = {
         "machine": node.machine_version or {"q35": "q35", "i440fx": ""}.get(node.machine_type or ""),
         "bios": node.firmware,
         "cpu": _cpu(node),
@@ -397,7 +395,7 @@ def _settings(node: Node) -> tuple[tuple[str, str], ...]:
         "startup": _startup(node),
         "serial0": None if node.serial_console is None else "socket" if node.serial_console else "",
     }
-    return tuple((key, value) for key, value in found.items() if value is not None)
+    return tuple((key, value) for key, value in settings.items() if value is not None)
 
 
 def _cpu(node: Node) -> str | None:
@@ -428,19 +426,19 @@ def _drives(
     storage = hypervisor.storage.disks
     has_first = node.disk is not None or node.image is not None
     slots = _slots(node, has_first, state)
-    found: list[Drive] = []
+    drives: list[Drive] = []
     if has_first:
         image = names.image_volume(inventory, hypervisor, node.image) if node.image is not None else ""
         options = (("discard", "on"), ("iothread", "1"))
-        found.append(Drive(slots[0], storage, node.disk or 0, image, options))
-    for at, disk in enumerate(node.disks, start=len(found)):
+        drives.append(Drive(slots[0], storage, node.disk or 0, image, options))
+    for index, disk in enumerate(node.disks, start=len(drives)):
         flags = {
             "ssd": None if disk.ssd is None else str(int(disk.ssd)),
             "discard": None if disk.discard is None else "on" if disk.discard else "ignore",
         }
         kept = tuple((key, value) for key, value in flags.items() if value is not None)
-        found.append(Drive(slots[at], disk.storage or storage, disk.size, declared=kept))
-    return tuple(found)
+        drives.append(Drive(slots[index], disk.storage or storage, disk.size, declared=kept))
+    return tuple(drives)
 
 
 def _slots(node: Node, has_first: bool, state: VmState | None) -> tuple[str, ...]:

@@ -76,10 +76,10 @@ def fault(protocols: Protocols, hca: str, port: int) -> str:
     `self`, shared memory and copies within a process carry nothing between nodes and do not count.
     """
     lanes = protocols.inter_node
-    wanted = Lane("rc_mlx5", hca, port)
-    if wanted not in lanes:
+    declared = Lane("rc_mlx5", hca, port)
+    if declared not in lanes:
         shown = ", ".join(sorted(lane.name for lane in lanes | protocols.intra_node))
-        return f"UCX does not use {wanted.name}: {shown}"
+        return f"UCX does not use {declared.name}: {shown}"
     wrong = sorted(
         lane.name
         for lane in lanes

@@ -121,18 +121,18 @@ class NetworkStack(StackResource):
                 yield self._missing(offer, fact, logs, name, f"{offered} {PREFIX}/{name} allocatable", pods)
 
     def _missing(
-        self, offer: Offer, fact: NodeFact, logs: list[PodLog], name: str, seen: str, pods: int
+        self, offer: Offer, fact: NodeFact, logs: list[PodLog], name: str, offered: str, pods: int
     ) -> Problem:
-        path, text = f"{offer.node}: {PREFIX}/{name}", f"{seen}, {pods} are declared"
+        path, text = f"{offer.node}: {PREFIX}/{name}", f"{offered}, {pods} are declared"
         if NIC_LABEL not in fact.labels:
             remedy = f"See Node Feature Discovery: `kubectl get node {fact.name} --show-labels`."
             return Problem(path, "RDMA_NIC_UNSEEN", f"{text}; no label {NIC_LABEL}", remedy)
         for log in logs:
             if any(NO_DEVICE + name == line.partition("Warning: ")[2].strip() for line in log.lines):
-                wanted = ", ".join(offer.interfaces)
-                where = f"{text}; the plugin has found no RDMA port at {wanted}"
+                interfaces = ", ".join(offer.interfaces)
+                where = f"{text}; the plugin has found no RDMA port at {interfaces}"
                 remedy = (
-                    f"See whether {wanted} is there and has an RDMA port:"
+                    f"See whether {interfaces} is there and has an RDMA port:"
                     f" `provision verify --target {offer.node}`; after a change, restart the plugin:"
                     f" `kubectl -n {self.namespace} rollout restart daemonset {PLUGIN_SET}`."
                 )

@@ -161,7 +161,7 @@ def resources(context: Context) -> Sequence[Resource]:
 
 def _masters(context: Context, rail: str) -> dict[str, str]:
     """Return the interface of a rail by node: as declared (preflight compares it), else as the node says."""
-    found: dict[str, str] = {}
+    masters: dict[str, str] = {}
     for node in rail_nodes(context.inventory, rail):
         device = node.rails[rail].device
         if device is None:
@@ -181,8 +181,8 @@ def _masters(context: Context, rail: str) -> dict[str, str]:
                     )
                 )
             device = resolved.interface.name
-        found[node.name] = device
-    return found
+        masters[node.name] = device
+    return masters
 
 
 def _networks(

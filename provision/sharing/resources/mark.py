@@ -52,12 +52,12 @@ class NodeMark(KeyedResource):
     def _changes(self, snapshot: Snapshot) -> Iterator[tuple[str, str | None, str | None]]:
         listing: Listing = snapshot[NODES]
         facts = {live.name: node_fact(live) for live in listing.objects}
-        wanted = self._wanted(facts)
+        desired = self._wanted(facts)
         for live in listing.objects:
             held = live.labels.get(self.label)
-            if live.name in wanted and held != self.value:
+            if live.name in desired and held != self.value:
                 yield live.name, held, self.value
-            elif live.name not in wanted and held is not None and self._is_ours(live):
+            elif live.name not in desired and held is not None and self._is_ours(live):
                 yield live.name, held, None
 
     def _is_ours(self, live: Live) -> bool:

@@ -118,8 +118,8 @@ def _kai(inventory: Inventory, sharing: Sharing) -> Iterator[Resource]:
 
 def _queues(context: Context, sharing: Sharing) -> Iterator[Resource]:
     inventory = context.inventory
-    wanted = queue_specs(sharing)
-    for name, spec in wanted.items():
+    specs = queue_specs(sharing)
+    for name, spec in specs.items():
         path = (*SOURCE, "queues", name) if name in sharing.queues else (*SOURCE, "default_queues")
         yield kube_object(
             API,
@@ -130,7 +130,7 @@ def _queues(context: Context, sharing: Sharing) -> Iterator[Resource]:
             force=name in {names.DEFAULT_PARENT, names.DEFAULT_QUEUE},  # the chart has made them
             source=inventory.source(path),
         )
-    kept = {*wanted, names.DEFAULT_PARENT, names.DEFAULT_QUEUE}
+    kept = {*specs, names.DEFAULT_PARENT, names.DEFAULT_QUEUE}
     yield from _queues_gone(context, kept)
 
 
@@ -183,11 +183,11 @@ def _queues_gone(context: Context, kept: set[str]) -> Iterator[Resource]:
     parents = {live.name: str(live.at("spec", "parentQueue") or "") for live in listing.objects}
 
     def depth(name: str) -> int:
-        seen: set[str] = set()
-        while name in parents and name not in seen:
-            seen.add(name)
+        visited: set[str] = set()
+        while name in parents and name not in visited:
+            visited.add(name)
             name = parents[name]
-        return len(seen)
+        return len(visited)
 
     for name in sorted(parents, key=lambda name: (-depth(name), name)):
         if name not in kept:

@@ -39,7 +39,9 @@ same checks.
   (`provision-verify-RUN`) with a priority below all others. They are bounded in number and seconds, evict
   nobody, and are removed at the end, also after Ctrl-C; what a killed run left is removed by the next one.
   What others hold is *not run*. `--no-pods` or `verify.pods: false` leaves all of them out. Their images are
-  named in `verify.images`, with digest; a check without its image is *not run*. The journal has each request
+  named in `verify.images`, with digest; a check without its image is *not run*. Write
+  `IMAGE:TAG@sha256:<64 hex digits>` as it is here, and `provision pin` finds the digest and keeps it in the
+  lock file; `validate` names images whose digest is not known. The journal has each request
   that makes or removes something.
 
 To see that a check can fail, break something in a [lab](lab.md). This damages one thing that the check looks

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from provision.api.pinned_downloads import declared_downloads, pin_of
 from provision.inventory import Inventory
+from provision.inventory.check_images import unpinned
 from provision.inventory.lock import LOCK_NAME, Lock, Pin, write_lock
 from provision.inventory.placeholders import is_placeholder
 from provision.values.cancel import Cancel
@@ -50,6 +51,8 @@ def pin_all(
 ) -> tuple[PinResult, ...]:
     """Write URL and digest of all that is downloaded to the lock file: images, binaries, charts.
 
+    Container images of checks that have a placeholder for their digest get what their registry has now.
+
     Images are downloaded once. Digests of the rest are taken from where their vendors publish them.
 
     Args:
@@ -75,7 +78,9 @@ def pin_all(
         pin = pin_of(former, download, held, cancel)
         if pin is not None:
             other[download.section][download.name] = pin
-    former.end(replace(inventory.lock, images=pins, binaries=other["binaries"], charts=other["charts"]))
+    containers = _containers(former, cancel)
+    sections = {"binaries": other["binaries"], "charts": other["charts"], "containers": containers}
+    former.end(Lock(inventory.lock.file, pins, **sections))
     return tuple(former.results)
 
 
@@ -156,7 +161,7 @@ class Former:
         if self._changed:
             raise Refused(self._changed)
         before = self.inventory.lock
-        if (lock.images, lock.binaries, lock.charts) != (before.images, before.binaries, before.charts):
+        if replace(lock, file=before.file) != before:
             write_lock(lock_path(self.inventory), lock)
 
 
@@ -182,6 +187,34 @@ def _images(former: Former, cancel: Cancel, names: Iterable[str], progress: Prog
             continue
         pins[name] = former.take(name, held, Pin(image.url, digest), known)
     return {key: pins[key] for key in pins if key in inventory.images}
+
+
+def _containers(former: Former, cancel: Cancel) -> dict[str, Pin]:
+    """Return the pins of container images, those of checks looked up in their registries."""
+    from provision.connections.registry import digest_of_image, repository_of  # noqa: PLC0415 - slow
+
+    inventory = former.inventory
+    pins = dict(inventory.lock.containers)
+    for purpose, reference in unpinned(inventory):
+        name, held = reference.name, pins.get(reference.name)
+        digest = held.sha256 if held is not None else ""
+        if held is None or former.looks:
+            repository = repository_of(reference, inventory.sources.registries, cancel)
+            digest = digest_of_image(repository, reference)
+        if held is not None and digest != held.sha256 and not former.accept:
+            summary = f"the digest of {name} has changed: its tag now gives another image"
+            rows = (f"pinned: {held.sha256}", f"now:    {digest}")
+            source = inventory.source(("verify", "images", purpose))
+            remedy = f"find out why, then take it: `provision pin {inventory.file or 'INVENTORY'} --accept`"
+            untouched = "The lock file was left as it is."
+            problem = Diagnostic(
+                "DIGEST_CHANGED", summary, evidence=rows, source=source, untouched=untouched, remedy=remedy
+            )
+            former.refuse(problem)
+            continue
+        pin = Pin(f"oci://{name}", digest)
+        pins[name] = former.take(name, held, pin, held.sha256 if held is not None else None)
+    return pins
 
 
 def lock_path(inventory: Inventory) -> Path:

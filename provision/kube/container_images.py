@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from provision.inventory import Inventory
-from provision.inventory.placeholders import is_placeholder
+from provision.inventory.check_images import check_image, unpinned
 from provision.values.image_reference import ImageReference, parse_image
 
 
 def declared_images(inventory: Inventory) -> tuple[str, ...]:
     """Return the images that the inventory itself names: of checks, and `sources.images`."""
-    images = inventory.verify.images
-    checks = (images.cuda, images.rdma, images.nccl, images.nixl, images.dcgm)
-    return (*(name for name in checks if name and not is_placeholder(name)), *inventory.sources.images)
+    checks = [check_image(inventory, purpose) for purpose in type(inventory.verify.images).model_fields]
+    return (
+        *(name for name in checks if name),
+        *(reference.name for _, reference in unpinned(inventory)),
+        *inventory.sources.images,
+    )
 
 
 def kubernetes_version(inventory: Inventory) -> str:

@@ -17,6 +17,7 @@ from provision.api.domains import load_inventory as load
 from provision.cli import main
 from provision.connections.digests import CHART_LAYER
 from provision.connections.download import cached
+from provision.inventory.check_images import check_image
 from provision.inventory.lock import Pin
 from provision.k3s import artifacts
 from provision.values.errors import UsageError
@@ -286,3 +287,44 @@ def test_offline_the_error_is_plain_and_names_a_way_out(
     assert "or a file on this machine as k3s.binary" in text
     assert "HTTPSConnection" not in text
     assert "object at" not in text
+
+
+MANIFEST = b'{"schemaVersion": 2}'
+CHECKS = """
+version: 1
+name: checks
+access: {{ user: root }}
+k3s: {{ version: v1.35.7+k3s1, binary: ./k3s }}
+nodes: {{ s1: {{ address: 198.51.100.1, k3s: server }} }}
+verify: {{ images: {{ cuda: "{host}/nvidia/cuda:v1@sha256:<64 hex digits>" }} }}
+"""
+
+
+def test_the_digest_of_an_image_of_checks_is_found_and_used(
+    served: Web, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = served.url.removeprefix("https://")
+    file = tmp_path / "checks.yaml"
+    file.write_text(CHECKS.format(host=host))
+    (tmp_path / "k3s").write_bytes(BINARY)
+    served.files["/v2/nvidia/cuda/manifests/v1"] = MANIFEST
+    served.files["/token"] = b'{"token": "anyone"}'
+    assert main.main(["validate", str(file)]) == 0
+    assert f"the digest of {host}/nvidia/cuda:v1 is not known" in capsys.readouterr().err
+    assert check_image(load(file), "cuda") is None
+    assert main.main(["pin", str(file)]) == 0
+    pinned = f"{host}/nvidia/cuda:v1@sha256:{sha(MANIFEST)}"
+    assert check_image(load(file), "cuda") == pinned
+    capsys.readouterr()
+    assert main.main(["validate", str(file)]) == 0
+    assert "is not known" not in capsys.readouterr().err
+
+    asked = len(served.asked)
+    served.files["/v2/nvidia/cuda/manifests/v1"] = b'{"schemaVersion": 2, "moved": true}'
+    assert main.main(["pin", str(file)]) == 0
+    assert not [path for path in served.asked[asked:] if path.startswith("/v2/")], "it is pinned"
+    assert main.main(["pin", str(file), "--refresh"]) != 0
+    assert "its tag now gives another image" in capsys.readouterr().err
+    assert check_image(load(file), "cuda") == pinned
+    assert main.main(["pin", str(file), "--accept"]) == 0
+    assert check_image(load(file), "cuda") != pinned

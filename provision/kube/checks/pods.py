@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import pytest
 
 from provision.contracts.check import NotRun, Site, Trials
-from provision.inventory.placeholders import is_placeholder
+from provision.inventory.check_images import check_image
 from provision.kube.checks.trial_space import LONGEST, PAUSE, TRIAL, TrialSpace, items_of
 from provision.kube.names import API, has_cluster
 
@@ -109,8 +109,11 @@ def image_of(site: Site, purpose: str) -> str:
     """
     if not has_cluster(site.inventory):
         raise NotRun("there is no cluster")
-    image: str | None = getattr(site.inventory.verify.images, purpose)
-    if image is None or is_placeholder(image.rpartition("@sha256:")[2]):
+    image = check_image(site.inventory, purpose)
+    if image is None and getattr(site.inventory.verify.images, purpose) is not None:
+        file = site.inventory.file or "INVENTORY"
+        raise NotRun(f"the digest of verify.images.{purpose} is not known: `provision pin {file}` writes it")
+    if image is None:
         raise NotRun(f"no image: write verify.images.{purpose}: REPOSITORY@sha256:DIGEST")
     return image
 

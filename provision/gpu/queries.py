@@ -26,7 +26,9 @@ FIELDS = (
 )
 """Fields of nvidia-smi that all branches since 470 know; the last is in watts, memory in MiB."""
 _ADDRESS = re.compile(r"([0-9a-fA-F]{1,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?")
-_HANDLE = re.compile(r"GPU ?([0-9a-fA-F]{3,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)")
+_HANDLE = re.compile(
+    r"(?i)handle for GPU ?(?:[0-9]+: ?)?([0-9a-fA-F]{3,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+)
 _VERSION = re.compile(r"\b([0-9]{3,4}\.[0-9]+(?:\.[0-9]+)?)\b")
 
 

@@ -37,8 +37,9 @@ WORDS: Mapping[str, Meaning] = {
 
 
 def meaning(text: str) -> Meaning | None:
-    """Return what a word means; None where it is a value."""
-    return WORDS.get(text.strip().lower())
+    """Return what a word means; None where it is a value. One in brackets is never a value."""
+    word = text.strip().lower()
+    return WORDS.get(word, Meaning.UNKNOWN if word.startswith("[") and word.endswith("]") else None)
 
 
 APPLICATION_XIDS = frozenset({8, 13, 31, 43, 45, 68, 69, 109})
@@ -46,12 +47,16 @@ APPLICATION_XIDS = frozenset({8, 13, 31, 43, 45, 68, 69, 109})
 HARDWARE_XIDS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 121, 140, 143, 154, 155, 156})
 """Faults of card, link, memory or firmware. What is in neither set is unknown."""
 
+LINK_XIDS = frozenset(range(144, 151))
+"""Faults of NVLink 5, whose message says whether they are fatal (leptonai/gpud#1174)."""
 _HEALED = "to 0x0 (None)"
 """Ends the message of Xid 154 that takes a recovery action back."""
 
 
 def is_hardware_fault(number: int, line: str) -> bool:
     """Whether a line of the kernel log about an Xid is a fault of card, link, memory or firmware."""
+    if number in LINK_XIDS:
+        return " Fatal " in line
     return number in HARDWARE_XIDS and _HEALED not in line
 
 

@@ -75,6 +75,14 @@ def test_a_guest_with_two_cards_is_read_as_it_is() -> None:
         ({"uuid": "[GPU is lost]"}, "uuid", Meaning.BROKEN, False),
         ({"memory": "a new word"}, "memory", Meaning.UNKNOWN, True),
         ({"ecc": "[Not Supported]"}, "ecc", Meaning.NOT_APPLICABLE, True),
+        ({"ecc": "[Function Not Found]"}, "ecc", Meaning.UNKNOWN, True),
+        ({"mig": "[Unknown Error]"}, "mig", Meaning.BROKEN, True),
+        ({"name": "[Unknown Error]"}, "name", Meaning.BROKEN, False),
+        ({"power": "[Timeout]"}, "power_limit", Meaning.UNKNOWN, True),
+        ({"power": "N/A"}, "power_limit", Meaning.NOT_APPLICABLE, True),
+        ({"memory": "24564.00"}, "memory", Meaning.UNKNOWN, True),
+        ({"uuid": "[N/A]"}, "uuid", Meaning.NOT_APPLICABLE, False),
+        ({"persistence": "[Insufficient Permissions]"}, "persistence", Meaning.UNKNOWN, True),
     ],
 )
 def test_a_word_in_the_place_of_a_number_is_no_number(
@@ -106,6 +114,12 @@ def test_addresses_are_those_of_sysfs(text: str, address: str) -> None:
         ("Unable to determine the device handle for GPU0000:65:00.0: Unknown Error", "0000:65:00.0"),
         ("Unable to determine the device handle for GPU 0000:0B:00.0: GPU is lost.  Reboot", "0000:0b:00.0"),
         ("Unable to determine the device handle for GPU 000:BA:80.0: Unknown Error", "0000:ba:80.0"),
+        ("Unable to determine the device handle for GPU1: 0000:C1:00.0: Unknown Error", "0000:c1:00.0"),
+        ("Unable to determine the device handle for gpu 0000:0A:00.0: it is not powered", "0000:0a:00.0"),
+        (
+            "Unable to determine the device handle for GPU0: 00000008:01:00.0: GPU requires reset",
+            "0008:01:00.0",
+        ),
     ],
 )
 def test_one_dead_card_hides_no_other(line: str, address: str) -> None:
@@ -116,10 +130,24 @@ def test_one_dead_card_hides_no_other(line: str, address: str) -> None:
     assert line[:30] in cards[address].problem
 
 
-def test_a_driver_that_lists_no_card_says_why() -> None:
-    status = asked("tool|yes\nsmi|Failed to initialize NVML: Driver/library version mismatch\n")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Failed to initialize NVML: Driver/library version mismatch",
+        "Failed to initialize NVML: GPU access blocked by the operating system",
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+        "No devices were found",
+    ],
+)
+def test_a_driver_that_lists_no_card_says_why(words: str) -> None:
+    status = asked(f"tool|yes\nsmi|{words}\n")
     assert status.cards == ()
-    assert status.failure == "Failed to initialize NVML: Driver/library version mismatch"
+    assert status.failure == words
+
+
+def test_a_warning_about_a_card_is_no_dead_card() -> None:
+    (card,) = asked(f"smi|WARNING: infoROM is corrupted at gpu 0000:01:00.0\n{row()}").cards
+    assert card.answers
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,26 @@ for b in iptables-nft iptables-legacy; do
     fi
   fi
 done
+# Rules of nftables itself are not among those of iptables-nft, and both count.
+if command -v nft >/dev/null 2>&1; then
+  r=0; o=$(nft list chains 2>&1) || r=$?
+  printf 'filter|nft|%s\n' "$r"
+  if [ "$r" = 0 ]; then
+    t=; c=
+    printf '%s\n' "$o" | while read -r a b d e; do
+      case $a in
+      table) t="$b $d"; if [ "$t" = 'inet firewalld' ]; then echo 'drop|nft|table inet firewalld'; fi;;
+      chain) c=$b;;
+      type)
+        case "$t|$b $d $e" in
+        'ip filter|'*|'ip6 filter|'*) ;;
+        *'|filter hook input '*'policy drop;'*|*'|filter hook forward '*'policy drop;'*)
+          printf 'drop|nft|table %s chain %s policy drop\n' "$t" "$c";;
+        esac;;
+      esac
+    done
+  fi
+fi
 for p in /etc/kubernetes/kubelet.conf:kubeadm /etc/rancher/rke2:rke2 /var/snap/microk8s:microk8s \
   /var/lib/k0s:k0s /etc/systemd/system/kubelet.service:kubelet /lib/systemd/system/docker.service:docker; do
   if [ -e "${p%:*}" ]; then printf 'foreign|%s|%s\n' "${p##*:}" "${p%:*}"; fi

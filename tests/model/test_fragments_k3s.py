@@ -46,6 +46,51 @@ def test_the_flags_of_a_foreign_unit_are_read(shell: str, text: str, tmp_path: P
         assert tuple(answer.flags[2:]) == flags
 
 
+def table(name: str, *chains: str) -> str:
+    """Return a table as nft(8) lists it; a chain is its name and the rest of its line."""
+    rows = (chain.partition(" ") for chain in chains)
+    return (
+        f"table {name} {{\n" + "".join(f"\tchain {c} {{\n\t\t{rest}\n\t}}\n" for c, _, rest in rows) + "}\n"
+    )
+
+
+INPUT = "input type filter hook input priority filter; policy drop;"
+FORWARD = "forward type filter hook forward priority filter; policy drop;"
+CHAINS = {
+    # what nft lists, what may drop packets of pods
+    "debian": (
+        table("inet filter", INPUT, FORWARD, "output type filter hook output priority filter; policy drop;"),
+        ("table inet filter chain input policy drop", "table inet filter chain forward policy drop"),
+    ),
+    "number": (
+        table("inet mine", "in type filter hook input priority -10; policy drop;"),
+        ("table inet mine chain in policy drop",),
+    ),
+    "firewalld": (
+        table("inet firewalld", "filter_INPUT type filter hook input priority filter + 10; policy accept;"),
+        ("table inet firewalld",),
+    ),
+    "of iptables": (table("ip filter", FORWARD) + table("ip6 filter", FORWARD), ()),
+    "accept": (table("inet filter", INPUT.replace("drop", "accept")), ()),
+    "nat": (table("ip nat", "POSTROUTING type nat hook postrouting priority srcnat; policy accept;"), ()),
+    "none": ("", ()),
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("text", "drops"), CHAINS.values(), ids=CHAINS)
+def test_rules_of_nftables_itself_are_read(
+    shell: str, text: str, drops: tuple[str, ...], tmp_path: Path
+) -> None:
+    program = tmp_path / "nft"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\n")
+    program.chmod(0o755)
+    kind = KINDS[Machine.kind]
+    answer = kind.parse(run(shell, kind.script([Machine()]), path=tmp_path), [Machine()])[Machine()]
+    assert isinstance(answer, MachineStatus)
+    assert [row for row in answer.filters if row[0] == "nft"] == [("nft", 0, drops)]
+
+
 FOREIGN_UNIT = """[Service]
 EnvironmentFile=-/etc/default/%N
 ExecStart=/usr/local/bin/k3s \\

@@ -64,7 +64,9 @@ if [ -d /var/lib/rancher/k3s/agent ]; then
   if [ -z "$n" ] && ! grep -qs -e --node-name /etc/systemd/system/k3s*.service; then n=$h; fi
 fi
 printf 'me|%s|%s|%s|%s|%s\n' "$m" "$u" "$h" "$k" "$n"
+# The management controller's port on USB has one address on all boards of a maker.
 for d in /sys/class/net/*; do
+  case $(readlink "$d/device/subsystem" 2>/dev/null) in */usb) continue;; esac
   if [ -e "$d/device" ] && [ -r "$d/address" ]; then read -r a <"$d/address" || :; echo "mac|$a"; fi
 done
 if command -v ip >/dev/null 2>&1; then

@@ -99,6 +99,7 @@ def _of_charts(
 ) -> Iterator[str]:
     """Yield the images that the charts name, as they are rendered with the values of the inventory."""
     charts = [download for download in declared_downloads(inventory) if download.section == "charts"]
+    yield from images_of(body for chart in charts for body in chart.objects)
     if charts and helm is None:
         missing = ", ".join(chart.name for chart in charts)
         note(f"container images of {missing}: not listed, as no helm renders the charts (`--helm FILE`)")

@@ -77,6 +77,7 @@ class Download:
         otherwise: what a person declares where the origin cannot be reached.
         place: where a bundle and a mirror have it, folder by folder.
         values: of a chart, which tell the container images that it names.
+        objects: what its role applies besides the chart, which may name images, too.
     """
 
     section: Literal["binaries", "charts"]
@@ -86,3 +87,4 @@ class Download:
     otherwise: str
     place: tuple[str, ...] = ()
     values: Mapping[str, Any] | None = None
+    objects: tuple[Mapping[str, Any], ...] = ()

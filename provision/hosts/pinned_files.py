@@ -255,7 +255,7 @@ def digest_of_file(inventory: Inventory, file: Path, path: KeyPath) -> str:
         ) from None
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16384)  # more than a bundle has files: every node asks for all of them in turn
 def _hashed(file: Path, _size: int, _changed: int) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from provision.contracts.downloads import Download
@@ -272,7 +273,11 @@ def downloads(inventory: Inventory) -> Iterator[Download]:
     """Yield the chart, which `provision pin` pins."""
     operator = operator_of(inventory)
     if operator is not None and has_cluster(inventory):
-        yield chart_download(inventory, _chart(operator), chart_values(inventory))
+        declared = inventory.rdma.resources if inventory.rdma is not None else {}
+        # Which interfaces they have is only known on the nodes, and no matter for images.
+        parts = [SharedResource(name, 1, ()) for name in declared]
+        download = chart_download(inventory, _chart(operator), chart_values(inventory))
+        yield replace(download, objects=(policy(inventory, parts),))
 
 
 def _chart(operator: Operator) -> DeclaredChart:

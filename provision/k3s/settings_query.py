@@ -48,6 +48,9 @@ class SettingPlaces:
 _SCRIPT = f"""keys() {{
   l=; IFS= read -r l <"$1" || :
   case $l in '{OURS};'*) return 0;; esac
+  # A mapping in braces is not taken apart: that it is there is enough to refuse.
+  if sed '/^[[:space:]]*$/d;/^[[:space:]]*#/d;/^---/d' "$1" | head -n 1 | grep -q '^[[:space:]]*{{'; then
+    printf 'key|%s|%s|{{...}}\\n' "$2" "$1"; fi
   sed -nE "s/^[\\"']?([A-Za-z][A-Za-z0-9_-]*\\+?)[\\"']?[[:space:]]*:.*/\\1/p" "$1" |
   while IFS= read -r k; do printf 'key|%s|%s|%s\\n' "$2" "$1" "$k"; done
 }}
@@ -60,6 +63,15 @@ variables() {{
     if [ -n "$f" ] && [ -r "$f" ]; then keys "$f" former; drops "$f" former; fi
   fi
 }}
+of_unit() {{
+  sed -n 's/^Environment=//p' "$1" | grep -oE 'K3S_[A-Z0-9_]+=' |
+  while IFS= read -r k; do printf 'variable|%s|%s|%s\\n' "$2" "$1" "${{k%=}}"; done
+  f=$(sed -n "s/^Environment=.*K3S_CONFIG_FILE=\\([^\\"' ]*\\).*/\\1/p" "$1" | head -n 1)
+  if [ -n "$f" ] && [ -r "$f" ]; then keys "$f" former; drops "$f" former; fi
+  sed -n 's/^EnvironmentFile=-\\{{0,1\\}}//p' "$1" | while IFS= read -r e; do
+    case $e in /etc/default/*|*.service.env) ;; *) variables "$e" "$2";; esac
+  done
+}}
 for u in k3s k3s-agent; do
   ours=no
   for f in /etc/systemd/system/$u.service /lib/systemd/system/$u.service; do
@@ -68,7 +80,8 @@ for u in k3s k3s-agent; do
       case $l in '{OURS};'*) ours=yes;; *)
         c=$(tr '\\n' ' ' <"$f" |
             sed -nE "s/.*[[:space:]'\\"](-c|--config)['\\"]?[= ]['\\"]?([^'\\" ]*).*/\\2/p")
-        if [ -n "$c" ] && [ -r "$c" ]; then keys "$c" former; drops "$c" former; fi;;
+        if [ -n "$c" ] && [ -r "$c" ]; then keys "$c" former; drops "$c" former; fi
+        of_unit "$f" former;;
       esac
       break
     fi
@@ -77,8 +90,7 @@ for u in k3s k3s-agent; do
   if [ "$ours" = no ]; then variables /etc/systemd/system/$u.service.env former; fi
   for g in /etc/systemd/system/$u.service.d/*.conf; do
     if [ -r "$g" ]; then
-      sed -n 's/^Environment=.*\\(K3S_[A-Z0-9_]*\\)=.*/\\1/p' "$g" |
-      while IFS= read -r k; do printf 'variable|lasts|%s|%s\\n' "$g" "$k"; done
+      of_unit "$g" lasts
       if grep -q '^ExecStart=.' "$g"; then printf 'variable|lasts|%s|ExecStart\\n' "$g"; fi
     fi
   done

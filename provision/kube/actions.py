@@ -216,17 +216,21 @@ class Actor:
             pause = min(pause * 1.5, LAST_PAUSE)
 
     def _still_there(self, label: str, seconds: float, held_by: tuple[str, ...]) -> Diagnostic:
-        """Say what keeps an object: its finalizers, or an APIService that does not answer."""
+        """Say what keeps an object: its finalizers, or an APIService or a webhook that does not answer."""
         dead = self._dead_services()
+        remedy = "See whether the controller that owns the finalizer runs, then run the command again."
+        if dead:
+            remedy = "Bring the APIService back or delete it: `kubectl get apiservices`."
+        elif any(word in line for line in held_by for word in refusals.WEBHOOK_WORDS):
+            kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations"
+            remedy = f"Bring the webhook's service back, or delete its configuration: `kubectl get {kinds}`."
         return Diagnostic(
             "KUBE_NOT_REMOVED",
             f"{label} is still there after {seconds:g} s",
             self.subject,
             evidence=(*held_by, *dead),
             untouched="Its finalizers were not removed: the objects that they protect may still exist.",
-            remedy="Bring the APIService back or delete it: `kubectl get apiservices`."
-            if dead
-            else "See whether the controller that owns the finalizer runs, then run the command again.",
+            remedy=remedy,
         )
 
     def _dead_services(self) -> tuple[str, ...]:

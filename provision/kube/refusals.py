@@ -13,7 +13,7 @@ from provision.values.diagnostics import Diagnostic
 TYPED_PATCH = "failed to create typed patch object"
 """Begins the message of an HTTP 500 that is an input error: the field or its type is not in the schema."""
 _MANAGER = re.compile(r'conflict with "([^"]*)"')
-_WEBHOOK = ("failed calling webhook", "failed to call webhook")
+WEBHOOK_WORDS = ("failed calling webhook", "failed to call webhook")
 NOT_FOUND, CONFLICT, FORBIDDEN, INVALID, SERVER_ERROR = 404, 409, 403, 422, 500
 
 
@@ -35,7 +35,7 @@ def may_heal(reply: KubeReply) -> bool:
     text = message_of(reply)
     if reply.status == NOT_FOUND:
         return is_kind_missing(reply) or text.startswith("namespaces ")
-    is_starting = reply.status >= SERVER_ERROR and any(word in text for word in _WEBHOOK)
+    is_starting = reply.status >= SERVER_ERROR and any(word in text for word in WEBHOOK_WORDS)
     is_modified = reply.status == CONFLICT and "the object has been modified" in text
     return is_starting or is_modified
 

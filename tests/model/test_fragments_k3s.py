@@ -140,6 +140,66 @@ def test_all_places_of_settings_are_read_by_name_and_no_value(shell: str, tmp_pa
     }
 
 
+UNIT_FILE = "etc/systemd/system/k3s.service"
+START = "ExecStart=/usr/local/bin/k3s server\n"
+PLACES: list[tuple[dict[str, str], set[tuple[str, tuple[str, ...], bool]]]] = [
+    # files, and which of them have which settings, and whether they outlive the unit
+    (
+        {UNIT_FILE: f"Environment=K3S_CONFIG_FILE=ROOT/etc/a.yaml\n{START}", "etc/a.yaml": "debug: true\n"},
+        {("etc/a.yaml", ("debug",), False), (UNIT_FILE, ("config",), False)},
+    ),
+    (
+        {UNIT_FILE: f'Environment="K3S_TOKEN=x" "K3S_DATA_DIR=/d"\n{START}'},
+        {(UNIT_FILE, ("token", "data-dir"), False)},
+    ),
+    (
+        {UNIT_FILE: f"EnvironmentFile=-ROOT/etc/k3s.env\n{START}", "etc/k3s.env": "K3S_DATA_DIR=/d\n"},
+        {("etc/k3s.env", ("data-dir",), False)},
+    ),
+    (
+        {f"{UNIT_FILE}.d/a.conf": "EnvironmentFile=ROOT/etc/k3s.env\n", "etc/k3s.env": "K3S_DEBUG=true\n"},
+        {("etc/k3s.env", ("debug",), True)},
+    ),
+    (
+        {f"{UNIT_FILE}.d/a.conf": "Environment='K3S_KUBECONFIG_MODE=644' K3S_DEBUG=1\n"},
+        {(f"{UNIT_FILE}.d/a.conf", ("write-kubeconfig-mode", "debug"), True)},
+    ),
+    (
+        {f"{UNIT_FILE}.d/a.conf": "ExecStart=\nExecStart=/usr/local/bin/k3s server --debug\n"},
+        {(f"{UNIT_FILE}.d/a.conf", ("ExecStart",), True)},
+    ),
+    (
+        {"etc/rancher/k3s/config.yaml": '---\n# mine\n{"disable": ["traefik"], "debug": true}\n'},
+        {("etc/rancher/k3s/config.yaml", ("{...}",), False)},
+    ),
+    (
+        {"etc/rancher/k3s/config.yaml": "disable: traefik\r\nkube-apiserver-arg+:\r\n- { a }\r\n"},
+        {("etc/rancher/k3s/config.yaml", ("disable", "kube-apiserver-arg+"), False)},
+    ),
+    ({"etc/default/k3s": "# K3S_DEBUG=1\n\n"}, set()),
+    ({UNIT_FILE: f"# Written by provision; x\nEnvironment=K3S_DEBUG=1\n{START}"}, set()),
+]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("files", "places"), PLACES, ids=range(len(PLACES)))
+def test_every_form_of_a_setting_is_found(
+    shell: str, files: dict[str, str], places: set[tuple[str, tuple[str, ...], bool]], tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.replace("ROOT", str(tmp_path)).encode())
+    kind = KINDS[K3sSettings.kind]
+    script = re.sub(
+        r"(?<![\w/])/(etc|lib)/(systemd|default|rancher)", rf"{tmp_path}/\1/\2", kind.script([K3sSettings()])
+    )
+    answer = kind.parse(run(shell, script), [K3sSettings()])[K3sSettings()]
+    assert isinstance(answer, SettingPlaces), answer
+    found = {(place.file.removeprefix(f"{tmp_path}/"), place.keys, place.lasts) for place in answer.places}
+    assert found == places
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_token_is_read_in_both_forms(shell: str, tmp_path: Path) -> None:
     (tmp_path / "full").write_text("K10abc::server:hunter2\n")

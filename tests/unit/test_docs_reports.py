@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| (?:`([\w/.]+)::(\w+)`|none) \|$", re.MULTILINE)
 PAGES = {
     "proxmox-reports.md": (40, {"7", "34", "37", "39"}),
-    "cluster-reports.md": (40, set()),
+    "cluster-reports.md": (44, set()),
     "cluster-failures.md": (60, {"11", "38", "48", "49", "54", "55", "57", "60"}),
 }
 """How many reports a page has, and those that concern what provision does not do; the sets only shrink."""

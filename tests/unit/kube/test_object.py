@@ -222,6 +222,22 @@ def test_a_dead_api_service_is_named_where_a_removal_hangs(cluster: ModelCluster
     assert "v1beta1.metrics.k8s.io (kube-system/metrics-server)" in "".join(result.diagnostic.evidence)
 
 
+def test_a_dead_webhook_is_named_where_a_removal_hangs(cluster: ModelCluster) -> None:
+    # netbirdio/kubernetes-operator#46, VictoriaMetrics/helm-charts#2726: the operator went first.
+    bring(cluster, kube_object(API, NAMESPACE, "n", role="r"))
+    cluster.controllers.clear()
+    held = cluster.get("Namespace", "n")
+    assert held is not None
+    message = 'failed calling webhook "v1.example.io": service "operator-webhook" not found'
+    condition = {"type": "NamespaceDeletionContentFailure", "status": "True", "message": message}
+    cluster.store.seed({**held, "status": {"phase": "Terminating", "conditions": [condition]}})
+    result = bring(cluster, KubeAbsent(API, NAMESPACE, "", "n", seconds=0.001))[0]
+    assert result.diagnostic is not None
+    assert message in "".join(result.diagnostic.evidence)
+    assert "kubectl get validatingwebhookconfigurations" in result.diagnostic.remedy
+    assert "finalizers were not removed" in result.diagnostic.untouched
+
+
 def test_a_namespace_goes_with_what_is_in_it(cluster: ModelCluster) -> None:
     bring(cluster, kube_object(API, NAMESPACE, "n", role="r"))
     bring(cluster, kube_object(API, CONFIG_MAP, "c", {"data": {}}, role="r", namespace="n"))

@@ -93,6 +93,39 @@ def test_a_rail_is_its_address_and_names_are_compared(
     assert resolve("r0", RAIL, "10.224.7.143/12", status(nets + ports)).renamed == renamed
 
 
+def test_a_bond_is_found_by_its_table() -> None:
+    # nccl#769, ucx#10420: the bond has no function of its own, and its ports have no address.
+    text = (
+        "port|mlx5_bond_0|1|0000:a0:00.0|4: ACTIVE|Ethernet|200 Gb/sec (4X HDR)|1\n"
+        "net|ens3np0|0000:a0:00.0|0|9000|up\nnet|ens4np1|0000:a0:00.1|1|9000|up\nnet|bond0||0|9000|up\n"
+        "addr|bond0|10.16.29.13/24\n"
+        + gid(1, V2, LOCAL, "bond0", "mlx5_bond_0")
+        + gid(3, V2, "0000:0000:0000:0000:0000:ffff:0a10:1d0d", "bond0", "mlx5_bond_0")
+    )
+    rail = resolve("r0", Rail(device="bond0", hca="mlx5_bond_0"), "10.16.29.13/24", status(text))
+    assert rail.port is not None
+    assert rail.gid is not None
+    assert (rail.port.device, rail.gid.index, rail.renamed) == ("mlx5_bond_0", 3, ())
+
+
+def test_ports_of_a_dpu_are_told_apart_by_the_table() -> None:
+    # MrBr-github/lshca#57: one device, the ports 1, 2 and 67, and several interfaces of one function.
+    text = "".join(
+        f"port|mlx5_0|{number}|0000:a0:00.0|4: ACTIVE|Ethernet|200 Gb/sec|1\n" for number in (1, 2, 67)
+    )
+    text += "net|p0|0000:a0:00.0|0|9000|up\nnet|pf0hpf|0000:a0:00.0|0|9000|up\naddr|pf0hpf|10.0.0.5/24\n"
+    text += gid(3, V2, "0000:0000:0000:0000:0000:ffff:0a00:0005", "pf0hpf", "mlx5_0", 67)
+    rail = resolve("r0", Rail(device="pf0hpf", hca="mlx5_0", port=67), "10.0.0.5/24", status(text))
+    assert rail.port is not None
+    assert (rail.port.number, rail.renamed) == (67, ())
+
+
+def test_tables_of_ipv6_alone_have_no_entry_of_an_ipv4_address() -> None:
+    # uccl#803: index 0 is no answer where nothing fits.
+    table = gid(0, V2, LOCAL) + gid(1, V2, "fd93:0000:0000:0000:0000:0000:0000:0001")
+    assert resolve("r0", RAIL, "10.224.7.143/12", status(NET + PORT + table)).gid is None
+
+
 def test_a_software_port_is_found_by_its_table() -> None:
     text = (
         "port|rxe0|1||4: ACTIVE|Ethernet|2.5 Gb/sec (1X SDR)|\nnet|enp0s2||0|1500|up\n"

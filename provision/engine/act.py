@@ -86,7 +86,31 @@ def _carry_out(run: Run, state: StepState) -> StepResult:
             return StepResult(Outcome.WAITING)  # not for long: it is begun again, and this is nobody's result
         if state.problem or state.waits or state.cut:
             break
+    return _finish(run, state)
+
+
+def _finish(run: Run, state: StepState) -> StepResult:
+    """Read back, and correct once what the step itself has brought out of its desired state."""
+    result = finish(run, state)
+    if result.outcome is not Outcome.CHANGED or not (arisen := _arisen(run, state)):
+        return result
+    for system, changed in groupby(arisen, key=lambda resource: resource.key.system):
+        _act(run, state, system, list(changed))
     return finish(run, state)
+
+
+def _arisen(run: Run, state: StepState) -> list[Resource]:
+    """Return what was as desired until this step acted: a package may bring a unit that shall not run."""
+    arisen = []
+    for resource in state.resources:
+        key = resource.key
+        if key.system not in state.acted_on or key in state.differences or key in state.confirmed:
+            continue
+        snapshot = run.session.ask_known(key.system, resource.queries(), run.cancel)
+        differing = difference(resource, snapshot) if snapshot is not None else None
+        if differing is not None and isinstance(differing.remedy, Fix | ApiCall):
+            arisen.append(resource)
+    return arisen
 
 
 def _waiting(diagnostic: Diagnostic) -> StepResult:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from provision.gpu.queries import upstream
 from provision.hosts.queries.apt import Offer, Offers
@@ -104,11 +104,12 @@ ORIGINS: Mapping[str, Origin] = {
             Part(("nvidia-open-kernel-dkms",), kind="open"),
             Part(("nvidia-kernel-dkms",), kind="proprietary"),
             HEADERS,
-            Part(("nvidia-persistenced",)),
+            # A source package of its own: its version is older than the driver's.
+            Part(("nvidia-persistenced",), versioned=False),
         ),
         re.compile(r"nvidia-kernel-dkms|nvidia-open-kernel-dkms|libcuda1"),
         _DEBIAN_METAS,
-        "add the components contrib and non-free to the sources of Debian, then apt-get update",
+        "add the components contrib, non-free and non-free-firmware to Debian's sources, then apt-get update",
     ),
     "nvidia": Origin(
         frozenset({"NVIDIA", "NVIDIA CORPORATION"}),
@@ -190,11 +191,13 @@ class Gone:
         code: diagnostic code.
         summary: one sentence.
         offered: what there is instead, one a line.
+        kind: kernel modules that the archive has in this version, where only the desired ones are missing.
     """
 
     code: str
     summary: str
     offered: tuple[str, ...] = ()
+    kind: str = ""
 
 
 def all_names(origin: str, branch: str, metas: Iterable[str]) -> tuple[str, ...]:
@@ -230,7 +233,13 @@ def choose(wish: Wish, offers: Mapping[str, Offers], meta: str) -> Chosen | Gone
             continue
         own = _part(wish, part, offers, meta, driver)
         if isinstance(own, Gone):
-            return own
+            others = (other for other in origin.parts if part.kind and other.kind not in ("", part.kind))
+            kinds = (
+                other.kind
+                for other in others
+                if not isinstance(_part(wish, other, offers, meta, driver), Gone)
+            )
+            return replace(own, kind=next(kinds, ""))
         packages.append(own)
         dkms = dkms or "dkms" in own[0]
     return Chosen(tuple(packages), driver, dkms)

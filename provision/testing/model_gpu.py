@@ -141,7 +141,8 @@ def _debian(state: HostState, numbers: Sequence[str]) -> None:
     versions = [f"{number}-1~deb12u1" for number in numbers]
     for name in ("nvidia-smi", "libcuda1", "nvidia-open-kernel-dkms", "nvidia-kernel-dkms"):
         _offer(state, "Debian", name, versions)
-    _offer(state, "Debian", "nvidia-persistenced", versions)
+    # Not of the driver's version: it is a source package of its own.
+    _offer(state, "Debian", "nvidia-persistenced", ["535.171.04-1~deb12u1"])
     _offer(state, "Debian", "linux-headers-amd64", ["6.1.1"])
 
 

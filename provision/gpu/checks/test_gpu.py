@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from testinfra.host import Host
 
-from provision.contracts.check import NotDeclared, Site
+from provision.contracts.check import NotDeclared, Site, Trivial
 from provision.gpu.words import APPLICATION_XIDS, HARDWARE_XIDS, NVIDIA, Meaning, is_hardware_fault, meaning
 from provision.hosts.commands import LOADED_MODULES
 from provision.hosts.systemd_units import unit
@@ -24,6 +24,11 @@ LIST = "nvidia-smi --query-gpu={} --format=csv,noheader,nounits"
 IDENTITY = LIST.format("pci.bus_id,uuid,name,memory.total,driver_version")
 MODES = LIST.format("pci.bus_id,ecc.mode.current,mig.mode.current,power.limit")
 FABRIC = LIST.format("pci.bus_id,fabric.state,fabric.status")
+LIBRARY = (
+    "for f in /usr/lib/*/libnvidia-ml.so.*.* /usr/lib/*/nvidia/current/libnvidia-ml.so.*.*"
+    ' /usr/lib64/libnvidia-ml.so.*.*; do [ ! -e "$f" ] || echo "${f##*/libnvidia-ml.so.}"; done | sort -u'
+)
+"""Versions of the driver's user-space library."""
 KERNEL_LOG = (
     'l=$(journalctl -k -b -q --no-pager -o cat 2>/dev/null); [ -n "$l" ] || l=$(dmesg 2>/dev/null);'
     " printf '%s\\n' \"$l\" | grep -c 'Linux version'; printf '%s\\n' \"$l\" | grep 'NVRM: Xid'; true"
@@ -84,6 +89,15 @@ def _functions(host: Host) -> list[list[str]]:
     return [row for row in rows if row[1] == NVIDIA and row[2][:2] in ("03", "12")]
 
 
+@pytest.fixture
+def no_card(host: Host, declared: Node) -> bool:
+    """Whether a driver alone is declared, and the kernel sees no GPU: nothing can load the driver."""
+    return not declared.gpus and declared.gpu_cards is None and not _functions(host)
+
+
+NO_CARD = "no GPU is declared, and the kernel sees none"
+
+
 def test_gpu_toolkit(site: Site, host: Host, declared: Node) -> None:
     """The container toolkit is on the host where the inventory says so."""
     gpu = site.inventory.gpu
@@ -93,8 +107,10 @@ def test_gpu_toolkit(site: Site, host: Host, declared: Node) -> None:
     assert result.rc == 0, "nvidia-container-runtime is not installed"
 
 
-def test_gpu_driver_is_bound(host: Host) -> None:
+def test_gpu_driver_is_bound(host: Host, *, no_card: bool) -> None:
     """Every GPU that the kernel sees has the driver nvidia."""
+    if no_card:
+        pytest.skip(f"unknown: {NO_CARD}; declare gpu_cards where one must be")
     functions = _functions(host)
     assert functions, "the kernel sees no GPU"
     others = [f"{row[0]} has {row[3]}" for row in functions if row[3] != "nvidia"]
@@ -142,8 +158,10 @@ def _is(row: list[str], card: GpuCards) -> bool:
     return card.memory is None or shared or row[3] == str(card.memory)
 
 
-def test_gpu_driver_version(host: Host, driver: Driver) -> None:
+def test_gpu_driver_version(host: Host, driver: Driver, *, no_card: bool) -> None:
     """The loaded driver is of the declared version, and the libraries are of the same."""
+    if no_card:
+        raise Trivial(NO_CARD)
     loaded = host.run("cat /sys/module/nvidia/version").stdout.strip()
     assert loaded, "no NVIDIA driver is loaded"
     libraries = {row[4] for row in _rows(host, IDENTITY)} - {loaded}
@@ -163,13 +181,18 @@ def _number(version: str) -> list[int]:
     return [int(part) for part in re.findall("[0-9]+", version)]
 
 
-def test_gpu_driver_at_next_boot(host: Host, driver: Driver) -> None:
-    """The kernel that boots next has a module of the version that is loaded."""
+def test_gpu_driver_at_next_boot(host: Host, driver: Driver, *, no_card: bool) -> None:
+    """The kernel that boots next has a module of the loaded version; without a GPU, of the library's."""
     if not driver.manage:
         raise NotDeclared("the driver is unmanaged")
     kernel, *version = host.run(NEXT).stdout.split()
+    own = " ".join(version) or "no module"
+    if no_card:
+        library = host.run(LIBRARY).stdout.strip()
+        assert own == library, f"{kernel} has {own}, and the library is {library or 'missing'}"
+        return
     loaded = host.run("cat /sys/module/nvidia/version").stdout.strip()
-    assert version == [loaded], f"{kernel} has {' '.join(version) or 'no module'}, and {loaded} is loaded"
+    assert own == loaded, f"{kernel} has {own}, and {loaded} is loaded"
 
 
 def test_gpu_ecc(host: Host, declared: Node) -> None:
@@ -244,8 +267,10 @@ def test_gpu_no_hardware_fault(host: Host, declared: Node, note: Callable[[str],
         note(f"Xids of programs: {', '.join(str(number) for _, number, _ in xids)}")
 
 
-def test_gpu_daemons(host: Host, driver: Driver, declared: Node) -> None:
+def test_gpu_daemons(host: Host, driver: Driver, declared: Node, *, no_card: bool) -> None:
     """The persistence daemon, and on NVSwitch machines the fabric manager, run and start at boot."""
+    if no_card:
+        raise Trivial(NO_CARD)
     names = ["nvidia-persistenced.service"] if driver.manage and driver.persistence is not False else []
     switch = declared.gpu_cards is not None and bool(declared.gpu_cards.nvswitch)
     if switch and driver.fabric_manager not in (None, "unmanaged"):

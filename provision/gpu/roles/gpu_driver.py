@@ -188,7 +188,7 @@ def gone(reason: Gone, node: str, wish: Wish, source: Source | None) -> Diagnost
         evidence=reason.offered[:20],
         source=source,
         untouched="the driver was not changed",
-        remedy=ways[reason.code],
+        remedy=f"declare `driver.kind: {reason.kind}`" if reason.kind else ways[reason.code],
     )
 
 

@@ -135,6 +135,17 @@ def test_a_driver_that_nobody_offers_is_refused(tmp_path: Path, driver: str, cod
     assert words in "\n".join(caught.value.diagnostics[0].evidence)
 
 
+def test_open_modules_that_lag_behind_the_driver_are_named(tmp_path: Path) -> None:
+    """As Debian 12 with its security updates: those have the proprietary modules alone."""
+    host = node()
+    host.state.archive["nvidia-open-kernel-dkms"] = (("580.159.04-1~deb12u1", "Debian"),)
+    with pytest.raises(Permanent) as caught:
+        resources_of(gpu_driver, inventory_of(tmp_path, "origin: debian"), NODE, host)
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.summary.endswith("no nvidia-open-kernel-dkms has version 580.178.04")
+    assert diagnostic.remedy == "declare `driver.kind: proprietary`"
+
+
 def refused(inventory: Inventory, host: ModelHost) -> str:
     resources = resources_of(gpu_driver, inventory, NODE, host)
     (driver,) = [resource for resource in resources if isinstance(resource, GpuDriver)]

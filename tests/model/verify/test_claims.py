@@ -292,3 +292,26 @@ def test_a_command_that_takes_too_long_is_unknown(tmp_path: Path) -> None:
     assert "longer than 7 s" in result.message
     assert all(each.startswith("timeout -k 2 7 sh -c ") for each in told.asked)
     assert check(inventory, Told({"systemctl list-units": ""}), UNITS).outcome is CheckOutcome.PROVEN
+
+
+# ------------------------------------------------------------ a driver without a card
+
+
+@pytest.mark.parametrize(
+    ("module", "outcome"), [("535.309.01\n", CheckOutcome.PROVEN), ("", CheckOutcome.FAILED)]
+)
+def test_without_a_card_the_module_of_the_next_boot_is_that_of_the_library(
+    tmp_path: Path, module: str, outcome: CheckOutcome
+) -> None:
+    text = "version: 1\nname: tiny\nnodes:\n  a: { address: 198.18.0.11, driver: { origin: debian } }\n"
+    known = {
+        "/sys/bus/pci": "",
+        "modinfo -k": f"6.1.0-57-amd64\n{module}",
+        "libnvidia-ml": "535.309.01\n",
+    }
+    inventory = inventory_of(tmp_path, text)
+    checks = {one.check: one for one in run_checks(inventory, Told(known), check_folders()).checks}
+    assert checks["test_gpu_driver_at_next_boot"].outcome is outcome
+    bound = checks["test_gpu_driver_is_bound"]
+    assert (bound.outcome, "declare gpu_cards" in bound.message) == (CheckOutcome.UNKNOWN, True)
+    assert checks["test_gpu_driver_version"].outcome is CheckOutcome.TRIVIAL

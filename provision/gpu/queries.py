@@ -135,7 +135,8 @@ class GpuStatus:
 
 # All cards at once; only where that fails, each by its address, so that one dead card hides no other. A card
 # that hangs may block nvidia-smi for ever: hence timeout(1). The kernel of the next boot is the newest one
-# with an image, as grub-mkconfig(8) and kernel-install(8) order them.
+# with an image, as grub-mkconfig(8) and kernel-install(8) order them. Debian calls the file of the module
+# nvidia-current or nvidia-current-open, and has the libraries in a folder of their own.
 _SCRIPT = (
     "q='"
     + ",".join(FIELDS)
@@ -171,11 +172,15 @@ n=$(ls /boot/vmlinuz-* 2>/dev/null | sed 's,.*/vmlinuz-,,' | sort -V | tail -n 1
 echo "next|$n"
 if command -v modinfo >/dev/null 2>&1; then
   echo 'modinfo|yes'
-  v=$(modinfo -k "$n" -F version nvidia 2>/dev/null) || v=
-  s=$(modinfo -k "$n" -F signer nvidia 2>/dev/null) || s=
+  for m in nvidia nvidia-current nvidia-current-open; do
+    v=$(modinfo -k "$n" -F version "$m" 2>/dev/null) || v=
+    s=$(modinfo -k "$n" -F signer "$m" 2>/dev/null) || s=
+    if [ -n "$v" ]; then break; fi
+  done
   echo "disk|$v|$s"
 fi
-for f in /usr/lib/*/libnvidia-ml.so.*.* /usr/lib64/libnvidia-ml.so.*.* /usr/lib/libnvidia-ml.so.*.*; do
+for f in /usr/lib/*/libnvidia-ml.so.*.* /usr/lib64/libnvidia-ml.so.*.* /usr/lib/libnvidia-ml.so.*.* \
+  /usr/lib/*/nvidia/current/libnvidia-ml.so.*.*; do
   if [ -e "$f" ]; then echo "library|${f##*/libnvidia-ml.so.}"; fi
 done
 for f in /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c; do

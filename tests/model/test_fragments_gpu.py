@@ -48,6 +48,16 @@ def test_every_shell_reads_the_cards(shell: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("module", ["nvidia", "nvidia-current", "nvidia-current-open"])
+def test_the_module_on_disk_is_read_under_debians_names_too(shell: str, module: str, tmp_path: Path) -> None:
+    modinfo = tmp_path / "modinfo"
+    modinfo.write_text(f'#!/bin/sh\n[ "$5" = {module} ] || exit 1\n[ "$4" = signer ] || echo 535.309.01\n')
+    modinfo.chmod(0o755)
+    status = state(shell, tmp_path, "")
+    assert (status.modinfo, status.on_disk, status.signed) == (True, "535.309.01", "")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_a_driver_that_does_not_work_is_an_answer(shell: str, tmp_path: Path) -> None:
     status = state(shell, tmp_path, BROKEN)
     assert status.tool

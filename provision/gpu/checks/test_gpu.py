@@ -44,8 +44,10 @@ FABRIC_LOG = (
 XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): ([0-9]+)")
 NEXT = (
     "n=$(ls /boot/vmlinuz-* 2>/dev/null | sed 's,.*/vmlinuz-,,' | sort -V | tail -n 1); n=${n:-$(uname -r)};"
-    ' echo "$n"; modinfo -k "$n" -F version nvidia'
+    ' echo "$n"; for m in nvidia nvidia-current nvidia-current-open; do'
+    ' modinfo -k "$n" -F version "$m" 2>/dev/null && break; done'
 )
+"""Kernel of the next boot and the version of its module, also by Debian's names."""
 
 
 @pytest.fixture

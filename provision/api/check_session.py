@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from provision.contracts.driver import Driver, Sender
-from provision.contracts.query import ApiReply
+from provision.contracts.query import ApiGet, ApiReply
 from provision.contracts.snapshot import Snapshot
 from provision.engine import workers
 from provision.engine.session import Session
@@ -62,6 +62,12 @@ class Answers:
                 self.ask(system, queries[system])
 
         workers.each(queries, one, self._cancel)
+
+    def forget_replies(self) -> None:
+        """Forget what APIs said to checks: they speak of machines, which a run changes elsewhere."""
+        for name in self._session.systems:
+            replies = [query for query in self.held(name).answers if isinstance(query, ApiGet)]
+            self._session.forget(name, replies, self._cancel)
 
     def away(self, system: str) -> str:
         """Return why a system cannot be asked, or an empty string."""

@@ -52,6 +52,8 @@ def perform(
         emit_guarded(check_event(run_id, result))
 
     def verify(_cancel: Cancel) -> Verification:
+        if any(state.acted_on for state in planned.states.values()):
+            answers.forget_replies()
         report = site.run_checks(answers, options, tell)
         baseline.retire(report)
         return verification(report, strict=site.is_strict(options))

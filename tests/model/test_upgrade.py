@@ -9,8 +9,10 @@ import pytest
 
 from provision.api import Options, Site, baseline
 from provision.api.check_session import Answers
+from provision.contracts.query import ApiGet
 from provision.engine.model import RunReport
 from provision.k3s import paths
+from provision.kube.names import API
 from provision.verify.model import CheckOutcome, CheckResult, VerifyReport
 from tests.model.k3s_site import TRIO, K3sSite
 
@@ -131,6 +133,23 @@ def test_the_real_checks_see_what_a_restart_has_broken(
     report = site.apply()
     (problem,) = [d for step in report.steps for d in step.diagnostics if d.code == "CHECKPOINT_FAILED"]
     assert any("certificate" in line for line in problem.evidence)
+
+
+def test_checks_after_a_run_do_not_take_what_an_api_said_before_it(tmp_path: Path) -> None:
+    """The answer was asked in advance, and the restart that changes it happened on a node, not on the API."""
+    site = Upgraded(tmp_path, ONE)
+    question, seen = ApiGet("/api/v1/nodes/s1"), []
+
+    def look(answers: Answers, *_: object) -> VerifyReport:
+        seen.append("v=1" in answers.ask(API, [question])[question].text)
+        return VerifyReport(())
+
+    site.verifier = look
+    assert site.apply().exit_code == 0
+    assert site.apply().exit_code == 0
+    site.declare(tmp_path, ONE, ", config: { kubelet-arg: [v=1] }")
+    assert site.apply().exit_code == 0
+    assert seen == [False, False, True]
 
 
 def test_a_kept_baseline_that_is_garbage_is_none(tmp_path: Path) -> None:

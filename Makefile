@@ -3,7 +3,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup packages root lab tour test story story-full story-rdma check lint types layers unit model docs site pages bench format clean
+.PHONY: setup packages root lab tour test story story-full story-rdma story-k3s check lint types layers unit model docs site pages bench format clean
 
 setup: $(STAMP)
 
@@ -52,14 +52,18 @@ test: packages $(STAMP) check model
 
 # The core story in the lab: needs root. Virtual machines and containers side by side, a file a worker.
 story: $(STAMP)
-	$(VENV)/bin/pytest tests/e2e -m 'not full and not rdma' -n 2 --dist loadfile
+	$(VENV)/bin/pytest tests/e2e -m 'not full and not rdma and not k3s' -n 2 --dist loadfile
 
 story-full: $(STAMP)
-	$(VENV)/bin/pytest tests/e2e -m 'not rdma' -n 2 --dist loadfile
+	$(VENV)/bin/pytest tests/e2e -m 'not rdma and not k3s' -n 2 --dist loadfile
 
 # Two virtual machines with Soft-RoCE; the packages of RDMA come from this machine's own archive (Debian 12).
 story-rdma: $(STAMP)
 	$(VENV)/bin/pytest tests/e2e/test_soft_roce.py -m rdma
+
+# A cluster of three virtual machines: with k3s itself where PROVISION_LAB_K3S names a binary, else with a stand-in.
+story-k3s: $(STAMP)
+	$(VENV)/bin/pytest tests/e2e/test_k3s_story.py -m k3s
 
 check: lint types layers unit pages
 

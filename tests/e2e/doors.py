@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shlex
 import shutil
 import ssl
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from provision.inventory import Inventory
-from tests.e2e.vandals import Aside, Config, Damage, Off, PciMap
+from tests.e2e.vandals import Aside, Config, Damage, KubeNode, Off, PciMap
 
 SECONDS = 300
 
@@ -34,6 +35,7 @@ class Doors:
         self.hosts |= {f"{name}/ssh": f"root@{each.address}" for name, each in inventory.hypervisors.items()}
         user = inventory.access.user
         self.hosts |= {f"{name}/ssh": f"{user}@{each.address}" for name, each in inventory.nodes.items()}
+        self.server = next((name for name, each in inventory.nodes.items() if each.k3s == "server"), "")
         self.guests = frozenset(f"{name}/ssh" for name in inventory.nodes)
         self.hypervisor = next(iter(inventory.hypervisors.values())).address
         self.bag = folder / "vandal"
@@ -94,6 +96,9 @@ class Doors:
             path, aside = self.folder / what.path, self.bag / what.path.replace("/", "_")
             path.rename(aside)
             self._undone[id(what)] = lambda: None if path.exists() else _void(aside.rename(path))
+        elif isinstance(what, KubeNode):
+            self._patch(what.name, what.patch)
+            self._undone[id(what)] = lambda: self._patch(what.name, what.back)
         elif isinstance(what, Off):
             self.task(self.api("POST", f"{what.path}/status/stop", {}))
 
@@ -140,6 +145,17 @@ class Doors:
         ]
         self.api("PUT", path, {"map": other})
         return lambda: _void(self.api("PUT", path, {"map": entries}))
+
+    def _patch(self, node: str, patch: str) -> None:
+        """Change a Node as an administrator does on the cluster's server."""
+        tls = "/var/lib/rancher/k3s/server/tls"
+        words = [
+            "curl", "-sSf", "-X", "PATCH", "-H", "Content-Type: application/merge-patch+json",
+            "--cacert", f"{tls}/server-ca.crt", "--cert", f"{tls}/client-admin.crt",
+            "--key", f"{tls}/client-admin.key", "-d", patch,
+            f"https://127.0.0.1:6443/api/v1/nodes/{node}",
+        ]  # fmt: skip
+        self.run(f"{self.server}/ssh", shlex.join(words))
 
     def task(self, upid: str) -> None:
         """Wait for a task."""

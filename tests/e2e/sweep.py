@@ -101,6 +101,7 @@ def sweep(
     state: Path,
     width: int = 1,
     parts: Parts = Parts.ALL,
+    roles: Iterable[str] = (),
 ) -> SweepReport:
     """Damage and repair all resources of a lab that is set up, from inside its network.
 
@@ -112,11 +113,12 @@ def sweep(
         width: how many resources of one host are damaged at a time, and kinds repaired by one apply; more
             than one where a plan takes long, at the price that two of them might hide each other's echo.
         parts: all of it; all but the costly repairs; or these alone.
+        roles: whose resources are damaged; none for all.
 
     Raises:
         RuntimeError: the sweep itself broke.
     """
-    arguments = (inventory_path, lab_folder, state, width, parts)
+    arguments = (inventory_path, lab_folder, state, width, parts, ",".join(roles))
     argv = [sys.executable, "-m", "tests.e2e.sweep", *map(str, arguments)]
     done = subprocess.run(
         ["ip", "netns", "exec", namespace, *argv],
@@ -180,9 +182,12 @@ class Seen:
 class Sweep:
     """One sweep."""
 
-    def __init__(self, inventory_path: Path, folder: Path, state: Path, width: int, parts: Parts) -> None:
+    def __init__(
+        self, inventory_path: Path, folder: Path, state: Path, width: int, parts: Parts, roles: str
+    ) -> None:
         self.path, self.folder, self.state, self.width = inventory_path, folder, state, width
         self.parts = parts
+        self.roles = set(filter(None, roles.split(",")))
         self.report = SweepReport()
         self.doors = Doors(self._site().inventory, folder)
         self.standing: tuple[Target, ...] = ()
@@ -220,7 +225,8 @@ class Sweep:
             steps = site.resources(Cancel())
         finally:
             site.close()
-        resources = {each.key: each for found in steps.values() for each in found}
+        chosen = [found for step, found in steps.items() if not self.roles or step.role in self.roles]
+        resources = {each.key: each for found in chosen for each in found}
         targets = []
         for key, resource in resources.items():
             if key.kind in EXEMPT:
@@ -479,9 +485,9 @@ def tell(outcome: str, what: str) -> None:
     sys.stderr.write(f"{time.strftime('%X')} {outcome} {what}\n")
 
 
-def main(inventory_path: str, folder: str, state: str, width: str, parts: str) -> None:
+def main(inventory_path: str, folder: str, state: str, width: str, parts: str, roles: str) -> None:
     """Do a sweep; its report is the last line of output."""
-    running = Sweep(Path(inventory_path), Path(folder), Path(state), int(width), Parts(parts))
+    running = Sweep(Path(inventory_path), Path(folder), Path(state), int(width), Parts(parts), roles)
     try:
         running.run()
     finally:

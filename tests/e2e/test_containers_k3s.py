@@ -1,44 +1,33 @@
 """A cluster on container guests: one server and two agents, really started by systemd.
 
-What runs as k3s is a stand-in unless PROVISION_LAB_K3S names a real binary: it proves order, files, tokens
-and resumption, and nothing about Kubernetes. The ids of these tests say which of both it was.
+Ids say what ran as k3s, see `cluster.py`.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from provision.lab.k3s.build import write
-from tests.e2e.site import Done, Site, brought_up, inventory
+from tests.e2e.cluster import FULL_TOKEN, TOKEN, VERSION, WHICH, outcomes, program, ready_nodes
+from tests.e2e.site import Site, brought_up, inventory
 
-REAL = os.environ.get("PROVISION_LAB_K3S", "")
-WHICH = "k3s: real" if REAL else "k3s: stand-in"
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: network namespaces and containers"),
     pytest.mark.parametrize("k3s", [WHICH]),
 ]
 SERVER, AGENTS = "198.18.0.11", ("198.18.0.12", "198.18.0.13")
-TOKEN = "/etc/rancher/k3s/token"
-FULL_TOKEN = "/var/lib/rancher/k3s/server/token"
 
 
 def declared(folder: Path) -> dict[str, Any]:
     """Return a small site whose nodes are a cluster."""
-    binary = folder / "k3s"
-    if REAL:
-        shutil.copy(REAL, binary)
-    else:
-        write(binary)
     site = inventory("e2e-c-k3s", nodes=3)
     site["policy"]["allow"] += ["restart-k3s"]
     site["profiles"]["small"]["host_resources"] = []
-    site["k3s"] = {"version": "v1.35.7+k3s1", "binary": str(binary), "disable": ["traefik"]}
+    site["k3s"] = {"version": VERSION, "binary": str(program(folder)), "disable": ["traefik"]}
     for number, part in enumerate(("server", "agent", "agent"), 1):
         site["nodes"][f"vm-{number}"]["k3s"] = part
     site["nodes"]["vm-2"]["labels"] = {"lab/role": "prefill"}
@@ -51,34 +40,14 @@ def site(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     return brought_up(Site(folder / "site", declared(folder)), request)
 
 
-def outcomes(done: Done) -> dict[str, str]:
-    ended = done.events("step_ended")
-    return {f"{each['subject']} {each['role']}": each["outcome"] for each in ended}
-
-
-def nodes(site: Site) -> set[str]:
-    """Return the nodes that are ready, as the server's own API says, asked without the product."""
-    tls = "/var/lib/rancher/k3s/server/tls"
-    script = (
-        f"curl -s --cacert {tls}/server-ca.crt --cert {tls}/client-admin.crt --key {tls}/client-admin.key"
-        " https://127.0.0.1:6443/api/v1/nodes | python3 -c 'import json, sys\n"
-        'for node in json.load(sys.stdin)["items"]:\n'
-        '    states = {each["type"]: each["status"] for each in node["status"]["conditions"]}\n'
-        '    print(node["metadata"]["name"], states["Ready"])\''
-    )
-    rows = [line.split() for line in site.on(SERVER, script).splitlines()]
-    return {name for name, ready in rows if ready == "True"}
-
-
 def test_one_apply_joins_all_nodes(site: Site, k3s: str) -> None:
     done = site.apply("--json").ended(0)
-    roles = {name: outcome for name, outcome in outcomes(done).items() if "k3s" in name}
-    assert roles == {
+    assert outcomes(done) == {
         "vm-1 k3s_server": "changed",
         "vm-2 k3s_agent": "changed",
         "vm-3 k3s_agent": "changed",
     }
-    assert nodes(site) == {"vm-1", "vm-2", "vm-3"}
+    assert ready_nodes(site, SERVER) == {"vm-1", "vm-2", "vm-3"}
     modes = site.on(SERVER, f"stat -c %a {TOKEN} {FULL_TOKEN} /etc/rancher/k3s/config.yaml")
     assert modes.split() == ["600", "600", "600"]
     assert site.on(AGENTS[0], f"cat {TOKEN}") == site.on(SERVER, f"cat {FULL_TOKEN}"), "it verifies the CA"
@@ -107,7 +76,7 @@ def test_a_new_token_reaches_all_and_stands_on_no_command_line(site: Site, k3s: 
     assert full.strip().endswith(f"::server:{new}")
     assert {site.on(address, f"cat {TOKEN}") for address in AGENTS} == {full}
     assert former in site.on(SERVER, "cat /etc/rancher/k3s/former-tokens")
-    assert nodes(site) == {"vm-1", "vm-2", "vm-3"}
+    assert ready_nodes(site, SERVER) == {"vm-1", "vm-2", "vm-3"}
     assert set(site.apply("--json").ended(0).events("run_ended")[0]["outcomes"]) == {"unchanged"}
 
 

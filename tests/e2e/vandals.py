@@ -6,9 +6,10 @@ or a file of the lab put aside. They know resources by their public fields, neve
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 BAG = "/run/vandal"
@@ -55,7 +56,16 @@ class Off:
     path: str
 
 
-Damage = Shell | Config | PciMap | Aside | Off
+@dataclass(frozen=True)
+class KubeNode:
+    """A Node of the cluster is changed by a merge patch in JSON, and changed back by another one."""
+
+    name: str
+    patch: str
+    back: str
+
+
+Damage = Shell | Config | PciMap | Aside | Off | KubeNode
 
 
 @dataclass(frozen=True)
@@ -137,8 +147,10 @@ def file(each: Any) -> Iterator[Mutation]:
         yield _kept("key added", "content", each.path, _append(each.path, KEY))
         yield from _mode(each)
         return
-    if each.content is not None:
-        yield from _whole(each.path, "content")
+    damages = _whole(each.path, "content") if each.content is not None else ()
+    # What a server's token file holds is the token: who edits it asks for a rotation.
+    is_token = each.path == "/etc/rancher/k3s/token" and each.unit == "k3s.service"
+    yield from (damage for damage in damages if not is_token or damage.name == "removed")
     yield from _mode(each)
     if each.owner:
         yield _kept("owner", "owner", each.path, f"chown 1 {path}")
@@ -410,6 +422,56 @@ def image(each: Any) -> Iterator[Mutation]:
     yield Mutation("removed", Aside(f"api/storage/{each.storage}/import/{each.file}"))
 
 
+# ---------------------------------------------------------------- k3s
+
+
+def upload(each: Any) -> Iterator[Mutation]:
+    """Damage a program: its content (beside it, because it runs), existence, mode."""
+    path = shlex.quote(each.path)
+    changed = f"cp -a {path} {path}.new; echo >>{path}.new; mv {path}.new {path}"
+    yield _kept("content", "content", each.path, changed)
+    yield _kept("removed", "content", each.path, f"rm {path}")
+    yield from _mode(each)
+
+
+def k3s_token(each: Any) -> Iterator[Mutation]:
+    """Damage the token that the running cluster has, as its file shows it."""
+    del each
+    path = "/var/lib/rancher/k3s/server/token"
+    edit = shlex.quote("s/:server:.*/:server:vandal/")
+    damage = _kept("another", "token", path, f"sed -i {edit} {path}", repair=False)
+    yield replace(damage, alone=True)  # what agents need of the token is late until it is rotated
+
+
+def k3s_unit(each: Any) -> Iterator[Mutation]:
+    """Damage the unit: disabled; an agent's is stopped, too (without the server nobody could look)."""
+    if each.unit == "k3s-agent.service":
+        stop, start = f"systemctl stop {each.unit}", f"systemctl start {each.unit}"
+        yield _shell("stopped", "running", stop, start)
+    yield _shell("disabled", "enabled", *_disabled(each.unit))
+
+
+def kube_node(each: Any) -> Iterator[Mutation]:
+    """Damage a Node: each label that is declared, and the annotation that says whose it is."""
+    pairs = [("labels", key, value) for key, value in each.labels]
+    if each.owner:
+        pairs.append(("annotations", "provision/inventory", each.owner))
+    for section, key, value in pairs:
+        patch, back = (json.dumps({"metadata": {section: {key: word}}}) for word in ("vandal", value))
+        yield Mutation(f"{section} {key}", KubeNode(each.name, patch, back), field=f"{section}[{key}]")
+
+
+def kube_cordon(each: Any) -> Iterator[Mutation]:
+    """Leave a Node as a run that died in a drain does."""
+    patch, back = (
+        json.dumps(
+            {"metadata": {"annotations": {"provision/cordoned": note}}, "spec": {"unschedulable": off}}
+        )
+        for note, off in (("vandal", True), (None, None))
+    )
+    yield Mutation("cordoned", KubeNode(each.name, patch, back), field="schedulable")
+
+
 VANDALS: Mapping[str, Vandal] = {
     "command": command,
     "dhcp-reservation": dhcp_reservation,
@@ -418,8 +480,12 @@ VANDALS: Mapping[str, Vandal] = {
     "file-line": file_line,
     "hostname": hostname,
     "image": image,
+    "k3s-token": k3s_token,
+    "k3s-unit": k3s_unit,
     "kernel-arguments": kernel_arguments,
     "kernel-module": kernel_module,
+    "kube-cordon": kube_cordon,
+    "kube-node": kube_node,
     "modprobe-blacklist": modprobe_blacklist,
     "package": package,
     "pci-mapping": pci_mapping,
@@ -429,6 +495,7 @@ VANDALS: Mapping[str, Vandal] = {
     "sysctl": sysctl,
     "time-sync": time_sync,
     "timezone": timezone,
+    "upload": upload,
     "vm": vm,
     "vm-marker": vm_marker,
     "vm-power": vm_power,
@@ -444,6 +511,7 @@ EXEMPT: Mapping[str, str] = {
 """Kind of resource → why nobody damages it."""
 
 UNREPAIRED: Mapping[str, str] = {
+    "k3s-token": "a rotation needs the token that the damage replaced; rotations have tests of their own",
     "package": "the lab has no package source",
 }
 """Kind of resource → why no apply repairs it in the lab."""

@@ -84,17 +84,19 @@ class Cluster:
                 metadata = {"name": f"{name}.node-password.k3s", "namespace": "kube-system"}
                 body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"hash": digest}}
                 self._send("POST", "/api/v1/namespaces/kube-system/secrets", body)
-            if self.api.handle(Request("GET", f"/api/v1/nodes/{name}")).status != OK:
+            arguments = {"k3s.io/node-args": json.dumps(data["arguments"])}
+            node = self.api.handle(Request("GET", f"/api/v1/nodes/{name}"))
+            if node.status != OK:
                 labels = {"kubernetes.io/hostname": name, **data["labels"]}
-                annotations = {"k3s.io/node-args": json.dumps(data["arguments"])}
-                about = {"name": name, "labels": labels, "annotations": annotations}
+                about = {"name": name, "labels": labels, "annotations": arguments}
                 spec = {"taints": data["taints"]} if data["taints"] else {}
-                node = {"apiVersion": "v1", "kind": "Node", "metadata": about, "spec": spec}
-                self._send("POST", "/api/v1/nodes", node)
+                body = {"apiVersion": "v1", "kind": "Node", "metadata": about, "spec": spec}
+                self._send("POST", "/api/v1/nodes", body)
+                self.heard.pop(name, None)
+            elif isinstance(node.body, dict) and not _says(node.body, arguments, data["version"]):
                 self.heard.pop(name, None)
             if name not in self.heard:
-                about = {"annotations": {"k3s.io/node-args": json.dumps(data["arguments"])}}
-                self._send("PATCH", f"/api/v1/nodes/{name}", {"metadata": about}, MERGE)
+                self._send("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"annotations": arguments}}, MERGE)
                 self._status(name, data, ready=True)
             self.heard[name] = time.monotonic()
             return ""
@@ -126,7 +128,7 @@ class Cluster:
         status: dict[str, Any] = {"conditions": [condition]}
         if data:
             info = {
-                "kubeletVersion": VERSION,
+                "kubeletVersion": data["version"],
                 "machineID": data["machine"],
                 "containerRuntimeVersion": "none",
             }
@@ -142,6 +144,13 @@ class Cluster:
         answer = self.api.handle(Request(method, f"{path}?fieldManager=k3s", kind, json.dumps(body)))
         if answer.status >= 400:  # noqa: PLR2004 - errors
             log(f"{method} {path}: {answer.body}", "error")
+
+
+def _says(node: Mapping[str, Any], arguments: Mapping[str, str], version: str) -> bool:
+    """Whether a Node is of this start of its k3s."""
+    present = node["metadata"].get("annotations") or {}
+    info = node.get("status", {}).get("nodeInfo") or {}
+    return arguments.items() <= present.items() and info.get("kubeletVersion", version) == version
 
 
 def serve(settings: Settings) -> None:
@@ -216,6 +225,7 @@ def described(settings: Settings, command: str) -> dict[str, Any]:
     labels = dict(text.partition("=")[::2] for text in settings.all("node-label"))
     return {
         "name": settings.node,
+        "version": VERSION,
         "password": file.read_text().strip(),
         "address": settings.one("node-ip", "127.0.0.1"),
         "machine": machine.read_text().strip() if machine.exists() else "",

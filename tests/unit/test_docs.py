@@ -126,7 +126,7 @@ SHORT_OUTPUTS = (["provision 0.1.0"], ["2"])
 # ---------------------------------------------------------------- commands
 
 TARGETS = {
-    *re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE),
+    *re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE),
 }
 COMMANDS: Any = typer.main.get_command(app)
 

@@ -47,7 +47,7 @@ class ShellBench:
         self.path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
     def shell(self, fragment: str) -> Frame:
-        done = subprocess.run(
+        result = subprocess.run(
             ["dash"],
             input=f"( set -eu\n{self.adapted(fragment)}\n) </dev/null\n".encode(),
             capture_output=True,
@@ -55,7 +55,7 @@ class ShellBench:
             timeout=60,
             check=False,
         )
-        return Frame(done.stdout, done.stderr, done.returncode)
+        return Frame(result.stdout, result.stderr, result.returncode)
 
     def adapted(self, fragment: str) -> str:
         """Return a fragment for this machine."""

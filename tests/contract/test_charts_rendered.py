@@ -35,7 +35,7 @@ def rendered(helm: str, name: str, values: Mapping[str, Any], folder: Path) -> l
         pytest.skip(f"PROVISION_TEST_CHARTS has no chart {name}")
     (folder / "values.json").write_text(json.dumps(values))
     command = [helm, "template", name, f"{charts}/{name}", "--namespace", name, "--values"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, str(folder / "values.json")],
         env={"HOME": str(folder), "PATH": os.defpath},
         capture_output=True,
@@ -43,8 +43,8 @@ def rendered(helm: str, name: str, values: Mapping[str, Any], folder: Path) -> l
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return [body for body in yaml.safe_load_all(done.stdout) if body]
+    assert result.returncode == 0, result.stderr
+    return [body for body in yaml.safe_load_all(result.stdout) if body]
 
 
 def named(objects: list[dict[str, Any]], kind: str) -> list[str]:

@@ -49,15 +49,15 @@ class Router:
         words = "\\n".join(("server", *arguments)).replace("@", str(self.root)) if arguments else ""
         script = script.replace("servers=$(provision_servers || :)", f"servers=$(printf '{words}')")
         environment = {**os.environ, "PATH": f"{self.root}/bin:{os.environ['PATH']}"}
-        done = subprocess.run(
+        result = subprocess.run(
             self.shell,
             input=f"( set -eu\n{script}\n) </dev/null".encode(),
             capture_output=True,
             env=environment,
             check=False,
         )
-        assert done.returncode == 0, done.stderr.decode()
-        return kind.parse(Frame(done.stdout, done.stderr, 0), [query])[query]
+        assert result.returncode == 0, result.stderr.decode()
+        return kind.parse(Frame(result.stdout, result.stderr, 0), [query])[query]
 
     def addresses(self, *arguments: str) -> list[str]:
         answer = self.answer(*arguments)

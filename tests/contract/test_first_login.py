@@ -57,10 +57,10 @@ class Logins(paramiko.ServerInterface):
 
     def _run(self, channel: paramiko.Channel, command: str) -> None:
         script = channel.makefile("rb").read()
-        done = subprocess.run(
+        result = subprocess.run(
             ["/bin/sh", "-c", command], input=script, env={**os.environ, "HOME": str(self.home)}, check=False
         )
-        channel.send_exit_status(done.returncode)
+        channel.send_exit_status(result.returncode)
         channel.close()
 
 

@@ -52,13 +52,13 @@ def test_a_script_runs_whatever_the_login_shell_is(words: tuple[str, ...], tmp_p
 def test_an_upload_works_whatever_the_login_shell_is(words: tuple[str, ...], tmp_path: Path) -> None:
     login(*words)
     target = tmp_path / "blob"
-    done = subprocess.run(
+    result = subprocess.run(
         (*words, "-c", upload.COMMAND),
         input=upload.opening(str(target), 5, "") + b"he!$\\",
         capture_output=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     assert target.read_bytes() == b"he!$\\"
 
 

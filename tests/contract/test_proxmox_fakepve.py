@@ -45,11 +45,11 @@ class Loop:
         return self.driver.answer(ask(resources), Cancel())
 
     def act(self, *resources: Resource, effects: Sequence[Effect] = ()) -> list[Result]:
-        seen = self.see(*resources)
+        snapshot = self.see(*resources)
         actions = []
         for each in resources:
-            if each.changes(seen):
-                remedy = each.fix(seen)
+            if each.changes(snapshot):
+                remedy = each.fix(snapshot)
                 assert isinstance(remedy, ApiCall), remedy
                 actions.append(Action(each.key, str(each.key), remedy, remedy.effects))
         return self.driver.act("run", actions, effects, lambda _: None, Cancel())
@@ -57,8 +57,8 @@ class Loop:
     def settle(self, *resources: Resource) -> None:
         results = self.act(*resources)
         assert {each.verdict for each in results} <= {Verdict.DONE}, results
-        seen = self.see(*resources)
-        assert [each.changes(seen) for each in resources] == [()] * len(resources)
+        snapshot = self.see(*resources)
+        assert [each.changes(snapshot) for each in resources] == [()] * len(resources)
 
 
 @pytest.fixture
@@ -115,8 +115,8 @@ def test_drift_is_mended_and_what_needs_a_power_cycle_waits_for_it(loop: Loop, v
 
 def test_a_write_against_an_old_digest_is_refused(loop: Loop, vm: Vm) -> None:
     loop.settle(vm)
-    seen = loop.see(vm)
-    state = seen[VmConfig(101)]
+    snapshot = loop.see(vm)
+    state = snapshot[VmConfig(101)]
     assert isinstance(state, VmState)
     stale = Snapshot(
         "pve/api",

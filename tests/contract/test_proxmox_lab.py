@@ -197,8 +197,8 @@ def test_a_vm_with_a_card_lives_and_dies(loop: Loop, site: Site) -> None:
 
 
 def power_cycled(loop: Loop, vm: Vm) -> list[Result]:
-    seen = loop.see(vm)
-    remedy = vm.fix(seen)
+    snapshot = loop.see(vm)
+    remedy = vm.fix(snapshot)
     assert isinstance(remedy, ApiCall)
     effect = Effect(vm_effects.POWER_CYCLE, "vm-gpu")
     assert remedy.effects == (effect,)

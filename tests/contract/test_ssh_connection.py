@@ -388,9 +388,9 @@ except Permanent as error:
 
 
 def test_a_process_with_too_few_descriptors_reports_it() -> None:
-    done = subprocess.run([sys.executable, "-c", STARVED], capture_output=True, text=True, check=True)
-    assert "TOO_FEW_DESCRIPTORS" in done.stdout
-    assert "only 20 files" in done.stdout
+    result = subprocess.run([sys.executable, "-c", STARVED], capture_output=True, text=True, check=True)
+    assert "TOO_FEW_DESCRIPTORS" in result.stdout
+    assert "only 20 files" in result.stdout
 
 
 def test_a_server_without_our_preferred_algorithms_works(tmp_path: Path) -> None:

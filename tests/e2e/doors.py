@@ -56,12 +56,12 @@ class Doors:
             "-o", "ControlPersist=30",
         ]  # fmt: skip
         argv = ["ssh", *options, self.hosts[system], *(["sudo", "-n"] if guest else []), "sh", "-eu"]
-        done = subprocess.run(
+        result = subprocess.run(
             argv, input=script, capture_output=True, text=True, check=False, timeout=SECONDS
         )
-        if done.returncode:
-            raise RuntimeError(f"{system}: {done.returncode}: {done.stderr}\n{script}")
-        return done.stdout
+        if result.returncode:
+            raise RuntimeError(f"{system}: {result.returncode}: {result.stderr}\n{script}")
+        return result.stdout
 
     def api(self, method: str, path: str, data: Mapping[str, object] | None = None) -> Any:
         """Send a request as root@pam and return its data."""

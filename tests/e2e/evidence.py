@@ -61,10 +61,10 @@ def _router(lab: Path) -> str:
         return "does not run"
     argv = ["nsenter", f"--target={init}", "--all", "sh", "-c", ROUTER]
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        result = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     except subprocess.TimeoutExpired:
         return "does not answer"
-    return done.stdout + done.stderr
+    return result.stdout + result.stderr
 
 
 def _init(space: Path) -> int | None:

@@ -261,7 +261,7 @@ class Site:
 
     def inside(self, argv: Sequence[str], text: str = "") -> str:
         """Run a command in the lab's network and return its output."""
-        done = subprocess.run(
+        result = subprocess.run(
             ["nsenter", f"--net=/run/netns/{self.namespace}", "--", *argv],
             input=text,
             capture_output=True,
@@ -270,8 +270,8 @@ class Site:
             check=False,
             timeout=self.deadline,
         )
-        assert done.returncode == 0, f"{argv}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        assert result.returncode == 0, f"{argv}: {result.returncode}\n{result.stdout}\n{result.stderr}"
+        return result.stdout
 
     def on(self, address: str, script: str) -> str:
         """Run a script as root on a machine of the site; its host key is what the lab or the marker says."""
@@ -297,14 +297,14 @@ class Site:
 
     def fingerprints(self, address: str) -> set[str]:
         """Return the fingerprints of the host keys that an address offers."""
-        done = subprocess.run(
+        result = subprocess.run(
             ["ssh-keygen", "-lf", "-"],
             input=self.scanned(address),
             capture_output=True,
             text=True,
             check=True,
         )
-        return {line.split()[1] for line in done.stdout.splitlines()}
+        return {line.split()[1] for line in result.stdout.splitlines()}
 
     def config(self, vmid: int) -> str:
         """Return a VM's configuration file on the hypervisor's side."""

@@ -120,7 +120,7 @@ def sweep(
     """
     arguments = (inventory_path, lab_folder, state, width, parts, ",".join(roles))
     argv = [sys.executable, "-m", "tests.e2e.sweep", *map(str, arguments)]
-    done = subprocess.run(
+    result = subprocess.run(
         ["ip", "netns", "exec", namespace, *argv],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
@@ -129,11 +129,11 @@ def sweep(
         check=False,
         timeout=1800,
     )
-    if done.returncode:
+    if result.returncode:
         raise RuntimeError(
-            f"the sweep broke with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-6000:]}"
+            f"the sweep broke with {result.returncode}:\n{result.stdout[-2000:]}{result.stderr[-6000:]}"
         )
-    return SweepReport(**json.loads(done.stdout.splitlines()[-1]))
+    return SweepReport(**json.loads(result.stdout.splitlines()[-1]))
 
 
 # ---------------------------------------------------------------- plans and applies
@@ -266,9 +266,9 @@ class Sweep:
     def _on_host(self, lane: str, undone: Iterable[Mutation], new: Sequence[Target]) -> Iterator[Target]:
         """Undo and damage in one execution."""
         scripts = [each.undo for each in undone]
-        for at, each in enumerate(new):
+        for index, each in enumerate(new):
             assert isinstance(each.mutation.damage, Shell)
-            scripts.append(f"echo '@{at}'\n{each.mutation.damage.script}")
+            scripts.append(f"echo '@{index}'\n{each.mutation.damage.script}")
         said = self.doors.run(lane, "\n".join(f"( {each}\n)" for each in scripts))
         for text in said.split("@")[1:]:
             target = new[int(text.split()[0])]
@@ -367,17 +367,17 @@ class Sweep:
         site = self._site()
         site.verifier = lambda *_: VerifyReport(())
         try:
-            done = site.apply(None, Options(), quiet, Cancel(), lambda _plan: True)
+            result = site.apply(None, Options(), quiet, Cancel(), lambda _plan: True)
         finally:
             site.close()
         self.report.applies += 1
         what = ", ".join(map(str, damaged))
-        changed = {str(change.key) for step in done.steps for change in step.changed}
+        changed = {str(change.key) for step in result.steps for change in step.changed}
         wanted = {each.key for each in damaged}
-        said = [f"{step.id} {step.outcome}: {step.reason}" for step in done.steps if step.reason]
+        said = [f"{step.id} {step.outcome}: {step.reason}" for step in result.steps if step.reason]
         found = []
-        if done.exit_code:
-            found.append(f"apply ended with {done.exit_code} ({'; '.join(said)}) after: {what}")
+        if result.exit_code:
+            found.append(f"apply ended with {result.exit_code} ({'; '.join(said)}) after: {what}")
         if changed != wanted:
             found.append(f"apply changed {sorted(changed ^ wanted)} more or less than was damaged: {what}")
         return found

@@ -38,14 +38,14 @@ def foreign(site: Site) -> dict[str, str]:
 
 
 def is_quiet(site: Site, file: Path | None = None) -> None:
-    done = site.provision("plan", file or site.file, "--detailed-exitcode").ended(0)
-    assert "No changes" in done.out
+    result = site.provision("plan", file or site.file, "--detailed-exitcode").ended(0)
+    assert "No changes" in result.out
 
 
-def fits_the_schema(done: Done) -> set[str]:
+def fits_the_schema(result: Done) -> set[str]:
     """Hold each line of `--json` to the published schema; return the types of events."""
     schema = event_schema()
-    events = done.events()
+    events = result.events()
     assert [found for each in events for found in problems(each, schema, schema)] == []
     return {each["type"] for each in events}
 
@@ -76,9 +76,9 @@ def test_a_key_that_nobody_accepted_is_refused_until_it_is_trusted(site: Site) -
     trusted = site.file.with_name(f"{site.file.name}.trust")
     try:
         for _ in range(2):  # the second time after the store was lost
-            done = site.apply().ended(4)
-            assert done.codes() == {"HOST_KEY_UNKNOWN"}
-            assert f"provision trust {site.file} pve/ssh {found[2]}" in " ".join(done.said.split())
+            result = site.apply().ended(4)
+            assert result.codes() == {"HOST_KEY_UNKNOWN"}
+            assert f"provision trust {site.file} pve/ssh {found[2]}" in " ".join(result.said.split())
             said = site.provision("trust", site.file, "pve/ssh", found[2]).ended(0).out
             written = re.search(r"Written: (.*)", said)
             assert written is not None
@@ -141,8 +141,8 @@ def test_the_report_of_a_run_is_one_page(site: Site) -> None:
 def test_a_vm_is_made_anew_with_consent_and_nothing_else_is(site: Site) -> None:
     keys, other = site.fingerprints(FIRST), site.config(202)
     site.on(FIRST, "touch /var/lib/of-the-old-one")
-    done = site.provision("rebuild", site.file, "vm-1").ended(0)
-    assert "--allow replace" in done.out
+    result = site.provision("rebuild", site.file, "vm-1").ended(0)
+    assert "--allow replace" in result.out
     site.apply().ended(5)
     assert site.fingerprints(FIRST) == keys, "nobody has agreed yet"
     site.apply("--allow", "replace").ended(0)
@@ -159,8 +159,8 @@ def test_a_vm_of_nobody_is_adopted_with_the_key_that_a_person_gives(site: Site) 
     (key,) = site.fingerprints(FIRST)
     assert "VMID_TAKEN_FOREIGN" in site.apply().ended(4).codes()
     assert site.provision("import", site.file, "vm-1").ended(64).codes() == {"CONFIRMATION_MISSING"}
-    done = site.provision("import", site.file, "vm-1", "--yes").ended(4)
-    assert done.codes() == {"HOST_KEY_UNKNOWN"}
+    result = site.provision("import", site.file, "vm-1", "--yes").ended(4)
+    assert result.codes() == {"HOST_KEY_UNKNOWN"}
     assert "#provision" not in config.read_text(), "nothing was written"
     site.provision("import", site.file, "vm-1", "--host-key", key, "--yes").ended(0)
     assert site.marker(201)["host-key"] == key

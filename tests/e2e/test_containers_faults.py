@@ -63,9 +63,9 @@ def api(site: Site, method: str, path: str, **data: object) -> None:
 
 def test_a_sysctl_that_a_later_file_overrides_is_refused_by_name(site: Site) -> None:
     site.on(GUEST, f"echo net.ipv4.tcp_keepalive_time=30 >{LATER}")
-    done = site.apply("--json").ended(1)
-    assert "SYSCTL_OVERRIDDEN" in done.said
-    assert LATER in done.said
+    result = site.apply("--json").ended(1)
+    assert "SYSCTL_OVERRIDDEN" in result.said
+    assert LATER in result.said
     site.on(GUEST, f"rm {LATER}")
     site.apply().ended(0)
 
@@ -76,8 +76,8 @@ def test_a_folder_of_another_user_is_written_only_as_that_user(site: Site) -> No
     profile = site.declared["profiles"]["small"]
     profile["host_resources"].append(resource)
     site.write()
-    done = site.apply().ended(1)
-    assert "can be changed by" in done.said
+    result = site.apply().ended(1)
+    assert "can be changed by" in result.said
     assert site.on(GUEST, "ls /home/debian/ours") == ""
     resource["owner"] = "debian"
     site.write()
@@ -100,8 +100,8 @@ def test_a_changed_reservation_is_written_again_and_the_lease_stays(site: Site) 
     before = site.on(ROUTER, f"cat {files}")
     assert "198.18.0.11" in before
     site.on(ROUTER, f"sed -i s/198.18.0.11/198.18.0.77/ {files}")
-    done = site.apply("--json").ended(0)
-    assert {event["subject"] for event in done.events("change")} == {"vm-1"}
+    result = site.apply("--json").ended(0)
+    assert {event["subject"] for event in result.events("change")} == {"vm-1"}
     assert site.on(ROUTER, f"cat {files}") == before
     assert site.on(GUEST, "hostname") == "vm-1\n"
 

@@ -70,9 +70,9 @@ def chance(seed: str) -> random.Random:
 
 @pytest.fixture(scope="module")
 def uninterrupted(site: Site) -> Uninterrupted:
-    done = site.apply("--json").ended(0)
-    times = [done.events("run_started")[0]["at"]]
-    times += [each["at"] for each in done.events() if each["type"] in {"change", "effect"}]
+    result = site.apply("--json").ended(0)
+    times = [result.events("run_started")[0]["at"]]
+    times += [each["at"] for each in result.events() if each["type"] in {"change", "effect"}]
     gaps = tuple(after - before for before, after in itertools.pairwise(times))
     assert len(gaps) > POINTS
     return Uninterrupted(gaps, site.dump(*ALL))
@@ -86,12 +86,12 @@ def applied(site: Site) -> Done:
     """Apply to the end; what a killed run left running on a target is named, and waited for."""
 
     def tried() -> Done | None:
-        done = site.apply("--json")
-        assert "Traceback" not in done.said, done.said[-4000:]
-        if done.code == 6:  # a fix that outlived its controller still holds its host
-            assert "LOCKED" in done.said
+        result = site.apply("--json")
+        assert "Traceback" not in result.said, result.said[-4000:]
+        if result.code == 6:  # a fix that outlived its controller still holds its host
+            assert "LOCKED" in result.said
             return None
-        return done
+        return result
 
     return eventually(tried).ended(0)  # type: ignore[no-any-return]  # eventually() is untyped on purpose
 
@@ -236,8 +236,8 @@ def test_an_effect_that_a_kill_swallowed_is_done_by_the_next_run(site: Site, slo
     site.on(FIRST, "rm /usr/local/sbin/systemctl")
     plan = site.provision("plan", site.file, "--target", "vm-1", "--detailed-exitcode").ended(2)
     assert "restart chrony.service" in plan.out
-    done = applied(site)
-    effects = {(each["system"], each["effect"]) for each in done.events("effect")}
+    result = applied(site)
+    effects = {(each["system"], each["effect"]) for each in result.events("effect")}
     assert ("vm-1/ssh", "restart chrony.service") in effects
     assert started(site) != before
     assert nothing_is_owed(site)

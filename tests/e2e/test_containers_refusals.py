@@ -145,9 +145,9 @@ def test_refused_before_anything_is_touched(
         overlay(pattern, by)
     before = everything(site)
     file = site.write(site.folder / "wrong.yaml", declared)
-    done = site.provision("apply", file, "--yes").ended(case.exit_code)
-    assert case.code in done.codes(), done.said
-    assert case.says in " ".join(done.said.split())
+    result = site.provision("apply", file, "--yes").ended(case.exit_code)
+    assert case.code in result.codes(), result.said
+    assert case.says in " ".join(result.said.split())
     assert everything(site) == before
 
 
@@ -155,8 +155,8 @@ def test_without_the_router_no_vm_is_made(site: Site) -> None:
     declared = copy.deepcopy(site.declared)
     declared["network"]["dhcp"]["ssh"]["port"] = 2222
     before = everything(site)
-    done = site.provision("apply", site.write(site.folder / "silent.yaml", declared), "--yes").ended(1)
-    assert "HOST_UNREACHABLE" in done.codes()
+    result = site.provision("apply", site.write(site.folder / "silent.yaml", declared), "--yes").ended(1)
+    assert "HOST_UNREACHABLE" in result.codes()
     # What does not depend on it goes on: the hypervisor's image may come.
     changed = {line for line in everything(site) ^ before if "debian-12-" not in line}
     assert changed == set()
@@ -168,9 +168,9 @@ def test_a_vmid_of_somebody_else_is_refused(site: Site) -> None:
     theirs.write_text("cores: 1\nmemory: 128\nname: somebody\n")
     try:
         before = everything(site)
-        done = site.apply().ended(4)
-        assert done.codes() == {"VMID_TAKEN_FOREIGN"}
-        assert "provision import" in done.said
+        result = site.apply().ended(4)
+        assert result.codes() == {"VMID_TAKEN_FOREIGN"}
+        assert "provision import" in result.said
         assert everything(site) == before
         site.provision("destroy", site.file, "--yes")
         assert everything(site) == before
@@ -199,8 +199,8 @@ def test_a_token_without_rights_is_refused(site: Site, overlay: Callable[[str, s
     overlay(r"pve!lab", "pve!weak")
     overlay(r'file: ".*keys/token"', f'file: "{secret}"')
     before = everything(site)
-    done = site.apply().ended(4)
-    assert "PVE_PRIV_MISSING" in done.codes(), done.said
+    result = site.apply().ended(4)
+    assert "PVE_PRIV_MISSING" in result.codes(), result.said
     assert everything(site) == before
 
 
@@ -212,8 +212,8 @@ def test_a_wrong_checksum_is_a_failed_step_that_leaves_no_file(
 
     before = kept()
     overlay(r'sha256: "[0-9a-f]{4}', 'sha256: "0123')
-    done = site.apply().ended(1)
-    assert "checksum" in done.said
+    result = site.apply().ended(1)
+    assert "checksum" in result.said
     assert kept() == before
     assert not list((site.lab / "api/storage").rglob("*0123*"))
 
@@ -221,9 +221,9 @@ def test_a_wrong_checksum_is_a_failed_step_that_leaves_no_file(
 @pytest.mark.parametrize("words", [("apply",), ("destroy",)])
 def test_nobody_to_ask_and_no_confirmation_is_wrong_usage(site: Site, words: tuple[str, ...]) -> None:
     before = everything(site)
-    done = site.provision(*words, site.file).ended(64)
-    assert done.codes() == {"CONFIRMATION_MISSING"}
-    assert "--yes" in done.said
+    result = site.provision(*words, site.file).ended(64)
+    assert result.codes() == {"CONFIRMATION_MISSING"}
+    assert "--yes" in result.said
     assert everything(site) == before
 
 
@@ -232,8 +232,8 @@ def test_destroy_needs_allow_delete_where_the_policy_does_not_allow_it(site: Sit
     declared["policy"] = {}
     file = site.write(site.folder / "careful.yaml", declared)
     before = everything(site)
-    done = site.provision("destroy", file, "--yes").ended(64)
-    assert "--yes --allow delete" in done.said
+    result = site.provision("destroy", file, "--yes").ended(64)
+    assert "--yes --allow delete" in result.said
     assert everything(site) == before
 
 
@@ -247,9 +247,9 @@ def test_a_site_that_another_run_holds_is_left_alone(site: Site) -> None:
             '{"run": "20200101-000000-abcdef", "who": "somebody@elsewhere", "pid": 1, "since": 1577836800}'
         )
         held.flush()
-        done = site.apply().ended(6)
-    assert done.codes() == {"LOCKED"}
-    assert "somebody@elsewhere" in done.said
+        result = site.apply().ended(6)
+    assert result.codes() == {"LOCKED"}
+    assert "somebody@elsewhere" in result.said
     assert everything(site) == before
 
 
@@ -273,9 +273,9 @@ def test_a_saved_plan_that_is_stale_is_refused(built: Site) -> None:
     built.provision("plan", built.file, "--out", saved).ended(0)
     built.on(GUEST, "echo changed again >/etc/site/purpose; rm /etc/chrony/conf.d/site.conf")
     before = everything(built, GUEST)
-    done = built.provision("apply", saved, "--yes").ended(4)
-    assert done.codes() == {"PLAN_STALE"}
-    assert "/etc/site/purpose" in done.said
+    result = built.provision("apply", saved, "--yes").ended(4)
+    assert result.codes() == {"PLAN_STALE"}
+    assert "/etc/site/purpose" in result.said
     assert everything(built, GUEST) == before
     built.provision("plan", built.file, "--out", saved).ended(0)
     built.provision("apply", saved, "--yes").ended(0)
@@ -288,9 +288,9 @@ def test_what_nobody_consented_to_waits_and_the_rest_goes_on(built: Site) -> Non
     declared["profiles"]["small"]["host_resources"][0]["content"] = "another\n"
     file = built.write(built.folder / "grown.yaml", declared)
     boot = held(built)
-    done = built.provision("apply", file, "--yes").ended(5)
-    assert "power-cycle" in done.said
-    assert "--allow power-cycle" in done.said
+    result = built.provision("apply", file, "--yes").ended(5)
+    assert "power-cycle" in result.said
+    assert "--allow power-cycle" in result.said
     assert held(built) == boot
     assert built.on(GUEST, "cat /etc/site/purpose") == "another\n"
     built.provision("apply", file, "--yes").ended(5)

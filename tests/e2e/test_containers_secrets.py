@@ -139,9 +139,9 @@ def told(site: Site, planted: dict[str, str], folder: Path) -> Story:
     watch = Watch(folder=site.lab / "guests/hypervisor/upper/var/lib/vz/snippets")
 
     def ran(code: int, *words: object) -> Done:
-        done = site.provision(*words)
-        said[" ".join(map(str, words))] = done.said
-        return done.ended(code)
+        result = site.provision(*words)
+        said[" ".join(map(str, words))] = result.said
+        return result.ended(code)
 
     failing = copy.deepcopy(site.declared)
     failing["profiles"]["small"]["host_resources"] += [
@@ -300,20 +300,20 @@ def test_secrets_of_features_that_nothing_serves_are_not_shown_either(tmp_path: 
     assert not opened.exists(), "validate opens no secret"
     for words in (("plan", "--full"), ("plan", "--json"), ("apply", "--yes", "--json"), ("plan", "--debug")):
         opened.unlink(missing_ok=True)
-        done = site.provision(words[0], site.file, *words[1:]).ended(64)
+        result = site.provision(words[0], site.file, *words[1:]).ended(64)
         assert sorted(opened.read_text().split()) == sorted(PLANTED_READ)
-        assert "dhcp_boot_first" in done.said, done.said
-        assert not [name for name, value in planted.items() if value in done.said]
+        assert "dhcp_boot_first" in result.said, result.said
+        assert not [name for name, value in planted.items() if value in result.said]
     places = [path for path in files(site.folder) if path != site.file]
     assert not [path for path in places for value in planted.values() if value.encode() in path.read_bytes()]
 
 
 def test_destroy_tells_no_secret_and_nothing_is_left(story: Story) -> None:
     with Watch() as watch:
-        done = story.site.provision("destroy", story.site.file, "--yes", "--host", "--full", "--debug").ended(
-            0
-        )
-    assert hits(story, "destroy", done.said.encode()) == []
+        result = story.site.provision(
+            "destroy", story.site.file, "--yes", "--host", "--full", "--debug"
+        ).ended(0)
+    assert hits(story, "destroy", result.said.encode()) == []
     assert [hit for line in watch.lines for hit in hits(story, repr(line), line)] == []
     journal = (story.site.state / "journal.sqlite").read_bytes()
     assert hits(story, "journal", journal) == []

@@ -32,11 +32,11 @@ def foreign(site: Site) -> dict[str, str]:
     return plant(site)
 
 
-def is_quiet(done: Done) -> None:
-    outcomes = done.events("run_ended")[0]["outcomes"]
-    assert set(outcomes) == {"unchanged"}, done.out
-    assert done.events("change") == []
-    assert done.events("effect") == []
+def is_quiet(result: Done) -> None:
+    outcomes = result.events("run_ended")[0]["outcomes"]
+    assert set(outcomes) == {"unchanged"}, result.out
+    assert result.events("change") == []
+    assert result.events("effect") == []
 
 
 def is_frugal(site: Site) -> None:
@@ -48,11 +48,11 @@ def is_frugal(site: Site) -> None:
 
 def test_from_nothing_to_a_verified_site(site: Site, foreign: dict[str, str]) -> None:
     assert foreign
-    done = site.apply("--json").ended(0)
-    ended = {(each["subject"], each["role"]): each for each in done.events("step_ended")}
+    result = site.apply("--json").ended(0)
+    ended = {(each["subject"], each["role"]): each for each in result.events("step_ended")}
     assert {each["outcome"] for each in ended.values()} <= {"changed", "unchanged"}
     assert ended["all", "verify"]["outcome"] == "unchanged", ended["all", "verify"]
-    assert {each["outcome"] for each in done.events("check")} <= {"proven", "trivial"}
+    assert {each["outcome"] for each in result.events("check")} <= {"proven", "trivial"}
     for number, address in enumerate(GUESTS, 1):
         seen = site.on(
             address, "cat /proc/sys/kernel/hostname /etc/site/purpose; sysctl -n net.ipv4.ip_forward"
@@ -61,8 +61,8 @@ def test_from_nothing_to_a_verified_site(site: Site, foreign: dict[str, str]) ->
 
 
 def test_verify_is_green(site: Site) -> None:
-    done = site.provision("verify", site.file, "--junit", site.folder / "junit.xml").ended(0)
-    assert "0 failed" in done.out.splitlines()[-1]
+    result = site.provision("verify", site.file, "--junit", site.folder / "junit.xml").ended(0)
+    assert "0 failed" in result.out.splitlines()[-1]
     assert "<testsuite" in (site.folder / "junit.xml").read_text()
 
 
@@ -107,8 +107,8 @@ def test_another_controller_with_another_key_and_no_state_changes_nothing(
     assert theirs.count(str(other_key)) == 3
     (site.lab / "site.yaml").write_text(theirs)
     try:
-        done = site.provision("plan", site.file, "--detailed-exitcode").ended(0)
-        assert "No changes" in done.out
+        result = site.provision("plan", site.file, "--detailed-exitcode").ended(0)
+        assert "No changes" in result.out
         is_quiet(site.apply("--json").ended(0))
         is_quiet(site.apply("--json").ended(0))
         is_frugal(site)

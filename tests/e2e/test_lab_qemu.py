@@ -85,14 +85,14 @@ def say(address: str, script: str) -> str:
     argv[argv.index(f"UserKnownHostsFile={folder / 'keys/known_hosts'}")] = (
         f"UserKnownHostsFile={folder / 'guest_hosts'}"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         netns.inside(namespace(SETTINGS.folder), argv),
         input=script,
         capture_output=True,
         text=True,
         check=False,
     )
-    return done.stdout
+    return result.stdout
 
 
 def guest(vmid: int) -> GuestSpec:
@@ -109,8 +109,8 @@ def guest(vmid: int) -> GuestSpec:
 def lease(mac: str) -> str | None:
     argv = netns.inside(namespace(SETTINGS.folder), ssh_command(SETTINGS.folder, SETTINGS.gateway))
     script = "cat /var/lib/misc/dnsmasq.leases"
-    done = subprocess.run(argv, input=script, capture_output=True, text=True, check=False)
-    rows = [line.split() for line in done.stdout.splitlines()]
+    result = subprocess.run(argv, input=script, capture_output=True, text=True, check=False)
+    rows = [line.split() for line in result.stdout.splitlines()]
     return next((row[2] for row in rows if row[1] == mac.lower()), None)
 
 

@@ -114,10 +114,10 @@ def say(lab: LabSettings, address: str, script: str, user: str = "root") -> str:
         argv[argv.index(f"UserKnownHostsFile={lab.folder / 'keys/known_hosts'}")] = (
             f"UserKnownHostsFile={lab.folder / 'guest_hosts'}"
         )
-    done = subprocess.run(
+    result = subprocess.run(
         netns.inside(namespace(lab.folder), argv), input=script, capture_output=True, text=True, check=False
     )
-    return done.stdout
+    return result.stdout
 
 
 def guest(lab: LabSettings, vmid: int, mac: str) -> GuestSpec:

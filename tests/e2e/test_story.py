@@ -115,9 +115,9 @@ class Story:
             "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR",
             "-o", "ConnectTimeout=60",
         ]  # fmt: skip
-        done = self.inside("ssh", *options, login, script)
-        assert done.returncode == 0, f"{login}: {done.stderr}"
-        return done.stdout
+        result = self.inside("ssh", *options, login, script)
+        assert result.returncode == 0, f"{login}: {result.stderr}"
+        return result.stdout
 
     def dump(self) -> tuple[object, ...]:
         """Return what can be seen of the site: its objects, tasks and the files of its hosts."""
@@ -130,8 +130,8 @@ class Story:
         token = (self.lab / "keys/token").read_text().strip()
         header = f"Authorization: PVEAPIToken=provision@pve!lab={token}"
         url = f"https://{HYPERVISOR}:8006/api2/json{path}"
-        done = self.inside("curl", "-sS", "--noproxy", "*", "--insecure", "--header", header, url)
-        return json.loads(done.stdout)["data"]
+        result = self.inside("curl", "-sS", "--noproxy", "*", "--insecure", "--header", header, url)
+        return json.loads(result.stdout)["data"]
 
 
 @pytest.fixture(scope="module")
@@ -153,13 +153,13 @@ def stage(story: Story, request: pytest.FixtureRequest) -> Iterator[None]:
         story.broken = request.node.name
 
 
-def ended(done: subprocess.CompletedProcess[str]) -> str:
-    return f"exit {done.returncode}\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
+def ended(result: subprocess.CompletedProcess[str]) -> str:
+    return f"exit {result.returncode}\n{result.stdout[-6000:]}\n{result.stderr[-3000:]}"
 
 
 def test_01_the_lab_comes_up_with_nothing_in_it(story: Story) -> None:
-    done = story.provision("lab", "up", INVENTORY)
-    assert done.returncode == 0, ended(done)
+    result = story.provision("lab", "up", INVENTORY)
+    assert result.returncode == 0, ended(result)
     assert story.api("/nodes/pve/qemu") == []
     assert story.api("/cluster/mapping/pci") == []
     assert not story.ssh(ROUTER, "ls /etc/dnsmasq.d/hosts").strip()
@@ -173,15 +173,15 @@ def test_02_a_host_driver_holds_the_card(story: Story) -> None:
 
 
 def test_03_the_end_state_does_not_hold_yet(story: Story) -> None:
-    done = story.inside(str(ROOT / "tests/e2e/end_state.sh"), str(story.lab))
-    assert done.returncode == 1, ended(done)
-    assert "FAILS  VM 201 runs" in done.stdout
+    result = story.inside(str(ROOT / "tests/e2e/end_state.sh"), str(story.lab))
+    assert result.returncode == 1, ended(result)
+    assert "FAILS  VM 201 runs" in result.stdout
 
 
 def test_04_apply_reaches_a_verified_site(story: Story) -> None:
-    done = story.provision("apply", INVENTORY, "--yes", "--json")
-    story.events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert done.returncode == 0, ended(done)
+    result = story.provision("apply", INVENTORY, "--yes", "--json")
+    story.events = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    assert result.returncode == 0, ended(result)
     verified = [each for each in story.events if each["type"] == "step_ended" and each["role"] == "verify"]
     assert [each["outcome"] for each in verified] == ["unchanged"], verified
 
@@ -220,8 +220,8 @@ def test_07_vfio_holds_every_function_of_the_card(story: Story) -> None:
 
 
 def test_08_the_independent_end_state_holds(story: Story) -> None:
-    done = story.inside(str(ROOT / "tests/e2e/end_state.sh"), str(story.lab))
-    assert done.returncode == 0, done.stdout
+    result = story.inside(str(ROOT / "tests/e2e/end_state.sh"), str(story.lab))
+    assert result.returncode == 0, result.stdout
 
 
 def test_09_the_keys_of_the_snippets_are_dead(story: Story) -> None:
@@ -238,18 +238,18 @@ def test_09_the_keys_of_the_snippets_are_dead(story: Story) -> None:
 
 
 def test_10_verify_is_green_and_writes_junit(story: Story, tmp_path: Path) -> None:
-    done = story.provision("verify", INVENTORY, "--strict", "--junit", str(tmp_path / "junit.xml"))
-    assert done.returncode == 0, ended(done)
+    result = story.provision("verify", INVENTORY, "--strict", "--junit", str(tmp_path / "junit.xml"))
+    assert result.returncode == 0, ended(result)
     report = (tmp_path / "junit.xml").read_text()
     assert 'failures="0"' in report
     assert 'errors="0"' in report
 
 
 def test_11_a_second_apply_changes_nothing_at_one_execution_a_host(story: Story) -> None:
-    done = story.provision("--debug", "apply", INVENTORY, "--yes")
-    assert done.returncode == 0, ended(done)
-    assert "(0 changed)" in done.stdout, ended(done)
-    line = next(line for line in done.stdout.splitlines() if line.startswith("Round trips:"))
+    result = story.provision("--debug", "apply", INVENTORY, "--yes")
+    assert result.returncode == 0, ended(result)
+    assert "(0 changed)" in result.stdout, ended(result)
+    line = next(line for line in result.stdout.splitlines() if line.startswith("Round trips:"))
     trips = {name: int(count) for name, count in re.findall(r"(\S+/\S+|router) (\d+)", line)}
     hosts = {name: count for name, count in trips.items() if name != "pve/api"}
     assert hosts == {"pve/ssh": 1, "router": 1, "vm-1/ssh": 1, "vm-2/ssh": 1, "vm-gpu/ssh": 1}, line
@@ -273,12 +273,12 @@ def test_12_another_controller_with_another_key_has_an_empty_plan(story: Story) 
             for suffix in ("", ".pub"):
                 fresh = key.with_name(f"{key.name}-fresh{suffix}")
                 key.with_name(key.name + suffix).write_bytes(fresh.read_bytes())
-        done = story.provision("plan", INVENTORY, "--detailed-exitcode")
+        result = story.provision("plan", INVENTORY, "--detailed-exitcode")
     finally:
         for name, (private, public_key) in kept.items():
             keys[name].write_bytes(private)
             keys[name].with_name(f"{name}.pub").write_bytes(public_key)
-    assert done.returncode == 0, ended(done)
+    assert result.returncode == 0, ended(result)
 
 
 def test_13_what_would_take_more_than_its_own_card_is_refused(story: Story, tmp_path: Path) -> None:
@@ -295,9 +295,9 @@ def test_13_what_would_take_more_than_its_own_card_is_refused(story: Story, tmp_
     for code, changed in refusals.items():
         variant = tmp_path / f"{code}.yaml"
         variant.write_text(json.dumps({"extends": str(ROOT / INVENTORY), **changed}))
-        done = story.provision("apply", str(variant), "--yes")
-        assert done.returncode == 4, ended(done)
-        assert code in done.stdout + done.stderr, ended(done)
+        result = story.provision("apply", str(variant), "--yes")
+        assert result.returncode == 4, ended(result)
+        assert code in result.stdout + result.stderr, ended(result)
     assert story.dump() == before
 
 
@@ -327,24 +327,24 @@ def test_16_a_second_grub_drop_in_that_overrides_ours_is_named_and_costs_no_boot
     boot, line = booted(), generated()
     story.ssh(HYPERVISOR, f"echo 'GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"' >{SECOND_DROP_IN}; update-grub")
     assert generated() != line, "the second drop-in is what the next boot would get"
-    done = story.provision("apply", INVENTORY, "--yes", "--allow", "reboot-hypervisor")
-    assert done.returncode == 1, ended(done)
+    result = story.provision("apply", INVENTORY, "--yes", "--allow", "reboot-hypervisor")
+    assert result.returncode == 1, ended(result)
     for word in ("KERNEL_LINE_OVERRIDDEN", SECOND_DROP_IN):
-        assert word in done.stdout + done.stderr, ended(done)
+        assert word in result.stdout + result.stderr, ended(result)
     assert booted() == boot, "a reboot would not help"
-    done = story.provision("verify", INVENTORY, "--strict")
-    assert done.returncode != 0, ended(done)
+    result = story.provision("verify", INVENTORY, "--strict")
+    assert result.returncode != 0, ended(result)
     story.ssh(HYPERVISOR, f"rm {SECOND_DROP_IN}")
-    done = story.provision("apply", INVENTORY, "--yes", "--allow", "reboot-hypervisor")
-    assert done.returncode == 0, ended(done)
+    result = story.provision("apply", INVENTORY, "--yes", "--allow", "reboot-hypervisor")
+    assert result.returncode == 0, ended(result)
     assert generated() == line
     assert booted() == boot, "the running kernel has the arguments: the menu alone was wrong"
     assert story.provision("plan", INVENTORY, "--detailed-exitcode").returncode == 0
 
 
 def test_90_destroy_leaves_nothing_of_ours(story: Story) -> None:
-    done = story.provision("destroy", INVENTORY, "--yes")
-    assert done.returncode == 0, ended(done)
+    result = story.provision("destroy", INVENTORY, "--yes")
+    assert result.returncode == 0, ended(result)
     assert story.api("/nodes/pve/qemu") == []
     assert story.api("/cluster/mapping/pci") == []
     assert story.api("/nodes/pve/storage/local-disks/content") == []
@@ -353,8 +353,8 @@ def test_90_destroy_leaves_nothing_of_ours(story: Story) -> None:
 
 
 def test_91_the_lab_goes_and_leaves_nothing(story: Story) -> None:
-    done = story.provision("lab", "down", INVENTORY)
-    assert done.returncode == 0, ended(done)
+    result = story.provision("lab", "down", INVENTORY)
+    assert result.returncode == 0, ended(result)
     assert not story.lab.exists()
     assert (
         story.namespace

@@ -138,15 +138,15 @@ def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(
     assert whole.apply().exit_code == 0
     assert whole.plan().plan.empty
     assert whole.boundaries > 8
-    for at in range(1, whole.boundaries + 1):
-        site = make(tmp_path / str(at))
-        site.kill_at = at
+    for boundary in range(1, whole.boundaries + 1):
+        site = make(tmp_path / str(boundary))
+        site.kill_at = boundary
         with pytest.raises(KilledError):
             site.apply()
         halfway = copy.deepcopy(site.dump())
-        assert site.apply().exit_code == 0, f"killed at boundary {at}, left {halfway}"
-        assert site.plan().plan.empty, f"killed at boundary {at}, left {halfway}"
-        assert site.dump() == whole.dump(), f"killed at boundary {at}, left {halfway}"
+        assert site.apply().exit_code == 0, f"killed at boundary {boundary}, left {halfway}"
+        assert site.plan().plan.empty, f"killed at boundary {boundary}, left {halfway}"
+        assert site.dump() == whole.dump(), f"killed at boundary {boundary}, left {halfway}"
         for effect in whole.hosts.values():
             assert not effect.pending
 
@@ -154,15 +154,15 @@ def test_a_run_that_is_killed_anywhere_is_finished_by_the_next(
 def test_every_restart_of_the_uninterrupted_run_happens_after_a_kill_too(tmp_path: Path) -> None:
     whole = one_host(tmp_path / "whole")
     whole.apply()
-    for at in range(1, whole.boundaries + 1):
-        site = one_host(tmp_path / str(at))
-        site.kill_at = at
+    for boundary in range(1, whole.boundaries + 1):
+        site = one_host(tmp_path / str(boundary))
+        site.kill_at = boundary
         with pytest.raises(KilledError):
             site.apply()
         site.apply()
         booted = site.hosts["n1/ssh"].reboots
         restarted = set(site.hosts["n1/ssh"].restarted)
-        assert restarted == set(whole.hosts["n1/ssh"].restarted) or booted, f"killed at boundary {at}"
+        assert restarted == set(whole.hosts["n1/ssh"].restarted) or booted, f"killed at boundary {boundary}"
 
 
 @pytest.mark.parametrize("target", MODES)

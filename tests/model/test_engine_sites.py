@@ -136,17 +136,17 @@ def test_a_run_killed_at_any_boundary_is_finished_by_the_next(tmp_path: Path) ->
     assert whole.apply().exit_code == 0
     assert whole.life.boundaries > 50
     uninterrupted = _settled(whole.dump())
-    for at in range(1, whole.life.boundaries + 1):
-        site = ModelSite(inventory, tmp_path / str(at))
-        site.life.kill_at = at
+    for boundary in range(1, whole.life.boundaries + 1):
+        site = ModelSite(inventory, tmp_path / str(boundary))
+        site.life.kill_at = boundary
         with pytest.raises(DeadError):
             site.apply()
         where = site.life.log[-1]
         site.life = type(site.life)()
         report = site.apply()
-        assert report.exit_code == 0, (at, where, [each for each in report.steps if each.diagnostics])
-        assert site.plan().empty, (at, where)
-        assert _settled(site.dump()) == uninterrupted, (at, where)
+        assert report.exit_code == 0, (boundary, where, [each for each in report.steps if each.diagnostics])
+        assert site.plan().empty, (boundary, where)
+        assert _settled(site.dump()) == uninterrupted, (boundary, where)
 
 
 def _settled(dump: object) -> str:

@@ -292,8 +292,8 @@ def test_what_is_run_on_nodes_is_understood_by_the_shell(shell: str, text: str) 
     argv = SHELLS[shell]
     if shutil.which(argv[0]) is None:
         pytest.skip(f"{argv[0]} is not installed")
-    done = subprocess.run([*argv, "-n"], input=text, text=True, capture_output=True, check=False)
-    assert done.stderr == ""
+    result = subprocess.run([*argv, "-n"], input=text, text=True, capture_output=True, check=False)
+    assert result.stderr == ""
 
 
 def _tool(folder: Path, name: str, text: str) -> None:

@@ -31,8 +31,8 @@ def run(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_paramiko_does_not_bring_invoke_until_it_is_used() -> None:
-    done = run([sys.executable, "-c", _LAZY])
-    assert done.returncode == 0, done.stderr
+    result = run([sys.executable, "-c", _LAZY])
+    assert result.returncode == 0, result.stderr
 
 
 def test_resolving_a_plain_host_does_not_import_paramiko(tmp_path: Path) -> None:
@@ -55,8 +55,8 @@ def test_resolving_a_plain_host_does_not_import_paramiko(tmp_path: Path) -> None
 def test_an_output_that_takes_nothing_ends_the_command_quietly(
     argv: list[str], output: str, unbuffered: str
 ) -> None:
-    done = run(["/bin/sh", "-c", f'exec "$@" {output}', "sh", *SCRIPT, *argv], PYTHONUNBUFFERED=unbuffered)
-    assert (done.returncode, done.stderr) == (1, "")
+    result = run(["/bin/sh", "-c", f'exec "$@" {output}', "sh", *SCRIPT, *argv], PYTHONUNBUFFERED=unbuffered)
+    assert (result.returncode, result.stderr) == (1, "")
 
 
 def test_a_closed_pipe_is_quiet() -> None:
@@ -65,12 +65,12 @@ def test_a_closed_pipe_is_quiet() -> None:
 
 
 def test_an_encoding_without_the_characters_is_no_reason_to_fail(tmp_path: Path) -> None:
-    done = run(
+    result = run(
         [*SCRIPT, "validate", str(tmp_path / "gänsefüßchen.yaml")], PYTHONIOENCODING="ascii", PYTHONUTF8="0"
     )
-    assert done.returncode == 64
-    assert "Traceback" not in done.stderr
-    assert r"g\xe4nsef\xfc\xdfchen" in done.stderr
+    assert result.returncode == 64
+    assert "Traceback" not in result.stderr
+    assert r"g\xe4nsef\xfc\xdfchen" in result.stderr
 
 
 COMPLETION = {"_PROVISION_COMPLETE": "complete_bash", "COMP_WORDS": "provision pla", "COMP_CWORD": "1"}
@@ -100,10 +100,10 @@ def test_what_needs_no_inventory_imports_nothing_slow(
         f"import sys; from provision.cli.main import main; code = main({arguments!r});"
         f"print([name for name in {SLOW!r} if name in sys.modules], file=sys.stderr); sys.exit(code)"
     )
-    done = run([sys.executable, "-c", code], **environment)
-    assert done.returncode == 0
-    assert done.stdout.strip()
-    assert done.stderr == "[]\n"
+    result = run([sys.executable, "-c", code], **environment)
+    assert result.returncode == 0
+    assert result.stdout.strip()
+    assert result.stderr == "[]\n"
 
 
 def test_plain_texts_do_not_load_the_template_library() -> None:

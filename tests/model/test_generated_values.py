@@ -225,7 +225,7 @@ def test_a_new_token_that_cannot_be_kept_is_brought_to_nobody(site: ValueSite) -
 def test_a_value_that_no_role_generates_is_refused_with_the_names_that_are(site: ValueSite) -> None:
     with pytest.raises(UsageError) as caught:
         site.apply(Options(rotate=frozenset({"lab-tokn"})))
-    told = caught.value.diagnostics[0]
-    assert told.code == "VALUE_UNKNOWN"
-    assert told.summary == "no role generates a secret 'lab-tokn'"
-    assert told.remedy == "Did you mean lab-token? Valid names: lab-token."
+    diagnostic = caught.value.diagnostics[0]
+    assert diagnostic.code == "VALUE_UNKNOWN"
+    assert diagnostic.summary == "no role generates a secret 'lab-tokn'"
+    assert diagnostic.remedy == "Did you mean lab-token? Valid names: lab-token."

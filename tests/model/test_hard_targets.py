@@ -45,9 +45,9 @@ def test_a_fix_that_cannot_write_changes_nothing(shell: str, how: str, root: Pat
     kept = {path.name: path.read_bytes() if path.is_file() else b"" for path in root.iterdir()}
     state = root.parent / "state" / "blobs"
     fix = ops.fix([ops.WriteFile(f"{root}/a", b"x" * 60_000, "0600")])
-    done = run(shell, fix.script, env={"PROVISION_BLOBS": str(state)})
-    assert done.rc != 0
-    assert done.stderr
+    result = run(shell, fix.script, env={"PROVISION_BLOBS": str(state)})
+    assert result.rc != 0
+    assert result.stderr
     assert {path.name: path.read_bytes() if path.is_file() else b"" for path in root.iterdir()} == kept
     if how != "a folder in its place":
         assert (root / "a").stat().st_mode & 0o777 == 0o640

@@ -135,13 +135,13 @@ def _done(shell: str, operation: ops.Operation) -> subprocess.CompletedProcess[b
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_user_gets_their_file_with_their_own_rights(shell: str, site: Path) -> None:
     path = site / "theirs" / ".ssh" / "authorized_keys"
-    done = _done(shell, ops.WriteFile(str(path), b"it's a key\n", "0600", str(ATTACKER)))
-    assert done.returncode == 0, done.stderr
+    result = _done(shell, ops.WriteFile(str(path), b"it's a key\n", "0600", str(ATTACKER)))
+    assert result.returncode == 0, result.stderr
     assert path.read_bytes() == b"it's a key\n"
     assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (ATTACKER, 0o600)
     assert path.parent.stat().st_uid == ATTACKER
-    done = _done(shell, ops.SetLine(str(path), "second"))
-    assert done.returncode == 0, done.stderr
+    result = _done(shell, ops.SetLine(str(path), "second"))
+    assert result.returncode == 0, result.stderr
     assert path.read_bytes() == b"it's a key\nsecond\n"
     assert [entry.name for entry in path.parent.iterdir()] == ["authorized_keys"]
 
@@ -168,22 +168,22 @@ def test_a_file_of_root_is_refused_where_others_may_swap_it(
         ops.SetLine(f"{folder}/a", "line"),
         ops.MakeDirectory(f"{folder}/below"),
     ):
-        done = _done(shell, operation)
-        assert done.returncode == 1
-        assert b"refused: " in done.stderr
-        assert str(folder).encode() in done.stderr
+        result = _done(shell, operation)
+        assert result.returncode == 1
+        assert b"refused: " in result.stderr
+        assert str(folder).encode() in result.stderr
     assert list(folder.iterdir()) == []
 
 
 def test_a_link_in_a_folder_of_root_is_followed_to_its_end(site: Path) -> None:
     (site / "etc").mkdir(mode=0o755)
     (site / "link").symlink_to("etc/../etc")
-    done = _done("dash", ops.WriteFile(f"{site}/link/conf.d/a", b"content\n"))
-    assert done.returncode == 0, done.stderr
+    result = _done("dash", ops.WriteFile(f"{site}/link/conf.d/a", b"content\n"))
+    assert result.returncode == 0, result.stderr
     assert (site / "etc" / "conf.d" / "a").read_bytes() == b"content\n"
     (site / "astray").symlink_to("theirs")
-    done = _done("dash", ops.WriteFile(f"{site}/astray/a", b"content\n"))
-    assert (done.returncode, (site / "theirs" / "a").exists()) == (1, False)
+    result = _done("dash", ops.WriteFile(f"{site}/astray/a", b"content\n"))
+    assert (result.returncode, (site / "theirs" / "a").exists()) == (1, False)
 
 
 def test_names_of_others_in_a_sticky_folder_are_refused(site: Path) -> None:
@@ -193,8 +193,8 @@ def test_names_of_others_in_a_sticky_folder_are_refused(site: Path) -> None:
     theirs = sticky / "theirs"
     theirs.write_bytes(b"")
     os.chown(theirs, ATTACKER, ATTACKER)
-    done = _done("dash", ops.WriteFile(str(theirs), b"content\n"))
-    assert (done.returncode, theirs.read_bytes()) == (1, b"")
+    result = _done("dash", ops.WriteFile(str(theirs), b"content\n"))
+    assert (result.returncode, theirs.read_bytes()) == (1, b"")
     assert _done("dash", ops.WriteFile(f"{sticky}/ours", b"content\n")).returncode == 0
     assert (sticky / "ours").stat().st_uid == 0
 

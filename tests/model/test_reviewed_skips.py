@@ -24,12 +24,12 @@ def test_an_unreviewed_skip_is_red(
     (tmp_path / "reviewed_skips.txt").write_text("reviewed\n")
     (tmp_path / "test_skipping.py").write_text(source.format(reason=reason))
     (tmp_path / "test_passing.py").write_text("def test_it():\n    pass\n")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, *workers, tmp_path],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == int(red), done.stdout
-    assert done.stdout.count("not in tests/reviewed_skips.txt") == int(red), done.stdout
+    assert result.returncode == int(red), result.stdout
+    assert result.stdout.count("not in tests/reviewed_skips.txt") == int(red), result.stdout

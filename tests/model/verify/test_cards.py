@@ -82,8 +82,8 @@ class Machines:
     def answer(self, system: str, query: object) -> object:
         if system == "pve/ssh" and isinstance(query, Shell):
             script = query.command.replace("/sys/", f"{self.root}/sys/")
-            done = subprocess.run(["sh", "-c", script], capture_output=True, check=False)
-            return ShellResult(done.returncode, done.stdout, done.stderr)
+            result = subprocess.run(["sh", "-c", script], capture_output=True, check=False)
+            return ShellResult(result.returncode, result.stdout, result.stderr)
         if isinstance(query, ApiGet) and query.path.endswith("/pending"):
             rows = [{"key": key, "value": value} for key, value in self.config.items()]
             return ApiReply(200, json.dumps(rows))

@@ -245,8 +245,8 @@ class Router(Told):
         if system != "router" or not isinstance(query, Shell) or "grep" not in query.command:
             return super().answer(system, query)
         script = query.command.replace("/etc/", f"{self.root}/etc/").replace("/srv/", f"{self.root}/srv/")
-        done = subprocess.run(["sh", "-c", script], capture_output=True, check=False)
-        return ShellResult(done.returncode, done.stdout, done.stderr)
+        result = subprocess.run(["sh", "-c", script], capture_output=True, check=False)
+        return ShellResult(result.returncode, result.stdout, result.stderr)
 
 
 @pytest.mark.parametrize("folder", ["/etc/dnsmasq.d/hosts", "/srv/hosts"])

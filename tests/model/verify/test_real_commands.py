@@ -71,13 +71,13 @@ class Machine:
         return self.held(system)
 
     def answer(self, query: Shell) -> ShellResult:
-        done = subprocess.run(
+        result = subprocess.run(
             [shutil.which(self.shell[0]) or "", *self.shell[1:], query.command],
             capture_output=True,
             check=False,
             env={"PATH": self.path, "LC_ALL": "C"},
         )
-        return ShellResult(done.returncode, done.stdout, done.stderr)
+        return ShellResult(result.returncode, result.stdout, result.stderr)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ QUESTIONS = (
 
 
 def ask(shell: list[str]) -> Frame:
-    done = subprocess.run([*shell, "-c", KIND.script(QUESTIONS)], capture_output=True, check=False)
-    return Frame(done.stdout, done.stderr, done.returncode)
+    result = subprocess.run([*shell, "-c", KIND.script(QUESTIONS)], capture_output=True, check=False)
+    return Frame(result.stdout, result.stderr, result.returncode)
 
 
 def test_each_command_keeps_its_own_status_and_streams() -> None:

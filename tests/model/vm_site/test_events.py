@@ -17,14 +17,14 @@ RESULTS = (
 
 def test_a_plan_is_told_as_events_and_ends_with_its_exit_code(tmp_path: Path) -> None:
     site = World(tmp_path).site()
-    told: list[events.Event] = []
-    plan = site.plan(OPTIONS, told.append, Cancel(), detailed=True)
-    keys = {each.key for each in told if isinstance(each, events.ChangePlanned)}
+    events_shown: list[events.Event] = []
+    plan = site.plan(OPTIONS, events_shown.append, Cancel(), detailed=True)
+    keys = {each.key for each in events_shown if isinstance(each, events.ChangePlanned)}
     assert keys == {str(change.key) for step in plan.steps for change in step.changes}
-    assert isinstance(told[0], events.RunStarted)
-    assert isinstance(told[-1], events.RunEnded)
-    assert told[-1].exit_code == 2
-    assert "secret-token" not in str(told)
+    assert isinstance(events_shown[0], events.RunStarted)
+    assert isinstance(events_shown[-1], events.RunEnded)
+    assert events_shown[-1].exit_code == 2
+    assert "secret-token" not in str(events_shown)
 
 
 def test_a_verification_tells_every_check_with_secrets_masked(tmp_path: Path) -> None:
@@ -44,10 +44,10 @@ def test_a_verification_tells_every_check_with_secrets_masked(tmp_path: Path) ->
         return VerifyReport(RESULTS)
 
     site.verifier = verifier
-    told: list[events.Event] = []
-    site.verify(Options(), told.append, Cancel())
-    checks = [each for each in told if isinstance(each, events.CheckDone)]
+    events_shown: list[events.Event] = []
+    site.verify(Options(), events_shown.append, Cancel())
+    checks = [each for each in events_shown if isinstance(each, events.CheckDone)]
     assert [(each.subject, each.outcome) for each in checks] == [("vm-1", "proven"), ("vm-gpu", "failed")]
-    assert "secret-token" not in str(told)
-    assert isinstance(told[-1], events.RunEnded)
-    assert told[-1].exit_code == 3
+    assert "secret-token" not in str(events_shown)
+    assert isinstance(events_shown[-1], events.RunEnded)
+    assert events_shown[-1].exit_code == 3

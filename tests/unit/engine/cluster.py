@@ -38,8 +38,8 @@ class Uncordoned(Item):
     def key(self) -> Key:
         return Key(self.system, self.kind, self.name)
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
-        cordoned = seen[Value(self.name)] == "provision"
+    def changes(self, snapshot: Snapshot) -> tuple[Change, ...]:
+        cordoned = snapshot[Value(self.name)] == "provision"
         return (Change(Op.UPDATE, "cordoned", "provision", None),) if cordoned else ()
 
 

@@ -86,19 +86,19 @@ class Item:
     def creation(self) -> tuple[Change, ...]:
         return (Change(Op.CREATE, "value", None, self.want),)
 
-    def changes(self, seen: Snapshot) -> tuple[Change, ...]:
-        now = seen[Value(self.name)]
+    def changes(self, snapshot: Snapshot) -> tuple[Change, ...]:
+        now = snapshot[Value(self.name)]
         found = []
         if now != self.want:
             op = Op.REPLACE if self.replaces else Op.CREATE if now is None else Op.UPDATE
             settles = Settles.WITHIN if self.within else Settles.NOW
             found.append(Change(op, "value", now, self.want, settles, self.within))
-        if self.boots and seen[Value(f"running {self.name}")] != self.want:
+        if self.boots and snapshot[Value(f"running {self.name}")] != self.want:
             found.append(Change(Op.UPDATE, "running", None, self.want, Settles.AFTER_EFFECT))
         return tuple(found)
 
-    def fix(self, seen: Snapshot) -> Remedy:
-        del seen
+    def fix(self, snapshot: Snapshot) -> Remedy:
+        del snapshot
         if self.by_hand:
             return ByHand((f"type {self.want} into {self.name}",))
         if self.impossible:

@@ -142,9 +142,9 @@ def test_an_action_that_is_not_in_the_journal_does_not_begin(how: str, tmp_path:
     assert site.hosts["n1/ssh"].values == {"first": "1"}
     assert site.outcomes(report) == {"n1: first": "changed", "n1: second": "failed", "n1: third": "blocked"}
     assert report.exit_code == 1
-    (told,) = report.steps[1].diagnostics
-    assert told.code == "JOURNAL_UNWRITABLE"
-    assert told.untouched == "the next action was not started"
+    (diagnostic,) = report.steps[1].diagnostics
+    assert diagnostic.code == "JOURNAL_UNWRITABLE"
+    assert diagnostic.untouched == "the next action was not started"
 
 
 def test_a_reboot_that_is_not_in_the_journal_does_not_begin(tmp_path: Path) -> None:
@@ -182,10 +182,10 @@ def test_a_full_disk_under_the_run_lock_is_told_with_what_to_do(
         patch.setattr("provision.engine.run_lock.os.pwrite", full)
         with pytest.raises(UsageError) as caught, run_lock(tmp_path / "lock", "run-a", "me@here"):
             pass
-    told = caught.value.diagnostics[0]
-    assert told.code == "STATE_UNUSABLE"
-    assert "No space left on device" in told.summary
-    assert told.remedy.startswith("free some space there")
+    diagnostic = caught.value.diagnostics[0]
+    assert diagnostic.code == "STATE_UNUSABLE"
+    assert "No space left on device" in diagnostic.summary
+    assert diagnostic.remedy.startswith("free some space there")
     with run_lock(tmp_path / "lock", "run-b", "me@here"):
         pass
 

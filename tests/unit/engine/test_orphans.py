@@ -64,9 +64,9 @@ def test_they_go_ahead_of_all_steps_on_their_systems_and_hold_none_back(tmp_path
 
 def test_a_role_looks_again_at_what_it_made_known(tmp_path: Path) -> None:
     def left(context: object) -> list[Item]:
-        seen = context.seen("n1/ssh")  # type: ignore[attr-defined]  # a Context
+        snapshot = context.seen("n1/ssh")  # type: ignore[attr-defined]  # a Context
         first = Item("n1/ssh", "old", "gone")
-        known = all(query in seen for query in first.queries())
+        known = all(query in snapshot for query in first.queries())
         return [first, Item("n1/ssh", "its part", "gone")] if known else [first]
 
     role = leaving()

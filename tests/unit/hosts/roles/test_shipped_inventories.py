@@ -46,8 +46,8 @@ class Keys(GeneratedValues):
 
 def context_of(role: ModuleType, inventory: Inventory, subject: Subject, host: ModelHost) -> Context:
     asked = role.questions(inventory, subject)[host.system]
-    seen = host.answer(frozenset(asked), Cancel())
-    return Context(inventory, subject, {host.system: seen}, Keys())
+    snapshot = host.answer(frozenset(asked), Cancel())
+    return Context(inventory, subject, {host.system: snapshot}, Keys())
 
 
 def resources_of(

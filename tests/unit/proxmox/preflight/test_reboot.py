@@ -96,19 +96,19 @@ def test_a_host_alone_with_its_network_as_it_is_may_reboot(home: Home) -> None:
 
 def test_without_a_reboot_nothing_is_looked_at(home: Home) -> None:
     home.add(PINNED, LINK)
-    seen = home.evidence()
-    assert reboot_unsafe(seen) != []
-    assert reboot_unsafe(replace(seen, resources=[])) == []
+    evidence = home.evidence()
+    assert reboot_unsafe(evidence) != []
+    assert reboot_unsafe(replace(evidence, resources=[])) == []
 
 
 def test_a_reboot_that_an_earlier_run_owes_counts(home: Home) -> None:
     home.add(PINNED, LINK)
-    seen = home.evidence()
-    snapshot = seen.snapshots["pve/ssh"]
+    evidence = home.evidence()
+    snapshot = evidence.snapshots["pve/ssh"]
     owed = Pending(Effect(REBOOT_HYPERVISOR), snapshot.boot_id, "run")
     for pending, expected in ((owed, 1), (replace(owed, boot_id="another boot"), 0)):
         snapshots = {"pve/ssh": replace(snapshot, pending=(pending,))}
-        assert len(reboot_unsafe(replace(seen, resources=[], snapshots=snapshots))) == expected
+        assert len(reboot_unsafe(replace(evidence, resources=[], snapshots=snapshots))) == expected
 
 
 @pytest.mark.parametrize(
@@ -197,20 +197,20 @@ def test_a_declared_argument_that_renames_interfaces_is_refused(tmp_path: Path) 
 
 
 def test_running_guests_of_others_are_named(home: Home) -> None:
-    seen = home.evidence()
-    snapshot = seen.snapshots["pve/ssh"]
+    evidence = home.evidence()
+    snapshot = evidence.snapshots["pve/ssh"]
     text = b"== nics\n== guests\nVM 101\nVM 900\ncontainer 901\n== votes\n== end\n"
     answers = {**snapshot.answers, REBOOT_FACTS: ShellResult(0, text, b"")}
-    (finding,) = reboot_unsafe(replace(seen, snapshots={"pve/ssh": replace(snapshot, answers=answers)}))
+    (finding,) = reboot_unsafe(replace(evidence, snapshots={"pve/ssh": replace(snapshot, answers=answers)}))
     assert isinstance(finding, Diagnostic)
     assert (finding.code, finding.evidence) == ("REBOOT_STOPS_GUESTS", ("VM 900", "container 901"))
 
 
 def test_what_was_not_read_is_unknown(home: Home) -> None:
-    seen = home.evidence()
-    snapshot = seen.snapshots["pve/ssh"]
+    evidence = home.evidence()
+    snapshot = evidence.snapshots["pve/ssh"]
     answers = {**snapshot.answers, REBOOT_FACTS: ShellResult(0, b"== /etc/pve/.members\n{", b"")}
-    (finding,) = reboot_unsafe(replace(seen, snapshots={"pve/ssh": replace(snapshot, answers=answers)}))
+    (finding,) = reboot_unsafe(replace(evidence, snapshots={"pve/ssh": replace(snapshot, answers=answers)}))
     assert isinstance(finding, UnknownYet)
 
 

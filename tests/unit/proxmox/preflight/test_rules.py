@@ -83,8 +83,8 @@ def site(world: World, text: str = INVENTORY) -> Evidence:
 
 
 def found(world: World, text: str = INVENTORY, *, destroying: bool = False) -> list[Diagnostic]:
-    seen = site(world, text)
-    return preflight.check(seen.inventory, seen.snapshots, seen.resources, destroying=destroying)
+    evidence = site(world, text)
+    return preflight.check(evidence.inventory, evidence.snapshots, evidence.resources, destroying=destroying)
 
 
 @pytest.fixture
@@ -320,11 +320,11 @@ def test_a_silent_site_refuses_nothing(world: World) -> None:
 
 
 def test_the_console_is_not_taken_while_the_host_is_silent(world: World) -> None:
-    seen = site(world)
-    del seen.snapshots["pve/ssh"]  # type: ignore[attr-defined]  # a dict here
+    evidence = site(world)
+    del evidence.snapshots["pve/ssh"]  # type: ignore[attr-defined]  # a dict here
     codes = [
         each.code
-        for each in preflight.check(seen.inventory, seen.snapshots, seen.resources)
+        for each in preflight.check(evidence.inventory, evidence.snapshots, evidence.resources)
         if each.severity is Severity.ERROR
     ]
     assert codes == ["MANAGEMENT_PATH"]
@@ -342,18 +342,18 @@ def test_running_on_the_hypervisor_itself_is_a_warning(world: World) -> None:
 
 def test_where_nothing_reboots_the_machine_of_this_process_is_no_risk(world: World) -> None:
     world.host.files["/etc/machine-id"] = ModelFile(b"0123456789abcdef\n")
-    seen = site(world)
-    quiet = Evidence(seen.inventory, seen.snapshots, ())
+    evidence = site(world)
+    quiet = Evidence(evidence.inventory, evidence.snapshots, ())
     assert controller(quiet, "0123456789abcdef") == []
 
 
 def test_who_has_to_reboot_the_machine_of_this_process_is_told_how(world: World) -> None:
     world.host.files["/etc/machine-id"] = ModelFile(b"0123456789abcdef\n")
-    seen = site(world)
-    (told,) = home(seen.inventory, seen.snapshots, "0123456789abcdef").values()
+    evidence = site(world)
+    (told,) = home(evidence.inventory, evidence.snapshots, "0123456789abcdef").values()
     assert told.summary == "provision runs on pve/ssh, which has to reboot"
     assert "`systemctl reboot`" in told.remedy
-    assert home(seen.inventory, seen.snapshots, "other") == {}
+    assert home(evidence.inventory, evidence.snapshots, "other") == {}
 
 
 def test_a_boot_display_that_is_not_declared_so_is_a_warning(world: World) -> None:

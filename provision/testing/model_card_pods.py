@@ -12,6 +12,7 @@ from provision.testing.model_pods import TRIAL, Run, unschedulable
 
 RESOURCE = "nvidia.com/gpu"
 QUEUE = "kai.scheduler/queue"
+HAMI_WEBHOOK = "hami-webhook"
 WHOLE = 100
 """Percent of a card."""
 MEMORY = 24576
@@ -155,7 +156,8 @@ class CardPods:
         limits: Mapping[str, str] = pod["spec"]["containers"][0]["resources"]["limits"]
         named = pod["metadata"]["annotations"]["nvidia.com/use-gpuuuid"].split(",")
         share = int(limits["nvidia.com/gpumem-percentage"])
-        if "no-webhook" not in self.faults:
+        hooks = self.store.kind("MutatingWebhookConfiguration")
+        if "no-webhook" not in self.faults and self.store.get(hooks, ("", HAMI_WEBHOOK)) is not None:
             pod["spec"]["schedulerName"] = "hami-scheduler"
         if "no-limit" not in self.faults and (share > WHOLE or not set(named) <= set(cards)):
             return unschedulable("0/2 nodes are available: 1 CardUuidMismatch, 1 CardInsufficientMemory.")

@@ -10,7 +10,7 @@ from typing import Any
 from provision.kube.releases import Release
 from provision.lab.kube.kinds import Kind, kinds_of
 from provision.lab.kube.store import Object, Store, Write
-from provision.testing.model_card_pods import MEMORY, uuids_of
+from provision.testing.model_card_pods import HAMI_WEBHOOK, MEMORY, uuids_of
 from provision.testing.model_definitions import definition
 from provision.testing.model_gpu_operator import GpuOperator, offer
 
@@ -77,6 +77,8 @@ class Sharing:
             _bring_fractions(store, release.namespace)
             return
         self.values = values
+        hook = {"kind": "MutatingWebhookConfiguration", "metadata": {"name": HAMI_WEBHOOK}, "webhooks": []}
+        store.seed({"apiVersion": "admissionregistration.k8s.io/v1", **hook})
         pods = {"spec": {"nodeSelector": values["devicePlugin"]["nvidiaNodeSelector"], "containers": []}}
         _keep(store, "DaemonSet", release.namespace, PLUGIN, {"template": pods})
         for node in list(store.listed(store.kind("Node"))):

@@ -41,8 +41,30 @@ def _count_label(inventory: Inventory, name: str) -> Damage:
     return Damage(API, method="PATCH", path=path, data=data)
 
 
+def _nothing_offered(inventory: Inventory, name: str) -> Damage:
+    path = f"/api/v1/nodes/{inventory.nodes[name].kubernetes_name}/status"
+    return Damage(API, method="PATCH", path=path, data={"status": {"allocatable": {"nvidia.com/gpu": "0"}}})
+
+
+def _no_contexts(_inventory: Inventory, name: str) -> Damage:
+    """Programs see the cards, and none can compute (`nvidia-smi -c 0` allows it again)."""
+    return Damage(ssh(name), script="nvidia-smi -c PROHIBITED")
+
+
+def _low_memlock(_inventory: Inventory, name: str) -> Damage:
+    lines = "for u in '' -agent; do d=/etc/systemd/system/k3s$u.service.d; mkdir -p $d;"
+    lines += " printf '[Service]\\nLimitMEMLOCK=65536\\n' > $d/broken.conf; done;"
+    return Damage(
+        ssh(name),
+        script=f"{lines} systemctl daemon-reload; systemctl try-restart k3s.service k3s-agent.service",
+    )
+
+
 DAMAGES: Mapping[str, Callable[[Inventory, str], Damage | None]] = {
     **{check: _damage(script) for check, script in _SCRIPTS.items()},
     "test_gpu_policy_is_ready": _policy,
     "test_gpu_labels": _count_label,
+    "test_gpus_are_allocatable": _nothing_offered,
+    "test_cards_compute_in_pods": _no_contexts,
+    "test_pods_may_lock_memory": _low_memlock,
 }

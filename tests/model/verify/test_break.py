@@ -15,6 +15,7 @@ from provision.testing.model_host import HostState, ModelFile
 from provision.values.errors import Permanent, UsageError
 from provision.verify.claims import check_names
 from tests.model.model_site import ModelSite
+from tests.model.verify.cluster_damages import freeze
 
 
 def _append(state: HostState, text: str, path: str) -> None:
@@ -111,6 +112,39 @@ def test_what_is_broken_on_purpose_turns_the_report_red(models: ModelSite, check
     assert broken.is_red, broken.what
     assert broken.report.exit_code(strict=False) == 3
     assert not models.plan().empty, "apply repairs it"
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "test_gpu_policy_is_ready",
+        "test_gpu_labels",
+        "test_gpus_are_allocatable",
+        "test_sharing_queues",
+        "test_one_plugin_offers_the_cards",
+        "test_cards_compute_in_pods",
+        "test_pods_may_lock_memory",
+    ],
+)
+def test_a_cluster_that_is_broken_on_purpose_turns_the_report_red(
+    site: ModelSite, monkeypatch: pytest.MonkeyPatch, check: str
+) -> None:
+    def damage_node(_state: HostState, script: str) -> None:
+        if script == "nvidia-smi -c PROHIBITED":
+            site.cluster.cuda.code = 1
+        else:
+            assert "LimitMEMLOCK=65536" in script
+            site.cluster.cuda.memlock = "64"
+
+    for host in site.hosts.values():
+        monkeypatch.setattr(host, "_on_script", damage_node)
+    freeze(site)
+    opened = site.site()
+    try:
+        broken = break_check(opened, check)
+    finally:
+        opened.close()
+    assert broken.is_red, broken.what
 
 
 def test_a_check_that_is_not_proven_breaks_nothing(models: ModelSite) -> None:

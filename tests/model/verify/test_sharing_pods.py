@@ -13,9 +13,12 @@ from typing import Any, cast
 import pytest
 
 from provision.contracts.check import NotDeclared, NotRun, Site, Trivial
+from provision.contracts.driver import Action, Verdict
+from provision.contracts.remedy import ApiCall, Request
 from provision.inventory import Inventory
-from provision.sharing.checks import card_pods, test_kai_pods, test_sharing_pods
-from provision.testing.model_cluster import ModelCluster, set_status
+from provision.sharing.checks import card_pods, damages, test_kai_pods, test_sharing_pods
+from provision.testing.model_cluster import ModelCluster, end_namespaces, set_status
+from provision.values.cancel import Cancel
 from tests.unit.kube.test_pods import Bench
 from tests.unit.sharing.test_gpu_sharing import SITE, apply, load
 
@@ -67,12 +70,14 @@ class Stage:
     cluster: ModelCluster
     folder: Path
     off: str = ""
+    damage: Callable[[Inventory], None] = lambda _: None
 
     def run(self, check: str, mode: str, listed: str = MPS, image: str = IMAGE) -> None:
         inventory = load(self.folder, mode, TWO + image)
         apply(self.cluster, inventory)
         sharing = inventory.sharing
         assert sharing is not None
+        self.damage(inventory)
         node = self.cluster.get("Node", self.off)
         if node is not None:
             down = [{"type": "Ready", "status": "Unknown"}]
@@ -224,6 +229,31 @@ def test_another_mode_declares_nothing(stage: Stage) -> None:
     for check in sorted(CHECKS):
         with pytest.raises(NotDeclared):
             stage.run(check, "none")
+
+
+BREAKABLE = [
+    ("test_kai_limits_a_queue", QUEUES, "all 2 pods of kai-limit ran"),
+    ("test_kai_takes_back_what_a_queue_lent", OWED, "stays Pending"),
+    ("test_hami_gives_the_named_cards", "hami", "webhook is down"),
+]
+
+
+@pytest.mark.parametrize(("check", "mode", "words"), BREAKABLE)
+def test_what_is_broken_on_purpose_turns_its_check_red(
+    stage: Stage, check: str, mode: str, words: str
+) -> None:
+    def damage(inventory: Inventory) -> None:
+        found = damages.DAMAGES[check](inventory, "cluster")
+        assert found is not None
+        stage.cluster.controllers[:] = [stage.cluster.pods, end_namespaces]
+        action = Action(None, "break", ApiCall((Request(found.method, found.path, found.data),)))
+        (result,) = stage.cluster.driver().act("run", [action], [], lambda _: None, Cancel())
+        assert result.verdict is Verdict.DONE, result
+
+    stage.run(check, mode)
+    stage.damage = damage
+    with pytest.raises(AssertionError, match=words):
+        stage.run(check, mode)
 
 
 def test_every_check_by_pods_has_a_fault() -> None:

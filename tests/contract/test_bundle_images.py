@@ -28,8 +28,9 @@ from provision.api.domains import load_inventory as load
 from provision.cli.main import main
 from provision.connections import registry
 from provision.k3s import artifacts
+from provision.k3s.k3s_effects import start_seconds
 from provision.k3s.resources.files import K3sUpload
-from provision.k3s.roles.common import software
+from provision.k3s.roles.common import software, start_deadline
 from provision.values.errors import UsageError
 from tests.contract.certificates import Authority
 
@@ -388,6 +389,8 @@ def test_nodes_get_the_archives_and_a_changed_one_is_refused(web: Registry, site
     sent = {one.path: one.blob.sha256 for one in resources if isinstance(one, K3sUpload)}
     for image in images:
         assert sent[f"/var/lib/rancher/k3s/agent/images/{image.asset}"] == image.blob.sha256
+    assert start_deadline(inventory) == 600  # small ones cost no time
+    assert (start_seconds(40 * 1024), start_seconds(10**6)) == (2648, 7200)
     assert [sha(bytes(image.blob.view())) for image in images] == [image.blob.sha256 for image in images]
     (bundle / next(iter(rows(bundle)))).write_bytes(b"touched")
     with pytest.raises(UsageError) as caught:

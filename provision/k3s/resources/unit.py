@@ -15,10 +15,8 @@ from provision.hosts.resources.base import HostResource, Operations
 from provision.hosts.resources.service import UnitState, UnitStatus
 from provision.k3s import paths
 from provision.k3s.join_network import ProveServer
+from provision.k3s.k3s_effects import SECONDS
 from provision.k3s.queries import JoinToken, LastWords, ServiceLog
-
-DEADLINE = 600.0
-"""Seconds until k3s is up: an emulated machine that imports images is slow."""
 
 FATAL = re.compile(
     r"CA hash does not match|Node password rejected|certificate has expired or is not yet valid"
@@ -49,7 +47,7 @@ class K3sUnit(HostResource):
 
     unit: str
     joins: str = ""
-    deadline: float = DEADLINE
+    deadline: float = SECONDS
     proof: ProveServer | None = None
 
     def _key_name(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pydantic import SecretStr
@@ -23,6 +23,7 @@ from provision.inventory.models.cluster import K3s
 from provision.inventory.models.node import Node
 from provision.k3s import artifacts, configuration, paths, unit_files
 from provision.k3s.join_network import ProveServer
+from provision.k3s.k3s_effects import start_seconds
 from provision.k3s.queries import JoinToken, Machine, MachineStatus, authority_of, password_of
 from provision.k3s.resources.files import K3sFile, K3sUpload, ServerTokenFile
 from provision.k3s.resources.node import EarlierNode
@@ -133,6 +134,12 @@ def software(inventory: Inventory, node: Node, unit: str) -> list[Resource]:
         path = f"{paths.IMAGES}/{image.asset}"
         resources.append(K3sUpload(system, path, image.blob, "0644", image.label, unit=unit, source=source))
     return resources
+
+
+def start_deadline(inventory: Inventory) -> float:
+    """Return how many seconds a start of k3s may take, with the images that it imports first."""
+    archives = (Path(image.file) for image in artifacts.container_images(inventory))
+    return float(start_seconds(sum(file.stat().st_size for file in archives) >> 20))
 
 
 def files(

@@ -54,7 +54,14 @@ def resources(context: Context) -> Sequence[Resource]:
         *common.software(inventory, node, UNIT),
         *common.files(inventory, node, UNIT, config, token),
         *common.earlier_self(context),
-        K3sUnit(system, UNIT, k3s.endpoint or server.name, proof=proof, source=source),
+        K3sUnit(
+            system,
+            UNIT,
+            k3s.endpoint or server.name,
+            deadline=common.start_deadline(inventory),
+            proof=proof,
+            source=source,
+        ),
     ]
 
 

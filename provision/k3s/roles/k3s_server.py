@@ -73,7 +73,9 @@ def resources(context: Context) -> Sequence[Resource]:
     joins = "" if server is None else server.name
     proof = None if server is None else common.proof_of(context, server)
     source = inventory.source(("nodes", node.name, "k3s"))
-    desired.append(K3sUnit(system, UNIT, joins, proof=proof, source=source))
+    desired.append(
+        K3sUnit(system, UNIT, joins, deadline=common.start_deadline(inventory), proof=proof, source=source)
+    )
     return desired
 
 

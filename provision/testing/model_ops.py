@@ -87,6 +87,12 @@ def _comment_out_swap(state: HostState, op: ops_edit.CommentOutSwap) -> None:
         _write(state, ops.WriteFile(op.path, content, mode=""))
 
 
+def _comment_out_line(state: HostState, op: ops_edit.CommentOutLine) -> None:
+    if op.path in state.files:
+        content = ops_edit.without_line(state.files[op.path].content, op.line)
+        _write(state, ops.WriteFile(op.path, content, mode=""))
+
+
 def _replace_seen(state: HostState, op: ops_edit.ReplaceUnchanged) -> None:
     present = state.files.get(resolved(state, op.path), ModelFile(type="directory"))
     digest = digest_of(present.content) if present.type == "file" else ""
@@ -362,6 +368,7 @@ _OPERATIONS: dict[type[Any], Callable[[HostState, Any], None]] = {
     ops.SetLine: _set_line,
     ops_edit.AddHostNames: _add_host_names,
     ops_edit.CommentOutSwap: _comment_out_swap,
+    ops_edit.CommentOutLine: _comment_out_line,
     ops_edit.ReplaceUnchanged: _replace_seen,
     ops.RemoveFile: _remove,
     ops_saved.RestoreFile: _restore,

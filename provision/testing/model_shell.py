@@ -26,8 +26,8 @@ from provision.testing.model_gpu import (
     pci_text,
     smi_text,
 )
+from provision.testing.model_pve_host import guide_text, reboot_text
 from provision.testing.model_rdma import address_rows, gid_table
-from provision.testing.model_reboot import reboot_text
 from provision.testing.model_state import HostState, ModelFile, resolved, virtual_content
 
 Answer = tuple[int, str]
@@ -240,6 +240,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"awk '/\^btime / \{print \$2\}' /proc/stat", lambda _state: (0, f"{BOOTED}\n")),
     (r"l=\$\(journalctl -k -b .*", kernel_log_text),
     (r"part\(\) \{ for f; .*== guests.*", reboot_text),
+    (r"grep -sHnE 'vfio\|iommu.*", guide_text),
     (r"for f in /dev/nvidia\[0-9\]\* .*", link_text),
     (r"k=\$\(journalctl -k -b .*", fabric_log_text),
     (r"n=\$\(ls /boot/vmlinuz-.*modinfo .*", next_module_text),

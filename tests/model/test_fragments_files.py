@@ -16,9 +16,11 @@ from provision.hosts import host_effects
 from provision.hosts.operations.basic import temporary_prefix
 from provision.hosts.operations.edit import (
     AddHostNames,
+    CommentOutLine,
     CommentOutSwap,
     ReplaceUnchanged,
     with_host_names,
+    without_line,
     without_swap,
 )
 from provision.hosts.queries.file import FileState, FileText, LinkTarget, digest_of
@@ -241,6 +243,31 @@ def test_swap_lines_become_comments_and_every_other_byte_stays(
         assert fstab.read_bytes() == after == without_swap(before)
     assert fstab.stat().st_mode & 0o777 == 0o640
     assert [path.name for path in tmp_path.iterdir()] == ["fstab"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            b"vfio\n  vfio_virqfd\t\nvfio_virqfd # no\n",
+            b"vfio\n# off by provision:   vfio_virqfd\t\nvfio_virqfd # no\n",
+        ),
+        (b"vfio_virqfd", b"# off by provision: vfio_virqfd\n"),
+        (b"# vfio_virqfd\n\xff\n", b"# vfio_virqfd\n\xff\n"),
+        (b"vfio_virqfd\nvfio_virqfd\n", b"# off by provision: vfio_virqfd\n" * 2),
+    ],
+)
+def test_a_line_becomes_a_comment_and_every_other_byte_stays(
+    shell: str, before: bytes, after: bytes, tmp_path: Path
+) -> None:
+    modules = tmp_path / "modules"
+    modules.write_bytes(before)
+    modules.chmod(0o640)
+    for _ in range(2):
+        frame = run(shell, CommentOutLine(str(modules), "vfio_virqfd").shell())
+        assert frame.rc == 0, frame.stderr
+        assert modules.read_bytes() == after == without_line(before, "vfio_virqfd")
+    assert modules.stat().st_mode & 0o777 == 0o640
 
 
 def test_a_file_changed_after_it_was_read_is_not_replaced(shell: str, tmp_path: Path) -> None:

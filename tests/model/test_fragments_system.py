@@ -28,7 +28,7 @@ from provision.hosts.resources.sysctl import SysctlValue
 from provision.proxmox.host_facts import VM_DEVICES, HypervisorFacts, VmDevice
 from provision.proxmox.reboot_facts import REBOOT_FACTS, reboot_facts
 from provision.testing.model_host import HostState, ModelFile
-from provision.testing.model_reboot import reboot_text
+from provision.testing.model_pve_host import reboot_text
 from tests.model.shells import SHELLS, answers, run, snapshot_of
 
 pytestmark = pytest.mark.parametrize("shell", SHELLS)

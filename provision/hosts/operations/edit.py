@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from provision.hosts.operations.basic import WriteFile, quote, rewritten
 
 OFF = "# off by provision: "
-"""Stands before a line of fstab(5) that is kept as a comment."""
+"""Stands before a line that is kept as a comment."""
 
 _COMMENT = r"""$3 == "swap" && $1 !~ /^#/ { print ENVIRON["PROVISION_OFF"] $0; next } { print }"""
 
@@ -39,6 +39,38 @@ def without_swap(content: bytes) -> bytes:
     if not any(map(is_swap, lines)):
         return content
     return b"".join((OFF.encode() if is_swap(line) else b"") + line + b"\n" for line in lines)
+
+
+_COMMENT_LINE = r"""{ text = $0; gsub(/^[ \t]+|[ \t]+$/, "", text) }
+text == ENVIRON["PROVISION_LINE"] { print ENVIRON["PROVISION_OFF"] $0; next }
+{ print }"""
+
+
+@dataclass(frozen=True, slots=True)
+class CommentOutLine:
+    """Make a comment of each line of a file that is equal to a text; all other bytes stay.
+
+    Args:
+        path: absolute path; mode and owner stay.
+        line: the text, without blanks around it.
+    """
+
+    path: str
+    line: str
+
+    def shell(self) -> str:
+        """Return it as a POSIX fragment."""
+        awk = f"PROVISION_OFF={quote(OFF)} PROVISION_LINE={quote(self.line)} awk {quote(_COMMENT_LINE)}"
+        return f"if [ -e {quote(self.path)} ]; then\n{rewritten(self.path, awk)}\nfi"
+
+
+def without_line(content: bytes, line: str) -> bytes:
+    """Return a content as CommentOutLine changes it; the same bytes when it has no such line."""
+    text = line.encode("utf-8", "surrogateescape")
+    lines = content.removesuffix(b"\n").split(b"\n")
+    if text not in [old.strip(b" \t") for old in lines]:
+        return content
+    return b"".join((OFF.encode() if old.strip(b" \t") == text else b"") + old + b"\n" for old in lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from provision.contracts.change import Change, Op
 from provision.contracts.remedy import Impossible
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.operations import basic as ops
+from provision.hosts.operations import edit as ops_edit
 from provision.hosts.operations.saved import RestoreFile
 from provision.hosts.queries.file import FileState, FileStatus, FileText, digest_of, salt_of
 from provision.hosts.queries.saved import FILE, NOTHING, RESTORED, SavedFile
@@ -234,6 +235,47 @@ class FileLine(_Entry):
         if status.type not in ("file", "absent") or (content and len(content) >= ops.INLINE_LIMIT):
             return self._type_refused("large or special file")
         return [ops.SetLine(self.path, self.line)]
+
+
+@dataclass(frozen=True, slots=True)
+class LineOff(_Entry):
+    """A line of a small file that must not count: it becomes a comment, and the rest of the file stays.
+
+    Args:
+        path: absolute path.
+        line: the line, without blanks around it.
+    """
+
+    kind: ClassVar[str] = "line-off"
+
+    line: str
+
+    def __post_init__(self) -> None:
+        checked_path(self.path)
+        checked_line(self.line, f"the line of {self.path}")
+
+    def _key_name(self) -> str:
+        return f"{self.path}: {self.line}"
+
+    def queries(self) -> tuple[FileText, FileState]:
+        """Return the queries: its text, and whether it is a file."""
+        return FileText(self.path), FileState(self.path)
+
+    def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
+        """Return the line as one too many."""
+        content = snapshot[FileText(self.path)]
+        if content is None or ops_edit.without_line(content, self.line) == content:
+            return ()
+        return (Change(Op.DELETE, "line", self.line, None),)
+
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        """Return the one edit; mode and owner stay."""
+        status = snapshot[FileState(self.path)]
+        if status.type == "link":
+            return self._link_refused()
+        if status.type != "file" or len(snapshot[FileText(self.path)]) >= ops.INLINE_LIMIT:
+            return self._type_refused("large or special file")
+        return [ops_edit.CommentOutLine(self.path, self.line)]
 
 
 @dataclass(frozen=True, slots=True)

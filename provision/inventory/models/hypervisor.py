@@ -101,6 +101,8 @@ class Hypervisor(Model):
     """More kernel modules that must not be loaded, besides those of the cards."""
     kernel_arguments: tuple[KernelArgument, ...] = ()
     """More kernel arguments of the host, one each; quote a value with blanks: `acpi_osi="!Windows 2015"`."""
+    guide_lines: Literal["report", "comment_out"] = "report"
+    """Lines of passthrough guides in `/etc/modules` and `modprobe.d` that do harm or nothing."""
     host_resources: HostResources = ()
     """What the host needs besides: files, packages, services and more."""
     vars: Vars = Field(default_factory=dict)

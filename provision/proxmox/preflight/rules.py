@@ -12,6 +12,7 @@ from provision.hosts.queries.system import Bridges, NetworkLinks
 from provision.hosts.resources.pci import IommuState, PciFunctions
 from provision.inventory import Inventory, Subject
 from provision.proxmox import names
+from provision.proxmox.guide_lines import GUIDE_LINES
 from provision.proxmox.host_facts import POOLS, RESERVATIONS, STORAGES, VM_DEVICES
 from provision.proxmox.preflight import (
     access,
@@ -57,7 +58,7 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
             own = tuple(VmConfig(node.vmid) for node in nodes if node.manage and node.vmid is not None)
             api = (Permissions(), VmList(), *own)
         if used(inventory, hypervisor.name):
-            host += [PciFunctions(), IommuState(), CMDLINE, RESERVATIONS, leftovers.GUIDE_LINES, BootLoader()]
+            host += [PciFunctions(), IommuState(), CMDLINE, RESERVATIONS, GUIDE_LINES, BootLoader()]
             api += (Mappings(),)
         if api:
             questions[names.api(hypervisor.name)] = api

@@ -24,7 +24,7 @@ from provision.hosts.queries.file import FileText
 from provision.hosts.queries.kernel import CMDLINE, BootLoader, module_name
 from provision.hosts.queries.modprobe import ModprobeRules
 from provision.hosts.resources.base import HEADER
-from provision.hosts.resources.file import File
+from provision.hosts.resources.file import File, LineOff
 from provision.hosts.resources.kernel import (
     INITRAMFS,
     KERNEL_CMDLINE,
@@ -37,6 +37,7 @@ from provision.hosts.resources.pci import VFIO, CardUnbound, IommuState, ModuleC
 from provision.inventory import Inventory, Subject
 from provision.inventory.kernel_line import folded, missing_arguments, parse, united_arguments, values_of
 from provision.inventory.models.hypervisor import Card, Hypervisor
+from provision.proxmox.guide_lines import GUIDE_LINES, guide_lines
 from provision.proxmox.host_drivers import HostDrivers, Written, bystanders, host_drivers
 from provision.proxmox.host_facts import HypervisorFacts
 from provision.proxmox.names import BLACKLIST, SHARED_DRIVERS
@@ -76,7 +77,13 @@ def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any,
     host = inventory.hypervisors[subject.name]
     cards = tuple(ModuleCandidates(card.address) for card in host.cards.values())
     about_cards = (CMDLINE, IommuState(), PciFunctions(), ModprobeRules(), BY_SLOT, *cards) if cards else ()
-    return {names.ssh(host.name): (BootLoader(), *about_cards)}
+    guides = (GUIDE_LINES,) if removes_lines(host) else ()
+    return {names.ssh(host.name): (BootLoader(), *about_cards, *guides)}
+
+
+def removes_lines(host: Hypervisor) -> bool:
+    """Whether lines of passthrough guides are made comments."""
+    return host.manage and bool(host.cards) and host.guide_lines == "comment_out"
 
 
 def resources(context: Context) -> tuple[Resource, ...]:
@@ -108,6 +115,12 @@ def resources(context: Context) -> tuple[Resource, ...]:
         desired.append(
             CardUnbound(system, card.address, arguments, reboot, card.functions, by_slot, source=where)
         )
+    if removes_lines(host):
+        where = inventory.source(("hypervisors", host.name, "guide_lines"))
+        lines = dict.fromkeys(
+            (line.file, line.line) for line in guide_lines(facts, host) if line.is_removable
+        )
+        desired += [LineOff(system, *line, source=where, effects=(INITRAMFS,)) for line in lines]
     return (*desired, *repositories(inventory, host))
 
 

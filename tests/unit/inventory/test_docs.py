@@ -10,9 +10,9 @@ from docs.generators.inventory_reference import reference_markdown
 from provision.api.domains import vocabulary
 from provision.inventory import json_schema
 from provision.inventory.docstrings import field_docs
+from provision.inventory.models.cluster import Gpu
 from provision.inventory.models.inventory import Inventory
 from provision.inventory.models.node import Profile
-from provision.inventory.models.site import Sources
 from provision.inventory.schema import models
 
 
@@ -64,7 +64,7 @@ def test_unsupported_keys_are_marked_in_example_and_table() -> None:
     assert "  toolkit: host  # not supported yet\n" in text
     assert "Name servers, if they are not the gateway. *Not supported yet.* |" in text
     assert "| `packages` | list of package |  | Distribution packages that are installed. |" in text
-    assert unsupported_fields()[Sources, "mode"] == "partly supported"
+    assert unsupported_fields()[Gpu, "toolkit"] == "partly supported"
     assert (Profile, "memory") not in unsupported_fields()
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from provision.hosts.queries.shell import ShellResult
 from provision.hosts.resources.pci import PciFunction
-from provision.proxmox.preflight.leftovers import GUIDE_LINES, guide_leftovers, leftovers
+from provision.proxmox.guide_lines import GUIDE_LINES, leftovers
+from provision.proxmox.preflight.leftovers import guide_leftovers
 from provision.values.diagnostics import Diagnostic, Severity
 from tests.unit.proxmox.preflight.test_rules import site
-from tests.unit.proxmox.roles.world import World
+from tests.unit.proxmox.roles.world import INVENTORY, World
 
 FUNCTIONS = (
     PciFunction("0000:02:00.0", "10de", "2204", "030000"),
@@ -61,7 +62,7 @@ GRUB, MODPROBE = "/etc/default/grub:9:", "/etc/modprobe.d/vfio.conf:1:"
     ],
 )
 def test_a_line_that_does_not_do_what_it_says_is_named(row: str, loader: str, words: str) -> None:
-    found = list(leftovers(f"{row}\n", loader, FUNCTIONS, PASSED))
+    found = list(map(str, leftovers(f"{row}\n", loader, FUNCTIONS, PASSED)))
     assert len(found) == bool(words)
     assert all(words in each and each.startswith(row.partition(":")[0]) for each in found)
 
@@ -79,3 +80,32 @@ def test_leftovers_are_a_warning_with_each_line(tmp_path: Path) -> None:
     (finding,) = guide_leftovers(replace(evidence, snapshots={**evidence.snapshots, "pve/ssh": told}))
     assert isinstance(finding, Diagnostic)
     assert (finding.code, finding.severity, len(finding.evidence)) == ("GUIDE_LEFTOVERS", Severity.WARNING, 1)
+
+
+@pytest.mark.parametrize(
+    ("row", "is_removable"),
+    [
+        ("/etc/modules:4:vfio_virqfd", True),
+        (f"{MODPROBE}options vfio-pci ids=1002:73df", True),
+        (f"{MODPROBE}options vfio-pci ids=1002:73df,10de:2204", False),  # the second one is declared
+        (f"{MODPROBE}options vfio-pci ids=10de:1ff2", False),  # one of two is declared
+        (f"{MODPROBE}options vfio-pci ids=1002:73df disable_idle_d3=1", False),
+        ("/etc/kernel/cmdline:1:root=a vfio_pci.ids=1002:1", False),
+        (f'{GRUB}GRUB_CMDLINE_LINUX="video=efifb:off"', False),
+    ],
+)
+def test_only_a_line_that_nothing_needs_may_go(row: str, is_removable: bool) -> None:
+    loader = "grub" if row.startswith(GRUB) else "systemd-boot"
+    found = list(leftovers(f"{row}\n", loader, FUNCTIONS, PASSED))
+    assert [line.is_removable for line in found] == [is_removable]
+
+
+def test_what_the_run_removes_is_no_warning(tmp_path: Path) -> None:
+    text = INVENTORY.replace("    cards:", "    guide_lines: comment_out\n    cards:", 1)
+    world = World(tmp_path)
+    evidence = site(world, text)
+    snapshot = evidence.snapshots["pve/ssh"]
+    rows = b"/etc/modules:4:vfio_virqfd\n/etc/kernel/cmdline:1:root=a pcie_acs_override=downstream\n"
+    told = replace(snapshot, answers={**snapshot.answers, GUIDE_LINES: ShellResult(0, rows, b"")})
+    findings = guide_leftovers(replace(evidence, snapshots={**evidence.snapshots, "pve/ssh": told}))
+    assert "vfio_virqfd" not in str(findings)

@@ -1,8 +1,9 @@
-"""What ModelHost answers to the question about the reboot of a hypervisor: from its files, and no guests."""
+"""What ModelHost answers to questions about a hypervisor's host, from its files: it runs no guests."""
 
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatch
 
 from provision.testing.model_state import HostState
 
@@ -27,6 +28,22 @@ def reboot_text(state: HostState) -> tuple[int, str]:
         if f"{folder}/device" in state.files:
             text += f"{folder.removeprefix(NICS)} {state.text(path).strip()}\n"
     return 0, f"{text}== guests\n== votes\n{_lines(_VOTES, state.text('/etc/pve/corosync.conf'))}== end\n"
+
+
+GUIDE_FILES = ("/etc/modprobe.d/*.conf", "/etc/modules", "/etc/modules-load.d/*.conf")
+"""Files that guides change, without those of boot loaders."""
+
+
+def guide_text(state: HostState) -> tuple[int, str]:
+    """Return the lines about passing cards, as grep(1) prints them."""
+    rows = [
+        f"{path}:{number}:{line}\n"
+        for path in sorted(state.files)
+        if any(fnmatch(path, pattern) for pattern in GUIDE_FILES)
+        for number, line in enumerate(state.text(path).splitlines(), start=1)
+        if re.search("vfio|iommu", line)
+    ]
+    return 0, "".join(rows)
 
 
 def _whole(state: HostState, path: str) -> str:

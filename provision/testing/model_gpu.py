@@ -199,18 +199,24 @@ def link_text(state: HostState) -> Answer:
     return 0, f"{word} /dev/nvidia0\n{word} /dev/nvidiactl\n"
 
 
+_COMPUTE_MODE = "compute_mode"
+
+
 def smi_text(state: HostState, fields: str) -> Answer:
     """Return what nvidia-smi prints of every card."""
     status = gpu_state(state, GpuState())
     if not isinstance(status, GpuStatus) or not status.cards:
         return 9, "No devices were found\n"
-    lines = [", ".join(_column(status, card, field) for field in fields.split(",")) for card in status.cards]
+    rows = [[_column(status, card, field) for field in fields.split(",")] for card in status.cards]
+    lines = [", ".join(row).replace(_COMPUTE_MODE, state.compute_mode) for row in rows]
     return 0, "".join(f"{line}\n" for line in lines)
 
 
 def _column(status: GpuStatus, card: CardStatus, field: str) -> str:
     if field == "driver_version":
         return status.libraries[0]
+    if field == _COMPUTE_MODE:
+        return field
     if field.startswith("fabric."):
         state = card.fabric or ("Completed", "Success")
         return state[0] if field == "fabric.state" else state[-1]

@@ -64,6 +64,7 @@ DAMAGES: Mapping[str, Callable[[Inventory, str], Damage | None]] = {
     **{check: _damage(script) for check, script in _SCRIPTS.items()},
     "test_gpu_policy_is_ready": _policy,
     "test_gpu_labels": _count_label,
+    "test_gpu_compute_mode": _no_contexts,
     "test_gpus_are_allocatable": _nothing_offered,
     "test_cards_compute_in_pods": _no_contexts,
     "test_pods_may_lock_memory": _low_memlock,

@@ -23,6 +23,7 @@ FUNCTIONS = (
 LIST = "nvidia-smi --query-gpu={} --format=csv,noheader,nounits"
 IDENTITY = LIST.format("pci.bus_id,uuid,name,memory.total,driver_version")
 MODES = LIST.format("pci.bus_id,ecc.mode.current,mig.mode.current,power.limit")
+COMPUTE_MODE = LIST.format("pci.bus_id,compute_mode")
 FABRIC = LIST.format("pci.bus_id,fabric.state,fabric.status")
 LIBRARY = (
     "for f in /usr/lib/*/libnvidia-ml.so.*.* /usr/lib/*/nvidia/current/libnvidia-ml.so.*.*"
@@ -216,6 +217,18 @@ def test_gpu_mig(host: Host, declared: Node) -> None:
     rows = _rows(host, MODES)
     others = [f"{row[0]}: {row[2]}" for row in rows if (row[2] == "Enabled") != wanted]
     assert not others, "; ".join(others)
+
+
+def test_gpu_compute_mode(site: Site, host: Host, declared: Node) -> None:
+    """Several programs may use a GPU: a server of MPS that was killed has left it to nobody but itself.
+
+    A server that ends in order gives the card back (NVIDIA/k8s-device-plugin#658), a killed one does not.
+    """
+    sharing = site.inventory.sharing
+    if not declared.wants_gpu or (sharing is not None and sharing.mode in {"mps", "kai_fractions"}):
+        raise NotDeclared("a server of MPS chooses the mode")
+    others = [f"{row[0]}: {row[1]}" for row in _rows(host, COMPUTE_MODE) if row[1] != "Default"]
+    assert not others, f"{'; '.join(others)}: `nvidia-smi -c DEFAULT` gives it back"
 
 
 def test_gpu_power_limit(host: Host, driver: Driver) -> None:

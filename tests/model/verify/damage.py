@@ -169,6 +169,7 @@ GPU_LISTS = (
     "test_gpu_model",
     "test_gpu_ecc",
     "test_gpu_mig",
+    "test_gpu_compute_mode",
     "test_gpu_power_limit",
     "test_gpu_driver_at_next_boot",
 )

@@ -440,6 +440,12 @@ DAMAGES = (
     ),
     Damage("test_gpu_ecc", "00000000:02:00.0: Disabled", on(GPU, card(ecc="Disabled")), "gpu"),
     Damage("test_gpu_mig", "00000000:02:00.0: Enabled", on(GPU, card(mig="Enabled")), "gpu"),
+    Damage(
+        "test_gpu_compute_mode",
+        "00000000:01:00.0: Exclusive_Process; 00000000:02:00.0: Exclusive_Process",
+        on(GPU, lambda state: setattr(state, "compute_mode", "Exclusive_Process")),
+        "gpu",
+    ),
     Damage("test_gpu_power_limit", "00000000:02:00.0: 350.0", on(GPU, card(power_limit=350.0)), "gpu"),
     Damage("test_gpu_fabric", "In Progress", on(GPU, card(fabric=("In Progress", "N/A"))), "gpu"),
     Damage(

@@ -96,6 +96,19 @@ def test_the_checks_read_reservations_and_leases_by_themselves(site: Routed) -> 
     assert set(outcomes().values()) == {"failed"}
 
 
+def test_a_reservation_that_is_not_read_back_stops_before_the_vm_boots(
+    site: Routed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forgetful(*_request: Any) -> Any:
+        return 200, {"result": "saved", "status": "ok"}
+
+    monkeypatch.setattr(site.router, "_change", forgetful)
+    report = site.apply()
+    codes = {problem.code for step in report.steps for problem in step.diagnostics}
+    assert (report.exit_code, "NOT_AS_DESIRED" in codes) == (ExitCode.ERROR, True), codes
+    assert site.apis["pve/api"].vms == {}
+
+
 def test_destroy_frees_our_reservations_and_no_other(site: Routed) -> None:
     site.router.entries["by-hand"] = {
         "hw_address": "52:54:00:aa:bb:01",

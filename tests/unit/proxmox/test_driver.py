@@ -320,18 +320,21 @@ def run(api: Scripted, cancel: Impatient) -> Result:
 
 
 @pytest.mark.parametrize(
-    ("status", "verdict"),
+    ("status", "verdict", "code"),
     [
-        ("OK", Verdict.DONE),
-        ("WARNINGS: 1", Verdict.DONE),
-        ("unexpected status", Verdict.INDETERMINATE),
-        ("q35 machine model is not enabled", Verdict.FAILED),
+        ("OK", Verdict.DONE, ""),
+        ("WARNINGS: 1", Verdict.DONE, ""),
+        ("unexpected status", Verdict.INDETERMINATE, "TASK_UNKNOWN"),
+        ("q35 machine model is not enabled", Verdict.FAILED, "MACHINE_NOT_Q35"),
+        ("a text that nobody has seen", Verdict.FAILED, "TASK_FAILED"),
     ],
 )
-def test_a_task_ends_by_its_exit_status(status: str, verdict: Verdict) -> None:
+def test_a_task_ends_by_its_exit_status(status: str, verdict: Verdict, code: str) -> None:
     stopped = {"status": "stopped", "exitstatus": status}
     api = Scripted(UPID, {"status": "running"}, stopped, [{"n": 1, "t": "line"}])
-    assert run(api, Impatient()).verdict is verdict
+    result = run(api, Impatient())
+    assert result.verdict is verdict
+    assert (result.diagnostic.code if result.diagnostic is not None else "") == code
 
 
 def test_a_task_that_exceeds_its_deadline_is_indeterminate() -> None:

@@ -122,9 +122,30 @@ def test_a_pair_of_nodes_says_its_way_and_how_much_it_sent() -> None:
     assert (pair.transports, pair.gpu_direct, pair.hcas) == (frozenset({"NET/IB"}), True, ("mlx5_8:1",))
 
 
+H200_ALONE = """\
+vm:433:433 [0] NCCL INFO ncclCommInitRank comm 0x20c78e30 rank 0 nranks 1 cudaDev 0 nvmlDev 0 busId 60 commId 0xb518810acec505dc - Init COMPLETE
+reduced|1|67108864|25|20|0.000711|right
+vm:433:433 [0] NCCL INFO comm 0x20c78e30 rank 0 nranks 1 cudaDev 0 busId 60 - Destroy COMPLETE
+"""
+H200_TWICE = """\
+vm:448:448 [0] NCCL INFO Using network Socket
+[2026-12-01 14:01:37] vm:448:448 [0] init.cc:808 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60
+vm:448:448 [0] NCCL INFO init.cc:1537 -> 5
+fault|ncclCommInitRank returned 5
+"""
+"""What our program printed on one H200 (driver 580, CUDA 13): alone, and as two ranks on the same card."""
+
+
+def test_a_rank_that_is_alone_sends_nothing() -> None:
+    alone = parse_between_nodes(H200_ALONE)
+    assert isinstance(alone, BetweenNodes), alone
+    assert (alone.ranks, alone.sent, alone.is_right, alone.transports) == (1, 0, True, frozenset())
+
+
 @pytest.mark.parametrize(
     ("log", "reason"),
     [
+        (H200_TWICE, "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60"),
         (PAIR_LOG, "did not come to its end"),
         (PAIR_LOG + REDUCED[:-7], "did not come to its end"),
         (REDUCED.replace("0.113000", "0.000000"), "did not come to its end"),

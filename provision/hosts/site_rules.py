@@ -46,7 +46,11 @@ def space_query(storage: SharedStorage) -> Shell:
 
 
 def unreachable(evidence: Evidence) -> list[Finding]:
-    """Refuse nodes with rails that do not reach each other; a node without ip(8) or ping(8) is not judged."""
+    """Refuse nodes with rails that do not reach each other.
+
+    A node without ip(8) or ping(8) is not judged, and a peer that does not answer us either is no fault of
+    the way between them: one dead machine keeps no other from its steps.
+    """
     return list(_unreachable(evidence))
 
 
@@ -58,6 +62,8 @@ def _unreachable(evidence: Evidence) -> Iterator[Diagnostic]:
         by_address = {str(node.address): node.name for node in others}
         for row in map(str.split, result.stdout.decode("utf-8", "replace").splitlines()):
             if len(row) != _FIELDS or row[1] not in by_address:
+                continue
+            if isinstance(evidence.snapshot(names.ssh(by_address[row[1]])), Unknown):
                 continue
             problem = {"2": "has no route to"}.get(row[2]) or {"1": "gets no answer from"}.get(row[3])
             if problem is not None:

@@ -92,3 +92,11 @@ def test_neighbours_with_rails_must_reach_each_other_both_ways(
     # A machine without ping(8) is not judged, and one without rails is asked nothing.
     state.unreached = {address: "program", "198.51.100.12": "route"}
     assert "PEER_UNREACHABLE" not in [warning.code for warning in site.plan().warnings]
+
+
+def test_a_dead_machine_keeps_its_neighbour_from_nothing(tmp_path: Path) -> None:
+    site = K3sSite(tmp_path, RAILS)
+    site.hosts["s1/ssh"].state.unreached = {"198.51.100.11": "answer"}
+    site.silent = {"a1"}
+    site.apply()
+    assert paths.SERVER in site.hosts["s1/ssh"].state.units

@@ -56,7 +56,10 @@ def test_a_peer_that_does_not_answer_is_named(tmp_path: Path, rows: str, expecte
     inventory = inventory_of(tmp_path)
     query = peers_query(peers(inventory)["a"])
     snapshot = Snapshot("a/ssh", answers={query: ShellResult(0, rows.encode(), b"")})
-    assert summaries(unreachable(Evidence(inventory, {"a/ssh": snapshot}, ()))) == expected
+    others = {f"{name}/ssh": Snapshot(f"{name}/ssh") for name in "bc"}
+    assert summaries(unreachable(Evidence(inventory, {"a/ssh": snapshot, **others}, ()))) == expected
+    # A machine that answers nobody is dead, and its neighbours go on.
+    assert summaries(unreachable(Evidence(inventory, {"a/ssh": snapshot}, ()))) == []
 
 
 @pytest.mark.parametrize(("free", "is_low"), [(20, False), (10, False), (9, True)])

@@ -263,9 +263,7 @@ def make(site: Path, *more: str) -> tuple[int, Path]:
     return main(["bundle", str(site), str(bundle), "--helm", str(site.parent / "helm"), *more]), bundle
 
 
-def test_images_of_checks_of_the_inventory_and_of_rendered_charts_are_bundled(
-    web: Registry, site: Path
-) -> None:
+def test_images_of_checks_inventory_and_rendered_charts_are_bundled(web: Registry, site: Path) -> None:
     code, bundle = make(site)
     assert code == 0
     names = {name.removeprefix(f"{web.host}/") for row in rows(bundle).values() for name in row["images"]}
@@ -300,9 +298,7 @@ def test_an_archive_has_the_image_of_the_nodes_platform_under_its_names(web: Reg
     assert b"vector add" in texts[0]
 
 
-def test_a_second_run_asks_the_registry_nothing_and_a_tag_that_moved_changes_nothing(
-    web: Registry, site: Path
-) -> None:
+def test_a_second_run_asks_no_registry_and_ignores_a_tag_that_moved(web: Registry, site: Path) -> None:
     _, bundle = make(site)
     before = {path: (bundle / path).read_bytes() for path in rows(bundle)}
     web.image("tools/shell", "1.0", b"another one")

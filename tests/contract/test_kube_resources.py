@@ -142,7 +142,7 @@ def told(changes: tuple[Change, ...]) -> list[str]:
     return [f"{change.op} {change.path}" for change in changes]
 
 
-def test_an_object_is_made_once_and_a_changed_value_and_a_dropped_key_are_seen(cluster: Cluster) -> None:
+def test_an_object_is_made_once_and_every_difference_is_seen(cluster: Cluster) -> None:
     assert told(cluster.changes(cluster.settings(x="1", y="2"))) == ["+ object"]
     assert cluster.bring(cluster.settings(x="1", y="2")).verdict is Verdict.DONE
     assert cluster.changes(cluster.settings(x="1", y="2")) == ()
@@ -153,7 +153,7 @@ def test_an_object_is_made_once_and_a_changed_value_and_a_dropped_key_are_seen(c
     assert body["data"] == {"x": "9"}
 
 
-def test_a_field_of_another_manager_is_left_alone_and_one_that_we_declare_is_a_conflict(
+def test_a_declared_field_of_another_manager_is_a_conflict_and_others_stay(
     cluster: Cluster,
 ) -> None:
     cluster.bring(cluster.settings(x="1"))
@@ -207,7 +207,7 @@ def gadgets(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("gadgets")
-def test_a_custom_object_is_made_right_after_its_kind_and_its_defaults_are_no_drift(cluster: Cluster) -> None:
+def test_an_object_follows_its_kind_and_its_defaults_are_no_drift(cluster: Cluster) -> None:
     def gadget(**spec: object) -> KubeObject:
         return kube_object(API, GADGET, "g", {"spec": spec}, role="r", namespace=cluster.namespace)
 

@@ -122,7 +122,7 @@ def test_what_is_written_is_read_again(name: str, parts: dict[str, str], data: s
 
 
 @_any_format
-def test_order_names_defaults_aliases_and_spelling_do_not_change_the_meaning(
+def test_order_defaults_aliases_and_spelling_do_not_change_the_meaning(
     name: str, parts: dict[str, str], data: st.DataObject
 ) -> None:
     form, schema = OURS[name], SCHEMAS[name]

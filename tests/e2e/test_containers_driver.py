@@ -86,7 +86,7 @@ def test_2_a_second_apply_changes_nothing(site: Site) -> None:
     assert set(apply(site).values()) == {"unchanged"}
 
 
-def test_3_the_module_of_the_next_boot_is_proven_and_what_needs_a_card_is_not(site: Site) -> None:
+def test_3_the_module_of_the_next_boot_is_proven_without_a_card(site: Site) -> None:
     report = site.folder / "verify.xml"
     done = site.provision("verify", site.file, "--junit", report)
     assert "Traceback" not in done.said

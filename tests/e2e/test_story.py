@@ -317,7 +317,7 @@ def test_15_what_costs_an_initramfs_or_a_boot_is_repaired_too(story: Story) -> N
 
 
 @pytest.mark.full
-def test_16_a_second_grub_drop_in_that_overrides_ours_is_named_and_costs_no_boot(story: Story) -> None:
+def test_16_a_grub_file_that_overrides_ours_is_named_and_costs_no_boot(story: Story) -> None:
     def booted() -> str:
         return story.ssh(HYPERVISOR, "cat /proc/sys/kernel/random/boot_id")
 

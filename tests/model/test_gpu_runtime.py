@@ -140,7 +140,7 @@ def test_a_toolkit_that_comes_before_k3s_costs_no_restart(tmp_path: Path) -> Non
     assert site.plan().empty
 
 
-def test_a_toolkit_on_the_host_of_a_cluster_that_runs_restarts_k3s_once_a_node(tmp_path: Path) -> None:
+def test_a_toolkit_on_the_host_restarts_a_running_k3s_once_a_node(tmp_path: Path) -> None:
     site = driven_site(tmp_path, "gpu: { operator: { version: v26.7.1 } }\n")
     assert site.apply().exit_code == 0
     assert PACKAGED not in site.text("a1", runtimes.CONTAINERD)

@@ -57,7 +57,7 @@ def test_a_node_that_has_joined_is_asked_nothing_more(tmp_path: Path) -> None:
     assert starts(site, "a1")
 
 
-def test_name_servers_that_answer_nothing_refuse_before_anything_is_changed(tmp_path: Path) -> None:
+def test_silent_name_servers_refuse_before_anything_is_changed(tmp_path: Path) -> None:
     site = K3sSite(tmp_path)
     site.hosts["a1/ssh"].state.join_network = JoinNetworkStatus(files=FILES, names={"198.18.0.1": "silent"})
     with pytest.raises(Refused) as refused:

@@ -166,7 +166,7 @@ def test_all_states_are_noted_before_the_first_change_of_an_execution(shell: str
     assert noted == (NotedState(HOLD, "jq", "not held"), NotedState(SERVICE, "cron.service", MISSING))
 
 
-def test_a_unit_that_an_interrupted_run_has_brought_is_not_taken_for_an_old_one() -> None:
+def test_a_unit_of_an_interrupted_run_is_not_taken_for_an_old_one() -> None:
     def make() -> ModelHost:
         state = guest_state()
         state.brings = {"jq": ("jq.service",)}

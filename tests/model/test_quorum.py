@@ -68,7 +68,7 @@ def test_a_cluster_whose_api_is_silent_has_no_quorum_to_lose(trio: K3sSite) -> N
     assert found["s1 k3s_server"][0] == "changed"
 
 
-def test_the_restart_of_the_only_server_takes_the_api_away_and_no_wait_fails(tmp_path: Path) -> None:
+def test_no_wait_fails_while_the_only_server_restarts(tmp_path: Path) -> None:
     site = K3sSite(tmp_path, PAIR)
     assert site.apply().exit_code == 0
     site.declare(tmp_path, PAIR, ", config: { kubelet-arg: [v=1] }")

@@ -68,7 +68,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Routed]:
         yield routed
 
 
-def test_vms_come_up_with_reserved_addresses_and_a_second_run_changes_nothing(site: Routed) -> None:
+def test_vms_get_reserved_addresses_and_a_second_run_changes_nothing(site: Routed) -> None:
     assert site.apply().exit_code == ExitCode.DONE
     assert sorted(site.router.served.values()) == ["10.0.0.11", "10.0.0.12", "10.0.0.5"]
     writes = [path for method, path, _ in site.router.asked if method != "GET"]

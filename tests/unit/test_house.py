@@ -71,3 +71,12 @@ def test_a_role_is_called_as_its_domain_calls_it() -> None:
 @pytest.mark.parametrize("room", ["engine", "contracts", "values", "report", "connections", "inventory"])
 def test_no_room_is_empty(room: str) -> None:
     assert len(list((PACKAGE / room).glob("*.py"))) > 1
+
+
+def test_names_of_tests_are_short() -> None:
+    names = [
+        name
+        for path in Path(__file__).parents[1].rglob("test_*.py")
+        for name in re.findall(r"^ *def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert [name for name in names if len(name) > 70] == []

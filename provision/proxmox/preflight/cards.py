@@ -149,7 +149,7 @@ RULES = (
     ),
     Rule(
         ("GPU_IS_BOOT_VGA",),
-        "the host boots with the display of a passed card, which is not declared so",
+        "a passed card drives the host's display at boot, and the inventory does not say so",
         "declare `drives_console: true` of the card",
         boot_display,
         severity=Severity.WARNING,

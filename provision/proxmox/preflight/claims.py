@@ -195,22 +195,21 @@ def invalid_mappings(evidence: Evidence) -> list[Finding]:
 RULES = (
     Rule(
         ("PVE_AUTH_TOKEN_RAW_PCI",),
-        "a VM's entry for a card has no mapping, and has to change: an API token may not do that",
+        "a VM names its card without a mapping, and an API token may not change such an entry",
         "`qm set VMID --delete hostpciN` on the host",
         raw_entries,
         of_resources=True,
     ),
     Rule(
         ("MAPPING_INVALID",),
-        "a VM has its card by a mapping of somebody else's that does not fit the hardware any more",
+        "a VM has its card by somebody else's mapping, which no longer fits the hardware",
         "correct the mapping, or `qm set VMID --delete hostpciN` on the host",
         invalid_mappings,
         of_resources=True,
     ),
     Rule(
         ("GPU_CLAIMED_BY_OTHER_VM",),
-        "another running VM has the card in its configuration, under whatever name, or waits for its next"
-        " start to get it",
+        "another running VM has the card, or gets it at its next start",
         "stop that VM, or take the card from it: `qm set VMID --delete hostpciN`",
         claimed,
     ),

@@ -176,8 +176,8 @@ RULES = (
             "REBOOT_NETWORK_PENDING",
             "REBOOT_STOPS_GUESTS",
         ),
-        "the plan reboots a hypervisor whose cluster has no quorum then, or whose bridge loses its port;"
-        " HA resources, network changes that wait for a boot, and running guests of others are warnings",
+        "the plan reboots a hypervisor, and its cluster would lose its quorum, or its bridge its port; HA"
+        " resources, network changes that wait for a boot, and running guests of others are warnings",
         "bring other nodes up, name the new interface in /etc/network/interfaces, move HA resources away:"
         " `ha-manager crm-command node-maintenance enable NODE`",
         reboot_unsafe,

@@ -209,7 +209,7 @@ def test_nobody_elses_pod_can_lose_its_card(stage: Stage, check: str, mode: str,
         stage.run(check, mode)
 
 
-def test_pods_that_keep_their_cards_for_longer_than_a_check_may_take_are_left_to_them(stage: Stage) -> None:
+def test_pods_that_keep_their_cards_longer_than_a_check_are_left_alone(stage: Stage) -> None:
     mode = OWED.replace("lends: {", "lends: { reclaim_min_runtime: 3600,")
     with pytest.raises(NotRun, match="keep their cards for 3600 s"):
         stage.run("test_kai_takes_back_what_a_queue_lent", mode)

@@ -39,7 +39,7 @@ def test_a_name_with_tag_and_digest_is_known_by_both() -> None:
     assert reference.names("2" * 64) == ("nvcr.io/a:1", f"nvcr.io/a@sha256:{'2' * 64}")
 
 
-def test_images_are_found_in_pods_operands_and_variables_and_not_where_an_operand_is_off() -> None:
+def test_images_are_found_in_pods_variables_and_operands_that_are_on() -> None:
     pod = {"spec": {"initContainers": [{"image": "a/init:1"}], "containers": [{"image": "a/main:1"}]}}
     operand = {"repository": "nvcr.io/nvidia", "image": "dcgm", "version": "4.2"}
     fixed = {"repository": "nvcr.io/nvidia", "image": "mig", "version": f"sha256:{'3' * 64}"}

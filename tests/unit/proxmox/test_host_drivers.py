@@ -148,7 +148,7 @@ def test_a_driver_may_have_another_name_than_its_module(driver: str, module: str
     assert bystanders(cards, twins, (needed,)) == (f"0000:03:00.0 [1234:1111] {driver}",)
 
 
-def test_once_given_by_slot_it_stays_so_while_the_host_s_card_has_no_driver() -> None:
+def test_a_card_given_by_slot_stays_so_while_its_twin_has_no_driver() -> None:
     functions = [replace(function, driver="") for function in T400]
     written = Written(by_slot=frozenset({"0000:17:00.0"}))
     found = host_drivers({"one": Card(address="0000:17:00")}, {"one": NVIDIA}, functions, (), written)

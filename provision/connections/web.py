@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ANSWER_TIMEOUT = 60.0
 TOTAL_TIMEOUT = 120.0
+TOO_MANY = 429
 
 
 class HttpsWebConnection:
@@ -65,6 +66,8 @@ class HttpsWebConnection:
         except TimeoutError as error:
             self.close()
             raise self._no_answer(method, path, error) from None
+        if reply.status == TOO_MANY:  # nothing was done
+            raise Transient(self._unreachable(f"HTTP {reply.status}"), retry_after=5.0)
         if reply.status in GATEWAY:
             raise self._no_answer(method, path, f"HTTP {reply.status}")
         return reply

@@ -130,12 +130,19 @@ class UniFiSession:
 
     def request(self, method: str, path: str, body: object = None) -> WebReply:
         """Send one request; see RouterSession."""
-        prefix = self._log_in() if self._prefix is None else self._prefix
-        reply = self._connection.request(method, f"{prefix}{path}", body, self._headers)
+        is_new = self._prefix is None
+        reply = self._send(method, path, body)
+        if reply.status == UNAUTHORIZED and self._endpoint.user and not is_new:
+            self._prefix = None  # a session ends after some hours, and a run may take longer
+            reply = self._send(method, path, body)
         if reply.status == UNAUTHORIZED:
             raise _refused(self._endpoint, reply)
         self._learn(reply)
         return reply
+
+    def _send(self, method: str, path: str, body: object) -> WebReply:
+        prefix = self._log_in() if self._prefix is None else self._prefix
+        return self._connection.request(method, f"{prefix}{path}", body, self._headers)
 
     def close(self) -> None:
         """End the connection."""

@@ -212,6 +212,7 @@ class UniFiBench(WebBench):
     def __init__(self, folder: Path, user: str = USER) -> None:
         self.users: dict[str, dict[str, Any]] = {}
         self.csrf = "csrf-1"
+        self.logins = 0
         self.dhcp = True
         super().__init__(folder, UniFi("router", PREFIX, "default"), user)
 
@@ -222,11 +223,12 @@ class UniFiBench(WebBench):
         if path == login and method == "POST":
             if body != {"username": USER, "password": SECRET}:
                 return (403 if self.console else 400), {"meta": {"rc": "error", "msg": "api.err.Invalid"}}
-            self.cookies = {"TOKEN": "cookie-1"} if self.console else {"unifises": "cookie-1"}
+            self.logins += 1
+            self.cookies = {"TOKEN" if self.console else "unifises": f"cookie-{self.logins}"}
             self.renew(self.csrf)
             return 200, {"meta": {"rc": "ok"}, "data": []}
         is_key = headers.get("X-API-KEY") == SECRET and self.console
-        if not is_key and "=cookie-1" not in headers.get("Cookie", ""):
+        if not is_key and f"=cookie-{self.logins}" not in headers.get("Cookie", ""):
             return 401, {"meta": {"rc": "error", "msg": "api.err.LoginRequired"}, "data": []}
         if method != "GET" and not is_key and headers.get("X-CSRF-Token") != self.csrf:
             return 403, {"meta": {"rc": "error", "msg": "api.err.NoPermission"}, "data": []}

@@ -26,7 +26,7 @@ from provision.dhcp.router_sessions import session_of
 from provision.inventory.models.site import Dhcp
 from provision.testing.dhcp_contract import OURS, SECOND, ensure
 from provision.values.cancel import Cancel
-from provision.values.errors import Permanent, Refused
+from provision.values.errors import Permanent, Refused, Transient
 from provision.values.redaction import Redactor
 from provision.values.references import load_object
 from tests.contract.router_benches import (
@@ -220,6 +220,23 @@ def test_the_token_of_each_answer_is_sent_with_the_next_write(tmp_path: Path, ki
         bench.renew("second-token")  # the answer to the next GET has it
         ensure(bench, SECOND)
         assert b"second-token" not in bench.redactor.data(b"X-CSRF-Token: second-token")
+
+
+@pytest.mark.parametrize("kind", [UniFiBench, UniFiServerBench])
+def test_a_session_that_ended_is_begun_again(tmp_path: Path, kind: type[Any]) -> None:
+    with running(kind, tmp_path) as bench:
+        ensure(bench, OURS)
+        bench.logins += 1  # the cookie of the first login is void
+        ensure(bench, SECOND)
+        assert sorted(user["mac"] for user in bench.users.values()) == [OURS.mac, SECOND.mac]
+
+
+def test_a_router_that_wants_fewer_requests_is_asked_again_later(
+    router: WebBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router, "answer", lambda *_request: (429, {"message": "rate limit"}))
+    with pytest.raises(Transient, match="API_UNREACHABLE"):
+        router.ask(RouterReservation(router.router, OURS))
 
 
 def test_a_dynamic_lease_of_the_same_mac_makes_room(tmp_path: Path) -> None:

@@ -199,7 +199,12 @@ def link_text(state: HostState) -> Answer:
     return 0, f"{word} /dev/nvidia0\n{word} /dev/nvidiactl\n"
 
 
-_COMPUTE_MODE = "compute_mode"
+_WORDS = {
+    "compute_mode": "Default",
+    "clocks_throttle_reasons.hw_thermal_slowdown": "Not Active",
+    "clocks_throttle_reasons.hw_power_brake_slowdown": "Not Active",
+}
+"""What nvidia-smi prints of a card in order, by field."""
 
 
 def smi_text(state: HostState, fields: str) -> Answer:
@@ -207,16 +212,15 @@ def smi_text(state: HostState, fields: str) -> Answer:
     status = gpu_state(state, GpuState())
     if not isinstance(status, GpuStatus) or not status.cards:
         return 9, "No devices were found\n"
-    rows = [[_column(status, card, field) for field in fields.split(",")] for card in status.cards]
-    lines = [", ".join(row).replace(_COMPUTE_MODE, state.compute_mode) for row in rows]
+    words, names = {**_WORDS, **state.card_words}, fields.split(",")
+    rows = [[words.get(name) or _column(status, card, name) for name in names] for card in status.cards]
+    lines = [", ".join(row) for row in rows]
     return 0, "".join(f"{line}\n" for line in lines)
 
 
 def _column(status: GpuStatus, card: CardStatus, field: str) -> str:
     if field == "driver_version":
         return status.libraries[0]
-    if field == _COMPUTE_MODE:
-        return field
     if field.startswith("fabric."):
         state = card.fabric or ("Completed", "Success")
         return state[0] if field == "fabric.state" else state[-1]

@@ -111,7 +111,7 @@ class HostState:
         k3s_version: what the binary of k3s calls itself.
         machine: what k3s needs of it, where that differs from an ordinary guest.
         unlinked_cards: device files of cards have no links in /dev/char.
-        compute_mode: who may use a card, as nvidia-smi prints it.
+        card_words: what nvidia-smi prints of every card, by field, where a card is out of order.
         unreached: what it lacks to reach a peer, by address: `route`, `answer`, or the `program` to try it.
         join_network: what it meets before it joins a cluster, where that differs from an ordinary network.
         commands: what a command of the inventory does, where it does more than its guard requires.
@@ -173,7 +173,7 @@ class HostState:
     machine: MachineStatus | None = None
     join_network: JoinNetworkStatus | None = None
     unlinked_cards: bool = False
-    compute_mode: str = "Default"
+    card_words: dict[str, str] = field(default_factory=dict)
     unreached: dict[str, str] = field(default_factory=dict)
     k3s_version: str = "v1.35.7+k3s1"
     commands: dict[str, Mapping[str, bytes]] = field(default_factory=dict)

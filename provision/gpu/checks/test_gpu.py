@@ -24,6 +24,11 @@ LIST = "nvidia-smi --query-gpu={} --format=csv,noheader,nounits"
 IDENTITY = LIST.format("pci.bus_id,uuid,name,memory.total,driver_version")
 MODES = LIST.format("pci.bus_id,ecc.mode.current,mig.mode.current,power.limit")
 COMPUTE_MODE = LIST.format("pci.bus_id,compute_mode")
+SLOWED = LIST.format(
+    "pci.bus_id,clocks_throttle_reasons.hw_thermal_slowdown,clocks_throttle_reasons.hw_power_brake_slowdown"
+)
+"""By the names that drivers before 535 have, too."""
+REASONS = ("its heat", "the power supply")
 FABRIC = LIST.format("pci.bus_id,fabric.state,fabric.status")
 LIBRARY = (
     "for f in /usr/lib/*/libnvidia-ml.so.*.* /usr/lib/*/nvidia/current/libnvidia-ml.so.*.*"
@@ -229,6 +234,15 @@ def test_gpu_compute_mode(site: Site, host: Host, declared: Node) -> None:
         raise NotDeclared("a server of MPS chooses the mode")
     others = [f"{row[0]}: {row[1]}" for row in _rows(host, COMPUTE_MODE) if row[1] != "Default"]
     assert not others, f"{'; '.join(others)}: `nvidia-smi -c DEFAULT` gives it back"
+
+
+def test_gpu_is_not_slowed_down(host: Host, declared: Node) -> None:
+    """No GPU is slowed down by its own hardware, for heat or for power: one of them slows all of a job."""
+    del declared
+    rows = _rows(host, SLOWED)
+    pairs = ((row[0], reason, word) for row in rows for reason, word in zip(REASONS, row[1:], strict=False))
+    slowed = [f"{card}: {reason}" for card, reason, word in pairs if word == "Active"]
+    assert not slowed, "; ".join(slowed)
 
 
 def test_gpu_power_limit(host: Host, driver: Driver) -> None:

@@ -170,6 +170,7 @@ GPU_LISTS = (
     "test_gpu_ecc",
     "test_gpu_mig",
     "test_gpu_compute_mode",
+    "test_gpu_is_not_slowed_down",
     "test_gpu_power_limit",
     "test_gpu_driver_at_next_boot",
 )

@@ -52,6 +52,7 @@ from tests.model.verify.damage import (
 
 OTHER_CONFIG = b"node-name: vm\ncluster-cidr: 10.42.0.0/16\nservice-cidr: 10.43.0.0/16\n"
 CONFIG = "/etc/rancher/k3s/config.yaml"
+SLOWED = "clocks_throttle_reasons"
 CERTIFICATE = "/var/lib/rancher/k3s/server/tls/serving-kube-apiserver.crt"
 
 
@@ -443,7 +444,13 @@ DAMAGES = (
     Damage(
         "test_gpu_compute_mode",
         "00000000:01:00.0: Exclusive_Process; 00000000:02:00.0: Exclusive_Process",
-        on(GPU, lambda state: setattr(state, "compute_mode", "Exclusive_Process")),
+        on(GPU, lambda state: state.card_words.update({"compute_mode": "Exclusive_Process"})),
+        "gpu",
+    ),
+    Damage(
+        "test_gpu_is_not_slowed_down",
+        "00000000:01:00.0: its heat",
+        on(GPU, lambda state: state.card_words.update({f"{SLOWED}.hw_thermal_slowdown": "Active"})),
         "gpu",
     ),
     Damage("test_gpu_power_limit", "00000000:02:00.0: 350.0", on(GPU, card(power_limit=350.0)), "gpu"),

@@ -38,7 +38,15 @@ SECONDS = 240
 DURATION = 10
 UCX_BYTES, UCX_TIMES = 128 * 2**20, 100
 NIXL = "python3 -c \"from nixl._api import nixl_agent; nixl_agent('provision')\""
-NIXL_FAULTS = ("NIXL_ERR_BACKEND", "Address not valid", "No such device")
+NIXL_FAULTS = (
+    "NIXL_ERR_BACKEND",
+    "Address not valid",
+    "No such device",
+    "no RDMA transports",
+    "falling back to TCP",
+    "tcp/",
+)
+"""What a log has whose agent has no port; `tcp/` begins a transport of UCX."""
 
 
 @pytest.fixture

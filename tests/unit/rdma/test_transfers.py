@@ -193,6 +193,16 @@ WRONG = [
     (REDUCE, (count(PAIR_SENT + 10**8), count(PAIR_SENT, other=PAIR_SENT)), "another port"),
     (checks.test_nixl_starts_on_the_rail, ("Backend UCX", "NIXL_ERR_BACKEND"), "NIXL_ERR_BACKEND"),
     (checks.test_nixl_starts_on_the_rail, ("was instantiated", "x"), "no backend UCX"),
+    (
+        checks.test_nixl_starts_on_the_rail,
+        ("instantiated\n", "instantiated\nUCX INFO ep_cfg[0]: tag(tcp/net1 tcp/eth0)\n"),
+        "tcp/net1",
+    ),
+    (
+        checks.test_nixl_starts_on_the_rail,
+        ("instantiated\n", "instantiated\nUCX WARN no RDMA transports available, falling back to TCP\n"),
+        "no RDMA transports available",
+    ),
 ]
 
 

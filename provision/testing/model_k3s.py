@@ -219,6 +219,13 @@ def _arguments(_state: HostState, pid: str) -> tuple[int, str]:
     return 0, f"{paths.BINARY} {'server' if pid == '1000' else 'agent'} "
 
 
+def _environment(state: HostState, pid: str) -> tuple[int, str]:
+    unit = UNITS[int(pid) - 1000]
+    files = (paths.environment_file(unit), f"/etc/default/{unit.removesuffix('.service')}")
+    lines = "\n".join(map(state.text, files)).splitlines()
+    return 0, "".join(f"{line.replace(chr(34), '')}\n" for line in lines if "=" in line)
+
+
 def _limits(state: HostState, pid: str) -> tuple[int, str]:
     text = state.text(paths.unit_file(UNITS[int(pid) - 1000]))
     limit = "unlimited" if "LimitMEMLOCK=infinity" in text else "8388608"
@@ -256,6 +263,7 @@ COMMANDS: tuple[tuple[str, Callable[..., tuple[int, str]]], ...] = (
     (r"/usr/local/bin/k3s --version", lambda state: (0, f"k3s version {state.k3s_version} (model)\n")),
     (r"systemctl show -p MainPID --value -- (k3s\S*)", _process),
     (r"tr '.0' ' ' < /proc/(\d+)/cmdline", _arguments),
+    (r"tr '.0' '.n' < /proc/(\d+)/environ", _environment),
     (r"cat /proc/(\d+)/limits", _limits),
     (r"date '\+now %s'; .* stat -c 'taken %Y' -- (\S+)/\* .*", _snapshot_ages),
     (r"openssl x509 -noout -enddate -checkend .*", _certificate),

@@ -146,6 +146,28 @@ def test_k3s_process(host: Host, declared: Node) -> None:
     assert match[1] == "unlimited", f"{name} may lock {match[1]} bytes of memory"
 
 
+PROXIES = re.compile(r"(?:CONTAINERD_)?(?:HTTPS?|ALL)_PROXY|(?:https?|all)_proxy")
+
+
+def test_k3s_environment(site: Site, host: Host, declared: Node) -> None:
+    """The running process has the declared proxy and its exceptions, and no other proxy."""
+    pid = host.check_output("systemctl show -p MainPID --value -- %s", _unit_of(declared)).strip()
+    if pid in ("", "0"):
+        raise Trivial("k3s does not run")
+    lines = host.check_output(f"tr '\\0' '\\n' < /proc/{pid}/environ").splitlines()
+    values = {name: value for name, _, value in (line.partition("=") for line in lines)}
+    url = site.inventory.proxy.url
+    # Values may hold a password: names alone are shown.
+    wrong = sorted(name for name, value in values.items() if PROXIES.fullmatch(name) and value != url)
+    assert not wrong, f"it has other values than declared: {', '.join(wrong)}"
+    if url is None:
+        return
+    assert values.get("HTTPS_PROXY") == url, "it has no HTTPS_PROXY: a restart of k3s is missing"
+    exceptions = set(values.get("NO_PROXY", "").split(","))
+    missing = [name for name in site.inventory.no_proxy if name not in exceptions]
+    assert not missing, f"NO_PROXY lacks {', '.join(missing)}"
+
+
 def test_k3s_certificate(host: Host, declared: Node) -> None:
     """The certificate of the API is valid for at least 30 more days."""
     if declared.k3s != "server":

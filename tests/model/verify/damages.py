@@ -71,6 +71,11 @@ DAMAGES = (
         "/dev/char has no links to /dev/nvidia0, /dev/nvidiactl",
         on("vm/ssh", unlink_cards),
     ),
+    Damage(
+        "test_k3s_environment",
+        "other values than declared: HTTPS_PROXY",
+        on("vm/ssh", file("/etc/default/k3s", content=b"HTTPS_PROXY=http://a:hunter2@b\n")),
+    ),
     # the cluster's nodes
     Damage("test_node_is_ready", "no network", kube_node(not_ready), alone=True),
     Damage(

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| (?:`([\w/.]+)::(\w+)`|none) \|$", re.MULTILINE)
 PAGES = {
-    "proxmox-reports.md": (40, {"7", "34", "37", "39"}),
+    "proxmox-reports.md": (40, {"7", "37"}),
     "cluster-reports.md": (44, set()),
     "cluster-failures.md": (60, {"11", "38", "48", "49", "54", "55", "57"}),
 }

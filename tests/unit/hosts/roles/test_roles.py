@@ -228,6 +228,25 @@ def test_options_of_a_loaded_module_take_the_hosts_reboot(tmp_path: Path) -> Non
     assert found.reboot == Effect(host_effects.REBOOT_NODE)
 
 
+def test_a_kernel_is_held_and_vfio_gets_options_on_request(tmp_path: Path) -> None:
+    """The reports: a new kernel broke what worked; a card was lost after its VM stopped."""
+    declared = (
+        "host_resources:\n"
+        "  - { kind: package, name: proxmox-default-kernel, hold: true }\n"
+        "  - { kind: kernel_module, name: vfio-pci, options: disable_idle_d3=1 }\n"
+    )
+    state = hypervisor_state()
+    state.packages["proxmox-default-kernel"] = "2.0.1"
+    state.modules.add("vfio_pci")
+    host = ModelHost("pve/ssh", state)
+    resources = resources_of(host_resources, inventory_of(tmp_path, host=declared), PVE, host)
+    assert converge(host, resources)
+    assert "proxmox-default-kernel" in host.state.held
+    options = host.state.files["/etc/modprobe.d/provision-vfio-pci-options.conf"]
+    assert b"options vfio-pci disable_idle_d3=1\n" in options.content
+    assert not differing(host, resources)
+
+
 # ---------------------------------------------------------------- base_os
 
 

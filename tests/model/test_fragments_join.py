@@ -38,9 +38,12 @@ def free_port() -> int:
         return port
 
 
+ROOT, LOCAL = b"\0\0\x02\0\x01", b"\x09localhost\0\0\x01\0\x01"
+
+
 @contextmanager
-def name_server(answer: bytes) -> Iterator[None]:
-    """A name server at 127.0.0.77, which answers as it is told, or not at all."""
+def name_server(answer: bytes, *, about: tuple[bytes, ...] = (ROOT,)) -> Iterator[None]:
+    """A name server at 127.0.0.77, which answers some questions as it is told, and others not at all."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         try:
             server.bind(("127.0.0.77", 53))
@@ -52,8 +55,8 @@ def name_server(answer: bytes) -> Iterator[None]:
                 question, sender = server.recvfrom(512)
                 if not question:
                     return
-                assert question[12:] == b"\0\0\x02\0\x01"
-                if answer:
+                assert question[12:] in (ROOT, LOCAL)
+                if question[12:] in about:
                     server.sendto(question[:2] + answer, sender)
 
         thread = threading.Thread(target=serve)
@@ -83,8 +86,14 @@ def test_a_name_server_that_answers_anything_is_there(shell: str) -> None:
 
 
 def test_a_name_server_that_answers_nothing_is_silent() -> None:
-    with name_server(b""):
+    with name_server(b"", about=()):
         assert word("dash", "names 127.0.0.77") == "silent"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_router_that_keeps_quiet_about_the_root_is_a_name_server(shell: str) -> None:
+    with name_server(b"\x81\x80" + bytes(8), about=(LOCAL,)):
+        assert word(shell, "names 127.0.0.77") == "open"
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -14,8 +14,8 @@ from provision.rdma.checks import test_transfers as checks
 from provision.testing.model_pods import Run
 from provision.verify.model import CheckOutcome
 from tests.model.model_site import ModelSite
+from tests.model.verify.test_transfer_pods import GIDS, GOOD, OWN, SITE, part
 from tests.unit.gpu.test_nccl import NVLS, RANKS, TABLE
-from tests.unit.rdma.test_transfers import GIDS, GOOD, OWN, SITE, part
 
 NCCL = "test_nccl_all_reduce"
 CHECKS = {function.__name__ for function in GOOD} | {NCCL}

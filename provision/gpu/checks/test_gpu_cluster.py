@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from provision.contracts.check import NotDeclared, Site, Trivial
-from provision.kube.names import API, is_member
+from provision.kube.checks.reads import get, prove_daemon_sets
+from provision.kube.names import is_member
 
-OK = 200
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
-
-
-def get(site: Site, path: str) -> dict[str, Any]:
-    """Return the JSON of a path that must be there."""
-    reply = site.get(API, path)
-    assert reply.status == OK, f"{path}: {reply.status} {reply.text}"
-    body: dict[str, Any] = json.loads(reply.text)
-    return body
 
 
 @pytest.fixture
@@ -67,23 +58,7 @@ def test_gpu_policy_is_ready(site: Site, cluster: str, namespace: str) -> None:
 def test_gpu_operands_run(site: Site, cluster: str, namespace: str) -> None:
     """Every DaemonSet of the GPU Operator has a pod on each of its nodes that is up, of the present state."""
     del cluster
-    nodes = get(site, "/api/v1/nodes")["items"]
-    away = sum(
-        not any(
-            (row["type"], row["status"]) == ("Ready", "True") for row in item["status"].get("conditions", [])
-        )
-        for item in nodes
-    )
-    items = get(site, f"/apis/apps/v1/namespaces/{namespace}/daemonsets")["items"]
-    assert items, "there is no DaemonSet"
-    for item in items:
-        name, status = item["metadata"]["name"], item.get("status", {})
-        seen = status.get("observedGeneration", 0)
-        assert seen >= item["metadata"].get("generation", 0), (
-            f"{name}: its controller has not seen the change"
-        )
-        wanted, ready = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
-        assert ready + away >= wanted, f"{name}: {ready} of {wanted} pods are ready"
+    prove_daemon_sets(site, namespace)
 
 
 def test_gpus_are_allocatable(site: Site, node: str, gpu_node: dict[str, Any]) -> None:

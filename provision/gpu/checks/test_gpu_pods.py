@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from provision.contracts.check import Figure, NotDeclared, NotRun, Site, Trials
-from provision.gpu.checks.test_gpu_cluster import get
 from provision.inventory import Inventory
 from provision.kube.checks.pods import (
     HOLD,
@@ -24,6 +23,7 @@ from provision.kube.checks.pods import (
     lines_after,
     run_pods,
 )
+from provision.kube.checks.reads import get
 from provision.kube.names import API, has_cluster, is_member
 
 RESOURCE = "nvidia.com/gpu"

@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import json
 from ipaddress import IPv4Network
-from typing import Any
 
 import pytest
 
 from provision.contracts.check import NotDeclared, Site, Trivial
 from provision.inventory.models.cluster import Rdma, RdmaNetwork
-from provision.kube.names import API, is_member
+from provision.kube.checks.reads import get, is_ready, prove_daemon_sets
+from provision.kube.names import is_member
 
-OK = 200
 POLICY = "/apis/mellanox.com/v1alpha1/nicclusterpolicies/nic-cluster-policy"
 NETWORK = "/apis/mellanox.com/v1alpha1/macvlannetworks/{name}"
 POOL = "/apis/nv-ipam.nvidia.com/v1alpha1/namespaces/{namespace}/ippools/{name}"
 ATTACHMENT = "/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions/{name}"
-
-
-def get(site: Site, path: str) -> dict[str, Any]:
-    """Return the JSON of a path that must be there."""
-    reply = site.get(API, path)
-    assert reply.status == OK, f"{path}: {reply.status} {reply.text}"
-    body: dict[str, Any] = json.loads(reply.text)
-    return body
-
-
-def ready(item: dict[str, Any]) -> bool:
-    """Whether a Node is ready."""
-    rows = item["status"].get("conditions", [])
-    return any((row["type"], row["status"]) == ("Ready", "True") for row in rows)
 
 
 @pytest.fixture
@@ -74,17 +59,7 @@ def test_nic_policy_is_ready(site: Site, cluster: str, rdma: Rdma) -> None:
 def test_network_operands_run(site: Site, cluster: str, namespace: str) -> None:
     """Every DaemonSet of the Network Operator has a pod on each of its nodes that is up."""
     del cluster
-    away = sum(not ready(item) for item in get(site, "/api/v1/nodes")["items"])
-    items = get(site, f"/apis/apps/v1/namespaces/{namespace}/daemonsets")["items"]
-    assert items, "there is no DaemonSet"
-    for item in items:
-        name, status = item["metadata"]["name"], item.get("status", {})
-        seen = status.get("observedGeneration", 0)
-        assert seen >= item["metadata"].get("generation", 0), (
-            f"{name}: its controller has not seen the change"
-        )
-        wanted, running = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
-        assert running + away >= wanted, f"{name}: {running} of {wanted} pods are ready"
+    prove_daemon_sets(site, namespace)
 
 
 def test_rdma_is_allocatable(site: Site, node: str, rdma: Rdma) -> None:
@@ -106,7 +81,7 @@ def test_rdma_is_allocatable(site: Site, node: str, rdma: Rdma) -> None:
             break
     else:
         pytest.skip("unknown: it has not joined the cluster")
-    if not ready(item):
+    if not is_ready(item):
         pytest.skip(f"unknown: {item['metadata']['name']} is not Ready")
     for name, pods in wanted.items():
         offered = item["status"].get("allocatable", {}).get(name, "none")

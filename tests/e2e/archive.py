@@ -18,7 +18,7 @@ ADDRESS, PORT = "198.18.0.254", 3142
 """The controller's own address in the lab's network."""
 ARCHIVE = "http://deb.debian.org/"
 SOURCES = "".join(
-    f"deb {ARCHIVE}{archive} {suite} main contrib non-free\n"
+    f"deb {ARCHIVE}{archive} {suite} main contrib non-free non-free-firmware\n"
     for archive, suite in (("debian", "bookworm"), ("debian-security", "bookworm-security"))
 )
 

@@ -73,16 +73,15 @@ class Cluster:
     def register(self, data: Mapping[str, Any]) -> str:
         """Take a node that joins, or speaks again; return why it may not, or nothing."""
         with self._lock:
-            name, password = str(data["name"]), str(data["password"])
-            digest = base64.b64encode(hashlib.sha256(password.encode()).hexdigest().encode()).decode()
+            name = str(data["name"])
             secret = f"/api/v1/namespaces/kube-system/secrets/{name}.node-password.k3s"
-            held = self.api.handle(Request("GET", secret))
-            if isinstance(held.body, dict) and held.status == OK:
-                if held.body["data"]["hash"] != digest:
+            if self.api.handle(Request("GET", secret)).status == OK:
+                if not self.has_joined(data):
                     return f"Node password rejected, duplicate hostname or another password for {name}"
             else:
                 metadata = {"name": f"{name}.node-password.k3s", "namespace": "kube-system"}
-                body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"hash": digest}}
+                held = {"hash": _digest(str(data["password"]))}
+                body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": held}
                 self._send("POST", "/api/v1/namespaces/kube-system/secrets", body)
             arguments = {"k3s.io/node-args": json.dumps(data["arguments"])}
             node = self.api.handle(Request("GET", f"/api/v1/nodes/{name}"))
@@ -100,6 +99,14 @@ class Cluster:
                 self._status(name, data, ready=True)
             self.heard[name] = time.monotonic()
             return ""
+
+    def has_joined(self, data: Mapping[str, Any]) -> bool:
+        """Whether a node proves that it is one of ours: k3s takes its certificate, whatever the token is."""
+        secret = f"/api/v1/namespaces/kube-system/secrets/{data['name']}.node-password.k3s"
+        held = self.api.handle(Request("GET", secret))
+        if not isinstance(held.body, dict) or held.status != OK:
+            return False
+        return bool(held.body["data"]["hash"] == _digest(str(data["password"])))
 
     def user_of(self, authorization: str) -> str:
         """Return whose password a request has, empty if nobody's."""
@@ -146,6 +153,10 @@ class Cluster:
             log(f"{method} {path}: {answer.body}", "error")
 
 
+def _digest(password: str) -> str:
+    return base64.b64encode(hashlib.sha256(password.encode()).hexdigest().encode()).decode()
+
+
 def _says(node: Mapping[str, Any], arguments: Mapping[str, str], version: str) -> bool:
     """Whether a Node is of this start of its k3s."""
     present = node["metadata"].get("annotations") or {}
@@ -159,18 +170,9 @@ def serve(settings: Settings) -> None:
     Raises:
         FatalError: as k3s would end.
     """
-    name, token, url = settings.node, settings.token(), settings.one("server")
+    name, url = settings.node, settings.one("server")
     cluster, authority = Cluster(STATE), Authority(SERVER / "tls")
-    password = token.rpartition(":")[2] or secrets.token_hex(16)
-    if STATE.exists():
-        cluster.load(json.loads(STATE.read_text()))
-        if cluster.tokens["server"] != password:
-            raise FatalError("bootstrap data already found and encrypted with different token")
-    elif url:
-        _join(cluster, authority, url, token)
-    else:
-        agent = settings.token("agent-token") or password
-        cluster.tokens = {"server": password, "node": agent.rpartition(":")[2]}
+    _open_cluster(cluster, authority, settings)
     authority.make()
     _write_tokens(cluster, authority)
     hosts = [*settings.all("tls-san"), settings.one("node-ip", "127.0.0.1"), "127.0.0.1", "localhost", name]
@@ -206,6 +208,25 @@ def serve(settings: Settings) -> None:
                 other = Client(url, _full(authority, "server", cluster.tokens["server"]))
                 other.put("/v1-k3s/node", data)
         cluster.save()
+
+
+def _open_cluster(cluster: Cluster, authority: Authority, settings: Settings) -> None:
+    """Take the cluster that is here, that of another server, or a new one."""
+    token, url = settings.token(), settings.one("server")
+    password = token.rpartition(":")[2] or secrets.token_hex(16)
+    if STATE.exists():
+        cluster.load(json.loads(STATE.read_text()))
+        if url:  # the servers of a real cluster have one datastore, with one token
+            with contextlib.suppress(OSError, FatalError):
+                shared = Client(url, token).get("/v1-k3s/server-bootstrap")
+                cluster.tokens = dict(shared["cluster"]["tokens"])
+        if cluster.tokens["server"] != password:
+            raise FatalError("bootstrap data already found and encrypted with different token")
+    elif url:
+        _join(cluster, authority, url, token)
+    else:
+        agent = settings.token("agent-token") or password
+        cluster.tokens = {"server": password, "node": agent.rpartition(":")[2]}
 
 
 def described(settings: Settings, command: str) -> dict[str, Any]:
@@ -277,6 +298,8 @@ def _own_path(
     cluster: Cluster, authority: Authority, what: str, authorization: str, body: str
 ) -> tuple[int, str]:
     user = cluster.user_of(authorization)
+    if what == "PUT node" and cluster.has_joined(json.loads(body)):
+        user = user or "node"
     if not user or (what != "PUT node" and user != "server"):
         return 401, "not authorized"
     if what == "PUT node":

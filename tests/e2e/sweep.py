@@ -25,6 +25,7 @@ from provision.values.cancel import Cancel
 from provision.values.events import Event
 from provision.verify.model import VerifyReport
 from tests.e2e.doors import Doors
+from tests.e2e.sweep_checks import overlooked
 from tests.e2e.vandals import (
     COSTLY,
     EXEMPT,
@@ -155,6 +156,21 @@ class Target:
         """What is damaged once at a time: a host, or one thing of an API."""
         key = self.resource.key
         return f"{key.system} {key.name}" if key.system.endswith("/api") else str(key.system)
+
+    @property
+    def kind(self) -> str:
+        return str(self.resource.key.kind)
+
+    @property
+    def subjects(self) -> tuple[str, str]:
+        """Whom a check of it is about: its machine, or what has its name on a router or an API."""
+        return self.resource.key.system.partition("/")[0], self.resource.key.name
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What a check must say of it, any of them: no other resource of its machine has them."""
+        names = self.resource.key.name.split()
+        return (*names, *(name.rpartition("/")[2].removeprefix("no-") for name in names))
 
     def is_named(self, named: Mapping[str, frozenset[str]]) -> bool:
         """Whether a plan's changes have it."""
@@ -347,7 +363,7 @@ class Sweep:
         wanted = {each.resource.key.kind for wave in chosen for each in wave}
         for wave in chosen:
             damaged = self._settle(wave)
-            found = self._apply(damaged)
+            found = [*overlooked(damaged, self._verify()), *self._apply(damaged)]
             if found:
                 self.report.failures += found
                 self._settle(())
@@ -362,6 +378,13 @@ class Sweep:
             wanted |= set(self.report.kinds) - set(UNREPAIRED)
         left = wanted - set(self.report.repaired)
         self.report.failures += [f"{kind}: no apply repaired it" for kind in sorted(left)]
+
+    def _verify(self) -> VerifyReport:
+        site = self._site()
+        try:
+            return site.verify()
+        finally:
+            site.close()
 
     def _apply(self, damaged: Sequence[Target]) -> list[str]:
         site = self._site()

@@ -230,8 +230,8 @@ def with_file(each: Any) -> Iterator[Mutation]:
 
 def modprobe_blacklist(each: Any) -> Iterator[Mutation]:
     """Damage the file of a blacklist, or its absence where no module has to be kept off."""
-    if each.modules:
-        yield from with_file(each)
+    if each.modules:  # another content may still keep the module off: no check has to mind
+        yield from sorted(with_file(each), key=lambda mutation: mutation.name != "removed")
         return
     path = shlex.quote(each.file.path)
     yield _shell("appeared", "file", f"echo 'blacklist bochs' >{path}", f"rm -f {path}")

@@ -166,19 +166,29 @@ def test_time_daemon(host: Host, declared: Node) -> None:
 
 
 def test_authorized_keys(site: Site, host: Host, node: str, declared: Node) -> None:
-    """The login has exactly the declared public keys, in a file that only its owner reads."""
+    """The login has exactly the declared public keys, in a folder and a file that only its owner reads."""
     if site.inventory.access.authorized_keys is None:
         raise NotDeclared("the keys are unmanaged")
     user = site.inventory.login(node).user
     home = host.check_output("getent passwd %s | cut -d : -f 6", user)
     file = f"{home}/.ssh/authorized_keys"
-    owner_and_mode = host.run("stat -c '%%U %%a' -- %s", file)
-    assert owner_and_mode.rc == 0, f"{file} is missing"
-    assert owner_and_mode.stdout.split() == [user, "600"], f"{file}: {owner_and_mode.stdout.strip()}"
-    rows = {row.strip() for row in host.check_output("cat -- %s", file).splitlines() if row.strip()}
+    problems = [
+        f"{path}: {state}"
+        for path, mode in ((f"{home}/.ssh", "700"), (file, "600"))
+        if (state := _owner_and_mode(host, path)) != f"{user} {mode}"
+    ]
+    rows = {row.strip() for row in host.run("cat -- %s", file).stdout.splitlines() if row.strip()}
     keys = {key.strip() for key in login_keys(site.inventory, declared)}
-    assert keys <= rows, f"{len(keys - rows)} of {len(keys)} keys are missing"
-    assert rows <= keys, f"{len(rows - keys)} further keys"
+    if missing := keys - rows:
+        problems.append(f"{file}: {len(missing)} of {len(keys)} keys are missing")
+    if further := rows - keys:
+        problems.append(f"{file}: {len(further)} further keys")
+    assert not problems, "; ".join(problems)
+
+
+def _owner_and_mode(host: Host, path: str) -> str:
+    result = host.run("stat -c '%%U %%a' -- %s", path)
+    return "missing" if result.rc else str(result.stdout.strip())
 
 
 def test_no_unit_has_failed(site: Site, host: Host, node: str, note: Callable[[str], None]) -> None:

@@ -230,6 +230,11 @@ DAMAGES = (
         "test_authorized_keys", "keys are missing", on(GUEST, file(KEYS, content=b"ssh-ed25519 AAAA me\n"))
     ),
     Damage("test_authorized_keys", "644", on(GUEST, file(KEYS, mode="0644"))),
+    Damage(
+        "test_authorized_keys",
+        "/home/debian/.ssh: debian 755",
+        on(GUEST, file("/home/debian/.ssh", mode="0755")),
+    ),
     # the VM
     Damage("test_name", "other", vm("name", "other")),
     Damage(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from provision.contracts.query import Unknown
@@ -37,14 +39,32 @@ def questions(inventory: Inventory, hypervisor: Hypervisor, node: Node) -> tuple
     return (STORAGES, FileState(path(inventory, hypervisor, node)))
 
 
-def left(inventory: Inventory, hypervisor: Hypervisor) -> tuple[MarkedFiles, ...]:
-    """Return what finds this inventory's snippets, whether or not their nodes are declared.
+@dataclass(frozen=True, slots=True)
+class LeftSnippet:
+    """A snippet of a node that this inventory does not declare, and the number that its VM was to have."""
 
-    Proxmox VE mounts NFS, CIFS and CephFS storages below /mnt/pve.
+    path: str
+    node: str
+    vmid: int
+
+
+def marked(inventory: Inventory) -> MarkedFiles:
+    """Return what finds this inventory's snippets in every storage of a hypervisor.
+
+    storage.cfg has the paths of NFS and CIFS storages, too. `local` exists even if it is not in that file.
     """
-    mark = snippet_mark(inventory.name)
-    folders = (f"{DEFAULT}/snippets", f"/mnt/pve/{hypervisor.storage.snippets}/snippets")
-    return tuple(MarkedFiles(folder, mark) for folder in folders)
+    return MarkedFiles(f"{DEFAULT}/snippets", snippet_mark(inventory.name), STORAGES.path)
+
+
+def left(inventory: Inventory, files: Iterable[tuple[str, str]]) -> tuple[LeftSnippet, ...]:
+    """Return the snippets of nodes that left, of what `marked` found; copies by a person have other names."""
+    snippets = []
+    for path, line in files:
+        node, _, vmid = line.partition(" vmid=")
+        is_ours = path.rpartition("/")[2] == names.snippet_file(inventory, node) and _PLAIN.fullmatch(path)
+        if is_ours and node not in inventory.nodes:
+            snippets.append(LeftSnippet(path, node, int(vmid) if vmid.isdecimal() else 0))
+    return tuple(snippets)
 
 
 def storage_folder(hypervisor: Hypervisor, snapshot: Snapshot) -> str:

@@ -71,9 +71,20 @@ def _file(state: HostState, query: FileState) -> object:
 
 
 def _marked_files(state: HostState, query: MarkedFiles) -> object:
-    pairs = []
+    pairs, folders = [], {query.folder}
+    if query.storages:
+        lines = state.files[query.storages].content.decode().splitlines()
+        keys = [line.strip().partition(" ")[::2] for line in lines]
+        name = query.folder.rpartition("/")[2]
+        own = [
+            value.partition(f"{name}=")[2].split(",")[0].lstrip("/")
+            for key, value in keys
+            if key == "content-dirs"
+        ]
+        roots = [value.rstrip("/") for key, value in keys if key == "path"]
+        folders |= {f"{root}/{part}" for root in roots for part in (name, *own)}
     for path, file in state.files.items():
-        if path.rpartition("/")[0] == query.folder and file.type == "file":
+        if path.rpartition("/")[0] in folders and file.type == "file":
             lines = file.content.decode("utf-8", "replace").splitlines()
             marked = (line.removeprefix(query.mark) for line in lines if line.startswith(query.mark))
             pairs += [(path, rest.strip()) for rest in marked]

@@ -17,6 +17,7 @@ from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Snapshot
 from provision.hosts.queries.file import FileText
 from provision.hosts.queries.kernel import BootLoader, ModuleState
+from provision.hosts.queries.left_files import MarkedFiles
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.queries.system import Bridges, ClockState, HostKeys, NetworkLinks
 from provision.hosts.query_kinds import HOST_KINDS
@@ -254,6 +255,29 @@ def test_bridges_are_those_of_linux_and_open_vswitch_for_vms(
 def test_a_card_that_is_not_there_has_no_candidates(shell: str, tools: dict[str, object]) -> None:
     snapshot = answers(shell, [ModuleCandidates("ffff:1f:1f")], **tools)
     assert isinstance(snapshot[ModuleCandidates("ffff:1f:1f")], Unknown)
+
+
+def test_marked_files_are_found_below_every_storage(shell: str, tmp_path: Path) -> None:
+    mark = "# ours node="
+    storages = tmp_path / "storage.cfg"
+    storages.write_text(
+        f"dir: a\n\tpath {tmp_path}/a b/\n\tcontent-dirs iso=/i,snippets=/own/place,import=/x\n\n"
+        f"zfspool: z\n\tpool rpool\n\nnfs: n\n\tserver path\n\tpath {tmp_path}/n\n"
+    )
+    for name in ("local/snippets/1", "a b/own/place/2", "n/snippets/3", "n/other/4"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"secret\n{mark}vm vmid={name[-1]}\n")
+    query = MarkedFiles(f"{tmp_path}/local/snippets", mark, str(storages))
+    alone = MarkedFiles(f"{tmp_path}/n/other", mark)
+    snapshot = answers(shell, [query, alone])
+    assert snapshot[query] == (
+        (f"{tmp_path}/a b/own/place/2", "vm vmid=2"),
+        (f"{tmp_path}/local/snippets/1", "vm vmid=1"),
+        (f"{tmp_path}/n/snippets/3", "vm vmid=3"),
+    )
+    assert snapshot[alone] == ((f"{tmp_path}/n/other/4", "vm vmid=4"),)
+    storages.unlink()
+    assert isinstance(answers(shell, [query])[query], Unknown)
 
 
 def test_devices_of_vms_are_read_up_to_the_first_section_of_their_file(shell: str, tmp_path: Path) -> None:

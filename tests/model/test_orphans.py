@@ -335,15 +335,33 @@ def test_card_settings_are_removed_with_the_host_after_the_card_was_pulled(
     assert "modprobe.blacklist" not in state.boot_line
 
 
+@pytest.mark.parametrize(
+    ("lines", "folder"),
+    [
+        ("dir: snips\n\tpath /mnt/snips/\n", "/mnt/snips/snippets"),
+        ("cifs: nas\n\tpath /mnt/pve/nas\n", "/mnt/pve/nas/snippets"),
+        ("dir: a\n\tpath /srv\n\tcontent-dirs iso=/i,snippets=/s/t,import=/x\n", "/srv/s/t"),
+    ],
+)
+def test_left_snippets_are_found_in_every_storage(world: World, lines: str, folder: str) -> None:
+    key = KeyPair(SecretStr("private"), "ssh-ed25519 AAAA", "SHA256:x")
+    path = f"{folder}/provision-site-gone.yaml"
+    world.host.files["/etc/pve/storage.cfg"] = ModelFile(lines.encode())
+    world.host.files[path] = ModelFile(vendor_data(key, "site", "gone", 103), "0600")
+    assert f"pve/ssh:snippet-gone:{path}" in world.plan().orphans
+    world.destroy()
+    assert path not in world.host.files
+
+
 def test_a_snippet_without_any_vm_is_found_by_its_mark(world: World) -> None:
     """A create that failed leaves a private key; its node then leaves the inventory."""
     state = world.host
     key = KeyPair(SecretStr("private"), "ssh-ed25519 AAAA", "SHA256:x")
     folder = "/var/lib/vz/snippets"
     left = {
-        f"{folder}/provision-site-gone.yaml": vendor_data(key, "site", "gone"),
-        f"{folder}/provision-site-b-c.yaml": vendor_data(key, "site-b", "c"),
-        f"{folder}/provision-site-copy.yaml": vendor_data(key, "site", "gone"),
+        f"{folder}/provision-site-gone.yaml": vendor_data(key, "site", "gone", 103),
+        f"{folder}/provision-site-b-c.yaml": vendor_data(key, "site-b", "c", 103),
+        f"{folder}/provision-site-copy.yaml": vendor_data(key, "site", "gone", 103),
         f"{folder}/provision-site-theirs.yaml": b"#cloud-config\n{}\n",
     }
     state.files |= {path: ModelFile(content, "0600") for path, content in left.items()}

@@ -13,14 +13,21 @@ from provision.hosts.resources.base import lines_of, no_answer
 
 @dataclass(frozen=True, slots=True)
 class MarkedFiles:
-    """Files in a folder with a line that begins with a mark: pairs of path and the rest of that line.
+    """Files in folders with a line that begins with a mark: pairs of path and the rest of that line.
 
     Nothing else of them is sent, so they may hold secrets.
+
+    Args:
+        folder: of the files.
+        mark: beginning of the line.
+        storages: a file of storages with lines `path FOLDER` and `content-dirs KIND=FOLDER,...`, where the
+            kind is the name of `folder`; their folders are searched, too.
     """
 
     kind: ClassVar[str] = "marked-files"
     folder: str
     mark: str
+    storages: str = ""
 
 
 class MarkedFilesKind:
@@ -31,7 +38,8 @@ class MarkedFilesKind:
     def script(self, queries: Sequence[MarkedFiles]) -> str:
         """Return the fragment."""
         return _fragment(
-            f"grep -sHF -d skip -D skip -e {shlex.quote(query.mark)} -- {shlex.quote(query.folder)}/* |"
+            f"{_folders(query)} | sort -u | while IFS= read -r folder; do"
+            f' grep -sHF -d skip -D skip -e {shlex.quote(query.mark)} -- "$folder"/* || :; done |'
             f" sed 's/^/{index}|/' || :"
             for index, query in enumerate(queries)
         )
@@ -41,17 +49,28 @@ class MarkedFilesKind:
         return {query: _marked(query, lines) for query, lines in _lines(frame, queries)}
 
 
+def _folders(query: MarkedFiles) -> str:
+    """Return the command that prints the folders; a list of storages that cannot be read ends the fragment.
+
+    The folder of one storage is looked for below the others, too: without a mark nothing is taken.
+    """
+    first = f"printf '%s\\n' {shlex.quote(query.folder)}"
+    if not query.storages:
+        return first
+    listed, name = shlex.quote(query.storages), query.folder.rpartition("/")[2]
+    own = f"s/^[[:space:]]*content-dirs[[:space:]].*{name}=\\([^,]*\\).*/\\1/p"
+    return (
+        f"cat < {listed} >/dev/null\n{{ {first}; sed -n 's/^[[:space:]]*path[[:space:]]*//p' {listed} |"
+        f" while IFS= read -r root; do {{ echo {shlex.quote(name)}; sed -n {shlex.quote(own)} {listed}; }} |"
+        ' while IFS= read -r part; do printf \'%s/%s\\n\' "${root%/}" "${part#/}"; done; done; }'
+    )
+
+
 def _marked(query: MarkedFiles, lines: Unknown | list[str]) -> Unknown | tuple[tuple[str, str], ...]:
     if isinstance(lines, Unknown):
         return lines
     parts = (line.partition(f":{query.mark}") for line in lines)
-    return tuple(
-        sorted(
-            (path, rest.strip())
-            for path, colon, rest in parts
-            if colon and path.startswith(f"{query.folder}/")
-        )
-    )
+    return tuple(sorted({(path, rest.strip()) for path, colon, rest in parts if colon}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,21 +29,22 @@ _UNDER_WAY = "status: running"
 
 
 def snippet_mark(inventory: str) -> str:
-    """Return how the last line of a snippet of ours begins; the node's name ends it."""
+    """Return how the last line of a snippet of ours begins; the node's name and its number follow."""
     return f"# provision inventory={inventory} node="
 
 
-def vendor_data(key: KeyPair, inventory: str, node: str) -> bytes:
+def vendor_data(key: KeyPair, inventory: str, node: str, vmid: int) -> bytes:
     """Return the vendor snippet that gives a guest exactly this host key; JSON is YAML.
 
-    Its last line says whose it is: a run that died may leave it without any VM.
+    Its last line says whose it is: a run that died may leave it without any VM, or with an unfinished one.
     """
     config = {
         "ssh_deletekeys": True,
         "ssh_genkeytypes": [],
         "ssh_keys": {"ed25519_private": key.private.get_secret_value(), "ed25519_public": key.public.strip()},
     }
-    return f"#cloud-config\n{json.dumps(config, indent=1)}\n{snippet_mark(inventory)}{node}\n".encode()
+    last = f"{snippet_mark(inventory)}{node} vmid={vmid}"
+    return f"#cloud-config\n{json.dumps(config, indent=1)}\n{last}\n".encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,11 @@ takes the snippet away. The VM's marker names every key that the guest may show:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from provision.contracts import common_effects
-from provision.contracts.change import Key
 from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
 from provision.contracts.resource import Resource
@@ -36,7 +35,7 @@ from provision.proxmox.queries import Mappings, Permissions, VmConfig, VmEntry, 
 from provision.proxmox.resources.guest import SnippetGone, vendor_data
 from provision.proxmox.resources.vm import Vm
 from provision.proxmox.resources.vm_lifecycle import VmAbsent, VmPower, owes_start, rebuilds
-from provision.proxmox.resources.vm_owner import removal_of
+from provision.proxmox.resources.vm_owner import removal_of, taken
 from provision.proxmox.resources.vm_parts import CloudInit, Drive, Efi, Nic, Passed, Tpm
 from provision.proxmox.roles import image as image_role
 from provision.values.diagnostics import Diagnostic
@@ -88,7 +87,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
             File(
                 host,
                 path,
-                vendor_data(first, inventory.name, node.name),
+                vendor_data(first, inventory.name, node.name, vm.vmid),
                 mode="0600",
                 secret=True,
                 source=vm.source,
@@ -117,22 +116,25 @@ def _left_by_creation(
     inventory = context.inventory
     if not (isinstance(answer, VmState) and answer.is_abandoned):
         return ()
-    host = host_names.ssh(hypervisor.name)
-    snapshot = context.seen(host)
+    snapshot = context.seen(host_names.ssh(hypervisor.name))
     snippet = FileState(snippets.path(inventory, hypervisor, node, snapshot))
     if node.image is not None and not (snippet in snapshot and snapshot[snippet].exists):
         return ()
-    vmid = answer.vmid
+    risk = Effect(common_effects.REPLACE, node.name)
+    return (_unfinished_removed(inventory, hypervisor, answer.vmid, risk, ("nodes", node.name)),)
+
+
+def _unfinished_removed(
+    inventory: Inventory, hypervisor: Hypervisor, vmid: int, risk: Effect, where: tuple[str, ...]
+) -> Command:
     path = f"/etc/pve/nodes/{hypervisor.node_name}/qemu-server/{vmid}.conf"
-    return (
-        Command(
-            host,
-            f"remove VM {vmid}, whose creation was interrupted",
-            removal_of(vmid),
-            unless=f"! [ -e {path} ] || [ \"$(grep -v '^[[:space:]]*$' {path})\" != 'lock: create' ]",
-            risks=(Effect(common_effects.REPLACE, node.name),),
-            source=inventory.source(("nodes", node.name)),
-        ),
+    return Command(
+        host_names.ssh(hypervisor.name),
+        f"remove VM {vmid}, whose creation was interrupted",
+        removal_of(vmid),
+        unless=f"! [ -e {path} ] || [ \"$(grep -v '^[[:space:]]*$' {path})\" != 'lock: create' ]",
+        risks=(risk,),
+        source=inventory.source(where),
     )
 
 
@@ -141,10 +143,7 @@ def orphan_owners(inventory: Inventory) -> Mapping[Subject, Mapping[str, tuple[A
     return {
         each: {
             names.api(each.name): (Permissions(), VmList()),
-            host_names.ssh(each.name): (
-                STORAGES,
-                *snippets.left(inventory, inventory.hypervisors[each.name]),
-            ),
+            host_names.ssh(each.name): (STORAGES, snippets.marked(inventory)),
         }
         for each in names.orphan_owners(inventory)
     }
@@ -167,7 +166,8 @@ def orphans(context: Context) -> tuple[Resource, ...]:
     snapshot = context.seen(system)
     kept = {row.vmid for row in inventory.nodes.values() if not row.manage}
     left: list[tuple[VmEntry, Marker]] = []
-    for row in _list_vms(context, hypervisor):
+    entries = _list_vms(context, hypervisor)
+    for row in entries:
         if TAG not in row.tags or row.vmid in kept:
             continue
         if VmConfig(row.vmid) not in snapshot:
@@ -179,20 +179,33 @@ def orphans(context: Context) -> tuple[Resource, ...]:
         if marker is not None and _left(inventory, row, marker):
             left.append((row, Marker(inventory.name, marker.node)))
     removed = [row for entry, marker in left for row in _removed(context, hypervisor, entry, marker, left)]
-    return (*removed, *_left_snippets(context, hypervisor, {row.key for row in removed}))
+    known = {row.key for row in removed}
+    return (*removed, *(row for row in _left_files(context, hypervisor, entries) if row.key not in known))
 
 
-def _left_snippets(context: Context, hypervisor: Hypervisor, known: Collection[Key]) -> Iterator[Resource]:
-    """Yield the snippets, each with a private key, of nodes that left before their VM was made."""
+def _left_files(context: Context, hypervisor: Hypervisor, vms: Sequence[VmEntry]) -> Iterator[Resource]:
+    """Yield the snippets, each with a private key, of nodes that left before their VM was finished.
+
+    An unfinished VM has nothing but its lock. Its snippet has its number.
+    """
     inventory, host = context.inventory, host_names.ssh(hypervisor.name)
-    snapshot = context.snapshots.get(host)
-    for question in snippets.left(inventory, hypervisor) if snapshot is not None else ():
-        files = snapshot[question] if snapshot is not None and question in snapshot else ()
-        for path, node in files if isinstance(files, tuple) else ():
-            gone = SnippetGone(host, path, source=inventory.source(("nodes",)))
-            is_ours = path == f"{question.folder}/{names.snippet_file(inventory, node)}"
-            if is_ours and node not in inventory.nodes and gone.key not in known:
-                yield gone
+    if host not in context.snapshots:
+        return  # the engine tells who is silent
+    what = f"cannot list the snippets of {hypervisor.name}"
+    files = context.require(host, snippets.marked(inventory), what)
+    untagged = {row.vmid for row in vms if TAG not in row.tags} - {n.vmid for n in inventory.nodes.values()}
+    api, source = names.api(hypervisor.name), inventory.source(("nodes",))
+    for snippet in snippets.left(inventory, files):
+        vmid, marker = snippet.vmid, Marker(inventory.name, snippet.node)
+        if vmid in untagged and VmConfig(vmid) not in context.seen(api):  # asks for it
+            yield VmAbsent(api, hypervisor.node_name, vmid, marker, source=source)
+        state = vm_answer(context.seen(api), vmid) if vmid in untagged else None
+        if isinstance(state, VmState) and state.is_abandoned:
+            risk = Effect(common_effects.DELETE, snippet.node)
+            yield _unfinished_removed(inventory, hypervisor, vmid, risk, ("nodes",))
+        elif isinstance(state, VmState) and state.is_unfinished:
+            raise Permanent(taken(vmid, marker, state, source))
+        yield SnippetGone(host, snippet.path, source=source)
 
 
 def _list_vms(context: Context, hypervisor: Hypervisor) -> tuple[VmEntry, ...]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
+from provision.connections.contracts import KeyPair
+from provision.proxmox.resources.guest import vendor_data
 from provision.testing.model_host import ModelFile
-from provision.testing.model_proxmox import LOGIN
+from provision.testing.model_proxmox import LOGIN, ModelVm
 from provision.values.errors import Refused
 from tests.unit.proxmox.roles.world import INVENTORY, World
 
 ALLOWED = INVENTORY.replace("console-loss, delete]", "console-loss, delete, replace]")
+KEY = KeyPair(SecretStr("private"), "ssh-ed25519 AAAA", "SHA256:x")
 SNIPPET = "/var/lib/vz/snippets/provision-site-vm-1.yaml"
 DESTROY = "qm destroy 101 --skiplock 1 --purge 1 --destroy-unreferenced-disks 1"
 
@@ -105,6 +110,54 @@ def test_destroy_removes_it_too(world: World) -> None:
     assert 101 not in world.pve.vms
     assert SNIPPET not in world.host.files
     assert f"{SNIPPET}.of-somebody" in world.host.files
+
+
+def test_it_is_found_when_its_node_has_left_the_inventory(world: World) -> None:
+    world.host.files[SNIPPET] = ModelFile(vendor_data(KEY, "site", "vm-1", 101), "0600")
+    world.write(re.sub("  vm-1: .*\n", "", ALLOWED))
+    assert set(world.plan().orphans) == {
+        "pve/ssh:command:remove VM 101, whose creation was interrupted",
+        f"pve/ssh:snippet-gone:{SNIPPET}",
+    }
+    assert world.apply(prune=True).exit_code == 0
+    world.pve.request("GET", "/access/permissions")
+    assert 101 not in world.pve.vms
+    assert SNIPPET not in world.host.files
+    assert world.plan().orphans == ()
+
+
+@pytest.mark.parametrize("text", [ALLOWED, ALLOWED.split("nodes:\n", maxsplit=1)[0] + "nodes: {}\n"])
+def test_destroy_finds_it_without_its_node(world: World, text: str) -> None:
+    world.host.files[SNIPPET] = ModelFile(vendor_data(KEY, "site", "vm-1", 101), "0600")
+    world.write(re.sub("  vm-1: .*\n", "", text))
+    assert world.destroy().exit_code == 0
+    world.pve.request("GET", "/access/permissions")
+    assert 101 not in world.pve.vms
+    assert SNIPPET not in world.host.files
+
+
+@pytest.mark.parametrize(("running", "login"), [(True, LOGIN), (False, "root@pam")])
+def test_without_its_node_any_other_one_stays_and_is_named(tmp_path: Path, running: bool, login: str) -> None:
+    world = World(tmp_path)
+    world.pve.interrupt_creation(101, running=running, login=login)
+    world.host.files[SNIPPET] = ModelFile(vendor_data(KEY, "site", "vm-1", 101), "0600")
+    world.write(re.sub("  vm-1: .*\n", "", ALLOWED))
+    report = world.destroy()
+    assert report.exit_code == 1
+    problems = [problem.code for step in report.steps for problem in step.diagnostics]
+    assert problems == ["VM_CREATE_INTERRUPTED"]
+    assert world.pve.vms[101].config == {"lock": "create"}
+    assert SNIPPET in world.host.files
+
+
+def test_without_its_node_a_whole_vm_with_its_number_stays(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.pve.vms[101] = ModelVm(101, {"name": "theirs", "memory": "512"})
+    world.host.files[SNIPPET] = ModelFile(vendor_data(KEY, "site", "vm-1", 101), "0600")
+    world.write(re.sub("  vm-1: .*\n", "", ALLOWED))
+    assert world.destroy().exit_code == 0
+    assert 101 in world.pve.vms
+    assert SNIPPET not in world.host.files
 
 
 def test_only_an_unfinished_vm_costs_a_further_request(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from fnmatch import fnmatch
 
 from provision.hosts.operations.basic import sysctl_file
 from provision.hosts.queries.boot_line import GRUB_DROP_IN, OURS, BootLineStatus
-from provision.hosts.queries.boot_swap import NO_UNIT, SERVICES, SWAPON, UNITS, SwapUnit
+from provision.hosts.queries.boot_swap import NO_UNIT, SCRIPT_LINE, SCRIPTS, SERVICES, SWAPON, UNITS, SwapUnit
 from provision.hosts.queries.boot_sysctl import BootSetting
 from provision.inventory.kernel_line import line_of_grub, missing_arguments
 from provision.testing.model_state import HostState, resolved
@@ -90,7 +91,18 @@ def boot_swap(state: HostState) -> tuple[SwapUnit, ...]:
             own = tuple(link for link in links[name] if link.startswith(f"{UNITS}/"))
             origin = source[1] if source is not None else path
             units.setdefault(name, SwapUnit(name, origin, own if folder == UNITS else ()))
+    units |= _swap_scripts(state)
     return tuple(units[name] for name in sorted(units) if not _is_masked(state, name))
+
+
+def _swap_scripts(state: HostState) -> dict[str, SwapUnit]:
+    scripts = {}
+    for path, entry in state.files.items():
+        if entry.type == "file" and any(fnmatch(path, pattern) for pattern in SCRIPTS):
+            lines = [line for line in state.text(path).split("\n") if re.search(SCRIPT_LINE, line)]
+            if lines and (path != SCRIPTS[0] or int(entry.mode, 8) & 0o111):
+                scripts[path] = SwapUnit(path, lines[0].strip())
+    return scripts
 
 
 def _is_masked(state: HostState, name: str) -> bool:

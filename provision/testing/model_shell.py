@@ -171,7 +171,11 @@ def _in_sys(state: HostState, name: str) -> Answer:
 
 
 def _swap_units(state: HostState) -> Answer:
-    return 0, "".join(f"{unit.name}\n" for unit in boot_swap(state))
+    return 0, "".join(f"{unit.name}\n" for unit in boot_swap(state) if not unit.is_script)
+
+
+def _swap_scripts(state: HostState) -> Answer:
+    return 0, "".join(f"{unit.name}\n" for unit in boot_swap(state) if unit.is_script)
 
 
 def _link(state: HostState, path: str) -> Answer:
@@ -281,6 +285,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"grep -qs -e '/(.*)\\\.ko' .*modules\.builtin\"", _builtin),
     (r"systemd-detect-virt -c \|\| true", lambda state: (0, state.clock.container or "none")),
     (r"for f in /etc/systemd/system/\*\.wants/\* .* \| sort -u", _swap_units),
+    (r"for f in /etc/rc.local /etc/crontab .*", _swap_scripts),
     (r"readlink (\S+)", _link),
     (r"getent passwd (\S+) \| cut -d : -f 6", _home),
     (r"df -kP -- \S+ \|.*", lambda state: (0, f"{state.free * 1024}\n")),

@@ -115,10 +115,16 @@ def test_units_that_start_swap_are_found_with_what_brings_them(shell: str, tmp_p
             "/usr/lib/systemd/system-generators/zram-generator": "+x",
             "/usr/lib/systemd/zram-generator.conf": "[zram0]\n",
             "/etc/systemd/zram-generator.conf.d/more.conf": "  [zram2]\nzram-size=1\n# [zram3]\n",
+            "/etc/rc.local": "+x",
+            "/etc/crontab": "# swapon\n@reboot root a | b; swapon -a\n",
+            "/etc/cron.d/more": "@reboot root swapoff -a\n",
+            "/var/spool/cron/crontabs/root": "@reboot /sbin/swapon /s\n",
         },
     )
     frame = run(shell, BOOT_SWAP_KIND.script([BootSwap()]).replace("r=\n", f"r={tmp_path}\n", 1))
     assert BOOT_SWAP_KIND.parse(frame, [BootSwap()])[BootSwap()] == (
+        SwapUnit("/etc/crontab", "@reboot root a | b; swapon -a"),
+        SwapUnit("/var/spool/cron/crontabs/root", "@reboot /sbin/swapon /s"),
         SwapUnit("data-swap.swap", f"{UNITS}/data-swap.swap", (f"{UNITS}/swap.target.wants/data-swap.swap",)),
         SwapUnit("dev-vda3.swap", "systemd-gpt-auto-generator"),
         SwapUnit("dev-zram0.swap", "/usr/lib/systemd/zram-generator.conf"),

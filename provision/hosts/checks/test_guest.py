@@ -41,6 +41,12 @@ SWAP_UNITS = r"""for f in /etc/systemd/system/*.wants/* /etc/systemd/system/*.re
 done | sort -u"""
 """Prints the units that systemd starts at boot for swap: those of fstab(5) and masked ones are left out."""
 
+SWAP_SCRIPTS = r"""for f in /etc/rc.local /etc/crontab /etc/cron.*/* /var/spool/cron/crontabs/*; do
+  case $f in /etc/rc.local) [ -x "$f" ] || continue;; esac
+  ! sed 's/#.*//' "$f" 2>/dev/null | grep -qw swapon || echo "$f"
+done"""
+"""Prints the files of commands that rc.local or cron runs, and that start swap."""
+
 
 @pytest.fixture
 def host(site: Site, node: str) -> Host:
@@ -110,12 +116,12 @@ def test_swap_is_off(host: Host, declared: Node) -> None:
 
 
 def test_no_swap_at_next_boot(host: Host, declared: Node) -> None:
-    """Nothing brings swap at the next boot: no line of /etc/fstab, no unit, generator or service of zram."""
+    """Nothing brings swap at the next boot: no line of /etc/fstab, no unit, rc.local or job of cron."""
     if declared.swap != "off":
         raise NotDeclared("swap is unmanaged")
     rows = (row.split() for row in host.run("cat /etc/fstab").stdout.splitlines())
     areas = [row[0] for row in rows if row[2:3] == ["swap"] and not row[0].startswith("#")]
-    areas += host.check_output(SWAP_UNITS).split()
+    areas += host.check_output(SWAP_UNITS).split() + host.check_output(SWAP_SCRIPTS).split()
     assert not areas, f"swap at boot: {', '.join(areas)}"
 
 

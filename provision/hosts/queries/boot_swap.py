@@ -1,4 +1,4 @@
-"""What starts swap at the next boot besides fstab(5): units, generators, services of zram."""
+"""What starts swap at the next boot besides fstab(5): units, generators, services of zram, rc.local, cron."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ SERVICES = (
 SWAPON = r"^ExecStart[A-Za-z]*[ \t]*=(.*[ /=@-])?swapon( |$)"
 """A line of any other service that does so by swapon(8)."""
 
+SCRIPTS = (
+    "/etc/rc.local",
+    "/etc/crontab",
+    "/etc/cron.d/*",
+    "/etc/cron.hourly/*",
+    "/etc/cron.daily/*",
+    "/var/spool/cron/crontabs/*",
+)
+"""Files of commands that systemd (rc.local, only if it is executable) or cron runs."""
+
+SCRIPT_LINE = r"^([^#]*[^#a-zA-Z0-9_-])?swapon( |$)"
+"""A line of theirs that switches swap on."""
+
 
 @dataclass(frozen=True, slots=True)
 class BootSwap:
@@ -35,10 +48,10 @@ class BootSwap:
 
 @dataclass(frozen=True, slots=True)
 class SwapUnit:
-    """A unit that starts swap at the next boot.
+    """A unit or a script that starts swap at the next boot.
 
     Args:
-        name: full name.
+        name: full name of the unit, or path of the script.
         origin: what brings it: a file, or a generator.
         links: its links below UNITS, for a unit file of the administrator, which cannot be masked.
     """
@@ -46,6 +59,11 @@ class SwapUnit:
     name: str
     origin: str
     links: tuple[str, ...] = ()
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is a file of commands: no mask helps, and provision does not rewrite it."""
+        return self.name.startswith("/")
 
 
 # Folders as in systemd.unit(5); for generators see systemd.generator(7), for zram zram-generator.conf(5).
@@ -69,6 +87,12 @@ set --
 for d in $u; do set -- "$@" "$d"/*.service; done
 grep -lsE '{SWAPON}' "$@" | while IFS= read -r f; do
   if [ ! "$r{UNITS}/${{f##*/}}" -ef {NO_UNIT} ]; then printf 'u|%s|%s|\n' "${{f##*/}}" "${{f#"$r"}}"; fi
+done
+if [ -d "$r/var/spool/cron/crontabs" ]; then ls "$r/var/spool/cron/crontabs" >/dev/null; fi
+for f in {" ".join(f'"$r"{path}' for path in SCRIPTS)}; do
+  if [ "$f" = "$r/etc/rc.local" ] && [ ! -x "$f" ]; then continue; fi
+  s=$(grep -sE '{SCRIPT_LINE}' "$f" | head -n 1) || :
+  if [ -n "$s" ]; then printf 's|%s|%s\n' "${{f#"$r"}}" "$s"; fi
 done
 g=
 for d in "$r/usr/local/lib" "$r/usr/lib" "$r/lib"; do
@@ -104,6 +128,8 @@ def _read(rows: Rows) -> tuple[SwapUnit, ...]:
             own = path.rpartition("/")[0] == UNITS
             own_links = tuple(link for link in links[name] if link.startswith(f"{UNITS}/"))
             units[name] = SwapUnit(name, source or path, own_links if own else ())
+    for path, *line in rows.get("s", ()):
+        units[path] = SwapUnit(path, " | ".join(line))
     return tuple(units[name] for name in sorted(units) if name not in masked)
 
 

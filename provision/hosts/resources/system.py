@@ -197,6 +197,19 @@ class SwapIsOff(Composite):
         """Return the swap areas of the next boot, then those in use."""
         return _SWAP_PARTS
 
+    def operations(self, snapshot: Snapshot, /) -> Operations:
+        """Return what switches it off; commands that somebody wrote into a script are theirs to remove."""
+        scripts = [unit for unit in snapshot[BootSwap()] if unit.is_script]
+        if scripts:
+            names = ", ".join(unit.name for unit in scripts)
+            return self.refusal(
+                "SWAP_BY_SCRIPT",
+                f"{names} starts swap: {scripts[0].origin}",
+                untouched="Swap was not changed.",
+                remedy=f"Take `swapon` out of {names}, or declare no `swap: off`",
+            )
+        return Composite.operations(self, snapshot)
+
 
 def _active_areas(content: object) -> str | None:
     return ", ".join(line.split()[0] for line in _text(content).split("\n")[1:] if line.split()) or None
@@ -217,7 +230,9 @@ class _SwapUnits:
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         units: tuple[SwapUnit, ...] = snapshot[BootSwap()]
         return tuple(
-            Change(Op.UPDATE, unit.name, f"by {unit.origin}", "not at boot" if unit.links else "masked")
+            Change(Op.ATTENTION, unit.name, unit.origin, "no swapon")
+            if unit.is_script
+            else Change(Op.UPDATE, unit.name, f"by {unit.origin}", "not at boot" if unit.links else "masked")
             for unit in units
         )
 

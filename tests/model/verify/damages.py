@@ -217,6 +217,11 @@ DAMAGES = (
     Damage("test_no_swap_at_next_boot", "dev-zram0.swap", on(GUEST, zram)),
     Damage("test_no_swap_at_next_boot", "zramswap.service", on(GUEST, zram_service)),
     Damage(
+        "test_no_swap_at_next_boot",
+        "/etc/rc.local",
+        on(GUEST, file("/etc/rc.local", content=b"swapon /swapfile\n", mode="0755")),
+    ),
+    Damage(
         "test_root_filesystem_fills_the_disk",
         "2048 MiB",
         on(GUEST, lambda state: setattr(state, "root", replace(state.root, size=2 * GIB))),

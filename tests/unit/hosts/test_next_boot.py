@@ -172,6 +172,39 @@ def test_what_starts_swap_at_boot_is_off_for_good(
     assert differing(host, [swap]) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "line", "mode", "named"),
+    [
+        ("/etc/rc.local", "/sbin/swapon /swapfile", "0755", True),
+        ("/etc/rc.local", "/sbin/swapon /swapfile", "0644", False),  # systemd does not run it
+        ("/etc/rc.local", "[ -e /s ] && swapon -p 5 /s", "0755", True),
+        ("/etc/rc.local", "# swapon /swapfile", "0755", False),
+        ("/etc/rc.local", "swapoff -a", "0755", False),
+        ("/etc/rc.local", "my-swapon x; xswapon y", "0755", False),
+        ("/etc/crontab", "@reboot root sleep 9; swapon -a", "0644", True),
+        ("/etc/cron.d/swap", "*/5 * * * * root /usr/sbin/swapon /s", "0644", True),
+        ("/var/spool/cron/crontabs/root", "@reboot swapon", "0600", True),
+        ("/etc/cron.daily/swap", "swapon /s", "0755", True),
+    ],
+)
+def test_swap_that_rc_local_or_cron_starts_is_named_and_never_called_off(
+    path: str, line: str, mode: str, named: bool
+) -> None:
+    state = guest_state()
+    state.files[path] = ModelFile(f"#!/bin/sh\n{line}\n".encode(), mode)
+    host, swap = ModelHost(S, state), SwapIsOff(S)
+    snapshot = snapshot_of(host, [swap])
+    if not named:
+        assert not any(path in change.path for change in swap.changes(snapshot))
+        return
+    assert [(change.op, str(change.old)) for change in swap.changes(snapshot) if path in change.path] == [
+        (Op.ATTENTION, line)
+    ]
+    remedy = swap.fix(snapshot)
+    assert isinstance(remedy, Impossible)
+    assert (remedy.diagnostic.code, path in remedy.diagnostic.summary) == ("SWAP_BY_SCRIPT", True)
+
+
 def _off(module: str) -> ModprobeBlacklist:
     return ModprobeBlacklist(S, "x", (module,), REBOOT)
 

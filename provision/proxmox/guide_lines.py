@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from provision.contracts.query import Unknown
+from provision.hosts.queries.modprobe import vfio_ids
 from provision.hosts.queries.shell import Shell
-from provision.hosts.resources.pci import PciFunction
+from provision.hosts.resources.pci import PciFunction, matches
 from provision.inventory.kernel_line import folded, parse
 from provision.inventory.models.hypervisor import Hypervisor
 from provision.proxmox.host_facts import HypervisorFacts
@@ -23,7 +24,8 @@ GUIDE_LINES = Shell(rf"grep -sHnE 'vfio|iommu|pcie_acs_override|video=[a-z]*fb:'
 _ROW = re.compile(r"([^:]+):(\d+):(.*)")
 _GONE = {"vfio_virqfd": "is a part of vfio since Linux 6.2"}
 """Modules that are named in older guides, and what became of them."""
-_OLD_FRAMEBUFFERS = ("efifb:off", "vesafb:off", "simplefb:off", "vesa:off", "efi:off")
+_OLD_FRAMEBUFFERS = frozenset({"efifb:off", "vesafb:off", "simplefb:off", "vesa:off", "efi:off"})
+_INITRAMFS = "/etc/initramfs-tools/modules"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,10 @@ def _is_removable(line: str, functions: Sequence[PciFunction], passed: frozenset
     words = line.split()
     if words[0] != "options":
         return folded(words[0]) in _GONE
-    ids = [word.partition("=")[2].lower() for word in words[2:]]
-    named = {":".join(identity.split(":")[:2]) for text in ids for identity in text.split(",")}
-    is_declared = any(each.id in named for each in functions if each.slot in passed)
+    ids = vfio_ids(words[2:])
+    is_declared = any(
+        matches(identity, each) for identity in ids for each in functions if each.slot in passed
+    )
     return all(word.startswith("ids=") for word in words[2:]) and bool(functions) and not is_declared
 
 
@@ -101,8 +104,11 @@ def _reasons(
         return
     words = line.split()
     if words[0] == "options" and len(words) > 1 and folded(words[1]) == "vfio_pci":
-        ids = [word.partition("=")[2] for word in words if word.startswith("ids=")]
-        yield from _ids(",".join(ids), functions, passed)
+        yield from _ids(vfio_ids(words[2:]), functions, passed)
+    elif (
+        file == _INITRAMFS and folded(words[0]) == "vfio_pci"
+    ):  # of the lists of modules, this one has options
+        yield from _ids(vfio_ids(words[1:]), functions, passed)
     elif folded(words[0]) in _GONE:
         yield _GONE[folded(words[0])]
 
@@ -110,17 +116,19 @@ def _reasons(
 def _arguments(line: str, functions: Sequence[PciFunction], passed: frozenset[str]) -> Iterator[str]:
     for argument in parse(line):
         if argument.name == "vfio_pci.ids":
-            yield from _ids(argument.value or "", functions, passed)
+            yield from _ids(argument.members, functions, passed)
         elif argument.name == "pcie_acs_override":
             yield "it makes devices look isolated that are not"
-        elif argument.name == "video" and argument.value in _OLD_FRAMEBUFFERS:
+        elif argument.name == "video" and set(argument.members) & _OLD_FRAMEBUFFERS:
             yield "it has no effect on simpledrm, which holds the console of Proxmox VE's kernels"
 
 
-def _ids(text: str, functions: Sequence[PciFunction], passed: frozenset[str]) -> Iterator[str]:
+def _ids(
+    identities: Iterable[str], functions: Sequence[PciFunction], passed: frozenset[str]
+) -> Iterator[str]:
     """Yield which devices of the host a list of vendor and device ids takes, or that it names none."""
-    for identity in filter(None, text.split(",")):
-        like = [each for each in functions if each.id == ":".join(identity.lower().split(":")[:2])]
+    for identity in identities:
+        like = [each for each in functions if matches(identity, each)]
         taken = [each.address for each in like if each.slot not in passed]
         if not like and functions:
             yield f"no device of this host is {identity}"

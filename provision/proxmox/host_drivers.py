@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from provision.hosts.queries.kernel import module_name
 from provision.hosts.queries.modprobe import ModprobeRule
-from provision.hosts.resources.pci import VFIO, PciFunction
+from provision.hosts.resources.pci import VFIO, PciFunction, matches
 from provision.inventory.models.hypervisor import Card
 
 
@@ -106,7 +106,7 @@ def keeps_off(rules: Iterable[ModprobeRule], function: PciFunction, module: str)
     if any(rule.keeps_off and rule.module == module for rule in rules):
         return True
     early = any(module_name(VFIO) in rule.loads_first for rule in rules if rule.module == module)
-    return early and any(function.id in rule.ids for rule in rules)
+    return early and any(matches(identity, function) for rule in rules for identity in rule.ids)
 
 
 def host_drivers(

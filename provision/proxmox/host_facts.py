@@ -24,7 +24,7 @@ POOLS = Shell("[ -r /etc/pve/user.cfg ] && sed -n 's/^pool:\\([^:]*\\):.*/\\1/p'
 RESERVATIONS = FileText("/run/qemu-server/pci-id-reservations")
 """Which running VM holds which PCI function, as Proxmox VE notes it at each start."""
 
-_SECTION = re.compile(r"([a-z0-9]+):\s+(\S+)\s*")
+_SECTION = re.compile(r"(\S+):\s*(\S+)\s*")
 _DEVICE = re.compile(r".*/([^/]+)/qemu-server/([0-9]+)\.conf:(?:\[([^\]]*)\].*|(\w+): ?(.*))")
 
 
@@ -91,7 +91,8 @@ class HypervisorFacts(HostFacts):
     def storages(self) -> Mapping[str, Mapping[str, str]] | Unknown:
         """Keys of each storage by its name, `type` among them: STORAGES.
 
-        Source: pve-storage, `PVE/SectionConfig.pm`: sections `TYPE: NAME` with indented keys.
+        Source: pve-storage, `parse_section_header` of `PVE/Storage/Plugin.pm`: sections `TYPE: NAME`, the
+        type in any case, with indented keys.
         """
         text = self.text(STORAGES)
         if isinstance(text, Unknown):
@@ -101,7 +102,7 @@ class HypervisorFacts(HostFacts):
         for line in text.splitlines():
             head = _SECTION.fullmatch(line)
             if head is not None:
-                section = keys.setdefault(head[2], {"type": head[1]})
+                section = keys.setdefault(head[2], {"type": head[1].lower()})
             elif line[:1] in {"\t", " "} and line.strip():
                 key, _, value = line.strip().partition(" ")
                 section[key] = value.strip()

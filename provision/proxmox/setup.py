@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from provision.contracts.query import Unknown
@@ -26,6 +26,8 @@ HOST_ROLE = "ProvisionHost"
 """The role on `/` alone: what a VM's `startup` takes there, and before Proxmox VE 9 a download."""
 FILE_BASED = frozenset({"dir", "nfs", "cifs", "btrfs", "cephfs"})
 """Types of storages that can hold images and snippets."""
+MADE_ELSEWHERE = frozenset({"iscsi", "iscsidirect"})
+"""Types whose volumes their target has made: no disk can be made in them, although they list `images`."""
 _VERSION, _ROLES, _USERS = (
     Shell("pveversion"),
     Shell("pveum role list --output-format json"),
@@ -142,15 +144,15 @@ def read_host(snapshot: Snapshot, host: str) -> ProxmoxHost:
 def choose(host: ProxmoxHost) -> StorageChoice:
     """Return the storages to use: those that can already, else those that could."""
 
-    def first(content: str, types: Iterable[str] | None) -> str:
-        able = [each for each in host.storages if types is None or each.type in types]
-        ready = [each for each in able if content in each.content]
-        return next((each.name for each in (*ready, *(able if types else ()))), "")
+    def first(content: str) -> str:
+        files = [each for each in host.storages if each.type in FILE_BASED]
+        ready = [each for each in files if content in each.content]
+        return next((each.name for each in (*ready, *files)), "")
 
-    blocks = [each.type for each in host.storages if each.type not in FILE_BASED]
-    ready = [each for each in host.storages if each.type in blocks and "images" in each.content]
-    disks = ready[0].name if ready else first("images", None)
-    return StorageChoice(first("import", FILE_BASED), disks, first("snippets", FILE_BASED))
+    able = [each for each in host.storages if "images" in each.content and each.type not in MADE_ELSEWHERE]
+    blocks = [each for each in able if each.type not in FILE_BASED]
+    disks = next((each.name for each in (*blocks, *able)), "")
+    return StorageChoice(first("import"), disks, first("snippets"))
 
 
 def grant(host: ProxmoxHost, choice: StorageChoice, token: str, *, rotate: bool = False) -> str:

@@ -99,6 +99,9 @@ def test_storages_are_chosen_by_what_they_can() -> None:
     assert choose(replace(FOUND, storages=ready)) == StorageChoice("nas", "local-zfs", "nas")
     only = (ProxmoxStorage("local", "dir", ("images", "import", "snippets")),)
     assert choose(replace(FOUND, storages=only)) == StorageChoice("local", "local", "local")
+    volumes = ProxmoxStorage("lun", "iscsi", ("images",))  # it lists disks, and none can be made there
+    assert choose(replace(FOUND, storages=(volumes, *FOUND.storages))) == CHOICE
+    assert choose(replace(FOUND, storages=(volumes, ProxmoxStorage("local", "dir", ("iso",))))).disks == ""
     script = enable(FOUND, CHOICE.missing(FOUND))
     assert "pvesm set local --content iso,vztmpl,backup,import,snippets" in script
 

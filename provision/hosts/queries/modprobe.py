@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -57,15 +58,16 @@ class ModprobeRule:
 
     @property
     def ids(self) -> frozenset[str]:
-        """Vendor and device that `options vfio-pci ids=...` gives to that driver."""
+        """What `options vfio-pci ids=...` gives to that driver, as `matches` reads it."""
         if self.verb != "options" or self.module != "vfio_pci":
             return frozenset()
-        values = (word.partition("=")[2] for word in self.words[2:] if word.startswith("ids="))
-        return frozenset(
-            ":".join(entry.lower().split(":")[:2])
-            for value in values
-            for entry in value.strip('"').split(",")
-        )
+        return frozenset(vfio_ids(self.words[2:]))
+
+
+def vfio_ids(options: Iterable[str]) -> tuple[str, ...]:
+    """Return the members of `ids=` among a module's options, in lower case, without the kernel's quotes."""
+    texts = (word.removeprefix("ids=").strip('"').lower() for word in options if word.startswith("ids="))
+    return tuple(identity for text in texts for identity in text.split(",") if identity)
 
 
 # A file hides those of the same name in the folders behind it (modprobe.d(5)).

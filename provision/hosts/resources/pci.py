@@ -85,6 +85,29 @@ class PciFunction:
         return self.cls[:2] == "06"
 
 
+_ANY = "ffffffff"
+"""Any vendor, device or subsystem (PCI_ANY_ID)."""
+
+
+def matches(identity: str, function: PciFunction) -> bool:
+    """Whether an id of `vfio-pci.ids=` names a function.
+
+    Its parts are vendor, device, the subsystem's vendor and device, class and mask of the class, in hex; of
+    those that are left out any counts (`vfio_pci_fill_ids` of drivers/vfio/pci/vfio_pci.c).
+    """
+    parts = identity.lower().split(":")
+    maker = function.subsystem.split(":") if function.subsystem else [_ANY, _ANY]
+    named = zip(parts, (function.vendor, function.device, *maker), strict=False)
+    if len(parts) == 1 or any(part not in (present, _ANY) for part, present in named if present != _ANY):
+        return False
+    try:
+        numbers = [int(text, 16) for text in (*parts[4:6], function.cls)]
+    except ValueError:
+        return False
+    cls, mask, own = numbers if len(numbers) == 3 else (0, 0, 0)  # noqa: PLR2004 - without a mask any class
+    return not (own ^ cls) & mask
+
+
 _PCI_SCRIPT = """for d in /sys/bus/pci/devices/*; do
   [ -r "$d/vendor" ] || continue
   v= i= c= s= t= b=0 r= g= o= m=

@@ -38,19 +38,35 @@ CODES = {
 
 @dataclass(frozen=True, slots=True)
 class StorageState:
-    """What is known of a storage: what it takes, and why it cannot be used on this node, if so."""
+    """What is known of a storage: what it takes, and why it cannot be used on this node, if so.
+
+    Args:
+        content: types of content that it takes.
+        kind: its type; empty where that is unknown.
+        hindrance: why it cannot be used.
+        remedy: what helps against that.
+    """
 
     content: frozenset[str]
+    kind: str = ""
     hindrance: str = ""
     remedy: str = ""
 
 
-_READ_ONLY = "esxi"
-"""A type of storage whose content is `import` and that shows the VMs of an ESXi host: it takes nothing."""
-_READS_ONLY = (
-    "shows the VMs of an ESXi host and takes no files",
-    "write a storage that takes files; list them on the host: `pvesm status`",
-)
+_DISKS_ONLY = frozenset({"images"})
+_FILES = frozenset({"import", "iso", "snippets"})
+_TAKES = {
+    **dict.fromkeys(("lvm", "lvmthin", "zfspool", "zfs", "rbd"), _DISKS_ONLY),
+    "cephfs": _FILES,
+    "pbs": frozenset[str](),
+}
+"""Content that a type of storage can be set to take; other types take any (pve-storage, `plugindata`)."""
+_OTHER = "write another storage; list them on the host: `pvesm status`"
+_HINDRANCES = {
+    "esxi": "shows the VMs of an ESXi host and takes no files",
+    **dict.fromkeys(("iscsi", "iscsidirect"), "has the volumes of its target, and none can be made in it"),
+}
+"""Types whose content (`import`, `images`) is there already: nothing new can be put into them."""
 
 
 def storages(evidence: Evidence) -> list[Finding]:
@@ -104,16 +120,17 @@ def storage_state(evidence: Evidence, hypervisor: Hypervisor, storage: str) -> S
     if not entry.enabled:
         reason = _of_section(hypervisor, storage, section or {})
         hindrance = reason.hindrance or f"is not enabled on {hypervisor.node_name}"
-        return StorageState(entry.content, hindrance, reason.remedy or _enable(storage))
-    if entry.kind == _READ_ONLY:
-        return StorageState(entry.content, *_READS_ONLY)
+        return StorageState(entry.content, entry.kind, hindrance, reason.remedy or _enable(storage))
+    if entry.kind in _HINDRANCES:
+        return StorageState(entry.content, entry.kind, _HINDRANCES[entry.kind], _OTHER)
     if not entry.active:
         return StorageState(
             entry.content,
+            entry.kind,
             f"is not active on {hypervisor.node_name}: it cannot be reached",
             f"see why on the host: `pvesm status --storage {storage}`",
         )
-    return StorageState(entry.content)
+    return StorageState(entry.content, entry.kind)
 
 
 def _unlisted(evidence: Evidence, hypervisor: Hypervisor, storage: str, listed: object) -> Unknown | None:
@@ -132,19 +149,21 @@ def _unlisted(evidence: Evidence, hypervisor: Hypervisor, storage: str, listed: 
 def _of_section(hypervisor: Hypervisor, storage: str, section: Mapping[str, str]) -> StorageState:
     """Read a section of storage.cfg: `disable` stands alone, `nodes` is a list."""
     content = frozenset(word.strip() for word in section.get("content", "").split(",")) - {""}
+    kind = section.get("type", "")
     if "disable" in section and section["disable"] not in {"0", "no", "off", "false"}:
-        return StorageState(content, "is disabled", _enable(storage))
+        return StorageState(content, kind, "is disabled", _enable(storage))
     nodes = [word.strip() for word in section.get("nodes", "").split(",") if word.strip()]
-    if section.get("type") == _READ_ONLY:
-        return StorageState(content, *_READS_ONLY)
+    if kind in _HINDRANCES:
+        return StorageState(content, kind, _HINDRANCES[kind], _OTHER)
     if nodes and hypervisor.node_name not in nodes:
         return StorageState(
             content,
+            kind,
             f"is only on {', '.join(nodes)}, not on {hypervisor.node_name}",
             f"write another storage, or extend it: `pvesm set {storage} --nodes"
             f" {','.join((*nodes, hypervisor.node_name))}`",
         )
-    return StorageState(content)
+    return StorageState(content, kind)
 
 
 def _enable(storage: str) -> str:
@@ -178,14 +197,19 @@ def _problems(
     if content not in state.content:
         have = ",".join(sorted(state.content))
         joined = f"{have},{content}" if have else content
+        can = content in _TAKES.get(state.kind, CODES) and state.kind not in _HINDRANCES
+        allow = f"allow it on the host: `pvesm set {storage} --content {joined}`, or write another one"
         yield Diagnostic(
             CODES[content],
-            f"storage {storage} of {name} does not take content of type {content}",
+            f"storage {storage} of {name} {'does not' if can else 'cannot'} take content of type {content}",
             name,
-            evidence=(f"content: {have}",) if have else (),
+            evidence=(
+                *((f"type: {state.kind}",) if not can else ()),
+                *((f"content: {have}",) if have else ()),
+            ),
             source=source,
             untouched=untouched,
-            remedy=f"allow it on the host: `pvesm set {storage} --content {joined}`, or write another one",
+            remedy=allow if can else _OTHER,
         )
 
 

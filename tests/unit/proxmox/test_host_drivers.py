@@ -54,6 +54,11 @@ KEPT = [
     ["options vfio_pci disable_vga=1 ids=10DE:2204", "softdep nouveau pre: vfio_pci"],
     ["options vfio-pci ids=10de:2204:1458:4043", "softdep nouveau pre: drm vfio-pci post: x"],
     ['options vfio-pci ids="10de:1aef,10de:2204"', "softdep nouveau pre: vfio-pci"],
+    ["options vfio-pci ids=10de:ffffffff", "softdep nouveau pre: vfio-pci"],
+    [
+        "options vfio-pci ids=10de:ffffffff:ffffffff:ffffffff:00030000:ffff00ff",
+        "softdep nouveau pre: vfio-pci",
+    ],
 ]
 NOT_KEPT: list[list[str]] = [
     [],
@@ -66,6 +71,10 @@ NOT_KEPT: list[list[str]] = [
     ["softdep nouveau pre: vfio-pci"],  # vfio-pci takes no card without ids
     ["options vfio-pci ids=10de:1aef", "softdep nouveau pre: vfio-pci"],  # another function
     ["options vfio-pci ids=10de:2204", "softdep nouveau post: vfio-pci"],
+    [
+        "options vfio-pci ids=10de:ffffffff:ffffffff:ffffffff:00040300:ffffff00",
+        "softdep nouveau pre: vfio-pci",
+    ],
     ["options vfio-pci ids=10de:2204", "softdep nvidiafb pre: vfio-pci"],
 ]
 

@@ -81,6 +81,15 @@ cephfs: cephfs
 \tcontent vztmpl,import,snippets
 \tfs-name cephfs
 
+iscsi:lun
+	portal 192.0.2.14
+	target iqn.2003-01.org:y
+	content images
+
+TrueNAS-iSCSI: tn
+	dataset tank/pool
+	content images
+
 lvm: san
 \tvgname san
 \tcontent images
@@ -89,7 +98,7 @@ lvm: san
 LISTED: dict[str, dict[str, object]] = {
     "local": {"content": "iso,vztmpl,import,backup,snippets", "enabled": 0, "active": 0},
     "snips": {"content": "snippets,import", "enabled": 0, "active": 0},
-    "local-zfs": {"content": "rootdir"},
+    "local-zfs": {"content": "rootdir", "type": "zfspool"},
     "nas": {"content": "images,import,snippets"},
     "here": {"content": "images,import,snippets"},
     "on": {"content": "images,import,snippets"},
@@ -100,6 +109,8 @@ LISTED: dict[str, dict[str, object]] = {
     "ceph.vms_2": {"content": "images", "type": "rbd"},
     "ceph-ct": {"content": "rootdir", "type": "rbd"},
     "cephfs": {"content": "vztmpl,import,snippets", "type": "cephfs"},
+    "lun": {"content": "images", "type": "iscsi"},
+    "tn": {"content": "images", "type": "truenas-iscsi"},
     "san": {"content": "images", "enabled": 0, "active": 0, "type": "lvm"},
 }
 """What `/nodes/pve/storage` answers on that host."""
@@ -126,7 +137,10 @@ CASES: list[tuple[str, str, str, set[str]]] = [
     ("nas", "drbd", "drbd", {"STORAGE_NO_SNIPPETS"}),
     ("nas", "pbs-1", "nas", {"STORAGE_NO_IMAGES"}),
     ("pbs-1", "nas", "pbs-1", {"STORAGE_NO_IMPORT", "STORAGE_NO_SNIPPETS"}),
-    ("nas", "none", "nas", {"STORAGE_NO_IMAGES"}),
+    ("nas", "none", "nas", {"STORAGE_UNAVAILABLE", "STORAGE_NO_IMAGES"}),
+    ("nas", "lun", "nas", {"STORAGE_UNAVAILABLE"}),  # bpg#2050: "can't allocate space in iscsi storage"
+    ("nas", "tn", "nas", set()),
+    ("tn", "nas", "nas", {"STORAGE_NO_IMPORT"}),
     ("nas", "ceph.vms_2", "nas", set()),
     ("cephfs", "ceph.vms_2", "cephfs", set()),
     ("nas", "ceph-ct", "nas", {"STORAGE_NO_IMAGES"}),
@@ -186,6 +200,31 @@ def test_reasons_name_what_hinders_and_what_helps(world: World) -> None:
     assert "pvesm set snips --nodes pve2,pve3,pve" in problems[0].remedy
     assert "pvesm set local --disable 0" in problems[1].remedy
     assert "pvesm set local-zfs --content rootdir,images" in problems[2].remedy
+
+
+@pytest.mark.parametrize(
+    ("images", "disks", "snippets", "word"),
+    [
+        ("local-zfs", "nas", "nas", "type: zfspool"),
+        ("nas", "nas", "ceph.vms_2", "type: rbd"),
+        ("nas", "cephfs", "nas", "type: cephfs"),
+        ("nas", "pbs-1", "nas", "type: pbs"),
+    ],
+)
+def test_content_that_a_type_cannot_take_is_not_to_be_allowed(
+    world: World, images: str, disks: str, snippets: str, word: str
+) -> None:
+    (problem,) = errors(world, using(images, disks, snippets))
+    assert problem.evidence[0] == word
+    assert "cannot take content" in problem.summary
+    assert problem.remedy == "write another storage; list them on the host: `pvesm status`"
+    world.pve.faults[("GET", "/nodes/pve/storage")] = ApiError(403, "Permission check failed")
+    assert errors(world, using(images, disks, snippets)) == [problem]
+
+
+def test_a_type_of_a_plugin_is_taken_at_its_word(world: World) -> None:
+    (problem,) = errors(world, using("tn", "nas", "nas"))
+    assert "pvesm set tn --content images,import" in problem.remedy
 
 
 def test_a_storage_that_the_node_does_not_reach_is_refused(world: World) -> None:

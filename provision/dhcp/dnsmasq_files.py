@@ -46,16 +46,20 @@ class DnsmasqFiles:
 
 
 # Arguments of running servers stand for lines of a configuration. A server in a container of this machine has
-# another process namespace, and its paths mean nothing here.
+# another process namespace, and its paths mean nothing here. Pi-hole's server is dnsmasq under another name,
+# with a configuration of its own since version 6 (`src/config/dnsmasq_config.h` of pi-hole/FTL).
 _SERVERS = r"""
 provision_servers() {
     own=$(readlink /proc/self/ns/pid 2>/dev/null) || own=
     for process in /proc/[0-9]*; do
         name=
         { read -r name <"$process/comm"; } 2>/dev/null || continue
-        [ "$name" = dnsmasq ] || continue
+        case $name in dnsmasq|pihole-FTL) ;; *) continue;; esac
         [ "$(readlink "$process/ns/pid" 2>/dev/null)" = "$own" ] || continue
         printf 'server\n'
+        if [ "$name" = pihole-FTL ] && [ -e /etc/pihole/dnsmasq.conf ]; then
+            printf '%s\n' --conf-file=/etc/pihole/dnsmasq.conf
+        fi
         tr '\0' '\n' <"$process/cmdline" 2>/dev/null
     done
 }

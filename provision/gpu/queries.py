@@ -70,7 +70,7 @@ class CardStatus:
         memory: MiB.
         power_limit: watts.
         fabric: fabric state and status (`Completed`, `Success`); empty where the driver knows no such field.
-        problem: what the driver says where it cannot open the card; all other fields are unknown then.
+        problem: what the driver says where it cannot open the card, or tell which one it is.
     """
 
     address: str
@@ -265,6 +265,7 @@ def _card(fields: Sequence[str], fabrics: dict[str, tuple[str, ...]]) -> CardSta
         persistence=_word(persistence),
         power_limit=_number(power),
         fabric=fabrics.get(address, ()),
+        problem=uuid.strip("[]") if meaning(uuid) is Meaning.BROKEN else "",
     )
 
 

@@ -14,6 +14,9 @@ from provision.proxmox.discovery import PROFILE, Discovered, key_of
 from provision.proxmox.privileges import USER
 from provision.proxmox.setup import ProxmoxHost, StorageChoice
 
+_ALONE = 31
+"""Prefix lengths from here on leave no address for a VM."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
@@ -146,8 +149,14 @@ def network_of(host: ProxmoxHost, address: str) -> ipaddress.IPv4Network:
 
 
 def _interface(host: ProxmoxHost, address: str) -> str:
-    own = (each for each in host.networks.values() if each.partition("/")[0] == address)
-    return next(own, "") or host.networks.get(bridge_of(host), "")
+    """Return the host's address in the network of VMs: that itself, or the first one of its bridge.
+
+    A routed host has an address of its own alone (/32), which is no network for VMs.
+    """
+    shared = [each for each in host.networks if ipaddress.IPv4Interface(each).network.prefixlen < _ALONE]
+    own = (each for each in shared if each.partition("/")[0] == address)
+    of_bridge = (each for each in shared if host.networks[each] == bridge_of(host))
+    return next(own, "") or next(of_bridge, "")
 
 
 def _network(host: ProxmoxHost, address: str) -> str:

@@ -18,14 +18,16 @@ from provision.hosts.queries.shell import Shell
 REBOOT_FACTS = Shell(
     r"""part() { for f; do [ ! -r "$f" ] || { printf '== %s\n' "$f"; cat -- "$f"; echo; }; done; }
 part /etc/pve/.members /etc/pve/ha/manager_status
+k='iface|bridge[-_]ports|ovs_(ports|bonds)|bond[-_](slaves|master)|slaves'
 for f in /etc/network/interfaces.new /etc/network/interfaces /etc/network/interfaces.d/*; do
   [ ! -r "$f" ] || { printf '== %s\n' "$f"
-  grep -E '^[[:space:]]*(iface|bridge[-_]ports|ovs_ports|bond[-_]slaves|slaves)[[:space:]]' "$f" || :; }
+  grep -E "^[[:space:]]*($k)[[:space:]]" "$f" || :; }
 done
 part /etc/systemd/network/*.link /run/systemd/network/*.link /usr/local/lib/systemd/network/*.link
 echo '== nics'
 for d in /sys/class/net/*/device; do
-  n=${d%/device}; [ ! -e "$d" ] || echo "${n##*/} $(cat "$n/address")"
+  n=${d%/device}; a=$n/bonding_slave/perm_hwaddr; [ -r "$a" ] || a=$n/address
+  [ ! -e "$d" ] || echo "${n##*/} $(cat "$a")"
 done
 echo '== guests'
 for f in /run/qemu-server/*.pid; do
@@ -38,7 +40,8 @@ echo '== end'"""
 )
 """Parts with a head `== NAME` each. Of the network's configuration, only names leave the host."""
 
-_LISTS = re.compile(r"\s*(?:bridge[-_]ports|ovs_ports|bond[-_]slaves|slaves)\s+(.*)")
+_LISTS = re.compile(r"\s*(?:bridge[-_]ports|ovs_(?:ports|bonds)|bond[-_]slaves|slaves)\s+(.*)")
+_MASTER = re.compile(r"\s*bond[-_]master\s+(\S+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class RebootFacts:
         guests: running guests, `VM 101` or `container 201`.
         ports: names of interfaces by the bridge or bond that has them, as the next boot configures it.
         pending: whether the network's configuration changes with the next boot.
-        nics: MAC by name of each physical interface.
+        nics: MAC by name of each physical interface; its own one where a bond has given it another.
         renamed: name that a file of systemd.link(5) gives at the next boot, by present name.
     """
 
@@ -168,6 +171,8 @@ def _ports(parts: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
                 interface = words[1] if len(words) > 1 else ""
             elif (match := _LISTS.fullmatch(line)) is not None:
                 ports[interface] = tuple(name for name in match[1].split() if name != "none")
+            elif (match := _MASTER.fullmatch(line)) is not None:
+                ports[match[1]] = (*ports.get(match[1], ()), interface)
     return ports
 
 

@@ -32,9 +32,12 @@ _SOURCES = {
 }
 _STANZAS = r"""for f in @/sources.list.d/*.sources; do
   grep -sq '^[^#]*enterprise\.proxmox\.com' "$f" || continue
-  awk 'BEGIN { RS = ""; ORS = "\n\n" } /enterprise\.proxmox\.com/ { n = split($0, l, "\n"); s = ""
-    for (i = 1; i <= n; i++) if (l[i] !~ /^Enabled:/) s = s l[i] "\n"
-    $0 = s "Enabled: WHETHER" } { print }' "$f" >"$f.new"
+  awk 'BEGIN { RS = ""; ORS = "\n\n" } { n = split($0, l, "\n"); s = ""; has = 0
+    for (i = 1; i <= n; i++) {
+      if (l[i] ~ /^[^#]*enterprise\.proxmox\.com/) has = 1
+      if (tolower(l[i]) !~ /^enabled[ \t]*:/) s = s l[i] "\n"
+    }
+    if (has) $0 = s "Enabled: WHETHER" } { print }' "$f" >"$f.new"
   cat "$f.new" >"$f"; rm "$f.new"
 done"""
 _LINES = r"""for f in @/sources.list @/sources.list.d/*.list; do

@@ -62,7 +62,7 @@ class ProxmoxHost:
         bridges: names of its network bridges.
         functions: PCI functions.
         memory: MiB.
-        networks: address with prefix length by interface.
+        networks: interface by address with prefix length: a bridge may have several.
         gateway: of the default route, empty without one.
     """
 
@@ -132,7 +132,7 @@ def read_host(snapshot: Snapshot, host: str) -> ProxmoxHost:
         bridges=facts.bridges,
         functions=() if isinstance(functions, Unknown) else functions,
         networks={
-            row[1]: row[3]
+            row[3]: row[1]
             for line in facts.output(_ADDRESSES).splitlines()
             if len(row := line.split()) > 3  # noqa: PLR2004 - number, interface, family, address
         },

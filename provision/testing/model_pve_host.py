@@ -11,7 +11,7 @@ WHOLE = ("/etc/pve/.members", "/etc/pve/ha/manager_status")
 LINKS = ("/etc/systemd/network/", "/run/systemd/network/", "/usr/local/lib/systemd/network/")
 NETWORK = "/etc/network/interfaces"
 NICS = "/sys/class/net/"
-_NAMES = r"^[ \t]*(?:iface|bridge[-_]ports|ovs_ports|bond[-_]slaves|slaves)[ \t].*$"
+_NAMES = r"^[ \t]*(?:iface|bridge[-_]ports|ovs_(?:ports|bonds)|bond[-_](?:slaves|master)|slaves)[ \t].*$"
 _VOTES = r"^[ \t]*(?:device[ \t]*\{|quorum_votes:).*$"
 
 
@@ -26,7 +26,8 @@ def reboot_text(state: HostState) -> tuple[int, str]:
     for path in state.below(NICS, "/address"):
         folder = path.removesuffix("/address")
         if f"{folder}/device" in state.files:
-            text += f"{folder.removeprefix(NICS)} {state.text(path).strip()}\n"
+            own = f"{folder}/bonding_slave/perm_hwaddr"
+            text += f"{folder.removeprefix(NICS)} {state.text(own if own in state.files else path).strip()}\n"
     return 0, f"{text}== guests\n== votes\n{_lines(_VOTES, state.text('/etc/pve/corosync.conf'))}== end\n"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from provision.contracts.query import Frame, Unknown
-from provision.dhcp.dnsmasq_files import DnsmasqFiles, DnsmasqFilesKind, Row
+from provision.dhcp.dnsmasq_files import _SERVERS, DnsmasqFiles, DnsmasqFilesKind, Row
 from provision.dhcp.dnsmasq_hosts import parse_leases, parse_reservations
 
 SHELLS = {"dash": ("dash",), "bash": ("bash", "--posix"), "busybox": ("busybox", "sh")}
@@ -73,6 +73,29 @@ class Router:
 @pytest.fixture
 def router(tmp_path: Path, shell: tuple[str, ...]) -> Router:
     return Router(tmp_path, shell)
+
+
+@pytest.mark.parametrize(
+    ("files", "address"),
+    [
+        (("/etc/pihole/dnsmasq.conf", "/etc/dnsmasq.conf"), "10.0.0.1"),  # since version 6
+        (("/etc/dnsmasq.conf",), "10.0.0.2"),
+    ],
+    ids=["6", "5"],
+)
+def test_pi_hole_is_dnsmasq_under_another_name(router: Router, files: tuple[str, ...], address: str) -> None:
+    """pihole-FTL reads a configuration of its own, which `/etc/dnsmasq.d` is no part of by default."""
+    router.write("/proc/12/comm", "pihole-FTL")
+    router.write("/proc/12/cmdline", "/usr/bin/pihole-FTL\0-f\0")
+    for file in files:
+        number = 1 if "pihole" in file else 2
+        router.write(file, host(number), f"dhcp-leasefile=@/leases{number}")
+        router.write(f"/leases{number}", f"0 52:54:00:aa:bb:cc 10.0.1.{number} * *")
+    script = _SERVERS.replace("/proc/", f"{router.root}/proc/").replace("/etc/", f"{router.root}/etc/")
+    command = [*router.shell, "-c", f"set -eu\n{script}\nprovision_servers"]
+    arguments = subprocess.check_output(command, text=True).splitlines()
+    assert router.addresses(*arguments[1:]) == [address]
+    assert router.leases(*arguments[1:]) == [address.replace("10.0.0", "10.0.1")]
 
 
 def host(number: int) -> str:

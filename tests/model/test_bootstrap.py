@@ -49,7 +49,7 @@ FOUND = ProxmoxHost(
     bridges=("vmbr0", "vmbr1"),
     functions=(GPU, PciFunction("0000:02:00.1", "10de", "1aef", "040300", "", "14")),
     memory=65536,
-    networks={"vmbr0": "192.168.1.5/24"},
+    networks={"192.168.1.5/24": "vmbr0"},
     gateway="192.168.1.1",
 )
 CHOICE = StorageChoice("local", "local-zfs", "local")
@@ -104,6 +104,27 @@ def test_storages_are_chosen_by_what_they_can() -> None:
     assert choose(replace(FOUND, storages=(volumes, ProxmoxStorage("local", "dir", ("iso",))))).disks == ""
     script = enable(FOUND, CHOICE.missing(FOUND))
     assert "pvesm set local --content iso,vztmpl,backup,import,snippets" in script
+
+
+@pytest.mark.parametrize(
+    ("networks", "line"),
+    [
+        # a second address of the bridge, as of keepalived or of a second network, hides no first one
+        (
+            {"192.168.1.5/24": "vmbr0", "192.168.1.9/32": "vmbr0", "10.10.0.1/24": "vmbr0"},
+            'network: { cidr: "192.168.1.0/24", gateway: "192.168.1.1" }',
+        ),
+        # routed hosts of a provider: the address is alone, and VMs are behind a bridge of their own
+        ({"192.168.1.5": "eno1", "10.10.10.1/24": "vmbr0"}, 'network: { cidr: "10.10.10.0/24" }'),
+        ({"192.168.1.5/32": "eno1", "10.10.10.1/24": "vmbr0"}, 'network: { cidr: "10.10.10.0/24" }'),
+        ({"192.168.1.5/32": "vmbr0"}, "# network: { cidr: ..., gateway: ... } # not found on the host"),
+        ({"172.17.0.1/16": "docker0"}, "# network: { cidr: ..., gateway: ... } # not found on the host"),
+    ],
+)
+def test_the_network_is_one_that_vms_can_be_in(networks: dict[str, str], line: str) -> None:
+    trusted = Trusted("192.168.1.5", None, KEY, CERTIFICATE, Path("/key"), "site", Path("/token"))
+    text = first_inventory("site", replace(FOUND, networks=networks), CHOICE, trusted)
+    assert next(row for row in text.splitlines() if "network:" in row).startswith(line)
 
 
 def test_the_token_is_separated_and_given_on_what_is_used_only() -> None:

@@ -307,10 +307,14 @@ def test_what_a_reboot_costs_is_read_as_the_model_answers_it(shell: str, tmp_pat
         "/etc/pve/corosync.conf": "quorum {\n  device {\n  }\n}\nnode {\n    quorum_votes: 1\n}\n",
         "/etc/pve/ha/manager_status": '{"service_status": {"vm:101": {"node": "a", "state": "started"}}}',
         "/etc/network/interfaces": "iface vmbr0 inet static\n\tbridge-ports eno1\n  wpa-psk secret\n",
-        "/etc/network/interfaces.d/more": "iface vmbr1 inet manual\n  bridge_ports none\n",
+        "/etc/network/interfaces.d/more": "iface vmbr1 inet manual\n  bridge_ports none\n"
+        "iface bond0 inet manual\n  ovs_bonds eno3\niface eno2 inet manual\n  bond-master bond1\n",
         "/usr/local/lib/systemd/network/50-pve.link": link,
         "/sys/class/net/eno1/address": "aa:bb:cc:00:00:01\n",
         "/sys/class/net/eno1/device": "",
+        "/sys/class/net/eno2/address": "aa:bb:cc:00:00:01\n",
+        "/sys/class/net/eno2/bonding_slave/perm_hwaddr": "aa:bb:cc:00:00:03\n",
+        "/sys/class/net/eno2/device": "",
         "/sys/class/net/vmbr0/address": "aa:bb:cc:00:00:02\n",
     }
     command = REBOOT_FACTS.command
@@ -331,6 +335,7 @@ def test_what_a_reboot_costs_is_read_as_the_model_answers_it(shell: str, tmp_pat
     model = HostState(files={name: ModelFile(text.encode()) for name, text in files.items()})
     expected = reboot_facts(reboot_text(model)[1])
     assert expected is not None
+    assert expected.nics == {"eno1": "aa:bb:cc:00:00:01", "eno2": "aa:bb:cc:00:00:03"}
     assert reboot_facts(real) == replace(expected, guests=("VM 101", "container 201"))
     assert expected.lost_ports == ("eno1 of vmbr0 is nic0 after the next boot",)
     assert (expected.votes, expected.ha, "secret" in real) == (3, {"vm:101": "a"}, False)

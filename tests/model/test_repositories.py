@@ -36,6 +36,27 @@ Suites: trixie
 Components: enterprise
 """,
 }
+BY_HAND = {
+    "sources.list.d/all.sources": """\
+Types: deb
+URIs: https://enterprise.proxmox.com/debian/pve
+Suites: trixie
+Components: pve-enterprise
+enabled: true
+
+# no subscription for this one:
+#Types: deb
+#URIs: https://enterprise.proxmox.com/debian/ceph-squid
+#Suites: trixie
+#Components: enterprise
+
+# not from enterprise.proxmox.com
+Types: deb
+URIs: http://deb.debian.org/debian
+Suites: trixie
+Components: main
+""",
+}
 EIGHT = {
     "sources.list": "deb http://deb.debian.org/debian bookworm main\n",
     "sources.list.d/pve-enterprise.list": "deb https://enterprise.proxmox.com/debian/pve bookworm "
@@ -93,10 +114,10 @@ def apt_of(folder: Path, files: dict[str, str], codename: str) -> Apt:
     return Apt(apt, release)
 
 
-CASES = [(NINE, "trixie"), (EIGHT, "bookworm"), (FREE, "bookworm")]
+CASES = [(NINE, "trixie"), (BY_HAND, "trixie"), (EIGHT, "bookworm"), (FREE, "bookworm")]
 
 
-@pytest.mark.parametrize(("files", "codename"), CASES, ids=["9", "8", "8 as guides have it"])
+@pytest.mark.parametrize(("files", "codename"), CASES, ids=["9", "9 by hand", "8", "8 as guides have it"])
 def test_a_host_without_a_subscription_reads_what_it_may(
     tmp_path: Path, files: dict[str, str], codename: str
 ) -> None:
@@ -113,7 +134,7 @@ def test_a_host_without_a_subscription_reads_what_it_may(
     assert not [path for path in after if path.endswith(".new")]
 
 
-@pytest.mark.parametrize(("files", "codename"), CASES, ids=["9", "8", "8 as guides have it"])
+@pytest.mark.parametrize(("files", "codename"), CASES, ids=["9", "9 by hand", "8", "8 as guides have it"])
 def test_a_host_that_gets_a_subscription_goes_back(
     tmp_path: Path, files: dict[str, str], codename: str
 ) -> None:

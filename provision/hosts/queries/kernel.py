@@ -95,6 +95,8 @@ def _read_loader(rows: Rows) -> str:
                 return "systemd-boot"
             if "grub" in entry or "shim" in entry:
                 return "grub"
+            if "zfsbootmenu" in entry or "\\zbm\\" in entry:  # takes its line from a property of the pool
+                return "none"
         if "pbt" in rows:
             # `uefi` means systemd-boot on the ESP, `grub` GRUB (Secure Boot).
             return "systemd-boot" if rows["pbt"][0][0].startswith("uefi") else "grub"

@@ -73,6 +73,7 @@ def test_a_guest_with_two_cards_is_read_as_it_is() -> None:
         ({"power": "ERR!"}, "power_limit", Meaning.BROKEN, True),
         ({"uuid": "[Unknown Error]"}, "uuid", Meaning.BROKEN, False),
         ({"uuid": "[GPU is lost]"}, "uuid", Meaning.BROKEN, False),
+        ({"uuid": "[GPU requires reset]"}, "uuid", Meaning.BROKEN, False),
         ({"memory": "a new word"}, "memory", Meaning.UNKNOWN, True),
         ({"ecc": "[Not Supported]"}, "ecc", Meaning.NOT_APPLICABLE, True),
         ({"ecc": "[Function Not Found]"}, "ecc", Meaning.UNKNOWN, True),
@@ -91,6 +92,7 @@ def test_a_word_in_the_place_of_a_number_is_no_number(
     (card,) = asked(row(**fields)).cards
     assert getattr(card, name) is value
     assert card.answers is answers
+    assert card.problem == (fields["uuid"].strip("[]") if name == "uuid" and value is Meaning.BROKEN else "")
 
 
 @pytest.mark.parametrize(

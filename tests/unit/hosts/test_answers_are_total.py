@@ -230,6 +230,11 @@ SAMPLES: tuple[tuple[str, bytes, Mapping[Any, object]], ...] = (
         b"efi|yes\npbt|grub (versions: 6.17.2-1-pve)\nsdboot|yes\ndone|\n",
         {BootLoader(): "grub"},
     ),
+    (
+        "boot by ZFSBootMenu beside GRUB",
+        b"efi|yes\nefiboot|Boot0003* ZFSBootMenu\tHD(1)/\\EFI\\ZBM\\VMLINUZ.EFI\ngrub|yes\ndone|\n",
+        {BootLoader(): "none"},
+    ),
     ("boot by BIOS", b"pbt|uefi (versions: x)\ngrub|yes\ndone|\n", {BootLoader(): "grub"}),
     ("boot without a loader", b"done|\n", {BootLoader(): "none"}),
     (

@@ -182,12 +182,32 @@ def test_a_network_configuration_that_waits_for_the_boot_is_named(home: Home) ->
     assert finding.severity is Severity.WARNING
 
 
-def test_bonds_and_vlans_are_followed_to_their_ports(home: Home) -> None:
-    bond = "iface bond0 inet manual\n  bond-slaves eno1 eno2\niface vmbr0 inet manual\n"
-    bond += "  bridge_ports bond0.100\n"
+@pytest.mark.parametrize(
+    "bond",
+    [
+        "iface bond0 inet manual\n  bond-slaves eno1 eno2\niface vmbr0 inet manual\n  bridge_ports bond0.1\n",
+        "iface bond0 inet manual\n  ovs_bonds eno1 eno2\niface vmbr0 inet manual\n  ovs_ports bond0 vlan30\n",
+        "iface eno1 inet manual\n  bond-master bond0\niface vmbr0 inet manual\n  bridge-ports bond0\n",
+    ],
+    ids=["slaves", "Open vSwitch", "masters"],
+)
+def test_bonds_and_vlans_are_followed_to_their_ports(home: Home, bond: str) -> None:
     home.add("/etc/network/interfaces", bond)
     home.add(PINNED, LINK)
     assert home.findings()["REBOOT_NIC_RENAMED"].evidence == ("eno1 of bond0 is nic0 after the next boot",)
+
+
+def test_ports_of_a_bond_are_known_by_their_own_macs(home: Home) -> None:
+    """All ports of a bond show the MAC of its first one (public reports of tools that pin names)."""
+    home.add("/etc/network/interfaces", "iface bond0 inet manual\n  bond-slaves nic0 nic1\n")
+    for number in (0, 1):
+        own = MAC.replace(":01", f":0{number + 1}")
+        home.add(f"/sys/class/net/nic{number}/address", f"{MAC}\n")
+        home.add(f"/sys/class/net/nic{number}/bonding_slave/perm_hwaddr", f"{own}\n")
+        home.add(f"/sys/class/net/nic{number}/device", "")
+        link = LINK.replace(MAC.upper(), own.upper()).replace("nic0", f"nic{number}")
+        home.add(PINNED.replace("nic0", f"nic{number}"), link)
+    assert home.findings() == {}
 
 
 def test_a_declared_argument_that_renames_interfaces_is_refused(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ SAMPLES = ROOT.parent / "shared" / "samples" / "h200-guest"
 INVENTORY = ROOT / "tests" / "e2e" / "gpu.yaml"
 GUEST = {"PROVISION_TEST_GPU": "2", "GPU_NAME": "NVIDIA H200", "GPU_MEMORY": "143771MiB"}
 PROVEN = {
+    "test_gpu_compute_mode",
     "test_gpu_driver_is_bound",
     "test_gpu_count",
     "test_gpu_model",

@@ -18,6 +18,18 @@ MOST = 500
 """Problems that are shown at most; nobody reads more."""
 
 
+_OF_PROXMOX = {
+    **dict.fromkeys(("ide", "sata", "scsi", "virtio"), "disks"),
+    **dict.fromkeys(("bridge", "net"), "nics"),
+    **dict.fromkeys(("cpus", "vcpus"), "cores"),
+    "efidisk": "efi",
+    "hostpci": "gpus",
+    "onboot": "start_at_boot",
+    "tpmstate": "tpm",
+}
+"""Our key for what Proxmox VE and its users call it, without its number (qm.conf(5))."""
+
+
 def explain(
     error: ValidationError, tree: Tree, model: type[BaseModel]
 ) -> list[tuple[KeyPath, Diagnostic | None]]:
@@ -40,7 +52,10 @@ def _one(error: dict[str, Any], tree: Tree, model: type[BaseModel]) -> tuple[Key
         key = str(path[-1]) if path else ""
         code, source = "INVENTORY_UNKNOWN_KEY", tree.source(path, on_key=True)
         inside = dotted(path[:-1]) or "the inventory"
-        summary = f"unknown key {key[:80]!r} in {inside}{near(key, _keys(model, path[:-1], tree))}"
+        keys = _keys(model, path[:-1], tree)
+        ours = _OF_PROXMOX.get(key.rstrip("0123456789"), "")
+        hint = f": did you mean {ours}?" if ours in keys else near(key, keys)
+        summary = f"unknown key {key[:80]!r} in {inside}{hint}"
     elif kind == "missing":
         if tree.find(path) is not None:
             return path, None

@@ -271,13 +271,23 @@ def _range(value: str) -> str:
 
 
 def _pci_address(value: str) -> str:
-    match = re.fullmatch(r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?", value)
+    # lspci leaves the domain out, nvidia-smi writes it with eight digits and capitals
+    match = re.fullmatch(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?", value.lower())
     if match is None:
         raise ValueError(f"{value[:60]!r} is not a PCI address with a domain like 0000:02:00")
-    if match[2] is not None:
-        alone = f"functions: [{match[2][1]}]"
-        raise ValueError(f"{value!r} is one function: did you mean {match[1]}? For it alone add `{alone}`")
+    slot = f"{int(match[1] or '0', 16):04x}:{match[2]}"
+    if match[3] is not None:
+        alone = f"functions: [{match[3][1]}]"
+        raise ValueError(f"{value!r} is one function: did you mean {slot}? For it alone add `{alone}`")
+    if value != slot:
+        raise ValueError(f"{value!r} is not a PCI address as the kernel writes it: did you mean {slot}?")
     return value
+
+
+def _pci_id(value: str) -> str:
+    if re.fullmatch(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{4}", value) is None:
+        raise ValueError(f"{value[:60]!r} is not a PCI vendor and device id like 10de:2204")
+    return value.lower()
 
 
 def _mac(value: str) -> str:
@@ -448,7 +458,7 @@ PciFunctionNumber = Annotated[int, Check(whole(0, 7), {"type": "integer", "minim
 PciAddress = Annotated[str, Check(converted(_pci_address), _WORD)]
 PciId = Annotated[
     str,
-    Check(pattern(r"[0-9a-f]{4}:[0-9a-f]{4}", "PCI vendor and device id like 10de:2204"), _WORD),
+    Check(converted(_pci_id), _WORD),
 ]
 Sha256 = Annotated[
     str,

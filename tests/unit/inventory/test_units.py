@@ -28,6 +28,7 @@ def test_sizes_are_mib(text: str, mib: int) -> None:
         ("60GB", "did you mean 60GiB"),
         ("60G", "did you mean 60GiB"),
         ("60", "did you mean 60GiB"),
+        ("8192", "did you mean 8192MiB or 8192GiB"),  # as `qm set --memory` has it
         ("512m", "did you mean 512MiB"),
         ("1.5tb", "did you mean 1.5TiB"),
         ("60XiB", "unknown unit"),

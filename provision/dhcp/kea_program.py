@@ -80,14 +80,17 @@ def leases(server, commands):
     database = server.get("lease-database", {})
     if database.get("type", "memfile") != "memfile":
         sys.exit("kea: leases are in a database, and the hook libdhcp_lease_cmds is not loaded")
-    name = database.get("name") or "/var/lib/kea/kea-leases4.csv"
+    # Since Kea 3.0 the name may be without its folder.
+    name = os.path.join("/var/lib/kea", database.get("name") or "kea-leases4.csv")
     held = {}
     # the cleanup moves the older part aside (LFC): first the oldest
-    for path in (name + ".completed", name + ".2", name + ".1", name):
-        if os.path.exists(path):
-            with open(path, newline="") as file:
-                for lease in csv.DictReader(file):
-                    held[lease["address"]] = lease
+    paths = [part for part in (name + ".completed", name + ".2", name + ".1", name) if os.path.exists(part)]
+    if not paths or database.get("persist") is False:
+        sys.exit("kea: leases are not kept in %s, and the hook libdhcp_lease_cmds is not loaded" % name)
+    for path in paths:
+        with open(path, newline="") as file:
+            for lease in csv.DictReader(file):
+                held[lease["address"]] = lease
     for address, lease in held.items():
         if lease.get("state", "0") == "0":
             end = 0 if lease["valid_lifetime"] == "4294967295" else lease["expire"]

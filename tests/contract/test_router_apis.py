@@ -246,6 +246,22 @@ def test_a_dynamic_lease_of_the_same_mac_makes_room(tmp_path: Path) -> None:
         assert [lease["address"] for lease in bench.leases.values()] == [OURS.address]
 
 
+def test_our_lease_that_somebody_switched_off_is_switched_on(tmp_path: Path) -> None:
+    with running(RouterOsBench, tmp_path) as bench:
+        ensure(bench, OURS)
+        (lease,) = bench.leases.values()
+        lease["disabled"] = "true"
+        ensure(bench, OURS)
+        assert [(each["disabled"], each["address"]) for each in bench.leases.values()] == [
+            ("false", OURS.address)
+        ]
+        lease = next(iter(bench.leases.values()))
+        lease |= {"disabled": "true", "comment": "printer"}
+        resource = RouterReservation(bench.router, OURS)
+        (held,) = bench.router.reservations(bench.ask(resource))
+        assert held.place == "RouterOS lease printer (disabled)"
+
+
 def test_several_dhcp_servers_need_a_name(tmp_path: Path) -> None:
     with running(RouterOsBench, tmp_path) as bench:
         bench.servers.append({".id": "*2", "name": "guests", "disabled": "false"})

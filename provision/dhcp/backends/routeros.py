@@ -26,6 +26,7 @@ LEASES = RouterList(
         "address",
         "comment",
         "dynamic",
+        "disabled",
         "active-mac-address",
         "active-address",
         "host-name",
@@ -67,16 +68,19 @@ class RouterOs:
         return f"RouterOS lease {self.prefix}{name}"
 
     def reservations(self, snapshot: Snapshot, /) -> tuple[Reservation, ...]:
-        """Read the leases that are not dynamic; RouterOS has no host name in them."""
+        """Read the leases that are not dynamic; RouterOS has no host name in them.
+
+        One of ours that is off is none. One of others counts: it keeps its MAC.
+        """
         return tuple(
             Reservation(
                 fold_mac(mac),
                 address,
                 comment.removeprefix(self.prefix) if comment.startswith(self.prefix) else "",
-                f"RouterOS lease {comment or number}",
+                f"RouterOS lease {comment or number}{' (disabled)' if disabled == 'true' else ''}",
             )
-            for number, mac, address, comment, dynamic, *_ in snapshot[LEASES]
-            if dynamic != "true"
+            for number, mac, address, comment, dynamic, disabled, *_ in snapshot[LEASES]
+            if dynamic != "true" and not (disabled == "true" and comment.startswith(self.prefix))
         )
 
     def leases(self, snapshot: Snapshot, /) -> tuple[Lease, ...]:
@@ -114,6 +118,7 @@ class RouterOs:
             "address": reservation.address,
             "server": self.server or next(iter(servers), "all"),
             "comment": own,
+            "disabled": "false",
         }
         kept, spare = ours[:1], [*ours[1:], *dynamic]
         write = Request("PATCH", f"{PATH}/{kept[0]}", data) if kept else Request("PUT", PATH, data)

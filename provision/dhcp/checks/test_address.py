@@ -44,7 +44,8 @@ for net in nets:
     held += net.get("reservations", [])
 for one in held:
     print("reserved", one.get("hw-address", "-"), one.get("ip-address", "-"))
-name = dhcp.get("lease-database", {}).get("name") or "/var/lib/kea/kea-leases4.csv"
+name = dhcp.get("lease-database", {}).get("name") or "kea-leases4.csv"
+name = name if name.startswith("/") else "/var/lib/kea/" + name
 for path in (name + ".2", name):
     try:
         for line in open(path):

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import socketserver
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from provision.contracts.query import Frame, Unknown
+from provision.dhcp import kea_program
 from provision.dhcp.backends.openwrt import STATE, OpenWrt
 from provision.dhcp.contract import Lease, Reservation
 from provision.dhcp.listing import KeaState, KeaStateKind, UciStateKind
@@ -89,3 +97,43 @@ def test_a_router_that_cannot_be_asked_is_unknown(stdout: bytes, stderr: bytes) 
     answer = KeaStateKind().parse(Frame(stdout, stderr, 0), [KEA])[KEA]
     assert isinstance(answer, Unknown)
     assert stderr.decode().strip() in answer.reason
+
+
+class _Kea(socketserver.BaseRequestHandler):
+    """A Kea without the hook of leases."""
+
+    def handle(self) -> None:
+        command = json.loads(self.request.recv(65536))["command"]
+        answers = {"list-commands": ["config-get"], "config-get": {"Dhcp4": self.server.configuration}}  # type: ignore[attr-defined]  # set by the test
+        self.request.sendall(json.dumps({"result": 0, "arguments": answers[command]}).encode())
+
+
+LEASES = "address,hwaddr,valid_lifetime,expire,state\n192.168.1.7,52:54:00:aa:bb:07,60,1,0\n"
+
+
+@pytest.mark.parametrize(
+    ("database", "file", "answer"),
+    [
+        ({"name": "@/leases.csv"}, "leases.csv", "192.168.1.7"),
+        ({"name": "@/leases.csv"}, "leases.csv.1", "192.168.1.7"),  # while the cleanup begins
+        ({"name": "@/leases.csv"}, "others.csv", "leases are not kept in @/leases.csv"),
+        ({"name": "@/leases.csv", "persist": False}, "leases.csv", "leases are not kept in @/leases.csv"),
+        ({"name": "none.csv"}, "leases.csv", "leases are not kept in /var/lib/kea/none.csv"),  # since 3.0
+        ({"type": "mysql"}, "leases.csv", "leases are in a database"),
+    ],
+)
+def test_leases_of_kea_that_are_in_no_file_are_unknown(
+    tmp_path: Path, database: dict[str, object], file: str, answer: str
+) -> None:
+    (tmp_path / file).write_text(LEASES)
+    socket = str(tmp_path / "kea.sock")
+    with socketserver.UnixStreamServer(socket, _Kea) as server:
+        text = json.dumps({"lease-database": database}).replace("@", str(tmp_path))
+        server.configuration = json.loads(text)  # type: ignore[attr-defined]  # read by the handler
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        environment = {"PROVISION_SOCKET": socket, "PROVISION_TASK": "state"}
+        command = [sys.executable, "-c", kea_program.TEXT]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        server.shutdown()
+    assert answer.replace("@", str(tmp_path)) in result.stdout + result.stderr
+    assert result.returncode == (0 if answer[0].isdigit() else 1)

@@ -123,12 +123,22 @@ def apply_seed(machine: Container, name: str, cloud_init: CloudInit | None, nics
     for index, nic in enumerate(nics):
         address = seed.subnet(cloud_init, index) if cloud_init else None
         machine.write(f"etc/systemd/network/10-nic{index}.network", _network(nic, address))
-    settings = seed.vendor(cloud_init) if cloud_init else {}
+    settings = _configured(machine) | (seed.vendor(cloud_init) if cloud_init else {})
     _lay_host_keys(machine, settings, hostname)
     for item in settings.get("write_files") or []:
         _lay_file(machine, item)
     if cloud_init:
         _lay_user(machine, cloud_init)
+
+
+def _configured(machine: Container) -> dict[str, Any]:
+    """Return the settings of /etc/cloud/cloud.cfg.d, over which a vendor part wins."""
+    import yaml  # noqa: PLC0415 - slow to import
+
+    settings: dict[str, Any] = {}
+    for path in sorted((machine.upper / "etc/cloud/cloud.cfg.d").glob("*.cfg")):
+        settings |= yaml.safe_load(path.read_text()) or {}
+    return settings
 
 
 def _network(nic: Nic, address: Any) -> str:

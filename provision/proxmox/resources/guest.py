@@ -25,6 +25,12 @@ elif [ -e /etc/cloud/cloud-init.disabled ] || [ -e /run/cloud-init/disabled ]; t
 elif command -v cloud-init >/dev/null 2>&1; then echo 'status: running'
 else echo absent; fi"""
 """Looked at with every plan, so it starts no Python: `cloud-init status` takes seconds on a slow guest."""
+KEPT_KEYS = "/etc/cloud/cloud.cfg.d/90-provision-host-keys.cfg"
+KEEP_KEYS = b"ssh_deletekeys: false\nssh_genkeytypes: []\n"
+"""Another name of the VM makes its guest a new instance, and cloud-init then replaces its host keys.
+
+Source: Proxmox VE's instance-id is the SHA-1 of user data and network data, and user data has the name.
+"""
 _UNDER_WAY = "status: running"
 
 

@@ -13,11 +13,12 @@ from typing import Any
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Role
 from provision.hosts import names as host_names
+from provision.hosts.resources.file import File
 from provision.hosts.resources.system import HostKey
 from provision.inventory import Inventory, Subject
 from provision.proxmox import names, snippets
 from provision.proxmox.queries import VmConfig, vm_state
-from provision.proxmox.resources.guest import CloudInitDone, SnippetGone, first_boot
+from provision.proxmox.resources.guest import KEEP_KEYS, KEPT_KEYS, CloudInitDone, SnippetGone, first_boot
 from provision.proxmox.resources.vm_lifecycle import VmMarker
 from provision.proxmox.roles.virtual_machine import pair
 
@@ -64,6 +65,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
         VmMarker(system, hypervisor.node_name, vmid, offered, stage="offered", source=source),
         CloudInitDone(host_names.ssh(node.name), source=source),
         HostKey(host_names.ssh(node.name), final.private, final.public, source=source),
+        File(host_names.ssh(node.name), KEPT_KEYS, KEEP_KEYS, source=source),
         replace(settled, marker=replace(marker.settled(), host_key=final.fingerprint)),
         gone,
     )

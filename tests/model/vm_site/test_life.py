@@ -3,11 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver
 from provision.contracts.system import SystemSpec
 from provision.proxmox import marker
+from provision.proxmox.resources.guest import KEPT_KEYS
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
 from provision.values.outcomes import Outcome
@@ -69,6 +71,14 @@ def test_every_host_key_was_known_and_the_first_one_is_dead(world: World) -> Non
     assert not [path for path in world.host.files if "/snippets/" in path]
     alive = [guest.state.text("/etc/ssh/ssh_host_ed25519_key") for guest in world.guests.values()]
     assert not set(alive) & set(world.keys)
+
+
+def test_a_guest_keeps_its_host_key_when_cloud_init_takes_it_for_another_instance(world: World) -> None:
+    world.apply()
+    for guest in world.guests.values():
+        kept = guest.state.files[KEPT_KEYS].content
+        assert yaml.safe_load(kept) == {"ssh_deletekeys": False, "ssh_genkeytypes": []}
+    assert world.plan().empty
 
 
 def test_nothing_is_made_on_a_hypervisor_that_does_not_answer_over_ssh(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from provision.lab import seed
 from provision.lab.container import apply_seed
 from provision.lab.contracts import CloudInit, GuestError, Nic
 from provision.lab.nspawn import Container
+from provision.proxmox.resources.guest import KEEP_KEYS, KEPT_KEYS
 
 NICS = (Nic("BC:24:11:00:00:01", "vmbr0"), Nic("BC:24:11:00:00:02", "vmbr0"))
 VENDOR = (
@@ -70,6 +71,27 @@ def test_the_container_gets_what_the_seed_says(tmp_path: Path, monkeypatch: pyte
     rows = (upper / "etc/passwd").read_text().splitlines()
     assert [row.split(":")[0] for row in rows] == ["root", "debian"]
     assert "NOPASSWD" in (upper / "etc/sudoers.d/90-cloud-init-users").read_text()
+
+
+def test_another_instance_replaces_host_keys_unless_the_guest_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[list[str]] = []
+    monkeypatch.setattr("os.chown", lambda *_: None)
+    monkeypatch.setattr("provision.lab.container.run", made.append)
+    (tmp_path / "rootfs/etc").mkdir(parents=True)
+    (tmp_path / "rootfs/etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    machine = Container(tmp_path / "lab", "100", "vm-1", tmp_path / "rootfs", ())
+    apply_seed(machine, "vm-1", PLAIN, NICS)
+    machine.write(KEPT_KEYS.lstrip("/"), KEEP_KEYS.decode())
+    renamed = replace(PLAIN, hostname="vm-2", vendor=None)
+    apply_seed(machine, "vm-1", renamed, NICS)
+    key = machine.upper / "etc/ssh/ssh_host_ed25519_key"
+    assert (key.read_text(), made) == ("SECRET\n", [])
+    (machine.upper / KEPT_KEYS.lstrip("/")).unlink()
+    apply_seed(machine, "vm-1", renamed, NICS)
+    assert not key.exists()
+    assert len(made) == 1, "cloud-init makes another one"
 
 
 def test_a_written_file_cannot_leave_the_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

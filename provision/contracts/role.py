@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from provision.contracts.generated import Generated, GeneratedValue
 from provision.contracts.query import Unknown
@@ -14,6 +14,8 @@ from provision.contracts.system import InventoryValue
 from provision.inventory import Inventory, Subject
 from provision.values.diagnostics import Diagnostic, Source
 from provision.values.errors import Permanent, ProvisionError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +27,14 @@ class Context:
         subject: whom the step is about.
         snapshots: answers by system; holds at least what `questions` asked for.
         generated: values made by the engine.
+        preview: whether answers of systems to come are left out, to show what needs none of them.
     """
 
     inventory: Inventory
     subject: Subject
     snapshots: Mapping[str, Snapshot]
     generated: Generated
+    preview: bool = False
 
     def seen(self, system: str) -> Snapshot:
         """Return the answers of a system; an empty snapshot when it was not asked."""
@@ -44,6 +48,19 @@ class Context:
         """
         snapshot = self.snapshots.get(system)
         return Unknown(f"{system} was not asked") if snapshot is None else snapshot[query]
+
+    def known(self, read: Callable[[], T], otherwise: T) -> T:
+        """Return what `read` returns; in a preview, where an answer is missing, `otherwise`.
+
+        Raises:
+            NotYet: an answer is missing, and this is no preview.
+        """
+        try:
+            return read()
+        except NotYet:
+            if self.preview:
+                return otherwise
+            raise
 
     def require(
         self,

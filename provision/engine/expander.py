@@ -35,7 +35,8 @@ class Expander:
     def context(self, state: StepState, without: frozenset[str] = frozenset()) -> Context:
         """Return all that the step's role may read, the answers of some systems left out."""
         snapshots = self.session.basis(name for name in state.questions if name not in without)
-        return Context(self.environment.inventory, state.step.subject, snapshots, self.generated)
+        inventory, subject = self.environment.inventory, state.step.subject
+        return Context(inventory, subject, snapshots, self.generated, preview=bool(without))
 
     def resources(self, state: StepState, without: frozenset[str] = frozenset()) -> tuple[Resource, ...]:
         """Return the desired states of a step (what must go, when destroying).

@@ -77,6 +77,23 @@ def test_the_lab_from_nothing_to_nothing(tmp_path: Path) -> None:
     assert site.hosts["router"].state.below("/etc/dnsmasq.d/hosts/") == []
 
 
+def test_the_first_plan_shows_what_needs_no_answer_of_a_machine_to_come(tmp_path: Path) -> None:
+    inventory = lab(tmp_path)
+    plan = ModelSite(inventory, tmp_path / "state").plan()
+    assert {step.step.subject.name for step in plan.steps if step.late} >= set(inventory.nodes)
+    for node in inventory.nodes.values():
+        shown = {
+            f"{change.key.kind} {part.path}"
+            for step in plan.steps
+            for change in step.changes
+            for part in change.changes
+            if change.key.system == f"{node.name}/ssh"
+        }
+        assert "package ca-certificates" in shown, "although the time daemon needs an answer"
+        assert "file content" in shown, "although the line of /etc/hosts needs an answer"
+        assert not {"time-sync", "sysctl"} & {kind.partition(" ")[0] for kind in shown}
+
+
 def test_without_the_state_folder_the_plan_is_empty_too(tmp_path: Path) -> None:
     inventory = lab(tmp_path)
     site = ModelSite(inventory, tmp_path / "state")

@@ -76,7 +76,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
         desired.append(RootFilesystem(system, source=inventory.source((*where, "grow_root"))))
     for path, text in apt_files(inventory, node):
         desired.append(File.of_text(system, path, text, inventory.source(where)))
-    daemon = _daemon(context, node)
+    daemon = context.known(lambda: _daemon(context, node), "")
     source = inventory.source((*where, "packages"))
     desired += _packages(context, node, daemon, source)
     if node.timezone:
@@ -90,7 +90,7 @@ def resources(context: Context) -> tuple[Resource, ...]:
         desired.append(Sysctl(system, name, value, source=inventory.source((*where, "sysctl", name))))
     for module in node.modules:
         desired.append(KernelModule(system, module, source=inventory.source((*where, "modules"))))
-    desired += _hosts(context, node)
+    desired += context.known(lambda: tuple(_hosts(context, node)), ())
     desired += _keys(inventory, node, system)
     return tuple(desired)
 
@@ -116,7 +116,7 @@ def _packages(context: Context, node: Node, daemon: str, source: Source | None) 
         packages[_CHRONY] = None
     if node.timezone:
         packages["tzdata"] = None
-    if _CHRONY in packages and _has_package(context, _TIMESYNCD):
+    if _CHRONY in packages and context.known(lambda: _has_package(context, _TIMESYNCD), False):
         yield Package(system, (_TIMESYNCD,), absent=True, source=source)
     if packages:
         yield Package(system, tuple(packages), source=source)

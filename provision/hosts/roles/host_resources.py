@@ -119,11 +119,18 @@ def _each(
             ) from None
 
 
+def _hosts_file(context: Context) -> bytes | None:
+    content: bytes | None = context.require(
+        names.ssh(context.subject.name), FileText(HOSTS), may_be_absent=True
+    )
+    return content
+
+
 def _lasting(resources: Iterator[Resource], context: Context) -> Iterator[Resource]:
     """Yield the resources; what is of /etc/hosts goes into what that is made from at each boot, too."""
     for resource in resources:
         if isinstance(resource, File | FileLine) and resource.path == HOSTS:
-            hosts = context.require(names.ssh(context.subject.name), FileText(HOSTS), may_be_absent=True)
+            hosts = context.known(lambda: _hosts_file(context), None)
             if MADE_BY_CLOUD_INIT.encode() in (hosts or b""):
                 yield replace(resource, path=HOSTS_TEMPLATE)
         yield resource

@@ -19,6 +19,8 @@ CHUNK = 1024 * 1024
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 60.0
 REDIRECTS = 10
+LONGEST_NUMBER = 20
+"""Digits of a number of 64 bits; Python refuses to read some thousands of them."""
 REDIRECTED = frozenset({301, 302, 303, 307, 308})
 OK, PARTIAL, UNSATISFIABLE = 200, 206, 416
 SERVER_ERROR = 500
@@ -80,16 +82,16 @@ def answer_of(
     Raises:
         Permanent, Transient, Interrupted: as `document`.
     """
-    chunks: list[bytes] = []
+    content = bytearray()
 
     def keep(chunk: bytes) -> None:
-        chunks.append(chunk)
-        if sum(map(len, chunks)) > limit:
+        content.extend(chunk)
+        if len(content) > limit:
             raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: it has more than {limit} bytes"))
 
     pieces = _Pieces(cancel, lambda _read, _all: None, keep)
     status, sent = _request(url, pieces, headers, query or {}, accepted)
-    return status, sent, b"".join(chunks)
+    return status, sent, bytes(content)
 
 
 def cached(sha256: str) -> bytes | None:
@@ -170,9 +172,9 @@ def _request(
     with requests.Session() as session:
         location = url
         for _ in range(REDIRECTS):
-            _check_scheme(location, url)
-            own = headers if urlsplit(location).netloc == urlsplit(url).netloc else {}
             try:
+                _check_scheme(location, url)
+                own = headers if urlsplit(location).netloc == urlsplit(url).netloc else {}
                 answer = session.get(
                     location,
                     params=dict(query) if location == url else {},
@@ -197,6 +199,9 @@ def _request(
                 raise Permanent(Diagnostic("DOWNLOAD_REFUSED", summary)) from None
             except requests.exceptions.RequestException as error:
                 raise Transient(Diagnostic("DOWNLOAD_FAILED", f"{url}: {_plain(_cause(error))}")) from None
+            except ValueError:  # of urllib and urllib3: an address or a header that is none
+                summary = f"{url}: it leads to {location!r:.200}, which is not an address"
+                raise Permanent(Diagnostic("DOWNLOAD_REFUSED", summary)) from None
     raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: more than {REDIRECTS} redirects"))
 
 
@@ -273,7 +278,7 @@ def _read(answer: object, pieces: _Pieces) -> None:
 
     assert isinstance(answer, requests.Response)  # noqa: S101 - narrows the type
     declared = answer.headers.get("content-length", "")
-    size = int(declared) if declared.isdecimal() else 0
+    size = int(declared) if declared.isdecimal() and len(declared) < LONGEST_NUMBER else 0
     for chunk in answer.iter_content(CHUNK):
         pieces.take(chunk, size)
     if size and pieces.read != size:

@@ -32,11 +32,12 @@ def fetch_file(
     cancel: Cancel,
     progress: Progress = lambda _read, _all: None,
     headers: Mapping[str, str] = MappingProxyType({}),
+    size: int | None = None,
 ) -> int:
     """Download a file unless it is there; return its size.
 
     What arrived before a cut stays in `NAME.part`, and the next call asks for the rest of it. The headers
-    go to the host of the URL alone.
+    go to the host of the URL alone. Where the size is known, no more bytes than these are taken.
 
     Raises:
         Permanent: DOWNLOAD_WRONG: it is another file, of which nothing is kept; or see `digest_of`.
@@ -56,6 +57,9 @@ def fetch_file(
     with part.open("ab") as stream:
 
         def keep(chunk: bytes) -> None:
+            if size is not None and stream.tell() + len(chunk) > size:
+                part.unlink()
+                raise not_pinned(url, sha256, f"more than {size} bytes")
             digest.update(chunk)
             stream.write(chunk)
 

@@ -6,7 +6,6 @@ not reached, 596 to 599 that its answer was lost; pveproxy closes idle connectio
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 
 from provision.connections.contracts import ApiError, HttpsEndpoint
 from provision.connections.deadline import within
+from provision.connections.http_text import is_text, may_hold_half_pairs
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent, Refused, Transient, UnknownOutcome
 
@@ -115,7 +115,7 @@ class PveConnection:
             raise self._odd(method, path, "its answer is nested too deep") from None
         except ValueError as error:  # a number of thousands of digits
             raise self._odd(method, path, f"its answer is not understood: {str(error)[:100]}") from None
-        if any(self._odd_bodies) and not _is_text(answer):
+        if any(self._odd_bodies) and not is_text(answer):
             raise self._odd(method, path, "its answer is not Unicode text")
         return answer
 
@@ -258,10 +258,6 @@ class PveConnection:
         )
 
 
-_HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
-"""How JSON writes a half of a surrogate pair; most answers have none, and are not looked at again."""
-
-
 def limited_adapter(fingerprint: str, odd: list[bool] | None = None) -> HTTPAdapter:
     """Return what requests sends with: one certificate is trusted, and answers have a limit.
 
@@ -291,7 +287,7 @@ def limited_adapter(fingerprint: str, odd: list[bool] | None = None) -> HTTPAdap
                     raise TooLargeError
             body = b"".join(pieces)
             if odd is not None:
-                odd.append(_HALF_PAIR.search(body) is not None)
+                odd.append(may_hold_half_pairs(body))
             response._content = body  # noqa: SLF001 - requests reads without a limit
             return response
 
@@ -300,17 +296,6 @@ def limited_adapter(fingerprint: str, odd: list[bool] | None = None) -> HTTPAdap
 
 class TooLargeError(Exception):
     """An answer passes the limit."""
-
-
-def _is_text(answer: object) -> bool:
-    """Whether no text in an answer holds half of a surrogate pair, which nothing can write."""
-    try:
-        json.dumps(answer, ensure_ascii=False).encode()
-    except (UnicodeEncodeError, RecursionError):
-        return False
-    except (TypeError, ValueError):
-        return True  # no JSON: a test's own object
-    return True
 
 
 def plain(data: Mapping[str, object]) -> dict[str, object]:

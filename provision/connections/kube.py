@@ -14,8 +14,9 @@ import time
 from urllib.parse import urlsplit
 
 from provision.connections.contracts import KubeEndpoint, KubeReply
+from provision.connections.http_text import can_be_sent, parsed_json
 from provision.values.diagnostics import Diagnostic
-from provision.values.errors import Permanent, Refused, Transient, UnknownOutcome
+from provision.values.errors import Permanent, ProvisionError, Refused, Transient, UnknownOutcome
 
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
@@ -58,6 +59,8 @@ class HttpsKubeConnection:
             headers["Content-Type"] = content_type
         if self._endpoint.token is not None:
             headers["Authorization"] = f"Bearer {self._endpoint.token.get_secret_value()}"
+            if not can_be_sent(headers["Authorization"]):
+                raise Permanent(self._unusable("its token has characters that cannot be sent"))
         self.requests += 1
         deadline = time.monotonic() + self._timeout
         is_reused = self._connection is not None and time.monotonic() - self._last < IDLE
@@ -98,7 +101,7 @@ class HttpsKubeConnection:
             content += chunk
             if len(content) > LARGEST:
                 self.close()
-                raise Permanent(self._unreadable(f"the answer to {method} {path} is larger than 64 MiB"))
+                raise self._odd(method, path, "it is larger than 64 MiB")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the answer took longer than {self._timeout:g} s")
         # Python before 3.11.8 leaves a response open after its last byte, and takes no further request then.
@@ -109,9 +112,9 @@ class HttpsKubeConnection:
         if "json" not in (response.headers.get("Content-Type") or ""):
             return KubeReply(response.status, text, warnings)
         try:
-            return KubeReply(response.status, json.loads(text), warnings)
-        except ValueError:
-            raise Permanent(self._unreadable(f"the answer to {method} {path} is not JSON")) from None
+            return KubeReply(response.status, parsed_json(text.encode()), warnings)
+        except ValueError as error:
+            raise self._odd(method, path, str(error)) from None
 
     def _judged(self, method: str, path: str, reply: KubeReply) -> KubeReply:
         """Return a reply; raise for what says nothing about the request itself."""
@@ -172,17 +175,18 @@ class HttpsKubeConnection:
                 pem = f"{self._endpoint.certificate}\n{self._endpoint.key.get_secret_value()}\n"
                 _load_certificate(context, pem)
         except (ssl.SSLError, ValueError) as error:
-            raise Permanent(
-                Diagnostic(
-                    "KUBECONFIG_INVALID",
-                    f"the kubeconfig of {self._endpoint.url} has no usable certificates: {_reason(error)}",
-                    self._subject,
-                    remedy="Fetch the kubeconfig from the server again.",
-                )
-            ) from None
+            raise Permanent(self._unusable(f"it has no usable certificates: {_reason(error)}")) from None
         return context
 
     # ------------------------------------------------------------ problems
+
+    def _unusable(self, what: str) -> Diagnostic:
+        return Diagnostic(
+            "KUBECONFIG_INVALID",
+            f"the kubeconfig of {self._endpoint.url} cannot be used: {what}",
+            self._subject,
+            remedy="Fetch the kubeconfig from the server again.",
+        )
 
     def _certificate(self, reason: str) -> Diagnostic:
         return Diagnostic(
@@ -211,6 +215,12 @@ class HttpsKubeConnection:
             self._subject,
             remedy="Check the server's address in the kubeconfig.",
         )
+
+    def _odd(self, method: str, path: str, what: str) -> ProvisionError:
+        """Return what an answer without measure means: a write may have taken effect."""
+        if method != "GET":
+            return self._unknown(method, path, what)
+        return Permanent(self._unreadable(f"the answer to {method} {path}: {what}"))
 
     def _unknown(self, method: str, path: str, cause: object) -> UnknownOutcome:
         return UnknownOutcome(

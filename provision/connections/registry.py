@@ -20,6 +20,7 @@ from pathlib import Path
 
 from provision.connections.download import answer_of
 from provision.connections.fetch import fetch_file
+from provision.connections.http_text import can_be_sent
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
@@ -37,6 +38,21 @@ TOKEN_SECONDS = 45.0
 OK, UNAUTHORIZED = 200, 401
 _PARAMETER = re.compile(r'([a-z]+)="([^"]*)"').findall
 _DIGEST = re.compile("sha256:([0-9a-f]{64})").fullmatch
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A manifest or a blob.
+
+    Args:
+        sha256: its digest in hex.
+        size: bytes.
+        type: its media type.
+    """
+
+    sha256: str
+    size: int
+    type: str = ""
 
 
 @dataclass(slots=True)
@@ -73,14 +89,14 @@ class Repository:
             self._challenge, self._until = sent.get("www-authenticate", ""), 0.0
         raise _needs_login(url)
 
-    def download(self, sha256: str, target: Path, progress: Callable[[int, int], None]) -> None:
+    def download(self, part: Part, target: Path, progress: Callable[[int, int], None]) -> None:
         """Write a blob to a file; what was cut goes on.
 
         Raises:
             Permanent, Transient, Interrupted: see `fetch_file`.
         """
-        url = f"{self.url}/blobs/sha256:{sha256}"
-        fetch_file(url, sha256, target, self.cancel, progress, self._authorization())
+        url = f"{self.url}/blobs/sha256:{part.sha256}"
+        fetch_file(url, part.sha256, target, self.cancel, progress, self._authorization(), part.size)
 
     def _authorization(self) -> dict[str, str]:
         if not self._challenge:
@@ -100,7 +116,7 @@ def _token(url: str, challenge: str, cancel: Cancel) -> str:
     _, _, body = answer_of(realm, cancel, LARGEST, {}, query=query)
     data = _parsed(body)
     token = _inner(data, "token") or _inner(data, "access_token")
-    if not isinstance(token, str):
+    if not isinstance(token, str) or not token or not can_be_sent(token):
         raise _needs_login(url)
     return token
 
@@ -129,21 +145,6 @@ def digest_of_image(repository: Repository, reference: ImageReference) -> str:
         Permanent, Transient: it cannot be read.
     """
     return hashlib.sha256(repository.read(f"manifests/{reference.tag}", ", ".join(TYPES))).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A manifest or a blob.
-
-    Args:
-        sha256: its digest in hex.
-        size: bytes.
-        type: its media type.
-    """
-
-    sha256: str
-    size: int
-    type: str = ""
 
 
 def write_image(
@@ -181,16 +182,17 @@ def write_image(
         parts.append(inner)
     layers = _inner(data, "layers")
     content = [_part(_inner(data, "config")), *map(_part, layers if isinstance(layers, list) else [None])]
+    digests = {part.sha256 for part in parts}
     for part in content:
         if part is None:
             raise _unfit(names[0], "its manifest is not one of a container image")
-        if part not in parts:
-            repository.download(part.sha256, blobs / part.sha256, progress)
-            parts.append(part)
-    _write_archive(target, top, names, [(part.sha256, blobs / part.sha256) for part in parts])
+        if part.sha256 not in digests:
+            repository.download(part, blobs / part.sha256, progress)
+            digests.add(part.sha256)
+    _write_archive(target, top, names, [(sha256, blobs / sha256) for sha256 in digests])
 
 
-def _manifest(repository: Repository, sha256: str, blobs: Path) -> tuple[_Part, object]:
+def _manifest(repository: Repository, sha256: str, blobs: Path) -> tuple[Part, object]:
     # Always read: the answer says where a token is to be had, which the blobs need, too.
     body = repository.read(f"manifests/sha256:{sha256}", ", ".join(TYPES))
     if hashlib.sha256(body).hexdigest() != sha256:
@@ -203,7 +205,7 @@ def _manifest(repository: Repository, sha256: str, blobs: Path) -> tuple[_Part, 
     media_type = type_ if isinstance(type_, str) and type_ else INDEX if is_index else MANIFEST
     if media_type not in TYPES:
         raise _unfit(f"{repository.url}@sha256:{sha256}", f"it is of type {media_type[:80]}")
-    return _Part(sha256, len(body), media_type), data
+    return Part(sha256, len(body), media_type), data
 
 
 def _of_platform(index: object, architecture: str) -> str | None:
@@ -217,14 +219,14 @@ def _of_platform(index: object, architecture: str) -> str | None:
     return None
 
 
-def _part(descriptor: object) -> _Part | None:
+def _part(descriptor: object) -> Part | None:
     match, size = _DIGEST(str(_inner(descriptor, "digest"))), _inner(descriptor, "size")
-    if match is None or not isinstance(size, int):
+    if match is None or not isinstance(size, int) or size < 0:
         return None
-    return _Part(match[1], size)
+    return Part(match[1], size)
 
 
-def _write_archive(target: Path, top: _Part, names: Sequence[str], files: list[tuple[str, Path]]) -> None:
+def _write_archive(target: Path, top: Part, names: Sequence[str], files: list[tuple[str, Path]]) -> None:
     descriptor = {"mediaType": top.type, "digest": f"sha256:{top.sha256}", "size": top.size}
     rows = [
         {
@@ -256,7 +258,7 @@ def _descriptions(index: Mapping[str, object]) -> Iterator[tuple[str, bytes]]:
 def _parsed(body: bytes) -> object:
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

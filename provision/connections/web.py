@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from provision.connections.contracts import WebEndpoint, WebReply
 from provision.connections.deadline import within
+from provision.connections.http_text import can_be_sent, parsed_json
 from provision.connections.https import (
     ACTUAL_FINGERPRINT,
     CONNECT_TIMEOUT,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT = 60.0
 TOTAL_TIMEOUT = 120.0
 TOO_MANY = 429
+_SHOWN = 1000
+"""Bytes that are kept of an answer that is not JSON."""
 
 
 class HttpsWebConnection:
@@ -60,6 +63,8 @@ class HttpsWebConnection:
     ) -> WebReply:
         """Send one request and return the answer; see WebConnection."""
         session = self._open()
+        if not all(map(can_be_sent, (headers or {}).values())):
+            raise Permanent(self._unsendable())
         self.requests += 1
         try:
             reply = within(self._total, lambda: self._send(session, method, path, body, headers))
@@ -126,9 +131,9 @@ class HttpsWebConnection:
             raise self._no_answer(method, path, "the answer is too large") from None
         names = {name.lower(): value for name, value in response.headers.items()}
         try:
-            answer = response.json() if response.content else None
-        except (ValueError, RecursionError):
-            answer = response.text
+            answer = parsed_json(response.content) if response.content else None
+        except ValueError:
+            answer = response.content[:_SHOWN].decode(errors="replace")
         return WebReply(response.status_code, answer, names)
 
     def _no_answer(self, method: str, path: str, cause: object) -> ProvisionError:
@@ -176,6 +181,15 @@ class HttpsWebConnection:
             self._subject,
             evidence=(text,) if text else (),
             remedy="Check that the router is up and that `network.dhcp.api.url` is right.",
+        )
+
+    def _unsendable(self) -> Diagnostic:
+        return Diagnostic(
+            "API_AUTH_FAILED",
+            f"the credentials of {self._url} have characters that cannot be sent",
+            self._subject,
+            untouched="Nothing was sent to the API.",
+            remedy="Check the secret that `network.dhcp.api.token` names: it is one line.",
         )
 
     def _unreadable(self, what: str) -> Diagnostic:

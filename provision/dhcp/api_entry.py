@@ -86,11 +86,6 @@ def network_of(address: str, networks: Iterable[tuple[str, str]]) -> str:
     return max(fitting, default=(0, ""))[1]
 
 
-def as_seconds(text: str) -> int:
-    """Return a time in epoch seconds, 0 where a router gives none."""
-    return int(text) if text.isascii() and text.isdecimal() else 0
-
-
 def join_words(words: Sequence[str]) -> str:
     """Return the words of a note."""
     return " ".join(word for word in words if word)

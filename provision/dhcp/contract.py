@@ -94,6 +94,11 @@ class Capabilities:
     persists: bool
 
 
+def as_seconds(text: str) -> int:
+    """Return a time in epoch seconds, 0 where a router gives none that fits 64 bits."""
+    return int(text) if re.fullmatch("[0-9]{1,19}", text) else 0
+
+
 class Router(Protocol):
     """A router that provision configures; `provision.testing.dhcp_contract` is what each one must pass."""
 

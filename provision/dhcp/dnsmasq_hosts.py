@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from provision.dhcp.contract import Lease, Reservation
+from provision.dhcp.contract import Lease, Reservation, as_seconds
 from provision.dhcp.dnsmasq_files import ETHER, HOST, LEASE, NAMED, OPTION, Row
 
 _OPTION = re.compile(r"\s*dhcp-host\s*=\s*(.*)", re.DOTALL)
@@ -129,4 +129,4 @@ def parse_leases(rows: Iterable[Row]) -> Iterator[Lease]:
         mac = read_mac(fields[1])
         if not mac or not _ADDRESS.fullmatch(fields[2]):
             continue
-        yield Lease(mac, fields[2], "" if fields[3] == "*" else fields[3], int(fields[0]))
+        yield Lease(mac, fields[2], "" if fields[3] == "*" else fields[3], as_seconds(fields[0]))

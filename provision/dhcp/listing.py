@@ -10,7 +10,7 @@ from provision.contracts.change import Change, Op
 from provision.contracts.query import Frame, QueryKind, Unknown
 from provision.contracts.snapshot import Snapshot
 from provision.dhcp import uci
-from provision.dhcp.contract import Lease, Reservation, fold_mac
+from provision.dhcp.contract import Lease, Reservation, as_seconds, fold_mac
 from provision.dhcp.operations import KeaEdit, UciEdit, kea_shell
 from provision.hosts.resources.base import HostResource, Operations, no_answer
 
@@ -96,7 +96,7 @@ def _read(lines: Sequence[str]) -> Iterator[RouterRow]:
             yield Reservation(fold_mac(mac), address, name, place, client=client)
         elif fields[0] == "l" and len(fields) == 5:  # noqa: PLR2004 - fields of a lease
             _, mac, address, name, end = fields
-            yield Lease(fold_mac(mac), address, name, int(end) if end.isascii() and end.isdecimal() else 0)
+            yield Lease(fold_mac(mac), address, name, as_seconds(end))
 
 
 KINDS: Mapping[str, QueryKind] = {KeaState.kind: KeaStateKind(), UciState.kind: UciStateKind()}

@@ -172,7 +172,7 @@ class UniFiSession:
             reply.headers.get("x-csrf-token"),
             self._connection.cookie("csrf_token"),
         ):
-            if token:
+            if token and token.isascii() and token.isprintable():
                 if self._headers.get("X-CSRF-Token") != token:
                     self._redactor.add(SecretStr(token))
                 self._headers["X-CSRF-Token"] = token

@@ -10,8 +10,12 @@ import re
 from dataclasses import dataclass
 
 DOCKER, DOCKER_HOST = "docker.io", "registry-1.docker.io"
+LONGEST = 512
+"""Characters of a name; registries take 255 of its path."""
+_LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_PART = "[a-z0-9]+(?:(?:[.]|__?|-+)[a-z0-9]+)*"
 _NAME = re.compile(
-    r"(?P<path>[a-zA-Z0-9][a-zA-Z0-9.-]*(?::[0-9]+)?(?:/[a-z0-9._-]+)*)"
+    rf"(?P<path>(?:{_LABEL}(?:[.]{_LABEL})*(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*)"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(?:@sha256:(?P<digest>[0-9a-f]{64}))?"
 )
 
@@ -49,7 +53,7 @@ class ImageReference:
 
 def parse_image(text: str) -> ImageReference | None:
     """Return the image of a name; None where it is no such name."""
-    match = _NAME.fullmatch(text)
+    match = _NAME.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
         return None
     first, _, rest = match["path"].partition("/")

@@ -13,8 +13,8 @@ from uuid import UUID, uuid5
 
 from provision.contracts.remedy import Request
 from provision.contracts.snapshot import Snapshot
-from provision.dhcp.api_entry import ApiEntry, as_seconds, network_of
-from provision.dhcp.contract import Capabilities, Lease, Reservation, fold_mac
+from provision.dhcp.api_entry import ApiEntry, network_of
+from provision.dhcp.contract import Capabilities, Lease, Reservation, as_seconds, fold_mac
 from provision.dhcp.router_driver import RouterList
 from provision.inventory.models.site import Dhcp
 from provision.values.diagnostics import Source

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from provision.dhcp.backends.table import BACKENDS
+from provision.dhcp.contract import as_seconds
 from provision.inventory.models.site import Dhcp
 from provision.values.references import load_object
 
@@ -23,3 +24,9 @@ def test_a_router_keeps_our_entries_by_host_and_inventory(name: str) -> None:
     other = make("router", "provision-other-", Dhcp(backend=name))
     assert router.system == "router"
     assert len({router.place("vm-1"), router.place("vm-2"), other.place("vm-1")}) == 3
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1e9", "\u0663", "9" * 20, "9" * 5000])
+def test_an_end_of_a_lease_that_is_no_number_of_64_bits_is_none(text: str) -> None:
+    assert as_seconds(text) == 0
+    assert as_seconds("1764547200") == 1764547200

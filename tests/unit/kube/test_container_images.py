@@ -33,6 +33,13 @@ def test_what_is_no_name_is_none(text: str) -> None:
     assert parse_image(text) is None
 
 
+@pytest.mark.parametrize(
+    "text", ["a.example/../../b", "a.example/b/..", "a..example/b", "a.example:100000/b"]
+)
+def test_a_name_that_leads_elsewhere_is_none(text: str) -> None:
+    assert parse_image(text) is None
+
+
 def test_a_name_with_tag_and_digest_is_known_by_both() -> None:
     reference = parse_image(f"nvcr.io/a:1@sha256:{'2' * 64}")
     assert reference is not None

@@ -1,0 +1,176 @@
+"""Servers that answer what no honest one does: each answer is a diagnostic, in a bounded time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from provision.connections.contracts import KubeEndpoint, WebEndpoint
+from provision.connections.download import answer_of, digest_of
+from provision.connections.kube import HttpsKubeConnection
+from provision.connections.registry import Repository, write_image
+from provision.connections.web import HttpsWebConnection
+from provision.values.cancel import Cancel
+from provision.values.errors import Permanent, ProvisionError, UnknownOutcome
+from tests.contract.certificates import Authority
+
+Answer = Callable[[str], bytes]
+DEEP = b"[" * 200_000
+HALF_PAIR = b'{"data": [{"name": "\\ud800"}]}'
+
+
+def http(body: bytes = b"", *headers: str, status: str = "200 OK") -> bytes:
+    lines = [f"HTTP/1.1 {status}", *headers, "Connection: close", "", ""]
+    return "\r\n".join(lines).encode("latin-1") + body
+
+
+@contextmanager
+def serving(answer: Answer, context: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Answer each connection with raw bytes for the path that it asks."""
+
+    def serve() -> None:
+        while True:
+            try:
+                raw, _ = listener.accept()
+            except OSError:
+                return
+            try:
+                with context.wrap_socket(raw, server_side=True) if context else raw as connection:
+                    path = connection.recv(65536).split(b" ")[1].decode()
+                    connection.sendall(answer(path))
+            except (OSError, IndexError):
+                continue
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+
+
+@pytest.mark.parametrize("place", ["https://[::1", "http://a..b/x", "http://\xff\xfe/", "http://a\0b/"])
+def test_a_redirect_to_no_address_is_refused(place: str) -> None:
+    reply = http(b"", f"Location: {place}", "Content-Length: 0", status="302 Found")
+    with serving(lambda _: reply) as port, pytest.raises(ProvisionError, match="DOWNLOAD_"):
+        digest_of(f"http://127.0.0.1:{port}/file", Cancel())
+
+
+def test_a_length_of_thousands_of_digits_is_no_length() -> None:
+    with serving(lambda _: http(b"x", f"Content-Length: {'9' * 5000}")) as port:
+        assert digest_of(f"http://127.0.0.1:{port}/file", Cancel())[1] == 1
+
+
+def test_a_document_in_single_bytes_costs_no_more_than_its_bytes() -> None:
+    body = b"1\r\nx\r\n" * 200_000 + b"0\r\n\r\n"  # added up for each of them, it would take minutes
+    with serving(lambda _: http(body, "Transfer-Encoding: chunked")) as port:
+        assert len(answer_of(f"http://127.0.0.1:{port}/file", Cancel(), 1 << 20, {})[2]) == 200_000
+
+
+def manifest_of(*sizes: int, blob: bytes = b"layer") -> bytes:
+    digest = f"sha256:{hashlib.sha256(blob).hexdigest()}"
+    config, *layers = [{"digest": digest, "size": size} for size in sizes]
+    return json.dumps({"config": config, "layers": layers}).encode()
+
+
+def image_from(manifest: bytes, blob: bytes, folder: Path) -> None:
+    def answer(path: str) -> bytes:
+        return http(manifest if "/manifests/" in path else blob)
+
+    with serving(answer) as port:
+        repository = Repository(f"http://127.0.0.1:{port}/v2/tools/shell", Cancel())
+        sha256 = hashlib.sha256(manifest).hexdigest()
+        write_image(repository, ["registry.example/a:1"], sha256, "amd64", folder, folder / "a.tar")
+
+
+@pytest.mark.parametrize("manifest", [DEEP, b"9" * 5000, manifest_of(-1, -1), b'{"manifests": [[]]}'])
+def test_a_manifest_that_is_none_makes_no_image(manifest: bytes, tmp_path: Path) -> None:
+    with pytest.raises(Permanent, match="IMAGE_UNFIT"):
+        image_from(manifest, b"layer", tmp_path)
+
+
+def test_a_blob_ends_where_its_manifest_says(tmp_path: Path) -> None:
+    with pytest.raises(Permanent, match="DOWNLOAD_WRONG"):
+        image_from(manifest_of(5), b"layer" * 10_000, tmp_path)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_layer_that_is_named_often_is_read_and_kept_once(tmp_path: Path) -> None:
+    image_from(manifest_of(*range(5, 20_005)), b"layer", tmp_path)
+    assert (tmp_path / "a.tar").stat().st_size < 8 << 20
+
+
+@pytest.mark.parametrize("token", ["a\nb: c", "\u20ac", "\ud800", ""])
+def test_a_registry_s_token_that_no_header_can_have_is_none(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tokens(*_: object, **__: object) -> tuple[int, dict[str, str], bytes]:
+        return 200, {}, json.dumps({"token": token}).encode()
+
+    challenge = 'WWW-Authenticate: Bearer realm="https://auth.example/token"'
+    with serving(lambda _: http(b"", challenge, status="401 Unauthorized")) as port:
+        repository = Repository(f"http://127.0.0.1:{port}/v2/a", Cancel())
+        repository._challenge = challenge.partition(": ")[2]
+        monkeypatch.setattr("provision.connections.registry.answer_of", tokens)
+        with pytest.raises(Permanent, match="it needs a login"):
+            repository.read("manifests/1", "*/*")
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[Authority, ssl.SSLContext]:
+    authority, file = Authority(), tmp_path_factory.mktemp("tls") / "server.pem"
+    file.write_text("".join(authority.issue("server", "127.0.0.1")))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    return authority, context
+
+
+@pytest.mark.parametrize(("method", "error"), [("GET", Permanent), ("POST", UnknownOutcome)])
+@pytest.mark.parametrize("body", [DEEP, b"9" * 5000, HALF_PAIR, b"{"])
+def test_an_answer_of_kubernetes_that_is_not_understood_is_a_diagnostic(
+    tls: tuple[Authority, ssl.SSLContext], method: str, error: type[Exception], body: bytes
+) -> None:
+    reply = http(body, "Content-Type: application/json")
+    with serving(lambda _: reply, tls[1]) as port:
+        endpoint = KubeEndpoint(f"https://127.0.0.1:{port}", tls[0].pem, token=SecretStr("token"))
+        with closing(HttpsKubeConnection(endpoint)) as connection, pytest.raises(error):
+            connection.request(method, "/api/v1/nodes")
+
+
+@pytest.mark.parametrize("token", ["\u20ac1234", "first\nsecond"])
+def test_credentials_that_no_header_can_have_are_named_and_not_shown(
+    tls: tuple[Authority, ssl.SSLContext], token: str
+) -> None:
+    kube = HttpsKubeConnection(KubeEndpoint("https://127.0.0.1:1", tls[0].pem, token=SecretStr(token)))
+    web = HttpsWebConnection(WebEndpoint("https://127.0.0.1:1", "", SecretStr(token)))
+    with pytest.raises(Permanent, match="KUBECONFIG_INVALID") as first:
+        kube.request("GET", "/")
+    with pytest.raises(Permanent, match="API_AUTH_FAILED") as second:
+        web.request("GET", "/", headers={"X-API-KEY": token})
+    assert token not in f"{first.value.diagnostics} {second.value.diagnostics}"
+
+
+@pytest.mark.parametrize("body", [DEEP, b"9" * 5000, HALF_PAIR, b"\xff" * 4_000_000])
+def test_an_answer_of_a_router_that_is_not_understood_is_short_text(
+    tls: tuple[Authority, ssl.SSLContext], body: bytes
+) -> None:
+    certificate = ssl.get_server_certificate
+    with serving(lambda _: http(body), tls[1]) as port:
+        digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate(("127.0.0.1", port)))).hexdigest()
+        endpoint = WebEndpoint(f"https://127.0.0.1:{port}", "", SecretStr("token"), digest)
+        with closing(HttpsWebConnection(endpoint)) as connection:
+            answer = connection.request("GET", "/").body
+    assert isinstance(answer, str)
+    assert len(answer.encode()) <= 3000

@@ -158,10 +158,12 @@ def target_of(text: str) -> tuple[str, int | None]:
     """Return host and port of root@HOST[:PORT]."""
     match = TARGET.fullmatch(text)
     if match is None or match["user"] != "root":
+        # A login of another user, a bare host, or the address of the web interface.
+        host = re.sub(r".*://|.*@|[:/\[].*", "", text)
         raise usage(
             "TARGET_WRONG",
             f"{text!r} is not of the form root@HOST",
-            "log in as root: only root may create roles",
+            f"write root@{host or 'HOST'}: it is an SSH login, and the tools of Proxmox VE want root",
         )
     return match["host"], int(match["port"]) if match["port"] else None
 

@@ -50,7 +50,9 @@ def _shared(
         evidence=tuple(rows),
         source=evidence.inventory.source(("hypervisors", hypervisor.name, "cards", alias)),
         untouched="Nothing was changed.",
-        remedy="Put the card into another slot: a group is passed as a whole, the host loses the rest.",
+        remedy="A group is passed as a whole, and the host would lose the rest. Switch on ACS in the firmware"
+        " setup, or put the card into a slot of the processor. If the rest is cards, too, give all of them to"
+        " one VM.",
     )
 
 
@@ -138,7 +140,7 @@ RULES = (
     Rule(
         ("IOMMU_GROUP_SHARED",),
         "the IOMMU group of a passed card holds devices that are not passed to the same VM",
-        "move the card to another slot",
+        "switch on ACS in the firmware setup, or move the card to a slot of the processor",
         group_shared,
     ),
     Rule(

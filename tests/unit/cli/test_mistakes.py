@@ -141,3 +141,24 @@ def test_unknown_names_are_refused(
     file = tmp_path / "good.yaml"
     file.write_text(GOOD)
     assert words[1] in fails(["plan", str(file), *words], capsys)
+
+
+@pytest.mark.parametrize(
+    ("target", "remedy"),
+    [
+        ("pve", "write root@pve:"),
+        ("admin@pve.lan", "write root@pve.lan:"),
+        ("https://192.0.2.5:8006", "write root@192.0.2.5:"),
+        ("https://root@192.0.2.5:8006/#v1", "write root@192.0.2.5:"),
+        ("root@", "write root@HOST:"),
+        ("root@[2001:db8::5]", "write root@HOST:"),
+    ],
+)
+@pytest.mark.parametrize("command", ["bootstrap", "discover"])
+def test_the_login_of_a_hypervisor_is_told(
+    capsys: pytest.CaptureFixture[str], command: str, target: str, remedy: str
+) -> None:
+    assert main.main([command, target]) == 64
+    said = " ".join((captured := capsys.readouterr()).out.split() + captured.err.split())
+    assert "TARGET_WRONG" in said
+    assert remedy in said

@@ -15,7 +15,7 @@ from provision.contracts.remedy import Request
 from provision.kube import refusals
 from provision.kube.comparison import MANAGER
 from provision.kube.helm_runs import run_helm
-from provision.kube.kinds import API_SERVICE, NODE, collection_path, object_path
+from provision.kube.kinds import API_SERVICE, NAMESPACE, NODE, collection_path, object_path
 from provision.kube.readiness import Conditions, Readiness, State, readiness
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
@@ -50,6 +50,11 @@ def apply_request(
     metadata = manifest["metadata"]
     path = object_path(api, plural, metadata.get("namespace", ""), metadata["name"])
     return Request(FORCE if force else APPLY, path, manifest, task=seconds)
+
+
+def is_write(request: Request) -> bool:
+    """Whether a request changes something."""
+    return request.method not in {WAIT, AWAIT_SILENCE}
 
 
 def wait_request(
@@ -303,13 +308,20 @@ def _uid(reply: KubeReply) -> str:
 
 
 def _held_by(reply: KubeReply) -> tuple[str, ...]:
-    """Return what keeps an object from going: finalizers, and what a namespace's conditions say."""
+    """Return what keeps an object from going: finalizers, and the conditions that tell why.
+
+    Only of a namespace do all conditions tell that; those of other kinds are about its life.
+    """
     body = reply.body if isinstance(reply.body, Mapping) else {}
     metadata, status = body.get("metadata") or {}, body.get("status") or {}
+    is_namespace = body.get("kind") == NAMESPACE.name
     lines = [f"finalizer {name}" for name in metadata.get("finalizers") or ()]
     lines += [
         f"{condition.get('type')}: {condition.get('message')}"
         for condition in status.get("conditions") or ()
-        if isinstance(condition, Mapping) and condition.get("status") == "True" and condition.get("message")
+        if isinstance(condition, Mapping)
+        and (is_namespace or condition.get("type") == "Terminating")
+        and condition.get("status") == "True"
+        and condition.get("message")
     ]
     return tuple(lines)

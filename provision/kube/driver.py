@@ -17,7 +17,7 @@ from provision.contracts.query import ApiGet, ApiReply, Unknown
 from provision.contracts.remedy import ApiCall
 from provision.contracts.snapshot import Snapshot
 from provision.kube import refusals
-from provision.kube.actions import Actor
+from provision.kube.actions import Actor, is_write
 from provision.kube.comparison import MANAGER, is_applied, without_servers
 from provision.kube.facts import NODES
 from provision.kube.kinds import JOB, POD, SECRET, collection_path, object_path
@@ -273,8 +273,10 @@ class KubeDriver:
     @staticmethod
     def _done(actor: Actor, label: str, remedy: ApiCall) -> Result:
         try:
-            for request in remedy.requests:
+            for index, request in enumerate(remedy.requests):
                 problem = actor.perform(request, label)
+                if problem is not None and any(map(is_write, remedy.requests[:index])):
+                    problem = refusals.after_others(problem)
                 if problem is not None:
                     return Result(Verdict.FAILED, diagnostic=problem, output=problem.evidence)
         except UnknownOutcome as error:

@@ -135,7 +135,11 @@ def _deployment(body: JsonObject) -> Readiness:
         return Readiness(State.WAITING, "its controller has not processed the change yet")
     desired = _number(_mapping(body.get("spec")).get("replicas", 1))
     ready = min(_number(status.get("updatedReplicas")), _number(status.get("readyReplicas")))
-    return READY if ready >= desired else Readiness(State.WAITING, f"{ready} of {desired} pods are ready")
+    failure = _mapping(value_at(body, "conditions[ReplicaFailure]"))  # a quota, or Pod Security
+    why = f": {failure.get('message')}" if failure.get("status") == "True" else ""
+    return (
+        READY if ready >= desired else Readiness(State.WAITING, f"{ready} of {desired} pods are ready{why}")
+    )
 
 
 def _job(body: JsonObject) -> Readiness:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from provision.connections.contracts import KubeReply
@@ -14,6 +15,9 @@ TYPED_PATCH = "failed to create typed patch object"
 """Begins the message of an HTTP 500 that is an input error: the field or its type is not in the schema."""
 _MANAGER = re.compile(r'conflict with "([^"]*)"')
 WEBHOOK_WORDS = ("failed calling webhook", "failed to call webhook")
+KIND_GOES = "create not allowed while custom resource definition is terminating"
+"""Ends the message of an HTTP 403 that is about no rights: the kind goes, and may come again."""
+_REFUSED = frozenset({"KUBE_CONFLICT", "KUBE_INVALID", "KUBE_FORBIDDEN", "KUBE_REFUSED"})
 NOT_FOUND, CONFLICT, FORBIDDEN, INVALID, SERVER_ERROR = 404, 409, 403, 422, 500
 
 
@@ -37,7 +41,8 @@ def may_heal(reply: KubeReply) -> bool:
         return is_kind_missing(reply) or text.startswith("namespaces ")
     is_starting = reply.status >= SERVER_ERROR and any(word in text for word in WEBHOOK_WORDS)
     is_modified = reply.status == CONFLICT and "the object has been modified" in text
-    return is_starting or is_modified
+    is_going = reply.status == FORBIDDEN and text.endswith(KIND_GOES)
+    return is_starting or is_modified or is_going
 
 
 def conflicts_of(reply: KubeReply) -> tuple[tuple[str, str], ...]:
@@ -96,3 +101,8 @@ def diagnostic_of(refusal: Refusal, what: str, subject: str) -> Diagnostic:
         untouched=f"{what} was not changed.",
         remedy=remedies[code],
     )
+
+
+def after_others(problem: Diagnostic) -> Diagnostic:
+    """Return a problem of a later request of a fix: of a refusal it does not say that nothing was changed."""
+    return replace(problem, untouched="") if problem.code in _REFUSED else problem

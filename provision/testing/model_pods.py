@@ -80,7 +80,7 @@ class PodRunner:
         }
         run = next((run for behaviour in self.behaviours if (run := behaviour(pod)) is not None), Run())
         status = dict(run.status) if run.status is not None else _status(run.code)
-        if status.get("phase") == "Pending":
+        if status.get("phase") == "Pending" and "containerStatuses" not in status:
             del pod["spec"]["nodeName"]
         self.logs[namespace, name] = run.log
         store.seed({**pod, "status": status})

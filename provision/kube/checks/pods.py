@@ -326,6 +326,10 @@ def _fail_early(pod: Mapping[str, Any], waited: float, patience: float) -> None:
     for row in status.get("conditions", []):
         if (row.get("type"), row.get("status")) == ("PodScheduled", "False") and waited >= patience:
             raise AssertionError(f"{name} stays Pending: {row.get('message') or row.get('reason')}")
+    if not status.get("conditions") and not pod["spec"].get("nodeName") and waited >= patience:
+        raise AssertionError(
+            f"{name} stays Pending: no scheduler {pod['spec'].get('schedulerName')} takes it"
+        )
 
 
 def _warnings(space: TrialSpace, trial: str) -> list[str]:

@@ -17,6 +17,7 @@ from provision.kube.kinds import BUDGET, NODE, POD, object_path
 from provision.kube.kube_effects import DRAIN
 from provision.kube.names import CORDONED
 from provision.kube.queries import Listing, ListQuery, Live, list_query
+from provision.kube.readiness import value_at
 
 EVICTION_SECONDS = 300.0
 READY_SECONDS = 600.0
@@ -83,6 +84,7 @@ class NodeDrained(KeyedResource):
             )
         budgets: Listing = snapshot[BUDGETS]
         blocked = [line for budget in budgets.objects if (line := _blocks(budget, pods))]
+        blocked += [line for pod in pods if (line := _blocked_twice(budgets, pod))]
         if blocked:
             return self._refused(
                 "DRAIN_BLOCKED",
@@ -157,16 +159,54 @@ def _is_evicted(pod: Live) -> bool:
 def _blocks(budget: Live, pods: list[Live]) -> str:
     """Return which pods a budget keeps, if it allows no disruption now."""
     allowed = budget.at("status", "disruptionsAllowed")
-    labels: Any = budget.at("spec", "selector", "matchLabels") or {}
-    namespace = budget.metadata.get("namespace")
-    kept = [
-        _titled(pod)
-        for pod in pods
-        if pod.metadata.get("namespace") == namespace and labels and labels.items() <= pod.labels.items()
-    ]
+    kept = [_titled(pod) for pod in pods if _covers(budget, pod) and not _leaves_anyway(budget, pod)]
     if not kept or (isinstance(allowed, int) and allowed > 0):
         return ""
-    return f"PodDisruptionBudget {namespace}/{budget.name} allows no disruption of {', '.join(kept)}"
+    return f"PodDisruptionBudget {_titled(budget)} allows no disruption of {', '.join(kept)}"
+
+
+def _blocked_twice(budgets: Listing, pod: Live) -> str:
+    """Return which budgets a pod has, if there are several: the API answers its eviction with HTTP 500."""
+    names = [_titled(budget) for budget in budgets.objects if _covers(budget, pod)]
+    if len(names) < 2 or pod.at("status", "phase") == "Pending":  # noqa: PLR2004 - several
+        return ""
+    return f"{_titled(pod)} has more than one PodDisruptionBudget: {', '.join(names)}"
+
+
+def _covers(budget: Live, pod: Live) -> bool:
+    """Whether a budget is about a pod; an empty selector takes all of its namespace."""
+    selector = budget.at("spec", "selector")
+    if not isinstance(selector, Mapping) or budget.metadata.get("namespace") != pod.metadata.get("namespace"):
+        return False
+    labels: Mapping[str, str] = selector.get("matchLabels") or {}
+    return labels.items() <= pod.labels.items() and all(
+        _fits(row, pod.labels) for row in selector.get("matchExpressions") or ()
+    )
+
+
+def _fits(row: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    held, values = labels.get(str(row.get("key"))), row.get("values") or ()
+    fits = {
+        "In": held in values,
+        "NotIn": held not in values,
+        "Exists": held is not None,
+        "DoesNotExist": held is None,
+    }
+    return fits.get(str(row.get("operator")), True)
+
+
+def _leaves_anyway(budget: Live, pod: Live) -> bool:
+    """Whether a budget without disruptions keeps no such pod: one that waits to start, or is not ready.
+
+    Source: `canIgnorePDB` and `unhealthyPodEvictionPolicy` of Kubernetes' eviction API.
+    """
+    if pod.at("status", "phase") == "Pending":
+        return True
+    if value_at(pod.body, "conditions[Ready].status") == "True":
+        return False
+    healthy, desired = budget.at("status", "currentHealthy"), budget.at("status", "desiredHealthy")
+    is_healthy = isinstance(healthy, int) and isinstance(desired, int) and healthy >= desired > 0
+    return budget.at("spec", "unhealthyPodEvictionPolicy") == "AlwaysAllow" or is_healthy
 
 
 def _titled(pod: Live) -> str:

@@ -319,12 +319,24 @@ class KubeApi:
         pod = self.store.get(kind, place)
         if pod is None:
             raise errors.not_found(kind, place[1])
-        for budget in self.store.listed(self.store.kind("PodDisruptionBudget"), place[0]):
-            selector = budget["spec"].get("selector", {}).get("matchLabels", {})
-            held = pod["metadata"].get("labels", {})
-            if selector.items() <= held.items() and budget.get("status", {}).get("disruptionsAllowed", 0) < 1:
-                name = budget["metadata"]["name"]
-                message = f"The disruption budget {name} needs more healthy pods and has too few"
+        held = pod["metadata"].get("labels", {})
+        budgets = [
+            budget
+            for budget in self.store.listed(self.store.kind("PodDisruptionBudget"), place[0])
+            if selectors.of_object(budget["spec"].get("selector"))(held)
+        ]
+        if pod.get("status", {}).get("phase") in {"Pending", "Succeeded", "Failed"}:
+            budgets = []
+        if len(budgets) > 1:
+            text = (
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not"
+                " support."
+            )
+            raise StatusError(500, "", text)
+        for budget in budgets:
+            status = budget.get("status", {})
+            if status.get("disruptionsAllowed", 0) < 1:
+                message = f"The disruption budget {budget['metadata']['name']} {_needs(status)}"
                 causes = [{"reason": "DisruptionBudget", "message": message}]
                 text = "Cannot evict pod as it would violate the pod's disruption budget."
                 raise StatusError(429, "TooManyRequests", text, {"causes": causes})
@@ -332,6 +344,14 @@ class KubeApi:
         return Response(
             201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
         )
+
+
+def _needs(status: Mapping[str, Any]) -> str:
+    """Return what a budget lacks, in the words of the real API."""
+    healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+    if healthy > desired:
+        return "does not allow evicting pods currently"
+    return f"needs {desired} healthy pods and has {healthy} currently"
 
 
 def _review(request: Request, plural: str) -> Response:

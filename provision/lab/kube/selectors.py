@@ -21,6 +21,18 @@ def labels(text: str) -> Labels:
     return lambda held: all(rule(held) for rule in rules)
 
 
+def of_object(selector: Mapping[str, Any] | None) -> Labels:
+    """Return what the selector in an object accepts: an empty one accepts all, none accepts nothing."""
+    if selector is None:
+        return lambda _held: False
+    words = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
+    for row in selector.get("matchExpressions") or ():
+        key, values = row["key"], ",".join(row.get("values") or ())
+        forms = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
+        words.append(forms.get(row["operator"], key))
+    return labels(",".join(words))
+
+
 def _rule(part: str) -> Labels:
     match = _SET(part)
     if match is not None:

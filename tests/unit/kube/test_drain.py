@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import pytest
 from provision.api.domains import effect_classes, load_inventory
 from provision.contracts.driver import Verdict
 from provision.contracts.effect import Effect
-from provision.contracts.remedy import ApiCall
+from provision.contracts.remedy import ApiCall, Impossible
 from provision.kube.hooks import _DRAIN_HOOK, hooks
 from provision.kube.kube_effects import DRAIN
 from provision.kube.names import API, CORDONED
 from provision.kube.resources.drain import NodeDrained, NodeUsable
+from provision.lab.kube.app import Request
 from provision.lab.kube.store import Write
-from provision.testing.model_cluster import ModelCluster
+from provision.testing.model_cluster import ModelCluster, answering
 from tests.unit.kube.site import ask, bring, changes, paths, problem
 
 DRAINED = NodeDrained(API, "n", "n")
@@ -46,11 +48,19 @@ def pod(cluster: ModelCluster, name: str, owner: str = "ReplicaSet", node: str =
     )
 
 
-def budget(cluster: ModelCluster, allowed: int) -> None:
-    metadata = {"name": "web", "namespace": "default"}
-    spec = {"selector": {"matchLabels": {"app": "web"}}}
+def budget(
+    cluster: ModelCluster,
+    allowed: int,
+    name: str = "web",
+    selector: Any = None,
+    status: Any = None,
+    policy: str = "IfHealthyBudget",
+) -> None:
+    metadata = {"name": name, "namespace": "default"}
+    selector = {"matchLabels": {"app": "web"}} if selector is None else selector
+    spec = {"selector": selector, "unhealthyPodEvictionPolicy": policy}
     body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
-    cluster.store.seed({**body, "status": {"disruptionsAllowed": allowed}})
+    cluster.store.seed({**body, "status": {"disruptionsAllowed": allowed, **(status or {})}})
 
 
 def node(cluster: ModelCluster) -> Any:
@@ -83,6 +93,81 @@ def test_a_budget_is_named_before_anything_is_cordoned(cluster: ModelCluster) ->
     budget(cluster, 0)
     assert problem(cluster, DRAINED) == "DRAIN_BLOCKED"
     assert cluster.writes() == []
+
+
+def expression(operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": "app", "operator": operator, "values": list(values)}]}
+
+
+SELECTORS = [
+    ({}, True),
+    (expression("In", "web", "db"), True),
+    (expression("NotIn", "db"), True),
+    (expression("Exists"), True),
+    (expression("In", "db"), False),
+    (expression("NotIn", "web"), False),
+    (expression("DoesNotExist"), False),
+    ({"matchLabels": {"app": "web"}, **expression("In", "db")}, False),
+]
+
+
+@pytest.mark.parametrize(("selector", "is_kept"), SELECTORS)
+def test_the_pods_of_a_budget_are_those_of_its_whole_selector(
+    cluster: ModelCluster, selector: Any, is_kept: bool
+) -> None:
+    budget(cluster, 0, selector=selector)
+    if is_kept:
+        assert problem(cluster, DRAINED) == "DRAIN_BLOCKED"
+        assert cluster.writes() == []
+    else:
+        assert bring(cluster, DRAINED)[0].verdict is Verdict.DONE
+
+
+def test_two_budgets_of_one_pod_are_named_before_anything_is_cordoned(cluster: ModelCluster) -> None:
+    for name in ("a", "b"):
+        budget(cluster, 1, name)  # kube-apiserver 1.36.2 answers HTTP 500 to the eviction
+    remedy = DRAINED.fix(ask(cluster, *DRAINED.queries()))
+    assert isinstance(remedy, Impossible)
+    assert "default/web-1 has more than one PodDisruptionBudget: default/a, default/b" in (
+        remedy.diagnostic.summary
+    )
+    pods = "/api/v1/namespaces/default/pods"
+    body = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web-1"}})
+    answer = cluster.api.handle(Request("POST", f"{pods}/web-1/eviction", "application/json", body))
+    assert answer.status == 500
+
+
+HEALTHY = {"currentHealthy": 1, "desiredHealthy": 1}
+
+
+@pytest.mark.parametrize(
+    ("phase", "status", "policy", "leaves"),
+    [
+        ("Pending", {}, "IfHealthyBudget", True),
+        ("Running", HEALTHY, "IfHealthyBudget", True),
+        ("Running", {"currentHealthy": 1, "desiredHealthy": 0}, "IfHealthyBudget", False),
+        ("Running", {"currentHealthy": 0, "desiredHealthy": 1}, "IfHealthyBudget", False),
+        ("Running", {"currentHealthy": 0, "desiredHealthy": 1}, "AlwaysAllow", True),
+    ],
+)
+def test_a_pod_that_is_not_ready_is_kept_only_as_the_api_keeps_it(
+    cluster: ModelCluster, phase: str, status: Any, policy: str, leaves: bool
+) -> None:
+    """As kube-apiserver 1.36.2 answered to the eviction of such pods."""
+    cluster.controllers.clear()  # one of them would start the pod
+    pod(cluster, "web-1", labels={"app": "web"}, phase=phase)
+    budget(cluster, 0, status=status, policy=policy)
+    remedy = DRAINED.fix(ask(cluster, *DRAINED.queries()))
+    assert isinstance(remedy, ApiCall if leaves else Impossible)
+
+
+def test_a_refusal_after_the_cordon_does_not_say_that_nothing_was_changed(cluster: ModelCluster) -> None:
+    body = {"kind": "Status", "message": "no", "reason": "Forbidden", "code": 403}
+    cluster.api.faults.append(answering(403, body, method="POST", path="/eviction", times=1))
+    diagnostic = bring(cluster, DRAINED)[0].diagnostic
+    assert diagnostic is not None
+    assert (diagnostic.code, diagnostic.untouched) == ("KUBE_FORBIDDEN", "")
+    assert node(cluster)["spec"]["unschedulable"] is True
 
 
 def test_a_pod_that_nobody_would_start_again_is_not_evicted(cluster: ModelCluster) -> None:

@@ -161,6 +161,25 @@ def test_a_webhook_that_is_not_up_yet_is_waited_for(cluster: ModelCluster) -> No
     assert any("failed calling webhook" in line for line in emitted)
 
 
+def test_a_kind_that_is_on_its_way_out_is_waited_for(cluster: ModelCluster) -> None:
+    # kube-apiserver 1.36.2, word by word: no lack of rights.
+    text = (
+        'gadgets.provision.example "g2" is forbidden: create not allowed while custom resource definition'
+        " is terminating"
+    )
+    body = {"kind": "Status", "message": text, "reason": "Forbidden", "code": 403}
+    cluster.api.faults.append(answering(403, body, method="PATCH", path="/configmaps/a", times=3))
+    emitted: list[str] = []
+    assert bring(cluster, settings(x="1"), emitted=emitted)[0].verdict is Verdict.DONE
+    assert any("definition is terminating" in line for line in emitted)
+
+
+def test_a_lack_of_rights_is_not_waited_for(cluster: ModelCluster) -> None:
+    body = {"kind": "Status", "message": 'configmaps "a" is forbidden', "reason": "Forbidden", "code": 403}
+    cluster.api.faults.append(answering(403, body, method="PATCH", path="/configmaps/a", times=1))
+    assert problem(cluster, settings(x="1")) == "KUBE_FORBIDDEN"
+
+
 def test_a_workload_that_is_not_ready_yet_is_waited_for(cluster: ModelCluster) -> None:
     bring(cluster, workload())
     held = cluster.get("DaemonSet", "d", "default")
@@ -202,6 +221,27 @@ def test_removal_waits_until_finalizers_are_gone(cluster: ModelCluster) -> None:
     assert result.diagnostic.code == "KUBE_NOT_REMOVED"
     assert result.diagnostic.evidence == ("finalizer example.io/keep",)
     assert [change.old for change in changes(cluster, absent)] == ["being deleted"]
+
+
+def test_only_conditions_that_keep_an_object_are_named_where_a_removal_hangs(cluster: ModelCluster) -> None:
+    bring(cluster, settings(x="1"))
+    held = cluster.get("ConfigMap", "a", "default")
+    assert held is not None
+    # What kube-apiserver 1.36.2 says of a CRD whose objects have finalizers.
+    rows = (
+        ("NamesAccepted", "no conflicts found"),
+        ("Established", "the initial names have been accepted"),
+        ("Terminating", "CustomResource deletion is in progress"),
+    )
+    conditions = [{"type": kind, "status": "True", "message": text} for kind, text in rows]
+    metadata = {**held["metadata"], "finalizers": ["customresourcecleanup.apiextensions.k8s.io"]}
+    edit(cluster, {"metadata": metadata, "status": {"conditions": conditions}})
+    result = bring(cluster, KubeAbsent(API, CONFIG_MAP, "default", "a", seconds=0.001))[0]
+    assert result.diagnostic is not None
+    assert result.diagnostic.evidence == (
+        "finalizer customresourcecleanup.apiextensions.k8s.io",
+        "Terminating: CustomResource deletion is in progress",
+    )
 
 
 def test_a_dead_api_service_is_named_where_a_removal_hangs(cluster: ModelCluster) -> None:

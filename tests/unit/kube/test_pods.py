@@ -126,6 +126,8 @@ def test_what_is_made_is_bounded_labelled_and_preempts_nobody(cluster: ModelClus
             unschedulable("0/1 nodes are available: 1 Insufficient nvidia.com/gpu."),
             "stays Pending: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
         ),
+        # As kube-apiserver 1.36.2 leaves a pod whose scheduler is not there: no condition at all.
+        (Run(status={"phase": "Pending"}), "stays Pending: no scheduler kai-scheduler takes it"),
         (
             waiting("CrashLoopBackOff", "back-off 10s restarting failed container"),
             "CrashLoopBackOff: back-off",
@@ -142,7 +144,7 @@ def test_a_pod_that_cannot_run_fails_early_with_the_reason(
 ) -> None:
     cluster.pods.behaviours.append(lambda _pod: run)
     with pytest.raises(AssertionError, match=text):
-        run_pods(SITE, bench, "look", [group()], seconds=3600)
+        run_pods(SITE, bench, "look", [group(scheduler="kai-scheduler")], seconds=3600)
     assert bench.waited <= pods.PATIENCE + 1
     assert not cluster.store.listed(cluster.store.kind("Job"))
 

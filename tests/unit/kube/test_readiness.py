@@ -76,6 +76,14 @@ def test_what_is_being_deleted_is_not_ready() -> None:
     assert readiness(body).state is State.WAITING
 
 
+def test_a_deployment_says_why_its_pods_are_refused() -> None:
+    # kube-controller-manager 1.36.2 in a namespace that enforces `baseline`.
+    message = 'pods "d-1" is forbidden: violates PodSecurity "baseline:latest": host namespaces'
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
+    verdict = readiness(of("Deployment", {"observedGeneration": 2, "conditions": [failure]}))
+    assert (verdict.state, verdict.reason) == (State.WAITING, f"0 of 1 pods are ready: {message}")
+
+
 def test_conditions_of_a_custom_resource_name_what_is_missing() -> None:
     conditions = Conditions((("state", "ready"), ("conditions[Ready].reason", "Reconciled")))
     body = of("ClusterPolicy", {"state": "ready", "conditions": [{"type": "Ready", "reason": "NoGPUNodes"}]})

@@ -2,11 +2,14 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from provision.report.checks import OUTCOMES, style_of, totals
+from provision.report.checks import OUTCOMES, print_checks, style_of, totals
+from provision.report.history import CheckRecord, RunRecord
+from provision.report.html import html_report
 from provision.report.junit import junit_xml
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode
 from provision.verify.model import CheckOutcome, CheckResult, Silence, VerifyReport
+from tests.unit.report.samples import shown
 
 AWAY = Silence(Diagnostic("HOST_UNREACHABLE", "no SSH connection", "n1"))
 STRANGER = Silence(Diagnostic("HOST_KEY_UNKNOWN", "nobody accepted its key", "n2"), ExitCode.REFUSED)
@@ -66,6 +69,12 @@ def test_each_of_the_five_outcomes_is_counted_with_its_denominator(outcome: Chec
     number = 3 if outcome is CheckOutcome.PROVEN else 1
     words = f"{number} of 3 checks proven" if number == 3 else f"{number} {str(outcome).replace('-', ' ')}"
     assert words in totals(checks)
+    assert words in shown(lambda console: print_checks(console, checks))
+    records = tuple(
+        CheckRecord(each.check, each.subject, str(each.outcome), "", False, 0.0, 0.0) for each in checks
+    )
+    run = RunRecord("20260101-abc", "lab", "verify", 0.0, "root@here", 1.0, 0, False, checks=records)
+    assert words in html_report(run)
     suite = ET.fromstring(junit_xml("lab", checks, 1.0)).find("testsuite")  # noqa: S314 - our own document
     assert suite is not None
     properties = {each.get("name"): each.get("value") for each in suite.iter("property")}

@@ -85,3 +85,17 @@ def test_a_template_does_not_start(site: Site) -> None:
     assert site.root.task("POST", f"{QEMU}/100/template") == "OK"
     assert site.root("GET", QEMU).data[0]["template"] == 1
     assert "template" in site.root.task("POST", f"{QEMU}/100/status/start")
+
+
+def test_small_habits_of_the_real_api_are_its_own(site: Site) -> None:
+    site.root.task("POST", QEMU, vmid="100")
+    empty = site.token("PUT", f"{QEMU}/100/config")
+    assert (empty.status, empty.reason) == (500, "no options specified")
+    mapping = {"id": "mm", "map": "node=pve,path=0000:02:00,id=1234:1111"}
+    site.root("POST", "/cluster/mapping/pci", **mapping)
+    again = site.root("POST", "/cluster/mapping/pci", **mapping)
+    words = "create hardware mapping failed: pci ID 'mm' already defined"
+    assert (again.status, again.reason) == (500, words)
+    assert "id" not in site.root("GET", "/cluster/mapping/pci/mm").data
+    both = site.root("PUT", f"{QEMU}/100/config", hostpci0="host=0000:02:00,mapping=mm")
+    assert both.status == 200

@@ -6,7 +6,7 @@ import pytest
 
 from provision.lab.api import core
 from tests.model.lab_api.conftest import Site
-from tests.unit.lab_api.client import token_client
+from tests.unit.lab_api.client import request, token_client
 
 QEMU = "/nodes/pve/qemu"
 
@@ -99,3 +99,10 @@ def test_small_habits_of_the_real_api_are_its_own(site: Site) -> None:
     assert "id" not in site.root("GET", "/cluster/mapping/pci/mm").data
     both = site.root("PUT", f"{QEMU}/100/config", hostpci0="host=0000:02:00,mapping=mm")
     assert both.status == 200
+    secret = site.root("POST", "/access/users/root@pam/token/t1", privsep="0").data["value"]
+    login = {"Authorization": f"PVEAPIToken=root@pam!t1={secret}"}
+    broken = request(site.app, "POST", QEMU, raw=b"{x", content_type="application/json", headers=login)
+    assert (broken.status, "at character offset" in broken.reason) == (500, True)
+    assert "snapshot feature is not available" in site.root.task(
+        "POST", f"{QEMU}/100/snapshot", snapname="before"
+    )

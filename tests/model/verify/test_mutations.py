@@ -6,6 +6,7 @@ import pytest
 
 from provision.api import Options
 from provision.api.domains import check_folders
+from provision.values.events import RunEnded
 from provision.values.outcomes import ExitCode
 from provision.verify.claims import check_names
 from provision.verify.model import CheckOutcome, VerifyReport
@@ -74,6 +75,10 @@ def test_what_is_damaged_turns_its_check_red_and_no_other(
     for damage in damages:
         assert damage.words in red(report)[damage.check, damage.subject]
     assert report.exit_code(strict=False) == ExitCode.VERIFY_FAILED
+    ended = site.events[-1]
+    assert isinstance(ended, RunEnded)
+    assert ended.outcomes == {str(outcome): report.count(outcome) for outcome in CheckOutcome}
+    assert sum(ended.outcomes.values()) == len(report.checks)
     assert "hunter2" not in str(report)
 
 

@@ -13,15 +13,18 @@ from provision.dhcp.contract import Lease, Reservation
 from provision.dhcp.dnsmasq_files import ETHER, LEASE, Row
 from provision.dhcp.dnsmasq_hosts import parse_leases, parse_reservations, read_mac
 
+# The last line of a file that a person wrote may have no end: `echo` gives it one.
 SHOW = r"""
 command -v uci >/dev/null 2>&1 || { echo 'uci is not installed: this is no OpenWrt' >&2; exit 1; }
 shown=$(uci show dhcp)
 printf '%s\n' "$shown"
 files=$(printf '%s\n' "$shown" | sed -n "s/^dhcp\.[^.]*\.leasefile='\(.*\)'$/\1/p")
 printf '%s\n' "${files:-/tmp/dhcp.leases}" | while IFS= read -r file; do
-    if [ -e "$file" ]; then sed 's/^/lease /' "$file"; fi
+    if [ -e "$file" ]; then { cat "$file"; echo; } | sed 's/^/lease /'; fi
 done
-case $shown in *".readethers='1'"*) if [ -e /etc/ethers ]; then sed 's/^/ether /' /etc/ethers; fi ;; esac
+case $shown in
+*".readethers='1'"*) if [ -e /etc/ethers ]; then { cat /etc/ethers; echo; } | sed 's/^/ether /'; fi ;;
+esac
 echo end
 """.strip()
 

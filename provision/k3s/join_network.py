@@ -148,17 +148,21 @@ def _is_global(text: str) -> bool:
     return not special and "%" not in text and text != "255.255.255.255"
 
 
+# `read` fails at a last line without its end, and has read it all the same.
 _FILES = r"""domains() { for w in $1; do case $w in '#'*|';'*) break;; esac; printf '%s ' "$w"; done; }
 resolver() {
   if [ ! -r "$1" ]; then printf 'file|%s|no\n' "$1"; return 0; fi
   printf 'file|%s|yes\n' "$1"
   sed -n 's/^nameserver[[:space:]]\{1,\}\([^[:space:]]*\).*/\1/p' "$1" |
-  while IFS= read -r a; do printf 'server|%s|%s\n' "$1" "$a"; done
-  s=; while read -r k v; do case $k in search|domain) s=$(set -f; domains "$v");; esac; done <"$1"
+  while IFS= read -r a || [ -n "$a" ]; do printf 'server|%s|%s\n' "$1" "$a"; done
+  s=
+  while read -r k v || [ -n "$k" ]; do
+    case $k in search|domain) s=$(set -f; domains "$v");; esac
+  done <"$1"
   printf 'search|%s|%s\n' "$1" "${s% }"
   if [ "$runs" = no ]; then
     sed -n 's/^nameserver[[:space:]]\{1,\}\([^[:space:]]*\).*/\1/p' "$1" | head -n 3 |
-    while IFS= read -r a; do
+    while IFS= read -r a || [ -n "$a" ]; do
       case $a in ''|127.*|::1) ;; *) printf 'name|%s|%s\n' "$a" "$(names "$a")";; esac
     done
   fi
@@ -168,7 +172,7 @@ _FOLDERS = f"""for c in config-v3.toml.tmpl config.toml.tmpl config.toml; do
   if [ -r {runtimes.CONTAINERD_FOLDER}/$c ]; then
     sed -n "s/^[[:space:]]*\\(bin_dirs\\{{0,1\\}}\\|conf_dir\\)[[:space:]]*=[[:space:]]*\\(.*\\)/\\1|\\2/p" \\
       {runtimes.CONTAINERD_FOLDER}/$c |
-    while IFS= read -r l; do printf 'cni|%s|%s\\n' "$c" "$l"; done
+    while IFS= read -r l || [ -n "$l" ]; do printf 'cni|%s|%s\\n' "$c" "$l"; done
   fi
 done
 d={cni_folders.CONFIGURATION}

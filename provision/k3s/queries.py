@@ -207,7 +207,7 @@ for u in k3s k3s-agent; do
       l=; IFS= read -r l <"$f" || :
       case $l in '# Written by provision;'*) ;; *)
         w=0
-        while read -r a; do
+        while read -r a || [ -n "$a" ]; do
           case $a in ExecStart=*) w=1; a=${a#ExecStart=};; esac
           if [ "$w" = 1 ]; then
             printf 'flag|%s\n' "${a%\\}"

@@ -52,13 +52,13 @@ _SCRIPT = f"""keys() {{
   if sed '/^[[:space:]]*$/d;/^[[:space:]]*#/d;/^---/d' "$1" | head -n 1 | grep -q '^[[:space:]]*{{'; then
     printf 'key|%s|%s|{{...}}\\n' "$2" "$1"; fi
   sed -nE "s/^[\\"']?([A-Za-z][A-Za-z0-9_-]*\\+?)[\\"']?[[:space:]]*:.*/\\1/p" "$1" |
-  while IFS= read -r k; do printf 'key|%s|%s|%s\\n' "$2" "$1" "$k"; done
+  while IFS= read -r k || [ -n "$k" ]; do printf 'key|%s|%s|%s\\n' "$2" "$1" "$k"; done
 }}
 drops() {{ for g in "$1".d/*.yaml "$1".d/*.yml; do if [ -f "$g" ]; then keys "$g" "$2"; fi; done; }}
 variables() {{
   if [ -r "$1" ]; then
     sed -n 's/^[[:space:]]*\\(export[[:space:]]\\{{1,\\}}\\)\\{{0,1\\}}\\(K3S_[A-Z0-9_]*\\)=.*/\\2/p' "$1" |
-    while IFS= read -r k; do printf 'variable|%s|%s|%s\\n' "$2" "$1" "$k"; done
+    while IFS= read -r k || [ -n "$k" ]; do printf 'variable|%s|%s|%s\\n' "$2" "$1" "$k"; done
     f=$(sed -n "s/^[[:space:]]*K3S_CONFIG_FILE=[\\"']\\{{0,1\\}}\\([^\\"' ]*\\).*/\\1/p" "$1" | head -n 1)
     if [ -n "$f" ] && [ -r "$f" ]; then keys "$f" former; drops "$f" former; fi
   fi
@@ -68,7 +68,7 @@ of_unit() {{
   while IFS= read -r k; do printf 'variable|%s|%s|%s\\n' "$2" "$1" "${{k%=}}"; done
   f=$(sed -n "s/^Environment=.*K3S_CONFIG_FILE=\\([^\\"' ]*\\).*/\\1/p" "$1" | head -n 1)
   if [ -n "$f" ] && [ -r "$f" ]; then keys "$f" former; drops "$f" former; fi
-  sed -n 's/^EnvironmentFile=-\\{{0,1\\}}//p' "$1" | while IFS= read -r e; do
+  sed -n 's/^EnvironmentFile=-\\{{0,1\\}}//p' "$1" | while IFS= read -r e || [ -n "$e" ]; do
     case $e in /etc/default/*|*.service.env) ;; *) variables "$e" "$2";; esac
   done
 }}

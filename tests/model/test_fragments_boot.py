@@ -113,7 +113,7 @@ def test_units_that_start_swap_are_found_with_what_brings_them(shell: str, tmp_p
             f"{LIBRARY}/swap.target.wants/off.swap": "-> ../off.swap",
             f"{LIBRARY}/idle.swap": "[Swap]\n",
             "/usr/lib/systemd/system-generators/zram-generator": "+x",
-            "/usr/lib/systemd/zram-generator.conf": "[zram0]\n",
+            "/usr/lib/systemd/zram-generator.conf": "[zram0]",
             "/etc/systemd/zram-generator.conf.d/more.conf": "  [zram2]\nzram-size=1\n# [zram3]\n",
             "/etc/rc.local": "+x",
             "/etc/crontab": "# swapon\n@reboot root a | b; swapon -a\n",
@@ -263,7 +263,7 @@ def test_generated_entries_are_read_from_where_loaders_read_them(shell: str, tmp
                 "\tlinux\t/boot/vmlinuz-5 root=UUID=1 ro single\nlinux16 /boot/memtest86+.bin\n"
             ),
             "/boot/efi/loader/entries/pve-6.8.12-9-pve.conf": "title x\noptions root=ZFS=a quiet\n",
-            "/boot/efi/loader/entries/pve-6.17.2-1-pve.conf": "title x\noptions  root=ZFS=a nomodeset\n",
+            "/boot/efi/loader/entries/pve-6.17.2-1-pve.conf": "title x\noptions  root=ZFS=a nomodeset",
             "/boot/efi/loader/entries/zz.conf.bak": "options no\n",
         },
     )
@@ -283,7 +283,7 @@ def test_partitions_of_proxmox_boot_tool_replace_the_local_files(shell: str, tmp
         tmp_path,
         {
             "/boot/grub/grub.cfg": "linux /v root=/x not-read\n",
-            "/etc/kernel/proxmox-boot-uuids": "ABCD-1234\n; rm -rf x\n\nEEEE-9999\n",
+            "/etc/kernel/proxmox-boot-uuids": "EEEE-9999\n; rm -rf x\n\nABCD-1234",
             "/bin/findmnt": f"#!/bin/sh\ncase $* in *ABCD*) echo {esp};; *) exit 1;; esac\n",
             "/bin/unshare": '#!/bin/sh\nshift; exec "$@"\n',
             "/bin/mount": f'#!/bin/sh\necho "$*" >>{tmp_path}/mounts; exit 1\n',

@@ -115,7 +115,7 @@ search a.example b.example  # c.example
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_resolver_and_the_folders_of_cni_are_read_as_k3s_reads_them(shell: str, tmp_path: Path) -> None:
-    (tmp_path / "resolv.conf").write_text(FILE)
+    (tmp_path / "resolv.conf").write_text(FILE.rstrip())
     folder = tmp_path / "containerd"
     folder.mkdir()
     (folder / "config.toml").write_text(
@@ -140,6 +140,10 @@ def test_a_resolver_and_the_folders_of_cni_are_read_as_k3s_reads_them(shell: str
     assert status.configuration == (("config.toml", "/c"),)
     assert status.networks == ("05-cilium.conflist", "10-flannel.conflist")
     assert not status.runs
+    (tmp_path / "resolv.conf").write_text("search lan\nnameserver 10.255.255.1")
+    status = JoinNetworkKind().parse(run(shell, script), [query])[query]
+    assert isinstance(status, JoinNetworkStatus)
+    assert status.files[0].servers == tuple(status.names) == ("10.255.255.1",)
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -39,7 +39,12 @@ def test_the_flags_of_a_foreign_unit_are_read(shell: str, text: str, tmp_path: P
     unit = tmp_path / "k3s.service"
     kind = KINDS[Machine.kind]
     script = kind.script([Machine()]).replace("/etc/systemd/system/$u.service", f"{tmp_path}/$u.service")
-    for content, flags in ((text, ("--disable", "traefik")), (f"# Written by provision; x\n{text}", ())):
+    foreign = ("--disable", "traefik")
+    for content, flags in (
+        (text, foreign),
+        (text.rstrip(), foreign),
+        (f"# Written by provision; x\n{text}", ()),
+    ):
         unit.write_text(content)
         answer = kind.parse(run(shell, script), [Machine()])[Machine()]
         assert isinstance(answer, MachineStatus)
@@ -117,7 +122,7 @@ def test_all_places_of_settings_are_read_by_name_and_no_value(shell: str, tmp_pa
     for name, text in FOREIGN_FILES.items():
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text.replace("ROOT", str(tmp_path)))
+        file.write_text(text.replace("ROOT", str(tmp_path)).rstrip("\n"))  # as some editors leave it
     kind = KINDS[K3sSettings.kind]
     script = re.sub(
         r"(?<![\w/])/(etc|lib)/(systemd|default|rancher)", rf"{tmp_path}/\1/\2", kind.script([K3sSettings()])

@@ -262,7 +262,7 @@ def test_marked_files_are_found_below_every_storage(shell: str, tmp_path: Path) 
     storages = tmp_path / "storage.cfg"
     storages.write_text(
         f"dir: a\n\tpath {tmp_path}/a b/\n\tcontent-dirs iso=/i,snippets=/own/place,import=/x\n\n"
-        f"zfspool: z\n\tpool rpool\n\nnfs: n\n\tserver path\n\tpath {tmp_path}/n\n"
+        f"zfspool: z\n\tpool rpool\n\nnfs: n\n\tserver path\n\tpath {tmp_path}/n"
     )
     for name in ("local/snippets/1", "a b/own/place/2", "n/snippets/3", "n/other/4"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -56,7 +56,7 @@ _SHOW = r"""show() { # FOLDER NAME
   done
   e=$(ls -1 "$1/loader/entries" 2>/dev/null | grep '\.conf$' | sort -V | tail -n 1) || e=
   if [ -n "$e" ]; then
-    sed -n "s;^options[[:blank:]]*;s|$2/loader/entries/$e|;p" "$1/loader/entries/$e"
+    { cat "$1/loader/entries/$e"; echo; } | sed -n "s;^options[[:blank:]]*;s|$2/loader/entries/$e|;p"
   fi
 }"""
 
@@ -95,7 +95,7 @@ d=$r/etc/default/grub.d
 ) || :
 {_SHOW}
 if [ -s "$r/etc/kernel/proxmox-boot-uuids" ]; then
-  while read -r u; do
+  while read -r u || [ -n "$u" ]; do
     case $u in ''|*[!0-9A-Fa-f-]*) continue;; esac
     t=$(findmnt -rnfo TARGET "/dev/disk/by-uuid/$u" 2>/dev/null) || t=
     if [ -n "$t" ]; then show "$t" "ESP $u"; continue; fi

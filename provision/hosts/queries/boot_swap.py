@@ -105,7 +105,7 @@ if [ -n "$g" ]; then
     if [ -z "$c" ] && {{ [ -e "$f" ] || [ -L "$f" ]; }}; then c=$f; else f=; fi
     for f in "$f" "$d"/systemd/zram-generator.conf.d/*.conf; do
       if [ -n "$f" ] && [ -f "$f" ]; then
-        sed -n "s,^[[:blank:]]*\[\(zram[0-9]*\)\].*,z|\1|${{f#"$r"}},p" "$f"
+        {{ cat "$f"; echo; }} | sed -n "s,^[[:blank:]]*\[\(zram[0-9]*\)\].*,z|\1|${{f#"$r"}},p"
       fi
     done
   done

@@ -61,8 +61,10 @@ def _folders(query: MarkedFiles) -> str:
     own = f"s/^[[:space:]]*content-dirs[[:space:]].*{name}=\\([^,]*\\).*/\\1/p"
     return (
         f"cat < {listed} >/dev/null\n{{ {first}; sed -n 's/^[[:space:]]*path[[:space:]]*//p' {listed} |"
-        f" while IFS= read -r root; do {{ echo {shlex.quote(name)}; sed -n {shlex.quote(own)} {listed}; }} |"
-        ' while IFS= read -r part; do printf \'%s/%s\\n\' "${root%/}" "${part#/}"; done; done; }'
+        ' while IFS= read -r root || [ -n "$root" ]; do'
+        f" {{ echo {shlex.quote(name)}; sed -n {shlex.quote(own)} {listed}; }} |"
+        ' while IFS= read -r part || [ -n "$part" ]; do'
+        ' printf \'%s/%s\\n\' "${root%/}" "${part#/}"; done; done; }'
     )
 
 

@@ -137,3 +137,18 @@ def test_leases_of_kea_that_are_in_no_file_are_unknown(
         server.shutdown()
     assert answer.replace("@", str(tmp_path)) in result.stdout + result.stderr
     assert result.returncode == (0 if answer[0].isdigit() else 1)
+
+
+def test_openwrt_s_files_may_lack_the_end_of_their_last_line(tmp_path: Path) -> None:
+    (tmp_path / "leases").write_text(f"1795960000 {M}:01 10.0.0.11 nas *")
+    (tmp_path / "ethers").write_text(f"{M}:02 10.0.0.12")
+    section = "dhcp.@dnsmasq[0]"
+    shown = f"{section}=dnsmasq\n{section}.readethers='1'\n{section}.leasefile='{tmp_path}/leases'"
+    (tmp_path / "uci").write_text(f"#!/bin/sh\ncat <<'END'\n{shown}\nEND\n")
+    (tmp_path / "uci").chmod(0o755)
+    script = UciStateKind().script([STATE]).replace("/etc/ethers", f"{tmp_path}/ethers")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    text = subprocess.check_output(["/bin/sh", "-c", script], text=True, env=environment)
+    listed = UciStateKind().parse(Frame(text.encode(), b"", 0), [STATE])[STATE]
+    assert not isinstance(listed, Unknown)
+    assert [row.address for row in listed] == ["10.0.0.12", "10.0.0.11"]

@@ -21,6 +21,7 @@ from provision.inventory.scalars import (
     text,
     wrong,
 )
+from provision.values.image_reference import IMAGE
 
 _WORD = {"type": "string"}
 
@@ -146,14 +147,7 @@ DISK_SLOT = r"scsi(?:[12]?[0-9]|30)|virtio(?:[0-9]|1[0-5])|sata[0-5]|ide[0-3]"
 """Where a VM may have a disk (qemu-server, `PVE/QemuServer/Drive.pm`)."""
 DiskSlot = Annotated[str, _kind(DISK_SLOT, "place of a disk like scsi1, virtio0, sata0 or ide1")]
 ImageFile = Annotated[str, _kind(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", "file name (letters, digits, . _ -)")]
-ImageName = Annotated[
-    str,
-    _kind(
-        r"[a-zA-Z0-9][a-zA-Z0-9.-]*(?::[0-9]+)?(?:/[a-z0-9._-]+)*(?::[A-Za-z0-9_][A-Za-z0-9._-]*)?"
-        r"(?:@sha256:[0-9a-f]{64})?",
-        "container image like registry.example/tool:1.0",
-    ),
-]
+ImageName = Annotated[str, _kind(IMAGE, "container image like registry.example/tool:1.0")]
 TimeZone = Annotated[
     str, _kind(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9][A-Za-z0-9_+-]*){0,2}", "time zone like Europe/Berlin")
 ]

@@ -91,19 +91,31 @@ def vm_state(entry: VmEntry, body: object) -> VmState | Unknown:
 
 
 def creation(body: object, login: str) -> Creation | None:
-    """Read `/nodes/{node}/tasks` for the newest task that created a VM; one that runs has no end yet.
+    """Read `/nodes/{node}/tasks` for the newest task that made a VM of a number, or took one away.
+
+    A task that runs has no end yet. A restore begins with the same lock as a creation, and a creation that
+    ended well leaves more than the lock: what is there now is not what these have left.
 
     Args:
         body: the answer; what is no list of tasks names none.
         login: our own token or user, as the identifiers of its tasks have it.
     """
-    tasks = list(_mappings(body)) if isinstance(body, list) else []
+    tasks = filter(_counts, _mappings(body)) if isinstance(body, list) else ()
     newest = max(tasks, key=lambda task: _bytes(task.get("starttime")), default=None)
     if newest is None:
         return None
     upid = text(newest.get("upid"))
-    own = bool(login) and upid.split(":")[-2:-1] == [login]
-    return Creation(upid, own, running=newest.get("endtime") is None and newest.get("status") is None)
+    own = newest.get("type") == "qmcreate" and bool(login) and upid.split(":")[-2:-1] == [login]
+    status = newest.get("status")
+    if text(status).startswith(("OK", "WARNINGS")):
+        return None
+    return Creation(upid, own, running=newest.get("endtime") is None and status is None)
+
+
+def _counts(task: Mapping[str, object]) -> bool:
+    """Whether a number has another VM, or none, after a task; a removal that failed has left it."""
+    kind = task.get("type")
+    return kind in ("qmcreate", "qmrestore") or (kind == "qmdestroy" and task.get("status") in (None, "OK"))
 
 
 def without_passwords(body: object) -> object:

@@ -225,7 +225,7 @@ class ProxmoxDriver:
     def _creation(self, vmid: int) -> Creation | None:
         """Ask who began a VM of which only the lock is there; no other VM costs this."""
         path = f"/nodes/{self._node}/tasks"
-        data = {"vmid": vmid, "source": "all", "typefilter": "qmcreate"}
+        data = {"vmid": vmid, "source": "all"}
         answer = self._ask(path, lambda body: answers.creation(body, self._login), data)
         return answer if isinstance(answer, Creation) else None
 

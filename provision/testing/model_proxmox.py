@@ -204,12 +204,12 @@ class ModelProxmox:
         return rows
 
     def _task_list(self, data: dict[str, object]) -> object:
-        """List the tasks of one kind about one VM; one without an exit status runs."""
+        """List the tasks about one VM; one without an exit status runs."""
         rows: list[dict[str, object]] = []
         for start, (upid, status) in enumerate(self._tasks.items()):
             kind, about = upid.split(":")[5:7]
-            if (kind, about) == (data["typefilter"], str(data["vmid"])):
-                rows.append({"upid": upid, "starttime": start})
+            if about == str(data["vmid"]):
+                rows.append({"upid": upid, "type": kind, "starttime": start})
                 rows[-1] |= {"endtime": start, "status": status} if status else {}
         return rows
 

@@ -14,10 +14,11 @@ LONGEST = 512
 """Characters of a name; registries take 255 of its path."""
 _LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
 _PART = "[a-z0-9]+(?:(?:[.]|__?|-+)[a-z0-9]+)*"
-_NAME = re.compile(
-    rf"(?P<path>(?:{_LABEL}(?:[.]{_LABEL})*(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*)"
-    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(?:@sha256:(?P<digest>[0-9a-f]{64}))?"
-)
+_PATH = f"(?:{_LABEL}(?:[.]{_LABEL})*(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*"
+_TAG = "[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
+IMAGE = f"{_PATH}(?::{_TAG})?(?:@sha256:[0-9a-f]{{64}})?"
+"""How names are written."""
+_NAME = re.compile(f"(?P<path>{_PATH})(?::(?P<tag>{_TAG}))?(?:@sha256:(?P<digest>[0-9a-f]{{64}}))?")
 
 
 @dataclass(frozen=True, slots=True)

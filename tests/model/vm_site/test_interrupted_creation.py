@@ -93,6 +93,27 @@ def test_any_other_one_is_refused_and_stays(tmp_path: Path, running: bool, login
     assert world.host.probes == {}
 
 
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("qmcreate", "OK"),
+        ("qmcreate", "WARNINGS: 1"),
+        ("qmrestore", "unexpected status"),
+        ("qmdestroy", "OK"),
+    ],
+)
+def test_what_somebody_began_after_our_creation_is_theirs(world: World, kind: str, status: str) -> None:
+    world.pve._begin(kind, "101", status)
+    (problem,) = world.plan().refusals
+    assert problem.code == "VM_CREATE_INTERRUPTED"
+    assert world.pve.vms[101].config == {"lock": "create"}
+
+
+def test_a_removal_that_failed_has_left_our_creation(world: World) -> None:
+    world.pve._begin("qmdestroy", "101", "VM is locked (create)")
+    assert world.plan().refusals == ()
+
+
 def test_a_login_that_sees_no_task_is_no_proof(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.write(ALLOWED)

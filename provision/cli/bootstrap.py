@@ -163,7 +163,7 @@ def target_of(text: str) -> tuple[str, int | None]:
         raise usage(
             "TARGET_WRONG",
             f"{text!r} is not of the form root@HOST",
-            f"write root@{host or 'HOST'}: it is an SSH login, and the tools of Proxmox VE want root",
+            f"write root@{host or 'HOST'}: it is an SSH login, and only root may use the tools of Proxmox VE",
         )
     return match["host"], int(match["port"]) if match["port"] else None
 

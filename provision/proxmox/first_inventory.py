@@ -136,8 +136,20 @@ def _hypervisor(
 
 
 def bridge_of(host: ProxmoxHost) -> str:
-    """Return the bridge of VMs that name none."""
-    return host.bridges[0] if host.bridges else "vmbr0"
+    """Return the bridge of VMs that name none: the one that leads to the gateway, or the installer's.
+
+    Networks of SDN, and those of a container runtime on the host, are bridges, too.
+    """
+    outward = [name.partition(".")[0] for text, name in host.networks.items() if _holds(text, host.gateway)]
+    names = (name for name in (*outward, "vmbr0", *host.bridges) if name in host.bridges)
+    return next(names, "vmbr0")
+
+
+def _holds(network: str, address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address) in ipaddress.ip_interface(network).network
+    except ValueError:
+        return False
 
 
 def network_of(host: ProxmoxHost, address: str) -> ipaddress.IPv4Network:

@@ -19,7 +19,7 @@ from provision.connections.local import LocalConnection
 from provision.hosts.resources.pci import PciFunction
 from provision.inventory.models.hypervisor import Api
 from provision.proxmox import privileges
-from provision.proxmox.first_inventory import Trusted, first_inventory
+from provision.proxmox.first_inventory import Trusted, bridge_of, first_inventory
 from provision.proxmox.preflight import access
 from provision.proxmox.setup import ProxmoxHost, ProxmoxStorage, StorageChoice, choose, enable, grant
 from provision.testing.model_proxmox import ALL_RIGHTS
@@ -125,6 +125,24 @@ def test_the_network_is_one_that_vms_can_be_in(networks: dict[str, str], line: s
     trusted = Trusted("192.168.1.5", None, KEY, CERTIFICATE, Path("/key"), "site", Path("/token"))
     text = first_inventory("site", replace(FOUND, networks=networks), CHOICE, trusted)
     assert next(row for row in text.splitlines() if "network:" in row).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("bridges", "networks", "bridge"),
+    [
+        (("cni0", "dmz", "vmbr0"), {"192.168.1.5/24": "vmbr0", "10.42.0.1/24": "cni0"}, "vmbr0"),
+        (("dmz", "vmbr0", "vmbr1"), {"10.0.0.5/24": "vmbr0", "192.168.1.5/24": "vmbr1"}, "vmbr1"),
+        (("dmz", "vmbr1"), {"192.168.1.5/24": "vmbr1.20"}, "vmbr1"),
+        (("dmz", "vmbr0"), {"192.168.1.5": "eno1", "10.10.10.1/24": "vmbr0"}, "vmbr0"),
+        (("lan",), {"192.168.1.5/24": "eno1"}, "lan"),
+        ((), {"192.168.1.5/24": "eno1"}, "vmbr0"),
+        (("dmz", "vmbr0"), {"garbage": "dmz"}, "vmbr0"),
+    ],
+)
+def test_the_bridge_of_vms_is_the_one_to_the_gateway(
+    bridges: tuple[str, ...], networks: dict[str, str], bridge: str
+) -> None:
+    assert bridge_of(replace(FOUND, bridges=bridges, networks=networks)) == bridge
 
 
 def test_the_token_is_separated_and_given_on_what_is_used_only() -> None:

@@ -227,8 +227,7 @@ class Actor:
         if dead:
             remedy = "Bring the APIService back or delete it: `kubectl get apiservices`."
         elif any(word in line for line in held_by for word in refusals.WEBHOOK_WORDS):
-            kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations"
-            remedy = f"Bring the webhook's service back, or delete its configuration: `kubectl get {kinds}`."
+            remedy = refusals.WEBHOOK_REMEDY
         return Diagnostic(
             "KUBE_NOT_REMOVED",
             f"{label} is still there after {seconds:g} s",

@@ -17,6 +17,10 @@ _MANAGER = re.compile(r'conflict with "([^"]*)"')
 WEBHOOK_WORDS = ("failed calling webhook", "failed to call webhook")
 KIND_GOES = "create not allowed while custom resource definition is terminating"
 """Ends the message of an HTTP 403 that is about no rights: the kind goes, and may come again."""
+WEBHOOK_REMEDY = (
+    "Bring the webhook's service back, or delete its configuration:"
+    " `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations`."
+)
 _REFUSED = frozenset({"KUBE_CONFLICT", "KUBE_INVALID", "KUBE_FORBIDDEN", "KUBE_REFUSED"})
 NOT_FOUND, CONFLICT, FORBIDDEN, INVALID, SERVER_ERROR = 404, 409, 403, 422, 500
 
@@ -94,12 +98,13 @@ def diagnostic_of(refusal: Refusal, what: str, subject: str) -> Diagnostic:
         "KUBE_FORBIDDEN": "See `kubectl auth can-i --list` with the kubeconfig of the cluster.",
         "KUBE_REFUSED": "Correct the cause and run the command again.",
     }
+    is_webhook = any(word in refusal.message for word in WEBHOOK_WORDS)
     return Diagnostic(
         code,
         f"the Kubernetes API refuses {what}: {refusal.message}",
         subject,
         untouched=f"{what} was not changed.",
-        remedy=remedies[code],
+        remedy=WEBHOOK_REMEDY if is_webhook else remedies[code],
     )
 
 

@@ -161,6 +161,21 @@ def test_a_webhook_that_is_not_up_yet_is_waited_for(cluster: ModelCluster) -> No
     assert any("failed calling webhook" in line for line in emitted)
 
 
+def test_a_dead_webhook_is_named_where_it_refuses_a_removal(cluster: ModelCluster) -> None:
+    # kube-apiserver 1.36.2, to a DELETE.
+    text = (
+        'Internal error occurred: failed calling webhook "v.example.io": failed to call webhook: Post'
+        ' "https://none.default.svc:443/?timeout=1s": service "none" not found'
+    )
+    bring(cluster, settings(x="1"))
+    body = {"kind": "Status", "message": text, "reason": "InternalError", "code": 500}
+    cluster.api.faults.append(answering(500, body, method="DELETE", path="/configmaps/a", times=1))
+    diagnostic = bring(cluster, KubeAbsent(API, CONFIG_MAP, "default", "a"))[0].diagnostic
+    assert diagnostic is not None
+    assert diagnostic.code == "KUBE_REFUSED"
+    assert "kubectl get validatingwebhookconfigurations" in diagnostic.remedy
+
+
 def test_a_kind_that_is_on_its_way_out_is_waited_for(cluster: ModelCluster) -> None:
     # kube-apiserver 1.36.2, word by word: no lack of rights.
     text = (

@@ -72,6 +72,8 @@ def _file(state: HostState, query: FileState) -> object:
 
 def _marked_files(state: HostState, query: MarkedFiles) -> object:
     pairs, folders = [], {query.folder}
+    if query.storages and query.storages not in state.files:
+        return Unknown(f"{query.storages} cannot be read")
     if query.storages:
         lines = state.files[query.storages].content.decode().splitlines()
         keys = [line.strip().partition(" ")[::2] for line in lines]

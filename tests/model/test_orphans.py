@@ -353,6 +353,17 @@ def test_left_snippets_are_found_in_every_storage(world: World, lines: str, fold
     assert path not in world.host.files
 
 
+def test_where_storages_cannot_be_read_left_snippets_are_not_taken_for_none(world: World) -> None:
+    storages = world.host.files.pop("/etc/pve/storage.cfg")
+    world.write(NOTHING)
+    (warning,) = world.plan().warnings
+    assert "cannot list the snippets of pve" in warning.summary
+    assert world.destroy().exit_code == 1
+    world.host.files["/etc/pve/storage.cfg"] = storages
+    assert world.destroy().exit_code == 0
+    assert world.pve.vms == {}
+
+
 def test_a_snippet_without_any_vm_is_found_by_its_mark(world: World) -> None:
     """A create that failed leaves a private key; its node then leaves the inventory."""
     state = world.host

@@ -43,7 +43,7 @@ def parse_size(text: str) -> int:
         if near is None:
             raise ValueError(f"{text!r} has an unknown unit: write MiB, GiB or TiB")
         reason = "has no unit" if not unit else f"has the unknown unit {unit}"
-        # Proxmox VE counts memory in MiB and disks in GiB.
+        # Other tools count memory in MiB and disks in GiB, and write no unit.
         other = f"{number}MiB or " if not unit and int(whole) >= _FACTORS["GiB"] else ""
         raise ValueError(f"{text!r} {reason}: did you mean {other}{number}{near}?")
     size = int(whole) * factor

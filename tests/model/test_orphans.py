@@ -353,7 +353,7 @@ def test_left_snippets_are_found_in_every_storage(world: World, lines: str, fold
     assert path not in world.host.files
 
 
-def test_where_storages_cannot_be_read_left_snippets_are_not_taken_for_none(world: World) -> None:
+def test_unreadable_storages_leave_open_which_snippets_are_left(world: World) -> None:
     storages = world.host.files.pop("/etc/pve/storage.cfg")
     world.write(NOTHING)
     (warning,) = world.plan().warnings

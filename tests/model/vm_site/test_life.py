@@ -73,7 +73,7 @@ def test_every_host_key_was_known_and_the_first_one_is_dead(world: World) -> Non
     assert not set(alive) & set(world.keys)
 
 
-def test_a_guest_keeps_its_host_key_when_cloud_init_takes_it_for_another_instance(world: World) -> None:
+def test_a_guest_keeps_its_host_key_as_another_instance_of_cloud_init(world: World) -> None:
     world.apply()
     for guest in world.guests.values():
         kept = guest.state.files[KEPT_KEYS].content

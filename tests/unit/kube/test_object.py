@@ -238,7 +238,7 @@ def test_removal_waits_until_finalizers_are_gone(cluster: ModelCluster) -> None:
     assert [change.old for change in changes(cluster, absent)] == ["being deleted"]
 
 
-def test_only_conditions_that_keep_an_object_are_named_where_a_removal_hangs(cluster: ModelCluster) -> None:
+def test_only_conditions_that_keep_an_object_are_named(cluster: ModelCluster) -> None:
     bring(cluster, settings(x="1"))
     held = cluster.get("ConfigMap", "a", "default")
     assert held is not None

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from provision.contracts.resource import Resource
 from provision.contracts.snapshot import Snapshot
 from provision.values.diagnostics import Diagnostic, Source
+from provision.values.numbers import is_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Capabilities:
 
 def as_seconds(text: str) -> int:
     """Return a time in epoch seconds, 0 where a router gives none that fits 64 bits."""
-    return int(text) if re.fullmatch("[0-9]{1,19}", text) else 0
+    return int(text) if is_number(text) else 0
 
 
 class Router(Protocol):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from provision.contracts.query import Unknown
 from provision.gpu.facts import GpuCard
 from provision.inventory import Inventory
+from provision.values.numbers import is_number
 
 Cards = Mapping[str, Sequence[GpuCard] | Unknown]
 """The cards of each node, by PCI address."""
@@ -34,7 +35,7 @@ def _slots(inventory: Inventory) -> Iterator[tuple[str, list[tuple[str, int]]]]:
     if inventory.sharing is not None:
         for alias, slots in inventory.sharing.cards.items():
             pairs = [slot.rpartition("/") for slot in slots]
-            yield alias, [(node, int(number)) for node, _, number in pairs if number.isdecimal()]
+            yield alias, [(node, int(number)) for node, _, number in pairs if is_number(number)]
 
 
 def _uuid(cards: Cards, node: str, number: int) -> str:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from provision.contracts.query import Unknown
+from provision.values.numbers import is_number
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
 _WRONG = r"(?:[0-9]+|N/A|[0-9.]+e[+-]?[0-9]+)"
@@ -23,7 +24,7 @@ _HCA = re.compile(r"\[[0-9]+\](?:\{[0-9]+\} )?([A-Za-z0-9_\-]+:[0-9]+)")
 _WARN = re.compile(r"(?:NCCL WARN|Test NCCL failure|Test CUDA failure|Cuda failure) (.*)")
 _FAULT = re.compile(r"(?:NCCL WARN|fault\||Error: |Cuda failure) ?(.*)")
 _REDUCED = re.compile(
-    r"reduced\|([1-9][0-9]*)\|([0-9]+)\|([0-9]+)\|([0-9]+)\|([0-9]+\.[0-9]+)\|(right|wrong)"
+    r"reduced\|([1-9][0-9]{0,8})\|([0-9]{1,15})\|([0-9]{1,9})\|([0-9]{1,9})\|([0-9]{1,9}\.[0-9]{1,9})\|(right|wrong)"
 )
 _NVLS = re.compile(r"NVLS comm 0x|Connected NVLS|NVLS tree")
 
@@ -188,4 +189,4 @@ def parse_between_nodes(text: str) -> BetweenNodes | Unknown:
 
 def _is_wrong(value: str) -> bool:
     # Older releases print the greatest error (`2e-07`), newer ones how many values are wrong.
-    return value.isdecimal() and int(value) > 0
+    return is_number(value) and int(value) > 0

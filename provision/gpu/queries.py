@@ -10,6 +10,7 @@ from typing import ClassVar
 from provision.contracts.query import Unknown
 from provision.gpu.words import Meaning, meaning
 from provision.hosts.resources.base import HostFactKind, Rows
+from provision.values.numbers import is_number
 
 FIELDS = (
     "index",
@@ -275,7 +276,7 @@ def _word(text: str) -> str | Meaning:
 
 def _whole(text: str) -> int | Meaning:
     number = text.removesuffix("MiB").strip()
-    return int(number) if number.isascii() and number.isdecimal() else meaning(text) or Meaning.UNKNOWN
+    return int(number) if is_number(number) else meaning(text) or Meaning.UNKNOWN
 
 
 def _number(text: str) -> float | Meaning:

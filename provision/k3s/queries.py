@@ -16,6 +16,7 @@ from provision.k3s.join_network import JoinNetworkKind
 from provision.k3s.runtimes import NVIDIA_RUNTIME_KIND
 from provision.k3s.settings_query import SETTINGS_KIND
 from provision.k3s.snapshots import EtcdSnapshotsKind
+from provision.values.numbers import is_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +254,8 @@ def _read_machine(rows: Rows) -> MachineStatus:
         tuple((row[0], int(row[1]), tuple(drops.get(row[0], ()))) for row in rows.get("filter", ())),
         tuple(f"{row[0]} ({row[1]})" for row in rows.get("foreign", ())),
         tuple(words),
-        int(inotify) if inotify.isdecimal() else 0,
-        int(cgroup) if cgroup.isdecimal() else 0,
+        int(inotify) if is_number(inotify) else 0,
+        int(cgroup) if is_number(cgroup) else 0,
         rows["overlay"][0][0] == "yes",
         next((row[0] for row in rows.get("version", ())), ""),
     )

@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import ClassVar
 
 from provision.hosts.resources.base import HostFactKind, Rows
+from provision.values.numbers import is_number
 
 ROCE_V2 = "RoCE v2"
 """How `gid_attrs/types` calls an entry that can be routed."""
@@ -189,14 +190,14 @@ def gid_address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _gid(row: Sequence[str]) -> Gid | None:
-    if len(row) != 6 or not row[2].isdecimal():  # noqa: PLR2004 - the fields of the script
+    if len(row) != 6 or not is_number(row[2]):  # noqa: PLR2004 - the fields of the script
         return None
     address = gid_address(row[5])
     return Gid(int(row[2]), row[3], row[4], address) if address is not None else None
 
 
 def _port(row: Sequence[str], gids: dict[tuple[str, str], list[Gid]]) -> Port | None:
-    if len(row) != 7 or not row[1].isdecimal():  # noqa: PLR2004 - the fields of the script
+    if len(row) != 7 or not is_number(row[1]):  # noqa: PLR2004 - the fields of the script
         return None
     device, number, pci, state, layer, rate, counter = row
     named, speed = _STATE.fullmatch(state), _RATE.match(rate)
@@ -207,7 +208,7 @@ def _port(row: Sequence[str], gids: dict[tuple[str, str], list[Gid]]) -> Port | 
         named[1] if named is not None else "",
         layer,
         float(speed[1]) if speed is not None else None,
-        counter.isdecimal(),
+        is_number(counter),
         tuple(sorted(gids.get((device, number), ()), key=lambda gid: gid.index)),
     )
 
@@ -220,8 +221,8 @@ def _interface(row: Sequence[str], addresses: dict[str, list[str]]) -> Interface
     return Interface(
         name,
         pci if ":" in pci else "",
-        int(port) if port.isdecimal() else -1,
-        int(mtu) if mtu.isdecimal() else 0,
+        int(port) if is_number(port) else -1,
+        int(mtu) if is_number(mtu) else 0,
         state,
         tuple(addresses.get(name, ())),
     )

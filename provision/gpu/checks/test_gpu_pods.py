@@ -25,6 +25,7 @@ from provision.kube.checks.pods import (
 )
 from provision.kube.checks.reads import get
 from provision.kube.names import API, has_cluster, is_member
+from provision.values.numbers import is_number
 
 RESOURCE = "nvidia.com/gpu"
 SECONDS = 900
@@ -142,7 +143,7 @@ def trial_name(prefix: str, node: str) -> str:
 
 def _offered(item: dict[str, Any]) -> int:
     text = str(item["status"].get("allocatable", {}).get(RESOURCE, "0"))
-    return int(text) if text.isdigit() else 0
+    return int(text) if is_number(text) else 0
 
 
 def _runtime_class(site: Site) -> str:
@@ -273,7 +274,7 @@ def test_plugin_started_since_boot(site: Site, node: str, offering_node: dict[st
     ]
     started = [seconds for text in texts if (seconds := _seconds(text)) is not None]
     booted = site.host(f"{node}/ssh").run(BOOT_TIME).stdout.strip()
-    if not booted.isdigit() or not started:
+    if not is_number(booted) or not started:
         pytest.skip("unknown: the time of the boot, or of the start, cannot be read")
     assert max(started) >= int(booted), (
         f"{ready[0]['metadata']['name']} has not started since the node's boot"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from provision.contracts.query import Unknown
+from provision.values.numbers import is_number
 
 WORD = 4
 """Bytes that `port_xmit_data` counts as one (Linux' Documentation/ABI/stable/sysfs-class-infiniband)."""
@@ -36,8 +37,8 @@ SCRIPT = (
     "echo 'counters|end'"
 )
 """Prints what was sent, by port and by interface of the namespace that it runs in."""
-_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) Gb/sec")
-_LINK = re.compile(r"(?:\d+/\d+: )?(?:link )?([A-Za-z][\w.-]*)/(\d+):? (.*)")
+_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) Gb/sec")
+_LINK = re.compile(r"(?:\d+/\d+: )?(?:link )?([A-Za-z][\w.-]*)/([0-9]{1,9}):? (.*)")
 
 PortKey = tuple[str, int]
 """RDMA device and number of the port."""
@@ -85,15 +86,15 @@ def parse_counters(text: str) -> Counters | Unknown:
         kind, *row = line.split("|")
         if kind == "counters":
             is_whole = row == ["end"]
-        elif kind == "port" and len(row) == 4 and row[1].isdecimal():  # noqa: PLR2004 - the fields of SCRIPT
+        elif kind == "port" and len(row) == 4 and is_number(row[1]):  # noqa: PLR2004 - the fields of SCRIPT
             key = (row[0], int(row[1]))
             counters.sent[key] = _words(row[3])
             rate = _RATE.match(row[2])
             if rate is not None:
                 counters.rates[key] = float(rate[1])
-        elif kind == "hw" and row[2:3] == ["sent_pkts"] and row[1].isdecimal() and row[-1].isdecimal():
+        elif kind == "hw" and row[2:3] == ["sent_pkts"] and is_number(row[1]) and is_number(row[-1]):
             counters.packets[row[0], int(row[1])] = int(row[-1])
-        elif kind == "net" and len(row) == 2 and row[1].isdecimal():  # noqa: PLR2004 - the fields of SCRIPT
+        elif kind == "net" and len(row) == 2 and is_number(row[1]):  # noqa: PLR2004 - the fields of SCRIPT
             counters.interfaces[row[0]] = int(row[1])
         elif kind in ("port", "net"):
             return Unknown(f"a row of the counters is not whole: {line[:80]}")
@@ -108,7 +109,7 @@ def parse_statistic(text: str) -> dict[PortKey, dict[str, int]] | Unknown:
             continue
         match = _LINK.fullmatch(line.strip())
         words = match[3].split() if match is not None else []
-        if match is None or len(words) % 2 or not all(word.isdecimal() for word in words[1::2]):
+        if match is None or len(words) % 2 or not all(is_number(word) for word in words[1::2]):
             return Unknown(f"rdma statistic printed a line that is not whole: {line.strip()[:80]}")
         values = dict(zip(words[::2], map(int, words[1::2]), strict=True))
         ports.setdefault((match[1], int(match[2])), {}).update(values)
@@ -181,7 +182,7 @@ def _rise(before: int | None, after: int | None) -> int | str:
 
 def _words(text: str) -> int | None:
     # `N/A (no PMA)` on virtual functions and ConnectX-3; nothing at all on Soft-RoCE and iWARP.
-    return int(text) * WORD if text.isdecimal() else None
+    return int(text) * WORD if is_number(text) else None
 
 
 def _listed(ports: dict[PortKey, int]) -> str:

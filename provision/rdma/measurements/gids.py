@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
 from provision.contracts.query import Unknown
+from provision.values.numbers import is_number
 
 SCRIPT = (
     "for g in /sys/class/infiniband/*/ports/*/gids/*; do\n"
@@ -70,7 +71,7 @@ def parse_show_gids(text: str) -> tuple[GidEntry, ...] | Unknown:
             entry = _entry(device, port, index, gid, version, netdev)
             if entry is not None:
                 entries.append(entry)
-    total = re.search(r"(?m)^n_gids_found=([0-9]+)\s*$", text)
+    total = re.search(r"(?m)^n_gids_found=([0-9]{1,9})\s*$", text)
     if total is None:
         return Unknown("show_gids has no end")
     if int(total[1]) != len(entries):
@@ -92,7 +93,7 @@ def _halves(match: re.Match[str]) -> tuple[str, ...]:
 
 
 def _entry(device: str, port: str, index: str, gid: str, version: str, netdev: str) -> GidEntry | None:
-    if not (port.isdecimal() and index.isdecimal() and device and _GID.fullmatch(gid)):
+    if not (is_number(port) and is_number(index) and device and _GID.fullmatch(gid)):
         return None
     address = IPv6Address(gid)
     own = _VERSIONS.get(version, "")

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from provision.contracts.query import Unknown
+from provision.values.numbers import is_number
 
 _UNITS = {"Gb/sec": 1.0, "MB/sec": 2**20 * 8 / 1e9}
 _HEADER = re.compile(
@@ -17,7 +18,9 @@ _HEADER = re.compile(
 )
 _FIELD = re.compile(r"(?m)(?:^|[ \t])(Device|Link type|GID index|Transport type)[ \t]*:[ \t]*(\S+)")
 _NUMBER = r"-?(?:[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?|nan|inf)"
-_ROW = re.compile(rf"[ \t]*([0-9]+)[ \t]+([0-9]+)[ \t]+({_NUMBER})[ \t]+({_NUMBER})(?:[ \t].*)?")
+_ROW = re.compile(
+    rf"[ \t]*([0-9]{{1,19}})[ \t]+([0-9]{{1,19}})[ \t]+({_NUMBER})[ \t]+({_NUMBER})(?:[ \t].*)?"
+)
 _RULE = re.compile(r"[ \t]*-{20,}[ \t]*")
 _GPU = re.compile(r"(?m)^allocated (?:GPU|device) (?:buffer )?address|^allocated GPU buffer address")
 _CARD = re.compile(r"device name = \[([^\]]+)\]")
@@ -103,7 +106,7 @@ def parse_bandwidth(text: str) -> Bandwidth | Unknown:
     return Bandwidth(
         fields["Device"],
         fields["Link type"],
-        int(index) if index.isdecimal() else None,
+        int(index) if is_number(index) else None,
         (card[1] if card is not None else "a GPU") if _GPU.search(text) else "",
         rows,
     )

@@ -14,8 +14,10 @@ from provision.contracts.query import Unknown
 from provision.rdma.measurements import counters, gids
 from provision.rdma.measurements.counters import Counters
 from provision.rdma.measurements.gids import GidEntry
+from provision.values.numbers import is_number
 
 _PART = "provision: part "
+_MARK = re.compile(rf"{_PART}(?:end (?P<code>[0-9]{{1,9}})|(?P<name>\w+))")
 FIND = (
     "own=$(ip -4 -o addr show net1 2>/dev/null | sed -n 's/.* inet \\([0-9.]*\\)\\/.*/\\1/p' | head -n 1)\n"
     "hca=; port=; gid=\n"
@@ -68,8 +70,19 @@ class Part:
 
 def parts_of(log: str) -> dict[str, Part]:
     """Return the parts that came to their end, by name."""
-    pattern = re.compile(rf"(?ms)^{_PART}(\w+)\n(.*?)^{_PART}end ([0-9]+)$")
-    return {name: Part(text, int(code)) for name, text, code in pattern.findall(log)}
+    parts: dict[str, Part] = {}
+    lines: list[str] = []
+    name = ""
+    for line in log.split("\n"):
+        mark = _MARK.fullmatch(line)
+        if mark is not None and mark["code"] and name:
+            parts[name] = Part("".join(lines), int(mark["code"]))
+            name = ""
+        elif mark is not None and mark["name"] and not name:
+            name, lines = mark["name"], []
+        else:
+            lines.append(f"{line}\n")
+    return parts
 
 
 class NoSecondNetwork(Unknown):
@@ -108,7 +121,7 @@ def parse_own(text: str) -> PodPort | Unknown:
     except ValueError:
         return NoSecondNetwork(f"the pod has no address on {counters.SECOND_NETWORK}")
     devices = frozenset(row[2] for row in rows if row[0] == "verbs" and len(row) == 3 and row[2])  # noqa: PLR2004 - fields
-    port, index = (int(value) if value.isdecimal() else -1 for value in own[3:5])
+    port, index = (int(value) if is_number(value) else -1 for value in own[3:5])
     return PodPort(address, own[2], port, index, own[5].strip(), devices)
 
 

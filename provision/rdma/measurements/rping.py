@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from provision.contracts.query import Unknown
 
-_PING = re.compile(r"(?m)^(?:server )?ping data: rdma-ping-([0-9]+): ")
+_PING = re.compile(r"(?m)^(?:server )?ping data: rdma-ping-([0-9]{1,19}): ")
 # Printed where a connection ends as it should, too: they are no fault.
 _HARMLESS = re.compile(
     r"DISCONNECT EVENT|wait for RDMA_READ_ADV state (?:10|9)|^(?:server )?ping data: |^verbose$"

@@ -9,7 +9,7 @@ from provision.contracts.query import Unknown
 
 _RANGE = re.compile(r"[0-9]+[KMG]?(?:\.\.(?:[0-9]+[KMG]?|inf))?")
 # Lanes are TRANSPORT/DEVICE, with a port for an HCA: rc_mlx5/mlx5_0:1/path0, tcp/eth0, cuda_ipc/cuda.
-_LANE = re.compile(r"(?<![\w/])([a-z][a-z0-9_]*)/([A-Za-z0-9_.\-]+)(?::([0-9]+))?")
+_LANE = re.compile(r"(?<![\w/])([a-z][a-z0-9_]*)/([A-Za-z0-9_.\-]+)(?::([0-9]{1,9}))?")
 _CONFIG = re.compile(r"cfg[\[#][0-9]+\]?:? +((?:[a-z_0-9]+\([^)]*\) *)+)")
 _LOG = re.compile(r"^(?:\[[0-9.]+\] )?(?:\[[^\]]+\] +)?(?:\S+\.c:[0-9]+ +UCX +INFO +)?")
 

@@ -16,6 +16,7 @@ from provision.contracts.check import NotDeclared, NotRun, Site, Trials
 from provision.contracts.query import ApiReply
 from provision.kube.checks.pods import PodEnd, PodGroup, lines_after, run_pods, uses
 from provision.kube.names import API
+from provision.values.numbers import is_number
 
 T = TypeVar("T")
 RESOURCE = "nvidia.com/gpu"
@@ -131,7 +132,7 @@ def items(trials: Trials, path: str) -> list[dict[str, Any]]:
 def cards_in(end: PodEnd) -> list[tuple[str, int]]:
     """Return UUID and MiB of the cards that a pod has seen."""
     rows = [row.split(",") for row in lines_after(end.log, "card")]
-    cards = [(row[0].strip(), int(row[1])) for row in rows if len(row) > 1 and row[1].strip().isdigit()]
+    cards = [(row[0].strip(), int(row[1])) for row in rows if len(row) > 1 and is_number(row[1].strip())]
     assert cards, f"{end.name} sees no card: {end.log.strip()[:200]}"
     return cards
 

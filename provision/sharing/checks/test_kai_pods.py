@@ -29,6 +29,7 @@ from provision.sharing.checks.card_pods import (
     only_card,
     stays_pending,
 )
+from provision.values.numbers import is_number
 
 KAI = "kai-scheduler"
 TAKING = 120
@@ -47,7 +48,7 @@ def free_cards(trials: Trials) -> int:
     pods, count = items(trials, "/api/v1/pods"), 0
     for node in items(trials, "/api/v1/nodes"):
         offered = str(node["status"].get("allocatable", {}).get(RESOURCE, "0"))
-        if is_ready(node) and offered.isdigit():
+        if is_ready(node) and is_number(offered):
             count += int(offered) - sum(uses(pods, node["metadata"]["name"], RESOURCE).values())
     return count
 

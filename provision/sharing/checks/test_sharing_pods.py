@@ -24,6 +24,7 @@ from provision.sharing.checks.card_pods import (
     only_card,
     stays_pending,
 )
+from provision.values.numbers import is_number
 
 REGISTER = "hami.io/node-nvidia-register"
 """Annotation of a Node with HAMi's cards: JSON, or rows that end with a colon."""
@@ -87,7 +88,7 @@ def registered(node: GpuNode) -> dict[str, int]:
         return {str(row["id"]): int(row["devmem"]) for row in rows}
     except (ValueError, KeyError, TypeError):
         fields = [row.split(",") for row in text.split(":")]
-        return {row[0]: int(row[2]) for row in fields if len(row) >= FIELDS and row[2].isdigit()}
+        return {row[0]: int(row[2]) for row in fields if len(row) >= FIELDS and is_number(row[2])}
 
 
 def hami_group(image: str, node: GpuNode, name: str, uuids: Sequence[str], share: int) -> PodGroup:
@@ -196,7 +197,7 @@ def test_fractions_divide_a_card(site: Site, trials: Trials, mode: str) -> None:
     image = image_of(site, "cuda")
     for number, node in enumerate(gpu_nodes(site, trials)):
         label = node.body["metadata"].get("labels", {}).get("nvidia.com/gpu.memory", "")
-        assert label.isdigit(), f"{node.name} has no label nvidia.com/gpu.memory"
+        assert is_number(label), f"{node.name} has no label nvidia.com/gpu.memory"
         cap = f"0={(int(label) - RESERVED) // 2}M"
 
         def look(_ends: tuple[PodEnd, ...], node: GpuNode = node) -> None:

@@ -16,6 +16,7 @@ from provision.kube.readiness import State, readiness
 from provision.kube.resources.stack import Problem, StackResource, has_ready_pod, ready_nodes
 from provision.sharing import fractions
 from provision.sharing.names import HAMI_NAMESPACE, HAMI_PODS, HAMI_SCHEDULER, KAI_DEPLOYMENTS, KAI_NAMESPACE
+from provision.values.numbers import is_number
 
 SHARING_SECONDS = 600.0
 MEMORY_LABEL = "nvidia.com/gpu.memory"
@@ -101,7 +102,7 @@ class KaiStack(Stack):
         """Yield what is missing."""
         yield from self._deployments(snapshot, KAI_NAMESPACE, KAI_DEPLOYMENTS)
         for cards, fact in self._up(snapshot) if self.fractions else ():
-            if not fact.labels.get(MEMORY_LABEL, "").isdigit():
+            if not is_number(fact.labels.get(MEMORY_LABEL, "")):
                 text = f"no amount in the label {MEMORY_LABEL}"
                 remedy = "See the log of gpu-feature-discovery on that node; or declare `fractions: false`."
                 yield Problem(f"{cards.node}: labels", "KAI_MEMORY_LABEL_MISSING", text, remedy)

@@ -99,7 +99,7 @@ def _secret_of(answer: bytes) -> SecretStr | None:
     """Return the token's secret from what `pveum user token add` printed, or None."""
     try:
         value = json.loads(answer)["value"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return SecretStr(str(value))
 

@@ -133,7 +133,7 @@ def _former_rows(folder: Path) -> Mapping[str, Mapping[str, object]]:
     try:
         rows = json.loads((folder / MANIFEST).read_text())["files"]
         return {str(row["path"]): row for row in rows}
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return {}
 
 

@@ -88,7 +88,7 @@ def chart_of_registry(address: str, version: str, cancel: Cancel) -> str:
     body = _of_registry(address, place, MANIFEST, cancel)
     try:
         data = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = None
     layers = _inner(data, "layers")
     for layer in layers if isinstance(layers, list) else []:

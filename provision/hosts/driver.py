@@ -143,7 +143,13 @@ class HostDriver:
             if frame is None or frame.rc is None:
                 answers.update(dict.fromkeys(group, Unknown(self._unanswered(execution, index))))
                 continue
-            parsed = kind.parse(frame, group)
+            try:
+                parsed = kind.parse(frame, group)
+            except (ValueError, ArithmeticError, LookupError, RecursionError) as error:
+                # One host's odd answer, as a number of thousands of digits, must not end the plan of all.
+                reason = f"the host's answer is not understood: {str(error)[:100]}"
+                answers.update(dict.fromkeys(group, Unknown(reason)))
+                continue
             for query in group:
                 answers[query] = parsed.get(query, Unknown("the host's answer does not mention it"))
         return Snapshot(

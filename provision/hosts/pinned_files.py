@@ -117,7 +117,7 @@ def _listed(root: Path) -> tuple[BundledFile, ...] | None:
             BundledFile(root / str(row["path"]), str(row["sha256"]), tuple(map(str, row.get("images", ()))))
             for row in rows
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 

@@ -117,7 +117,7 @@ def _items(value: Any) -> Sequence[Any]:
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -134,7 +134,7 @@ def _release(secret: Live) -> tuple[Release, Mapping[str, Any]] | None:
     try:
         packed = base64.b64decode(base64.b64decode(str(text), validate=True), validate=True)
         data = json.loads(_unpacked(packed))
-    except (binascii.Error, ValueError, OSError, EOFError, zlib.error):
+    except (binascii.Error, ValueError, OSError, EOFError, zlib.error, RecursionError):
         return None
     if not isinstance(data, Mapping):
         return None

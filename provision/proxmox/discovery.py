@@ -69,7 +69,7 @@ def agent_address(output: str, mac: str) -> str:
     """Return the first address of a network device from what `qm guest cmd` prints; empty for garbage."""
     try:
         rows = json.loads(output)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     for row in rows if isinstance(rows, list) else ():
         if not isinstance(row, dict) or str(row.get("hardware-address", "")).upper() != mac:

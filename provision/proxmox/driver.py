@@ -144,7 +144,7 @@ class ProxmoxDriver:
         self, path: str, read: Callable[[object], object], data: Mapping[str, object] | None = None
     ) -> object:
         try:
-            return read(self._connection.request("GET", path, data))
+            return _understood(read, self._connection.request("GET", path, data))
         except ApiError as error:
             return Unknown(str(error))
 
@@ -160,7 +160,7 @@ class ProxmoxDriver:
             return Unknown(str(error))
         public = answers.without_passwords(body)
         self._replies[query] = ApiReply(OK, json.dumps(public, separators=(",", ":")))
-        return read(body)
+        return _understood(read, body)
 
     def _vm_list(self) -> object:
         """Ask the node itself: `/cluster/resources` is a cache that pvestatd fills every 10 s."""
@@ -481,3 +481,11 @@ def _code(error: ApiError) -> str:
 
 def _details(error: ApiError) -> tuple[str, ...]:
     return tuple(f"{key}: {value.strip()}" for key, value in error.errors.items())
+
+
+def _understood(read: Callable[[object], object], body: object) -> object:
+    """Return what an answer says; Unknown where no reader takes it, as a number without end."""
+    try:
+        return read(body)
+    except (ValueError, ArithmeticError, LookupError, RecursionError) as error:
+        return Unknown(f"the answer of the API is not understood: {str(error)[:100]}")

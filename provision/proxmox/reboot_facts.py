@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from provision.hosts.queries.shell import Shell
+from provision.values.numbers import is_number
 
 REBOOT_FACTS = Shell(
     r"""part() { for f; do [ ! -r "$f" ] || { printf '== %s\n' "$f"; cat -- "$f"; echo; }; done; }
@@ -141,13 +142,13 @@ def _file_name(part: tuple[str, list[str]]) -> str:
 def _object(text: str) -> Mapping[str, object]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, Mapping) else {}
 
 
 def _number(value: object) -> int:
-    return int(value) if isinstance(value, int | str) and str(value).isdecimal() else 0
+    return int(value) if isinstance(value, int | str) and is_number(str(value)) else 0
 
 
 def _votes(nodes: int, lines: Sequence[str]) -> int:

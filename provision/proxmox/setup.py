@@ -210,7 +210,7 @@ def _rows(
     try:
         rows = json.loads(facts.output(query))
         return [dict(each) for each in rows]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         if lenient:  # a user that is not there has no tokens
             return []
     answer = facts.answer(query)

@@ -216,6 +216,6 @@ def _updates(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change
 def _values(text: object) -> Mapping[str, Any]:
     try:
         data = json.loads(str(text))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return data if isinstance(data, Mapping) else {}

@@ -398,3 +398,16 @@ def test_a_vm_that_was_renamed_is_power_cycled_by_its_number() -> None:
     driver.act("run", (), (Effect(vm_effects.POWER_CYCLE, "vm-1"),), lambda _: None, Cancel())
     touched = {path for method, path, _ in pve.log if method == "POST"}
     assert touched == {"/nodes/pve/qemu/101/status/shutdown", "/nodes/pve/qemu/101/status/start"}
+
+
+def test_a_list_that_no_reader_takes_is_unknown() -> None:
+    pve = model(101)
+    request = pve.request
+
+    def odd(method: str, path: str, data: Mapping[str, object] | None = None) -> object:
+        return [{"vmid": "9" * 5000}] if path.endswith("/qemu") else request(method, path, data)
+
+    pve.request = odd  # type: ignore[method-assign]
+    snapshot = pve.driver().answer(frozenset({VmList(), Permissions()}), Cancel())
+    assert isinstance(snapshot[VmList()], Unknown)
+    assert not isinstance(snapshot[Permissions()], Unknown)

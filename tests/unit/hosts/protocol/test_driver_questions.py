@@ -202,3 +202,12 @@ def test_pending_effects_are_reported_unless_another_boot_did_them(
     lines: list[str], owed: list[Effect]
 ) -> None:
     assert [marker.effect for marker in pending(lines)] == owed
+
+
+def test_an_answer_that_no_reader_takes_leaves_the_others_known() -> None:
+    driver, _ = host(Answer({1: Said(b"9" * 5000 + b"\xff\n"), 2: Said(b"a\n")}))
+    snapshot = driver.answer(frozenset({Other("x"), Word("a")}), Cancel())
+    assert snapshot[Word("a")] == "a"
+    answer = snapshot[Other("x")]
+    assert isinstance(answer, Unknown)
+    assert "is not understood" in answer.reason

@@ -114,11 +114,20 @@ def _listed(root: Path) -> tuple[BundledFile, ...] | None:
     try:
         rows = json.loads((root / "manifest.json").read_text())["files"]
         return tuple(
-            BundledFile(root / str(row["path"]), str(row["sha256"]), tuple(map(str, row.get("images", ()))))
+            BundledFile(
+                _within(root, str(row["path"])), str(row["sha256"]), tuple(map(str, row.get("images", ())))
+            )
             for row in rows
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def _within(root: Path, path: str) -> Path:
+    """Return a file of a bundle; a manifest of somebody else must not send other files to hosts."""
+    if path.startswith("/") or ".." in path.split("/"):
+        raise ValueError(path)
+    return root / path
 
 
 def bundle_digest(inventory: Inventory, file: Path) -> str:

@@ -67,16 +67,22 @@ def log(host: dict[str, Any]) -> list[str]:
     ]
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 @contextmanager
-def held(path: Path, seconds: float) -> Iterator[None]:
-    """Hold a lock as dpkg does, in another process, for a while."""
+def held(path: Path, seconds: float, asked: Path | None = None, times: int = 0) -> Iterator[None]:
+    """Hold a lock as dpkg does, in another process: for a while, or until it was asked for so many times."""
     ready, go = os.pipe()
     child = os.fork()
     if child == 0:
         with path.open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)
             os.write(go, b"x")
-            time.sleep(seconds)
+            end = time.monotonic() + seconds
+            while time.monotonic() < end and (asked is None or _size(asked) < times):
+                time.sleep(0.02)
             os._exit(0)
     os.read(ready, 1)
     reaper = threading.Thread(target=os.waitpid, args=(child, 0))
@@ -103,9 +109,10 @@ def test_every_lock_of_apt_and_dpkg_is_waited_for(
 
 def test_the_holder_is_named_after_a_while(shell: str, host: dict[str, Any], tmp_path: Path) -> None:
     sleep = tmp_path / "bin" / "sleep"
-    sleep.write_text("#!/bin/sh\nexec /bin/sleep 0.05\n", encoding="ascii")
+    asked = tmp_path / "asked"
+    sleep.write_text(f"#!/bin/sh\nprintf x >>{asked}\nexec /bin/sleep 0.05\n", encoding="ascii")
     sleep.chmod(0o755)
-    with held(tmp_path / "var" / LOCKS[0], 3):
+    with held(tmp_path / "var" / LOCKS[0], 300, asked, 12):
         frame = install(shell, tmp_path, host)
     assert frame.rc == 0
     assert b"waiting for process " in frame.stdout

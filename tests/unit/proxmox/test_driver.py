@@ -400,14 +400,14 @@ def test_a_vm_that_was_renamed_is_power_cycled_by_its_number() -> None:
     assert touched == {"/nodes/pve/qemu/101/status/shutdown", "/nodes/pve/qemu/101/status/start"}
 
 
-def test_a_list_that_no_reader_takes_is_unknown() -> None:
+def test_a_list_that_no_reader_takes_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     pve = model(101)
     request = pve.request
 
     def odd(method: str, path: str, data: Mapping[str, object] | None = None) -> object:
         return [{"vmid": "9" * 5000}] if path.endswith("/qemu") else request(method, path, data)
 
-    pve.request = odd  # type: ignore[method-assign]
+    monkeypatch.setattr(pve, "request", odd)
     snapshot = pve.driver().answer(frozenset({VmList(), Permissions()}), Cancel())
     assert isinstance(snapshot[VmList()], Unknown)
     assert not isinstance(snapshot[Permissions()], Unknown)

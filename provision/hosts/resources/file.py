@@ -189,15 +189,8 @@ class File(_Entry):
 
 
 @dataclass(frozen=True, slots=True)
-class FileLine(_Entry):
-    """One line that a small file must have; the rest of it is left alone.
-
-    Args:
-        path: absolute path; a missing file is made.
-        line: the line, without its newline.
-    """
-
-    kind: ClassVar[str] = "file-line"
+class _Line(_Entry):
+    """One line of a small file; the rest of it is left alone."""
 
     line: str
 
@@ -211,6 +204,18 @@ class FileLine(_Entry):
     def queries(self) -> tuple[FileText, FileState]:
         """Return the queries: its text, and whether it is a file."""
         return FileText(self.path), FileState(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class FileLine(_Line):
+    """One line that a small file must have; the rest of it is left alone.
+
+    Args:
+        path: absolute path; a missing file is made.
+        line: the line, without its newline.
+    """
+
+    kind: ClassVar[str] = "file-line"
 
     def creation(self) -> tuple[Change, ...]:
         """Return the line as missing."""
@@ -238,7 +243,7 @@ class FileLine(_Entry):
 
 
 @dataclass(frozen=True, slots=True)
-class LineOff(_Entry):
+class LineOff(_Line):
     """A line of a small file that must not count: it becomes a comment, and the rest of the file stays.
 
     Args:
@@ -247,19 +252,6 @@ class LineOff(_Entry):
     """
 
     kind: ClassVar[str] = "line-off"
-
-    line: str
-
-    def __post_init__(self) -> None:
-        checked_path(self.path)
-        checked_line(self.line, f"the line of {self.path}")
-
-    def _key_name(self) -> str:
-        return f"{self.path}: {self.line}"
-
-    def queries(self) -> tuple[FileText, FileState]:
-        """Return the queries: its text, and whether it is a file."""
-        return FileText(self.path), FileState(self.path)
 
     def changes(self, snapshot: Snapshot, /) -> tuple[Change, ...]:
         """Return the line as one too many."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from provision.values.cancel import Cancel, Interrupted
@@ -182,6 +183,7 @@ def _request(
                     allow_redirects=False,
                     timeout=(CONNECT_SECONDS, SILENCE_SECONDS),
                     headers={"Accept-Encoding": "identity", **_range(begun), **own},
+                    auth=_credentials(location),
                 )
                 with answer:
                     if answer.status_code in REDIRECTED and "location" in answer.headers:
@@ -203,6 +205,14 @@ def _request(
                 summary = f"{url}: it leads to {location!r:.200}, which is not an address"
                 raise Permanent(Diagnostic("DOWNLOAD_REFUSED", summary)) from None
     raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: more than {REDIRECTS} redirects"))
+
+
+def _credentials(url: str) -> Any:
+    """Return those of the URL or none: left open, requests would send what `~/.netrc` has, to any host."""
+    import requests  # noqa: PLC0415 - slow: only when something is downloaded
+
+    own = requests.utils.get_auth_from_url(url)
+    return own if any(own) else lambda request: request
 
 
 def _range(begun: int) -> dict[str, str]:

@@ -34,8 +34,10 @@ def http(body: bytes = b"", *headers: str, status: str = "200 OK") -> bytes:
 
 
 @contextmanager
-def serving(answer: Answer, context: ssl.SSLContext | None = None) -> Iterator[int]:
-    """Answer each connection with raw bytes for the path that it asks."""
+def serving(
+    answer: Answer, context: ssl.SSLContext | None = None, requests: list[bytes] | None = None
+) -> Iterator[int]:
+    """Answer each connection with raw bytes for the path that it asks, and note the requests."""
 
     def serve() -> None:
         while True:
@@ -45,7 +47,10 @@ def serving(answer: Answer, context: ssl.SSLContext | None = None) -> Iterator[i
                 return
             try:
                 with context.wrap_socket(raw, server_side=True) if context else raw as connection:
-                    path = connection.recv(65536).split(b" ")[1].decode()
+                    request = connection.recv(65536)
+                    if requests is not None:
+                        requests.append(request)
+                    path = request.split(b" ")[1].decode()
                     connection.sendall(answer(path))
             except (OSError, IndexError):
                 continue
@@ -66,6 +71,29 @@ def test_a_redirect_to_no_address_is_refused(place: str) -> None:
     reply = http(b"", f"Location: {place}", "Content-Length: 0", status="302 Found")
     with serving(lambda _: reply) as port, pytest.raises(ProvisionError, match="DOWNLOAD_"):
         digest_of(f"http://127.0.0.1:{port}/file", Cancel())
+
+
+@pytest.mark.parametrize(
+    ("user", "headers", "sent"),
+    [
+        ("", {}, []),
+        ("", {"Authorization": "Bearer ours"}, [b"Bearer ours"]),
+        ("me:p%40ss@", {}, [b"Basic bWU6cEBzcw=="]),
+    ],
+)
+def test_passwords_of_netrc_go_to_no_mirror(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str, headers: dict[str, str], sent: list[bytes]
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login somebody password planted\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    requests: list[bytes] = []
+    with serving(lambda _: http(b"x"), requests=requests) as port:
+        answer_of(f"http://{user}127.0.0.1:{port}/file", Cancel(), 10, headers)
+    (request,) = requests
+    lines = [line.partition(b": ") for line in request.split(b"\r\n")]
+    assert [value for name, _, value in lines if name.lower() == b"authorization"] == sent
 
 
 def test_a_length_of_thousands_of_digits_is_no_length() -> None:

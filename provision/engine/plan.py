@@ -316,8 +316,10 @@ class Planner:
             if system in state.questions
             and (self.session.snapshot(system) is None or self.alterations.creator(state, system))
         )
+        # One that is there and silent, as a VM that is off, may well have all of it.
+        created = {system for system in missing if self.alterations.creator(state, system)}
         changes: list[PlannedChange] = []
-        if missing and not self.destroying:
+        if created and not self.destroying:
             try:
                 resources = self.expander.resources(state, without=missing)
             except ProvisionError:
@@ -325,7 +327,7 @@ class Planner:
             changes = [
                 PlannedChange(resource.key, creation)
                 for resource in resources
-                if resource.key.system in missing
+                if resource.key.system in created
                 and isinstance(resource, Creatable)
                 and (creation := resource.creation())
             ]

@@ -94,6 +94,17 @@ def test_the_first_plan_shows_what_needs_no_answer_of_a_machine_to_come(tmp_path
         assert not {"time-sync", "sysctl"} & {kind.partition(" ")[0] for kind in shown}
 
 
+def test_a_machine_that_is_off_may_have_everything_already(tmp_path: Path) -> None:
+    inventory = lab(tmp_path, one_vm=True)
+    site = ModelSite(inventory, tmp_path / "state")
+    assert site.apply().exit_code == 0
+    site.apis["pve/api"].vms[inventory.nodes["vm-gpu"].vmid or 0].running = False
+    plan = site.plan()
+    late = [step for step in plan.steps if step.late and step.step.subject.name == "vm-gpu"]
+    assert late
+    assert [change.key for step in late for change in step.changes if change.key.system == "vm-gpu/ssh"] == []
+
+
 def test_without_the_state_folder_the_plan_is_empty_too(tmp_path: Path) -> None:
     inventory = lab(tmp_path)
     site = ModelSite(inventory, tmp_path / "state")

@@ -316,7 +316,7 @@ class Planner:
             if system in state.questions
             and (self.session.snapshot(system) is None or self.alterations.creator(state, system))
         )
-        # One that is there and silent, as a VM that is off, may well have all of it.
+        # A system that exists and is only silent may well have all of it.
         created = {system for system in missing if self.alterations.creator(state, system)}
         changes: list[PlannedChange] = []
         if created and not self.destroying:

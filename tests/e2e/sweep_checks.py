@@ -56,15 +56,13 @@ SINGLE = frozenset(
 )
 """Kinds of which a subject has one resource: a red check needs no word that tells it from others."""
 
-EXCUSED: Mapping[tuple[str, str], str] = {
-    ("dhcp-reservation", "pve"): "no check looks at the reservation of a hypervisor yet",
-    (
-        "file",
-        "/etc/initramfs-tools/scripts/init-top/provision-cards",
-    ): "which driver a card gets is looked at",
-    ("time-sync", "time-sync"): "with another comment in its file the daemon has the same servers",
+_CARDS = "/etc/initramfs-tools/scripts/init-top/provision-cards"
+EXCUSED: Mapping[tuple[str, str, str], str] = {
+    ("dhcp-reservation", "pve", "removed"): "no check looks at the reservation of a hypervisor yet",
+    ("file", _CARDS, "content"): "with a comment more, it gives the card the same driver, which is looked at",
+    ("time-sync", "time-sync", "servers: content"): "with a comment more, the daemon has the same servers",
 }
-"""Resources whose damage here turns no check red, by kind and name, with the reason."""
+"""Damages that turn no check red, by kind, name and damage, with the reason; no others are excused."""
 
 
 def overlooked(damaged: Iterable[Target], report: VerifyReport) -> list[str]:
@@ -79,7 +77,7 @@ def overlooked(damaged: Iterable[Target], report: VerifyReport) -> list[str]:
     return [
         f"{target}: none of {', '.join(sorted(CHECKS.get(target.kind, ())))} is red for it, but {said}"
         for target in damaged
-        if (target.kind, target.resource.key.name) not in EXCUSED
+        if (target.kind, target.resource.key.name, target.mutation.name) not in EXCUSED
         and not any(
             check.check in CHECKS.get(target.kind, ())
             and check.subject in target.subjects

@@ -135,8 +135,9 @@ def _value(key: str, value: object) -> str:
 
 def elsewhere(entry: VmEntry, state: object = None) -> Elsewhere:
     """Return what has the number of a VM that is not a VM of this node; `state` is its configuration."""
-    marker = state.marker if isinstance(state, VmState) else None
-    return Elsewhere(entry.node, entry.kind, entry.name, marker)
+    if not isinstance(state, VmState):
+        return Elsewhere(entry.node, entry.kind, entry.name)
+    return Elsewhere(entry.node, entry.kind, entry.name, state.marker, state.local_devices)
 
 
 def mappings(body: object) -> tuple[PciMap, ...] | Unknown:

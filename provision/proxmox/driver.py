@@ -27,6 +27,7 @@ from provision.proxmox.queries import (
     Permissions,
     Rights,
     StorageContent,
+    Strays,
     VmConfig,
     VmEntry,
     VmList,
@@ -112,7 +113,8 @@ class ProxmoxDriver:
         vmids = sorted(query.vmid for query in queries if isinstance(query, VmConfig))
         if vmids or Permissions() in queries:
             answered[Permissions()] = self._ask("/access/permissions", answers.rights)
-        if vmids or VmList() in queries:
+        strays = [query for query in queries if isinstance(query, Strays)]
+        if vmids or strays or VmList() in queries:
             answered[VmList()] = self._vm_list()
         if Mappings() in queries:
             path, data = "/cluster/mapping/pci", {"check-node": self._node}
@@ -129,6 +131,7 @@ class ProxmoxDriver:
         if vmids:
             states = self._vms(vmids, answered[VmList()], answered[Permissions()], cancel)
             answered |= {VmConfig(vmid): state for vmid, state in states.items()}
+        answered |= {query: self._strays(query, answered) for query in strays}
         for query in queries:
             if isinstance(query, ApiGet) and query not in self._replies:
                 path, _, parameters = query.path.partition("?")
@@ -186,6 +189,14 @@ class ProxmoxDriver:
             if vmid in here:
                 answered[vmid] = self._vm(here[vmid])
         return answered
+
+    def _strays(self, query: Strays, answered: Mapping[Any, object]) -> object:
+        entries = answered[VmList()]
+        if not isinstance(entries, tuple):
+            return entries
+        tagged = [entry for entry in entries if TAG in entry.tags and entry.vmid in query.vmids]
+        states = (answered.get(VmConfig(entry.vmid)) or self._state(entry) for entry in tagged)
+        return tuple(state for state in states if isinstance(state, VmState))
 
     def _absent(self, vmid: int, others: object, rights: object) -> object:
         """Return what has a number that no VM of this node has: nothing, or something elsewhere."""

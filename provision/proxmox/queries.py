@@ -75,6 +75,19 @@ class NodeBridges:
     remembered: ClassVar[bool] = False
 
 
+@dataclass(frozen=True, slots=True)
+class Strays:
+    """VMs with our tag and one of these numbers; answer: tuple of VmState. What the node lacks costs nothing.
+
+    Args:
+        vmids: numbers of all VMs of the inventory, those of this node among them.
+    """
+
+    vmids: frozenset[int]
+    kind: ClassVar[str] = "pve-strays"
+    remembered: ClassVar[bool] = False
+
+
 # ---------------------------------------------------------------- answers
 
 
@@ -123,12 +136,21 @@ class VmEntry:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """The number belongs to a container, or to a VM on another node; with its marker if it has our tag."""
+    """The number belongs to a container, or to a VM on another node.
+
+    Args:
+        node: Proxmox node it lives on.
+        kind: `qemu` or `lxc`.
+        name: its name.
+        marker: of a VM with our tag.
+        devices: keys of its devices of that node (`hostpci0`), as far as they are known.
+    """
 
     node: str
     kind: str
     name: str
     marker: Marker | None = None
+    devices: tuple[str, ...] = ()
 
     @property
     def owner(self) -> str:
@@ -226,6 +248,19 @@ class VmState:
         marker = self.marker
         ours = marker is not None and (marker.inventory, marker.node) == (inventory, node)
         return marker if ours else None
+
+    @property
+    def local_devices(self) -> tuple[str, ...]:
+        """Keys of devices of its node, which Proxmox VE does not migrate.
+
+        Source: qemu-server, `PVE/QemuServer.pm`, check_local_resources.
+        """
+        return tuple(
+            key
+            for key, value in sorted(self.config.items())
+            if re.fullmatch(r"(hostpci|usb|serial|parallel)\d+", key)
+            and not re.match(r"(host=)?spice|socket", value)
+        )
 
     @property
     def owner(self) -> str:

@@ -22,6 +22,7 @@ from provision.proxmox.preflight import (
     claims,
     iommu,
     leftovers,
+    moved,
     reboot,
     storages,
     vms,
@@ -34,6 +35,7 @@ from provision.proxmox.roles.pci_mapping import used
 RULES: tuple[Rule, ...] = (
     *access.RULES,
     *vms.RULES,
+    *moved.RULES,
     *capacity.RULES,
     *storages.RULES,
     *bridges.RULES,
@@ -60,6 +62,8 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
         if used(inventory, hypervisor.name):
             host += [PciFunctions(), IommuState(), CMDLINE, RESERVATIONS, GUIDE_LINES, BootLoader()]
             api += (Mappings(),)
+        if nodes or hypervisor.api.token is not None:
+            api += moved.questions(inventory)
         if api:
             questions[names.api(hypervisor.name)] = api
         if hypervisor_host.declared(inventory, Subject("hypervisor", hypervisor.name)):

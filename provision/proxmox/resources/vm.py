@@ -146,7 +146,7 @@ class Vm(VmResource):
         return None if state is None or own_marker(state, self.marker) is not None else self._taken(state)
 
     def _taken(self, state: VmState | Elsewhere) -> Diagnostic:
-        return taken(self.vmid, self.marker, state, self.source)
+        return taken(self.vmid, self.marker, state, self.source, self.node)
 
     # ------------------------------------------------------------ creation
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from provision.proxmox.marker import TAG, Marker
 from provision.proxmox.queries import Elsewhere, VmState
 from provision.values.diagnostics import Diagnostic, Source
 
 
-def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source | None) -> Diagnostic:
+def taken(
+    vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source | None, node: str = "NODE"
+) -> Diagnostic:
     """Return the problem of a node whose number belongs to something else.
 
     Args:
@@ -15,6 +19,7 @@ def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source 
         marker: of the node that declares it.
         state: what has it.
         source: inventory line.
+        node: Proxmox node that it is declared on.
     """
     if isinstance(state, VmState) and state.is_unfinished:
         return _unfinished(vmid, marker, state, source)
@@ -23,10 +28,11 @@ def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source 
             code="VM_ON_OTHER_NODE",
             summary=f"VM {vmid} of {marker.node} is on node {state.node} of its Proxmox VE cluster now",
             subject=marker.node,
+            evidence=tuple(f"device of {state.node}: {key}" for key in state.devices),
             source=source,
             untouched="It was not changed.",
             remedy=f"Write the hypervisor with `node: {state.node}` to `hypervisor` of {marker.node},"
-            f" or migrate it back on {state.node}: `qm migrate {vmid} NODE`",
+            f" or migrate it on {state.node}: {migration(vmid, node, state.devices)}",
         )
     adopt = f"take the VM over: `provision import {file_of(source)} {marker.node}`"
     present = state.marker if isinstance(state, VmState) else None
@@ -48,6 +54,18 @@ def taken(vmid: int, marker: Marker, state: VmState | Elsewhere, source: Source 
         untouched="It was not changed.",
         remedy=remedy,
     )
+
+
+def migration(vmid: int, node: str, devices: Sequence[str]) -> str:
+    """Return the commands that migrate a VM: its devices of the node first, or Proxmox VE refuses.
+
+    Raw devices hinder any migration, mapped ones that of a running VM. Those that are declared come back with
+    the next run.
+    """
+    if not devices:
+        return f"`qm migrate {vmid} {node}`"
+    detached = f"`qm shutdown {vmid}`, `qm set {vmid} --delete {','.join(devices)}`"
+    return f"{detached}, then `qm migrate {vmid} {node}`"
 
 
 def _is_same(one: Marker | None, other: Marker) -> bool:

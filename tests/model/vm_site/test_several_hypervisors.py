@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from benchmarks.plan_hypervisors import inventory, write
 from provision.api.domains import load_inventory as load
 from provision.proxmox.marker import Marker
+from provision.testing.model_proxmox import ModelVm
+from provision.values.errors import Refused
 from tests.model.model_site import ModelSite
 
 Make = Callable[..., ModelSite]
@@ -83,6 +86,82 @@ def test_a_vm_that_was_migrated_is_told_from_a_foreign_one(make: Make) -> None:
     assert not [change for change in changes(models) if ":vm:" in change]
 
 
+def move(models: ModelSite, config: dict[str, str]) -> None:
+    """Move VM 200 from pve1 to pve2, which knows it from then on."""
+    first, second = models.apis["pve1/api"], models.apis["pve2/api"]
+    moved = first.vms.pop(200)
+    moved.config |= config
+    second.vms[200] = moved
+
+
+def declare(models: ModelSite, old: str, new: str) -> None:
+    file = Path(models.inventory.file or "")
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    models.inventory = load(file)
+
+
+def test_devices_of_the_old_node_are_named_before_a_vm_is_migrated_back(make: Make) -> None:
+    models = make(2, 2)
+    assert models.apply().exit_code == 0
+    move(models, {"hostpci0": "mapping=gpu,pcie=1", "usb0": "spice", "usb1": "host=1-2"})
+    first, second = models.apis["pve1/api"], models.apis["pve2/api"]
+    row = {"vmid": 200, "node": "pve2", "type": "qemu", "name": "vm-0", "status": "running"}
+    first.others, first.vms_elsewhere = [{**row, "tags": "provision"}], {200: second.vms[200]}
+    (problem,) = models.plan().refusals
+    assert problem.code == "VM_ON_OTHER_NODE"
+    assert "`qm set 200 --delete hostpci0,usb1`, then `qm migrate 200 pve1`" in problem.remedy
+
+
+def test_a_card_of_the_old_node_goes_once_the_new_one_is_declared(make: Make) -> None:
+    models = make(2, 2)
+    assert models.apply().exit_code == 0
+    move(models, {"hostpci0": "mapping=provision-many-gpu,pcie=1"})
+    declare(models, "vm-0: { hypervisor: pve1", "vm-0: { hypervisor: pve2")
+    assert [change for change in changes(models) if ":vm:" in change] == ["pve2/api:vm:vm-0"]
+    assert models.apply().exit_code == 0
+    assert "hostpci0" not in models.apis["pve2/api"].vms[200].config
+    assert changes(models) == []
+
+
+def test_a_vm_that_is_declared_on_another_host_is_not_made_a_second_time(make: Make) -> None:
+    models = make(2, 2)
+    assert models.apply().exit_code == 0
+    models.apis["pve1/api"].vms[200].config["hostpci0"] = "0000:02:00"
+    declare(models, "vm-0: { hypervisor: pve1", "vm-0: { hypervisor: pve2")
+    (problem,) = models.plan().refusals
+    assert (problem.code, problem.subject) == ("VM_ON_OTHER_HYPERVISOR", "vm-0")
+    assert "`hypervisor: pve1`" in problem.remedy
+    assert "`qm set 200 --delete hostpci0`" in problem.remedy
+    with pytest.raises(Refused, match="VM_ON_OTHER_HYPERVISOR"):
+        models.apply()
+    assert 200 not in models.apis["pve2/api"].vms
+
+
+def test_the_old_one_of_a_vm_that_was_restored_elsewhere_is_a_warning_until_it_runs(make: Make) -> None:
+    models = make(2, 2)
+    assert models.apply().exit_code == 0
+    old = models.apis["pve1/api"].vms[200]
+    old.running = False
+    models.apis["pve2/api"].vms[200] = replace(old, config=dict(old.config), running=True)
+    declare(models, "vm-0: { hypervisor: pve1", "vm-0: { hypervisor: pve2")
+    plan = models.plan()
+    assert plan.refusals == ()
+    (warning,) = [problem for problem in plan.warnings if problem.code == "VM_ON_OTHER_HYPERVISOR"]
+    assert "qm destroy 200" in warning.remedy
+    old.running = True
+    assert [problem.code for problem in models.plan().refusals] == ["VM_ON_OTHER_HYPERVISOR"]
+
+
+def test_a_vm_of_another_inventory_with_the_same_number_is_no_vm_of_ours(make: Make) -> None:
+    models = make(2, 2)
+    assert models.apply().exit_code == 0
+    stranger = models.apis["pve1/api"].vms[200].config | {"description": str(Marker("other", "vm-0"))}
+    models.apis["pve2/api"].vms[200] = ModelVm(200, stranger)
+    assert changes(models) == []
+
+
 def test_a_vm_of_somebody_else_elsewhere_costs_no_more(make: Make) -> None:
     models = make(2, 2)
     api = models.apis["pve1/api"]
@@ -108,3 +187,6 @@ def test_a_host_that_is_silent_holds_up_its_own_vms_only(make: Make, monkeypatch
     models.apply()
     assert list(models.apis["pve2/api"].vms) == [201]
     assert models.apis["pve1/api"].vms == {}
+    declare(models, "vm-0: { hypervisor: pve1", "vm-0: { hypervisor: pve2")
+    models.apply()
+    assert sorted(models.apis["pve2/api"].vms) == [200, 201]  # without VMs, it holds up nobody

@@ -58,9 +58,7 @@ SINGLE = frozenset(
 
 _CARDS = "/etc/initramfs-tools/scripts/init-top/provision-cards"
 EXCUSED: Mapping[tuple[str, str, str], str] = {
-    ("dhcp-reservation", "pve", "removed"): "no check looks at the reservation of a hypervisor yet",
     ("file", _CARDS, "content"): "with a comment more, it gives the card the same driver, which is looked at",
-    ("time-sync", "time-sync", "servers: content"): "with a comment more, the daemon has the same servers",
 }
 """Damages that turn no check red, by kind, name and damage, with the reason; no others are excused."""
 

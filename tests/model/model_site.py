@@ -191,7 +191,9 @@ class ModelSite:
                 for each in sorted(storages)
             )
             text += f"lvmthin: {hypervisor.storage.disks}\n\tthinpool data\n\tcontent images,rootdir\n"
-            host.files[f"/sys/class/net/{hypervisor.bridge}/address"] = ModelFile(b"bc:24:11:00:00:05\n")
+            mac = hypervisor.mac or "bc:24:11:00:00:05"
+            host.files[f"/sys/class/net/{hypervisor.bridge}/address"] = ModelFile(f"{mac}\n".encode())
+            host.commands["link"] = {mac.lower(): hypervisor.address.encode()}
             host.files["/etc/pve/storage.cfg"] = ModelFile(text.encode())
             self._add(f"{name}/ssh", host)
         router = guest_state("router")

@@ -90,7 +90,7 @@ def test_the_checks_read_reservations_and_leases_by_themselves(site: Routed) -> 
         }
 
     proven = outcomes()
-    assert (len(proven), set(proven.values())) == (4, {"proven"}), proven
+    assert (len(proven), set(proven.values())) == (5, {"proven"}), proven
     site.router.entries.clear()
     site.router.served.clear()
     assert set(outcomes().values()) == {"failed"}

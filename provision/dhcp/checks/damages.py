@@ -18,7 +18,7 @@ def _reserved(inventory: Inventory, name: str) -> Damage | None:
     if dhcp is None or dhcp.backend != "dnsmasq":
         return None
     folder = quote((dhcp.file or HOSTS_FOLDER).rstrip("/"))
-    address = inventory.nodes[name].address
+    address = (inventory.nodes.get(name) or inventory.hypervisors[name]).address
     return Damage(ROUTER, script=f"sed -i 's/^[^,]*,{address},/{STRANGER},{address},/' {folder}/*")
 
 

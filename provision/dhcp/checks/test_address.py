@@ -70,16 +70,32 @@ WEB = {
 
 
 @pytest.fixture
-def router(site: Site, vm: str) -> Dhcp:
-    """The router that reserves the VM's address, where there is a check of it."""
+def router(site: Site) -> Dhcp:
+    """The router that reserves addresses, where there is a check of it."""
     dhcp = site.inventory.dhcp
     if dhcp is None:
         raise NotDeclared("there is no DHCP server to look at")
     if dhcp.backend not in {"dnsmasq", "kea", "openwrt", *WEB}:
         raise NotDeclared(f"there is no check of reservations by {dhcp.backend}")
-    if not site.inventory.nodes[vm].nics:
-        raise NotDeclared("it has no network device")
     return dhcp
+
+
+def _reserved_for(site: Site, machine: str) -> tuple[str, str]:
+    """Return the address that is reserved for a machine, and the machine's own MAC.
+
+    Raises:
+        NotDeclared: nothing is reserved for it.
+    """
+    hypervisor = site.inventory.hypervisors.get(machine)
+    if hypervisor is None:
+        node = site.inventory.nodes[machine]
+        if not node.is_virtual or not node.nics:
+            raise NotDeclared("it is no VM with a network device")
+        return str(node.address), _mac(site.host(f"{machine}/ssh"), str(node.address))
+    if not hypervisor.reserve_address:
+        raise NotDeclared("its address is not reserved")
+    address = str(hypervisor.address)
+    return address, (hypervisor.mac or _mac(site.host(f"{machine}/ssh"), address)).lower()
 
 
 def _kea(host: Host, router: Dhcp, kind: str) -> list[set[str]]:
@@ -133,8 +149,7 @@ def test_address_is_used(site: Site, node: str) -> None:
 
 def test_address_is_leased(site: Site, vm: str, router: Dhcp) -> None:
     """The router leased the address to the VM's own MAC."""
-    address = str(site.inventory.nodes[vm].address)
-    mac = _mac(site.host(f"{vm}/ssh"), address)
+    address, mac = _reserved_for(site, vm)
     if router.backend in WEB:
         assert {mac, address} in _web(site, router, 1), f"no lease of {address} for {mac}"
         return
@@ -151,10 +166,9 @@ def test_address_is_leased(site: Site, vm: str, router: Dhcp) -> None:
     assert any({mac, address} <= row for row in rows), f"no lease of {address} for {mac}"
 
 
-def test_address_is_reserved(site: Site, vm: str, router: Dhcp) -> None:
-    """The router holds exactly one reservation of the address, for the VM's own MAC."""
-    address = str(site.inventory.nodes[vm].address)
-    mac = _mac(site.host(f"{vm}/ssh"), address)
+def test_address_is_reserved(site: Site, machine: str, router: Dhcp) -> None:
+    """The router holds exactly one reservation of the address, for the machine's own MAC."""
+    address, mac = _reserved_for(site, machine)
     if router.backend in WEB:
         holders = [" ".join(sorted(row)) for row in _web(site, router, 0) if address in row]
     elif router.backend == "kea":

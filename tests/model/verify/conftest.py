@@ -23,6 +23,7 @@ images:
 hypervisors:
   pve:
     address: 198.18.0.5
+    reserve_address: true
     api:
       url: https://198.18.0.5:8006
       token_id: a@pve!b

@@ -194,6 +194,7 @@ def zram_service(state: HostState) -> None:
 KEYS = "/home/debian/.ssh/authorized_keys"
 LATER = ModelFile(b"vm.max_map_count = 65530\n")
 RESERVED = "/etc/dnsmasq.d/hosts/provision-tiny-vm"
+RESERVED_HYPERVISOR = "/etc/dnsmasq.d/hosts/provision-tiny-pve"
 
 
 def kube_node(change: Callable[[Any], object]) -> Callable[[ModelSite], object]:

@@ -18,6 +18,7 @@ from tests.model.verify.damage import (
     PID,
     PVE,
     RESERVED,
+    RESERVED_HYPERVISOR,
     ROUTER,
     Damage,
     add_host,
@@ -387,6 +388,13 @@ DAMAGES = (
         "test_address_is_reserved",
         "2 reservations",
         on(ROUTER, file("/etc/dnsmasq.d/hosts/x", content=b"52:54:00:00:00:09,198.18.0.11,x\n")),
+    ),
+    Damage("test_address_is_reserved", "0 reservations", on(ROUTER, gone(RESERVED_HYPERVISOR)), "pve"),
+    Damage(
+        "test_address_is_reserved",
+        "reserved for another: 52:54:00:00:00:09",
+        on(ROUTER, file(RESERVED_HYPERVISOR, content=b"52:54:00:00:00:09,198.18.0.5,pve\n")),
+        "pve",
     ),
     Damage("test_hosts_entries", "registry.lab has 198.18.0.3, 192.0.2.1", on(GUEST, add_host)),
     # storage

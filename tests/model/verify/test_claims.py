@@ -41,7 +41,7 @@ SERVICES = "Every declared service runs and is enabled as declared"
 DRIVERS = "Every display function of a declared card is with vfio-pci or without a driver"
 ARGUMENTS = "The running kernel was booted with the declared arguments and the blacklist of the cards"
 BALLOON = "Ballooning is as declared; off with a passed-through card"
-RESERVED = "The router holds exactly one reservation of the address, for the VM's own MAC"
+RESERVED = "The router holds exactly one reservation of the address, for the machine's own MAC"
 RUNS = "LoadState=loaded\nActiveState=active\nSubState=running\nUnitFileState=enabled\n"
 
 

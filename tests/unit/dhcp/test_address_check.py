@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from provision.contracts.check import NotDeclared
 from provision.dhcp.checks import test_address as checks
 
 MAC, OTHER, ADDRESS = "bc:24:11:00:00:01", "bc:24:11:00:00:02", "192.168.1.20"
@@ -50,7 +51,8 @@ def site_of(backend: str, router: FakeHost) -> Any:
     guest = FakeHost({"ip -o link": MAC})
     inventory = SimpleNamespace(
         dhcp=SimpleNamespace(backend=backend, file=None),
-        nodes={"vm": SimpleNamespace(address=ADDRESS, nics=(1,))},
+        nodes={"vm": SimpleNamespace(address=ADDRESS, is_virtual=True, nics=(1,))},
+        hypervisors={},
     )
     return SimpleNamespace(inventory=inventory, host=lambda name: guest if name == "vm/ssh" else router)
 
@@ -90,6 +92,33 @@ def test_a_check_is_red_for_what_is_wrong_alone(backend: str, router: FakeHost, 
         return
     with pytest.raises(AssertionError, match=words):
         judge(backend, router)
+
+
+@pytest.mark.parametrize(
+    ("declared", "answered", "is_right"),
+    [(None, MAC, True), (None, OTHER, False), (MAC.upper(), OTHER, True), (OTHER, MAC, False)],
+    ids=["asked", "asked, another", "declared", "declared, another"],
+)
+def test_a_hypervisor_s_reservation_has_the_mac_that_is_declared_or_asked(
+    declared: str | None, answered: str, is_right: bool
+) -> None:
+    site = site_of("kea", FakeHost({"python3": RESERVED}))
+    site.inventory.hypervisors["vm"] = SimpleNamespace(address=ADDRESS, reserve_address=True, mac=declared)
+    site.host("vm/ssh").outputs["ip -o link"] = answered
+    if is_right:
+        checks.test_address_is_reserved(site, "vm", site.inventory.dhcp)
+        return
+    with pytest.raises(AssertionError, match="reserved for another"):
+        checks.test_address_is_reserved(site, "vm", site.inventory.dhcp)
+
+
+def test_nothing_is_claimed_of_an_address_that_nobody_reserves() -> None:
+    site = site_of("kea", FakeHost({"python3": RESERVED}))
+    site.inventory.hypervisors["pve"] = SimpleNamespace(address=ADDRESS, reserve_address=False)
+    site.inventory.nodes["metal"] = SimpleNamespace(address=ADDRESS, is_virtual=False)
+    for machine in ("pve", "metal"):
+        with pytest.raises(NotDeclared):
+            checks.test_address_is_reserved(site, machine, site.inventory.dhcp)
 
 
 class _Kea(socketserver.BaseRequestHandler):

@@ -11,8 +11,8 @@ from typing import Any
 
 from provision.contracts.change import Change, Key
 from provision.contracts.remedy import ByHand
-from provision.engine.explain import Explained
 from provision.engine.model import Plan, PlannedChange, RunReport, StepPlan, StepReport
+from provision.report.explained import Explained
 from provision.values.diagnostics import Diagnostic
 from provision.values.events import Event, Problem
 from provision.verify.model import VerifyReport

@@ -13,8 +13,8 @@ from provision.contracts.support import CLUSTER
 from provision.contracts.system import InventoryValue
 from provision.engine.environment import Environment, Options
 from provision.engine.model import Step
-from provision.engine.steps import VERIFY
 from provision.inventory import Inventory, unopenable
+from provision.inventory.playbook import VERIFY
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 from provision.values.suggestions import known_names

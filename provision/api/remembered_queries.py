@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from provision.engine import query_cache
+from provision.api import query_cache
 from provision.engine.session import Session
 
 VERIFIED = "#verify"

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from provision.api import saved_plan
 from provision.api.check_session import Answers
 from provision.api.checks import excused, shipped_checks
 from provision.api.collections import fewer_collections
@@ -38,9 +39,7 @@ from provision.contracts.driver import Driver
 from provision.contracts.effect import EffectClass
 from provision.contracts.resource import Resource
 from provision.contracts.system import NotThere, SystemSpec
-from provision.engine import saved_plan
 from provision.engine.environment import Environment, Options
-from provision.engine.explain import Explained, explained
 from provision.engine.generated import GeneratedValues
 from provision.engine.model import Plan, RunReport, Step, StepId
 from provision.engine.plan import Planner
@@ -49,9 +48,11 @@ from provision.engine.run import Ask
 from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.engine.session import Session
-from provision.engine.steps import VERIFY, expand
+from provision.engine.steps import expand
 from provision.inventory import Inventory, open_at_hand, select
 from provision.inventory.host_keys import key_place
+from provision.inventory.playbook import VERIFY
+from provision.report.explained import Explained, explained
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic

@@ -8,7 +8,7 @@ from provision.api.events import plan_code
 from provision.api.site import Site
 from provision.engine.environment import Options
 from provision.engine.model import Plan
-from provision.engine.status import SubjectStatus, subject_states
+from provision.report.subject_status import SubjectStatus, subject_states
 from provision.values.cancel import Cancel
 from provision.values.events import Emitter
 from provision.values.outcomes import ExitCode

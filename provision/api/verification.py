@@ -17,7 +17,7 @@ from provision.engine.journal import Journal
 from provision.engine.model import StepId
 from provision.engine.observe import Questions, observe
 from provision.engine.run_identity import new_run_id, who
-from provision.engine.steps import VERIFY
+from provision.inventory.playbook import VERIFY
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.errors import ProvisionError
 from provision.values.events import Emitter, Problem, RunEnded, RunStarted

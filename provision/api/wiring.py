@@ -7,8 +7,8 @@ from pathlib import Path
 
 from provision.api.domains import domains, planned_role_names, role_references
 from provision.contracts.role import Role
-from provision.engine.environment import Options, Playbook
-from provision.engine.steps import VERIFY, parse_playbook
+from provision.engine.environment import Options
+from provision.inventory.playbook import VERIFY, Playbook, parse_playbook
 from provision.inventory.scalars import near
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import UsageError

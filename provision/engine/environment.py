@@ -16,46 +16,11 @@ from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
 from provision.engine.generated import GeneratedValues
 from provision.inventory import Inventory, Subject
+from provision.inventory.playbook import Playbook
 from provision.values.cancel import Cancel
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of a playbook.
-
-    Args:
-        role: name of the role; `verify` for the verification.
-        on: selectors.
-        after: roles whose steps must have ended before.
-        serial: how many subjects at a time, 0 for all.
-        gate: a question to a person, or empty.
-        stop_on_failure: whether the remaining subjects are blocked when one of them failed.
-        verify_each: whether the site is verified before the first subject and after each one.
-        way_back: what a person reads where such a verification fails, or empty.
-        checks: verification: the domains whose checks are run, or empty for all.
-    """
-
-    role: str
-    on: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-    serial: int = 0
-    gate: str = ""
-    stop_on_failure: bool = False
-    verify_each: bool = False
-    way_back: str = ""
-    checks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Playbook:
-    """Which roles, on which subjects, in which order."""
-
-    name: str
-    entries: tuple[Entry, ...]
-    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from provision.engine.refresh import by_system
 from provision.engine.run import Run
 from provision.engine.session import AwayError
 from provision.engine.step_state import StepResult, StepState, failed, inherited_result
-from provision.engine.steps import VERIFY
 from provision.inventory import Subject
+from provision.inventory.playbook import VERIFY
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
 from provision.values.outcomes import Outcome

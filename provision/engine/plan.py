@@ -31,7 +31,8 @@ from provision.engine.retire import insert, retire_states
 from provision.engine.rotation import declared_values, rotation_steps
 from provision.engine.session import AwayError, Session
 from provision.engine.step_state import StepState
-from provision.engine.steps import VERIFY, Desired, expand
+from provision.engine.steps import Desired, expand
+from provision.inventory.playbook import VERIFY
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError, Refused, UsageError

@@ -23,8 +23,8 @@ from provision.engine.reboot import REBOOT, after_reboot, reboot
 from provision.engine.refresh import is_outdated, is_stale
 from provision.engine.run import Run
 from provision.engine.step_state import StepResult, StepState, failed
-from provision.engine.steps import VERIFY
 from provision.engine.verifying import result_without_checks, verify
+from provision.inventory.playbook import VERIFY
 from provision.values.cancel import Interrupted
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode, Outcome

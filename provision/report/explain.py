@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from provision.contracts.change import Change
-from provision.engine.explain import Explained
 from provision.engine.model import PlannedChange
 from provision.report.diff import field_line, is_text, text_diff
+from provision.report.explained import Explained
 from provision.report.problems import mark
 from provision.report.style import glyphs, printable, say, shorten
 

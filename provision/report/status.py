@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from provision.engine.status import State, SubjectStatus
 from provision.report.style import count, printable, say
+from provision.report.subject_status import State, SubjectStatus
 from provision.report.table import print_table
 
 if TYPE_CHECKING:

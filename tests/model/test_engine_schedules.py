@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from provision.contracts.role import Context, Parent
-from provision.engine.environment import Entry, Options
+from provision.engine.environment import Options
 from provision.hosts import host_effects
+from provision.inventory.playbook import Entry
 from provision.values.consent import Consent
 from tests.unit.engine.fake_hosts import Host, Item
 from tests.unit.engine.fakes import FakeRole, FakeSite, on_own

@@ -13,8 +13,8 @@ from provision.cli import main
 from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver
 from provision.contracts.system import SystemSpec
-from provision.engine.status import State, SubjectStatus
 from provision.report.status import print_status
+from provision.report.subject_status import State, SubjectStatus
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Transient

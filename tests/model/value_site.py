@@ -21,12 +21,13 @@ from provision.contracts.resource import AnswerId, Resource
 from provision.contracts.role import Context, Need, Role
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere, SystemSpec
-from provision.engine.environment import Entry, Environment, Playbook
+from provision.engine.environment import Environment
 from provision.engine.model import RunReport
 from provision.hosts.generated_values import generated_value
 from provision.hosts.queries.secret import SecretText
 from provision.hosts.resources.file import File
 from provision.inventory import Inventory, Subject
+from provision.inventory.playbook import Entry, Playbook
 from provision.testing.model_host import ModelFile, guest_state
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic

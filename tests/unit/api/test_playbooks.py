@@ -8,7 +8,7 @@ import pytest
 
 from provision.api import read_playbook, roles_of
 from provision.api.domains import check_folders
-from provision.engine.steps import VERIFY
+from provision.inventory.playbook import VERIFY
 from provision.values.errors import UsageError
 
 SHIPPED = sorted(path.stem for path in (Path(__file__).parents[3] / "playbooks").glob("*.yaml"))

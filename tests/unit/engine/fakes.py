@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from provision.api import query_cache
 from provision.connections.contracts import Endpoint, LocalEndpoint
 from provision.contracts.effect import EffectClass
 from provision.contracts.hook import Hook
@@ -15,13 +16,10 @@ from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Parent, Role
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere, SystemSpec
-from provision.engine import query_cache
 from provision.engine.environment import (
-    Entry,
     Environment,
     Options,
     PassCheckpoint,
-    Playbook,
     Verify,
     default_policy,
     no_rules,
@@ -35,6 +33,7 @@ from provision.engine.run import Run
 from provision.engine.run_plan import run_plan
 from provision.engine.session import Session
 from provision.inventory import Inventory, Subject
+from provision.inventory.playbook import Entry, Playbook
 from provision.values.cancel import Cancel
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic

@@ -11,11 +11,12 @@ from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.role import Parent
 from provision.contracts.system import NotThere, SystemSpec
 from provision.engine import readback
-from provision.engine.environment import Entry, Options
+from provision.engine.environment import Options
 from provision.engine.readback import read_back
 from provision.engine.run import Run
 from provision.engine.step_state import StepState
 from provision.hosts import host_effects
+from provision.inventory.playbook import Entry
 from provision.proxmox import vm_effects
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from provision.engine.environment import CheckpointRequest, Entry, Verification
-from provision.engine.steps import parse_playbook
+from provision.engine.environment import CheckpointRequest, Verification
+from provision.inventory.playbook import Entry, parse_playbook
 from provision.values.cancel import Cancel
 from provision.values.errors import UsageError
 from provision.values.outcomes import ExitCode

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from provision.api import saved_plan
 from provision.api.domains import effect_classes
 from provision.contracts import common_effects
 from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.role import Parent
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
-from provision.engine import saved_plan
 from provision.engine.consent import Consents
-from provision.engine.environment import Entry, Options, Verification, default_policy
+from provision.engine.environment import Options, Verification, default_policy
 from provision.hosts import host_effects
+from provision.inventory.playbook import Entry
 from provision.proxmox import vm_effects
 from provision.values.cancel import Cancel
 from provision.values.consent import Consent

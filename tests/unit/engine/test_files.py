@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from provision.api import saved_plan
 from provision.contracts.change import Change, Op
-from provision.engine import journal, saved_plan
+from provision.engine import journal
 from provision.engine.model import StepId
 from provision.engine.run_lock import clear_run_lock, run_lock
 from provision.hosts import host_effects

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from provision.contracts.role import Context, Count, Need, Parent
-from provision.engine.environment import Entry, Options
+from provision.engine.environment import Options
 from provision.engine.graph import Ancestry, Countdown, narrowed, ordered, predecessors, reversed_steps
 from provision.engine.model import Barrier, RunReport, Step, StepId
 from provision.engine.steps import expand
 from provision.hosts import host_effects
 from provision.inventory import Subject
+from provision.inventory.playbook import Entry
 from provision.values.consent import Consent
 from provision.values.errors import UsageError
 from tests.unit.engine.fake_hosts import Item

@@ -11,11 +11,12 @@ from provision.contracts.effect import Effect
 from provision.contracts.role import Parent
 from provision.contracts.system import SystemSpec
 from provision.engine import scheduler
-from provision.engine.environment import Entry, Options, Verification
+from provision.engine.environment import Options, Verification
 from provision.engine.hooks import Hooks
 from provision.engine.model import StepId
 from provision.engine.step_state import StepResult
 from provision.hosts import host_effects
+from provision.inventory.playbook import Entry
 from provision.kube.kube_effects import DRAIN
 from provision.values.cancel import Cancel
 from provision.values.consent import Consent

@@ -11,7 +11,7 @@ from provision.contracts.effect import Effect
 from provision.contracts.role import Need
 from provision.contracts.system import SystemSpec
 from provision.engine import scheduler
-from provision.engine.environment import Entry
+from provision.inventory.playbook import Entry
 from provision.k3s.k3s_effects import RESTART_K3S
 from tests.unit.engine.cluster import API, Cluster, driver_role
 from tests.unit.engine.fake_hosts import Host, Item, Value

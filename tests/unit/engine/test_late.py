@@ -10,7 +10,8 @@ from provision.contracts.effect import Effect
 from provision.contracts.query import Unknown
 from provision.contracts.role import Context, Need
 from provision.contracts.system import SystemSpec
-from provision.engine.environment import Entry, Options
+from provision.engine.environment import Options
+from provision.inventory.playbook import Entry
 from provision.proxmox import vm_effects
 from tests.unit.engine.fake_hosts import Host, Item, Value
 from tests.unit.engine.fakes import FakeRole, FakeSite, here, on_own, own

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from provision.api import query_cache
 from provision.contracts.change import Key
 from provision.contracts.effect import Effect
 from provision.contracts.role import Parent
-from provision.engine import query_cache
-from provision.engine.environment import Entry, Options
+from provision.engine.environment import Options
 from provision.engine.model import StepId
-from provision.engine.steps import expand, parse_playbook
+from provision.engine.steps import expand
 from provision.hosts import host_effects
+from provision.inventory.playbook import Entry, parse_playbook
 from provision.values.consent import Consent
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import UsageError

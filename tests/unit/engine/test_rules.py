@@ -9,7 +9,7 @@ from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Parent
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
-from provision.engine.environment import Entry
+from provision.inventory.playbook import Entry
 from provision.values.diagnostics import Diagnostic
 from tests.unit.engine.fake_hosts import Host, Item, Value
 from tests.unit.engine.fakes import FakeRole, FakeSite, born_on, here, on_own

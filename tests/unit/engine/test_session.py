@@ -13,10 +13,10 @@ from provision.contracts.driver import Emit
 from provision.contracts.effect import Effect
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere, SystemSpec, Way
-from provision.engine.environment import Entry
 from provision.engine.session import AwayError, Session
 from provision.engine.workers import SystemLock
 from provision.hosts.host_effects import REBOOT_NODE
+from provision.inventory.playbook import Entry
 from provision.values.cancel import Cancel, Interrupted
 from provision.values.consent import Consent
 from provision.values.errors import Transient

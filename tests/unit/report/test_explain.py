@@ -9,9 +9,9 @@ from provision.contracts.change import Change, Key
 from provision.contracts.query import Unknown
 from provision.contracts.remedy import Fix
 from provision.contracts.snapshot import Snapshot
-from provision.engine.explain import explained
 from provision.engine.step_state import StepState
 from provision.report.explain import print_explained
+from provision.report.explained import explained
 from provision.values.diagnostics import Source
 from tests.unit.report.samples import GUEST_STEP, shown
 

@@ -11,9 +11,9 @@ from typing import ClassVar
 import pytest
 from pydantic import SecretStr
 
+from provision.api import saved_plan
 from provision.api.plan_key import plan_key
-from provision.engine import saved_plan
-from provision.engine.saved_plan import Digests
+from provision.api.saved_plan import Digests
 from provision.values.errors import UsageError
 from provision.values.redaction import Redactor
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from provision.engine import query_cache
+from provision.api import query_cache
 from provision.hosts.queries.file import FileText
 
 FIRST, SECOND = FileText("/etc/hostname"), FileText("/etc/hosts")

@@ -212,24 +212,20 @@ def _log(state: HostState, query: ServiceLog) -> object:
 
 def _process(state: HostState, name: str) -> tuple[int, str]:
     unit = state.units.get(name)
-    return 0, f"{1000 + UNITS.index(name) if unit is not None and unit.active else 0}\n"
+    if unit is None or not unit.active:
+        return 1, ""
+    limit = "unlimited" if "LimitMEMLOCK=infinity" in state.text(paths.unit_file(name)) else "8388608"
+    row = f"Max locked memory         {limit}            {limit}            bytes"
+    return 0, f"{paths.BINARY} {'server' if name == paths.SERVER else 'agent'} \n{row}\n"
 
 
-def _arguments(_state: HostState, pid: str) -> tuple[int, str]:
-    return 0, f"{paths.BINARY} {'server' if pid == '1000' else 'agent'} "
-
-
-def _environment(state: HostState, pid: str) -> tuple[int, str]:
-    unit = UNITS[int(pid) - 1000]
-    files = (paths.environment_file(unit), f"/etc/default/{unit.removesuffix('.service')}")
+def _environment(state: HostState, name: str) -> tuple[int, str]:
+    unit = state.units.get(name)
+    if unit is None or not unit.active:
+        return 1, ""
+    files = (paths.environment_file(name), f"/etc/default/{name.removesuffix('.service')}")
     lines = "\n".join(map(state.text, files)).splitlines()
     return 0, "".join(f"{line.replace(chr(34), '')}\n" for line in lines if "=" in line)
-
-
-def _limits(state: HostState, pid: str) -> tuple[int, str]:
-    text = state.text(paths.unit_file(UNITS[int(pid) - 1000]))
-    limit = "unlimited" if "LimitMEMLOCK=infinity" in text else "8388608"
-    return 0, f"Max locked memory         {limit}            {limit}            bytes\n"
 
 
 def _certificate(state: HostState) -> tuple[int, str]:
@@ -261,10 +257,8 @@ def _snapshot_ages(state: HostState, _folder: str) -> tuple[int, str]:
 
 COMMANDS: tuple[tuple[str, Callable[..., tuple[int, str]]], ...] = (
     (r"/usr/local/bin/k3s --version", lambda state: (0, f"k3s version {state.k3s_version} (model)\n")),
-    (r"systemctl show -p MainPID --value -- (k3s\S*)", _process),
-    (r"tr '.0' ' ' < /proc/(\d+)/cmdline", _arguments),
-    (r"tr '.0' '.n' < /proc/(\d+)/environ", _environment),
-    (r"cat /proc/(\d+)/limits", _limits),
+    (r"p=\$\(systemctl show -p MainPID --value -- (k3s\S*)\) .* cat /proc/\$p/limits", _process),
+    (r"p=\$\(systemctl show -p MainPID --value -- (k3s\S*)\) .* < /proc/\$p/environ", _environment),
     (r"date '\+now %s'; .* stat -c 'taken %Y' -- (\S+)/\* .*", _snapshot_ages),
     (r"openssl x509 -noout -enddate -checkend .*", _certificate),
 )

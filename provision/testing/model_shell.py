@@ -273,7 +273,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., Answer]], ...] = (
     (r"\{ printf %s (.*); cat -- .*; \} \| sha256sum", _salted),
     (r"grep -sxF -e (.* -- .*)", _line),
     (r"grep -s manage_etc_hosts (\S+)", lambda state, path: (int("manage_etc" not in state.text(path)), "")),
-    (rf"test -e {_W} \|\| test -L .*", _exists),
+    (rf"test -e {_W}(?: \|\| test -L .*)?", _exists),
     (r"dpkg-query -W -f .* -- (.*)", _dpkg),
     (r"dpkg-query -W -f .*Provides.*", _provided),
     (r"systemctl show -p \S+ -- (\S+)", _unit),

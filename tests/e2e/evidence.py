@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,12 +18,18 @@ ip -br address; ss -Hlntu; cat /var/lib/misc/dnsmasq.leases
 journalctl --no-pager --quiet -n 30 -u systemd-networkd -u dnsmasq -u chrony
 """
 _labs: set[Path] = set()
+_questions: dict[str, Callable[[], str]] = {}
 _shown: dict[str, str] = {}
 
 
 def watch(labs: Path) -> None:
     """Let a failure of a test tell how the labs in a folder are."""
     _labs.add(labs)
+
+
+def ask(title: str, question: Callable[[], str]) -> None:
+    """Let a failure of a test tell what a question is answered, under a title; the question may fail."""
+    _questions[title] = question
 
 
 def evidence() -> Iterator[tuple[str, str]]:
@@ -34,6 +40,13 @@ def evidence() -> Iterator[tuple[str, str]]:
             if text.strip() and _shown.get(title) != text:
                 _shown[title] = text
                 yield title, text
+    for title, question in _questions.items():
+        try:
+            text = question()
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+            text = str(error)
+        if text:
+            yield title, text
 
 
 def namespace(lab: Path) -> str:

@@ -103,6 +103,7 @@ def sweep(
     width: int = 1,
     parts: Parts = Parts.ALL,
     roles: Iterable[str] = (),
+    seconds: float = 1800,
 ) -> SweepReport:
     """Damage and repair all resources of a lab that is set up, from inside its network.
 
@@ -115,21 +116,26 @@ def sweep(
             than one where a plan takes long, at the price that two of them might hide each other's echo.
         parts: all of it; all but the costly repairs; or these alone.
         roles: whose resources are damaged; none for all.
+        seconds: how long it may take.
 
     Raises:
         RuntimeError: the sweep itself broke.
     """
     arguments = (inventory_path, lab_folder, state, width, parts, ",".join(roles))
     argv = [sys.executable, "-m", "tests.e2e.sweep", *map(str, arguments)]
-    result = subprocess.run(
-        ["ip", "netns", "exec", namespace, *argv],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1800,
-    )
+    try:
+        result = subprocess.run(
+            ["ip", "netns", "exec", namespace, *argv],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired as late:
+        said = (late.stderr or b"").decode(errors="replace")
+        raise RuntimeError(f"the sweep did not end in {seconds:.0f} s:\n{said[-6000:]}") from None
     if result.returncode:
         raise RuntimeError(
             f"the sweep broke with {result.returncode}:\n{result.stdout[-2000:]}{result.stderr[-6000:]}"

@@ -14,16 +14,27 @@ CHECKS: Mapping[str, frozenset[str]] = {
     "command": frozenset({"test_commands"}),
     "dhcp-reservation": frozenset({"test_address_is_reserved"}),
     "directory": frozenset({"test_authorized_keys"}),
-    "file": frozenset({"test_files", "test_absent_files", "test_authorized_keys"}),
+    "file": frozenset(
+        {
+            "test_files",
+            "test_absent_files",
+            "test_authorized_keys",
+            "test_k3s_files_are_private",
+            "test_k3s_runs",  # the file is the unit
+        }
+    ),
     "file-line": frozenset({"test_lines", "test_hosts_entries", "test_authorized_keys"}),
     "hostname": frozenset({"test_hostname"}),
     "image": frozenset({"test_images"}),
+    "k3s-unit": frozenset({"test_k3s_runs"}),
     "kernel-arguments": frozenset(
         {"test_kernel_command_line_is_active", "test_kernel_command_line_at_next_boot"}
     ),
     "kernel-module": frozenset(
         {"test_modules_are_loaded", "test_modules_at_next_boot", "test_module_options"}
     ),
+    "kube-cordon": frozenset({"test_node_is_schedulable"}),
+    "kube-node": frozenset({"test_node_labels"}),
     "modprobe-blacklist": frozenset({"test_blacklisted_modules", "test_blacklist_at_next_boot"}),
     "package": frozenset({"test_packages", "test_absent_packages", "test_held_packages"}),
     "pci-mapping": frozenset({"test_mappings"}),
@@ -33,6 +44,7 @@ CHECKS: Mapping[str, frozenset[str]] = {
     "sysctl": frozenset({"test_kernel_parameters", "test_kernel_parameters_at_next_boot"}),
     "time-sync": frozenset({"test_time_servers", "test_time_daemon", "test_time_is_synchronised"}),
     "timezone": frozenset({"test_timezone"}),
+    "upload": frozenset({"test_k3s_version"}),
     "vm": frozenset(
         {"test_it_is_marked", "test_tags", "test_start_at_boot", "test_switches", "test_startup"}
     ),
@@ -45,6 +57,8 @@ SINGLE = frozenset(
         "dhcp-reservation",
         "hostname",
         "image",
+        "kube-cordon",
+        "kube-node",
         "pci-mapping",
         "swap",
         "time-sync",

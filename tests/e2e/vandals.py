@@ -150,7 +150,11 @@ def file(each: Any) -> Iterator[Mutation]:
     damages = _whole(each.path, "content") if each.content is not None else ()
     # What a server's token file holds is the token: who edits it asks for a rotation.
     is_token = each.path == "/etc/rancher/k3s/token" and each.unit == "k3s.service"
-    yield from (damage for damage in damages if not is_token or damage.name == "removed")
+    of_k3s = bool(getattr(each, "unit", "")) or each.path.startswith("/etc/rancher/")
+    for damage in damages:
+        if not is_token or damage.name == "removed":
+            # k3s reads the same with a comment more: no check has to mind, and a repair is of what is gone.
+            yield replace(damage, repair=not of_k3s or damage.name == "removed")
     yield from _mode(each)
     if each.owner:
         yield _kept("owner", "owner", each.path, f"chown 1 {path}")
@@ -432,8 +436,8 @@ def upload(each: Any) -> Iterator[Mutation]:
     """Damage a program: its content (beside it, because it runs), existence, mode."""
     path = shlex.quote(each.path)
     changed = f"cp -a {path} {path}.new; echo >>{path}.new; mv {path}.new {path}"
-    yield _kept("content", "content", each.path, changed)
     yield _kept("removed", "content", each.path, f"rm {path}")
+    yield _kept("content", "content", each.path, changed)
     yield from _mode(each)
 
 

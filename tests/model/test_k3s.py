@@ -125,6 +125,28 @@ def test_a_changed_configuration_restarts_each_node(trio: K3sSite, tmp_path: Pat
     assert trio.plan().empty
 
 
+def test_what_somebody_removed_of_k3s_comes_back_alone(tmp_path: Path) -> None:
+    site = K3sSite(tmp_path, PAIR.replace("k3s: agent }", "k3s: agent, labels: { a: b } }"))
+    assert site.apply().exit_code == 0
+    token = site.cluster_token("s1")
+    removed = set()
+    for name, unit in (("s1", paths.SERVER), ("a1", paths.AGENT)):
+        ours = [paths.BINARY, paths.TOKEN, paths.CONFIG, paths.environment_file(unit), paths.unit_file(unit)]
+        for path in (*ours, *([paths.REGISTRATION] if name == "a1" else [])):
+            del site.hosts[f"{name}/ssh"].state.files[path]
+            removed.add(f"{name} {path}")
+    report = site.apply()
+    assert report.exit_code == 0, problems(report)
+    changed = {
+        f"{change.key.system.partition('/')[0]} {change.key.name}"
+        for step in report.steps
+        for change in step.changed
+    }
+    assert changed == removed
+    assert site.cluster_token("s1") == token, "the cluster keeps its token"
+    assert site.plan().empty
+
+
 def test_labels_of_a_node_cost_no_restart(trio: K3sSite, tmp_path: Path) -> None:
     nodes = TRIO.replace("k3s: agent }", "k3s: agent, labels: { a: b } }")
     trio.declare(tmp_path, nodes, ENDPOINT)

@@ -11,11 +11,13 @@ from testinfra.host import Host
 
 from provision.contracts.check import NotDeclared, Site, Trivial
 from provision.hosts.systemd_units import unit
+from provision.inventory import Inventory
 from provision.inventory.models.cluster import K3s
 from provision.inventory.models.node import Node
 from provision.kube.names import API
 
 ETC = "/etc/rancher/k3s"
+BINARY = "/usr/local/bin/k3s"
 UNITS = {"server": "k3s.service", "agent": "k3s-agent.service"}
 CERTIFICATE = "/var/lib/rancher/k3s/server/tls/serving-kube-apiserver.crt"
 OK = 200
@@ -61,17 +63,30 @@ def test_k3s_runs(host: Host, declared: Node) -> None:
 
 def test_k3s_version(host: Host, k3s: K3s) -> None:
     """The binary is the declared release."""
-    text = host.check_output("/usr/local/bin/k3s --version")
+    assert host.run(f"test -e {BINARY}").rc == 0, f"{BINARY} is missing"
+    text = host.check_output(f"{BINARY} --version")
     assert k3s.version in text.split(), f"it is {text.splitlines()[0][:80] if text else 'silent'}"
 
 
-@pytest.mark.usefixtures("declared")
-def test_k3s_files_are_private(host: Host) -> None:
-    """Only root can read the token and the configuration."""
-    for path in (f"{ETC}/token", f"{ETC}/config.yaml"):
+def _private_files(declared: Node, k3s: K3s, inventory: Inventory) -> list[str]:
+    """Return the files that may hold tokens, logins of registries, or a proxy's password."""
+    names = ["token", "config.yaml"]
+    names += ["config.yaml.d/50-registration.yaml"] if declared.labels or declared.taints else []
+    names += ["registries.yaml"] if k3s.registries or inventory.sources.registries else []
+    names += ["agent-token"] if k3s.agent_token is not None and declared.k3s == "server" else []
+    return [*(f"{ETC}/{name}" for name in names), f"/etc/systemd/system/{_unit_of(declared)}.env"]
+
+
+def test_k3s_files_are_private(site: Site, host: Host, declared: Node, k3s: K3s) -> None:
+    """Only root can read the token, the configuration and the environment."""
+    problems = []
+    for path in _private_files(declared, k3s, site.inventory):
         status = host.run("stat -c '%%U %%a' -- %s", path)
-        assert status.rc == 0, f"{path} is missing"
-        assert status.stdout.split() == ["root", "600"], f"{path}: {status.stdout.strip()}"
+        if status.rc != 0:
+            problems.append(f"{path} is missing")
+        elif status.stdout.split() != ["root", "600"]:
+            problems.append(f"{path}: {status.stdout.strip()}")
+    assert not problems, "; ".join(problems)
 
 
 def _settings(text: str) -> Mapping[str, str]:
@@ -127,15 +142,19 @@ def test_k3s_arguments(site: Site, declared: Node, k3s: K3s) -> None:
     assert not wrong, f"a restart of k3s is missing, or another place overrides ours: {'; '.join(wrong)}"
 
 
+def _of_process(name: str, command: str) -> str:
+    """Return a command about the process `$p` of a unit: the same one after each restart."""
+    return f'p=$(systemctl show -p MainPID --value -- {name}) && [ "$p" -gt 0 ] && {command}'
+
+
 def test_k3s_process(host: Host, declared: Node) -> None:
     """The running process has no flags of its own, and pods may lock memory without limit."""
     name = _unit_of(declared)
-    pid = host.check_output("systemctl show -p MainPID --value -- %s", name).strip()
-    assert pid not in ("", "0"), f"{name} has no process"
-    words = host.check_output(f"tr '\\0' ' ' < /proc/{pid}/cmdline").split()
-    flags = [word.partition("=")[0] for word in words if word.startswith("-")]
+    said = host.run(_of_process(name, "tr '\\0' ' ' < /proc/$p/cmdline && echo && cat /proc/$p/limits"))
+    assert said.rc == 0, f"{name} has no process"
+    command, _, limits = said.stdout.partition("\n")
+    flags = [word.partition("=")[0] for word in command.split() if word.startswith("-")]
     assert not flags, f"{name} was started with {' '.join(flags)}"
-    limits = host.check_output(f"cat /proc/{pid}/limits")
     match = re.search(r"(?m)^Max locked memory\s+(\S+)", limits)
     assert match is not None
     if match[1] != "unlimited" and host.run("systemd-detect-virt -c || true").stdout.strip() not in (
@@ -151,11 +170,10 @@ PROXIES = re.compile(r"(?:CONTAINERD_)?(?:HTTPS?|ALL)_PROXY|(?:https?|all)_proxy
 
 def test_k3s_environment(site: Site, host: Host, declared: Node) -> None:
     """The running process has the declared proxy and its exceptions, and no other proxy."""
-    pid = host.check_output("systemctl show -p MainPID --value -- %s", _unit_of(declared)).strip()
-    if pid in ("", "0"):
+    said = host.run(_of_process(_unit_of(declared), "tr '\\0' '\\n' < /proc/$p/environ"))
+    if said.rc:
         raise Trivial("k3s does not run")
-    lines = host.check_output(f"tr '\\0' '\\n' < /proc/{pid}/environ").splitlines()
-    values = {name: value for name, _, value in (line.partition("=") for line in lines)}
+    values = {name: value for name, _, value in (line.partition("=") for line in said.stdout.splitlines())}
     url = site.inventory.proxy.url
     # Values may hold a password: names alone are shown.
     wrong = sorted(name for name, value in values.items() if PROXIES.fullmatch(name) and value != url)

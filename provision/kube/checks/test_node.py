@@ -10,7 +10,7 @@ import pytest
 from provision.contracts.check import NotDeclared, Site, Trivial
 from provision.inventory import Inventory
 from provision.inventory.models.node import Node
-from provision.kube.names import API, is_member
+from provision.kube.names import API, OWNER, is_member
 
 
 @pytest.fixture
@@ -70,18 +70,22 @@ def test_node_has_no_left_resources(site: Site, node: str, kube_node: dict[str, 
 
 
 def test_node_labels(site: Site, node: str, kube_node: dict[str, Any]) -> None:
-    """The Node has the declared labels and annotations."""
+    """The Node has the declared labels and annotations, and says that it is of this inventory."""
     declared = site.inventory.nodes[node]
-    if not declared.labels and not declared.annotations:
+    own = {OWNER: site.inventory.name} if site.inventory.cluster.kubeconfig is None else {}
+    annotations = {**declared.annotations, **own}
+    if not declared.labels and not annotations:
         raise Trivial("no labels are declared")
-    for section, wanted in (("labels", declared.labels), ("annotations", declared.annotations)):
+    wrong = []
+    for section, wanted in (("labels", declared.labels), ("annotations", annotations)):
         held = kube_node["metadata"].get(section, {})
-        wrong = [
+        differs = [
             f"{key} is {held.get(key)}, not {value}"
             for key, value in wanted.items()
             if held.get(key) != value
         ]
-        assert not wrong, f"{section}: {'; '.join(wrong)}"
+        wrong += [f"{section}: {'; '.join(differs)}"] if differs else []
+    assert not wrong, "; ".join(wrong)
 
 
 def test_node_taints(site: Site, node: str, kube_node: dict[str, Any]) -> None:

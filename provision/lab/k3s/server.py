@@ -26,8 +26,8 @@ TOKEN, AGENT_TOKEN = SERVER / "token", SERVER / "agent-token"
 STATE = SERVER / "db" / "state.db"
 SNAPSHOTS = SERVER / "db" / "snapshots"
 OK = 200
-SILENCE = 15.0
-"""Seconds without a word of a node after which it is not ready."""
+SILENCE = 40.0
+"""Seconds without a word of a node after which it is not ready: Kubernetes' own, until 1.31."""
 EVERY = 3.0
 
 

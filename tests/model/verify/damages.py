@@ -104,6 +104,21 @@ DAMAGES = (
     Damage("test_k3s_version", "v1.34.1", on(GUEST, lambda state: setattr(state, "k3s_version", "v1.34.1"))),
     Damage("test_k3s_files_are_private", f"{CONFIG}: root 644", on(GUEST, file(CONFIG, mode="0644"))),
     Damage(
+        "test_k3s_files_are_private",
+        f"{K3S}.env is missing",
+        on(GUEST, lambda state: state.files.pop(f"/etc/systemd/system/{K3S}.env")),
+    ),
+    Damage(
+        "test_k3s_version",
+        "/usr/local/bin/k3s is missing",
+        on(GUEST, lambda state: state.files.pop("/usr/local/bin/k3s")),
+    ),
+    Damage(
+        "test_node_labels",
+        "provision/inventory is another",
+        kube_node(lambda node: node["metadata"]["annotations"].update({"provision/inventory": "another"})),
+    ),
+    Damage(
         "test_k3s_configuration",
         "node-ip is None",
         on(

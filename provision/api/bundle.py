@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from provision.api.bundle_images import Archive, fetch_archive, forget_parts, image_archives
@@ -21,6 +22,9 @@ from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import ProvisionError, UsageError
 from provision.values.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from provision.connections.registry_logins import Logins
 
 MANIFEST = "manifest.json"
 LAYOUT = 1
@@ -101,7 +105,10 @@ def make_bundle(
         UsageError: a file of this machine cannot be read, or the folder cannot be written.
         Interrupted: the run must leave.
     """
+    from provision.connections.registry_logins import logins_of  # noqa: PLC0415 - slow
+
     fetched = _as_fetched(inventory)
+    logins = logins_of(inventory)
     pin_all(fetched, cancel)
     lock, problems = read_lock(lock_path(inventory))
     if problems:
@@ -110,12 +117,12 @@ def make_bundle(
     results: list[Bundled] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        results.extend(_bundled(item, folder, cancel, progress) for item in items_of(fetched))
+        results.extend(_bundled(inventory, item, folder, cancel, progress) for item in items_of(fetched))
         used_helm = helm or next((folder / one.path for one in results if one.path.startswith("helm/")), None)
-        archives = image_archives(fetched, folder, used_helm, cancel, note)
+        archives = image_archives(fetched, folder, used_helm, cancel, note, logins)
         former = _former_rows(folder)
         mirrors = inventory.sources.registries
-        results.extend(_archived(one, folder, former, mirrors, cancel, progress) for one in archives)
+        results.extend(_archived(one, folder, former, mirrors, cancel, progress, logins) for one in archives)
         forget_parts(folder)
         rows = [one.row for one in results]
         text = json.dumps({"version": LAYOUT, "inventory": inventory.name, "files": rows}, indent=2) + "\n"
@@ -144,6 +151,7 @@ def _archived(
     mirrors: Mapping[str, str],
     cancel: Cancel,
     progress: Progress,
+    logins: Logins,
 ) -> Bundled:
     from provision.connections.fetch import sha256_of  # noqa: PLC0415 - slow
 
@@ -152,7 +160,7 @@ def _archived(
     is_new = not known or sha256_of(target) != row.get("sha256")
     if is_new:
         try:
-            fetch_archive(archive, folder, mirrors, cancel, progress)
+            fetch_archive(archive, folder, mirrors, cancel, progress, logins)
         except ProvisionError as error:
             raise type(error)([replace(one, untouched=_KEPT) for one in error.diagnostics]) from None
     size = target.stat().st_size
@@ -193,7 +201,7 @@ def _item(download: Download, pin: Pin) -> Item:
     return Item("/".join(place), pin.url, pin.sha256, local)
 
 
-def _bundled(item: Item, folder: Path, cancel: Cancel, progress: Progress) -> Bundled:
+def _bundled(inventory: Inventory, item: Item, folder: Path, cancel: Cancel, progress: Progress) -> Bundled:
     from provision.connections.download import plain_url  # noqa: PLC0415 - slow
     from provision.connections.fetch import fetch_file, sha256_of  # noqa: PLC0415 - the same
     from provision.hosts.pinned_files import content_of, downloaded  # noqa: PLC0415 - the same
@@ -207,7 +215,7 @@ def _bundled(item: Item, folder: Path, cancel: Cancel, progress: Progress) -> Bu
         if item.file is not None:
             _write(target, content_of(item.file, item.sha256))
         elif item.url.startswith("oci://"):
-            _write(target, downloaded(item.url, item.sha256))
+            _write(target, downloaded(inventory, item.url, item.sha256))
         else:
             fetch_file(item.url, item.sha256, target, cancel, partial(progress, item.path))
     except ProvisionError as error:

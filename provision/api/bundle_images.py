@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from provision.api.pinned_downloads import declared_downloads
 from provision.api.pins import lock_path
@@ -20,6 +21,9 @@ from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import UsageError
 from provision.values.image_reference import ImageReference
+
+if TYPE_CHECKING:
+    from provision.connections.registry_logins import Logins
 
 ARCHITECTURE = "amd64"
 """That of the other files of a bundle, and so of all nodes."""
@@ -50,7 +54,12 @@ class Archive:
 
 
 def image_archives(
-    inventory: Inventory, folder: Path, helm: Path | None, cancel: Cancel, note: Callable[[str], None]
+    inventory: Inventory,
+    folder: Path,
+    helm: Path | None,
+    cancel: Cancel,
+    note: Callable[[str], None],
+    logins: Logins,
 ) -> tuple[Archive, ...]:
     """Return the container images of an inventory; tags are pinned in the lock file.
 
@@ -60,6 +69,7 @@ def image_archives(
         helm: the program that renders them, or the archive of its release; None where there is none.
         cancel: ends it early.
         note: receives what a person should know.
+        logins: which logins of registries there are.
 
     Raises:
         UsageError: IMAGE_UNFIT: a name is none of an image; or the lock file cannot be written.
@@ -81,7 +91,7 @@ def image_archives(
         sha256 = reference.sha256
         if not sha256:
             if reference.name not in pins:
-                repository = repository_of(reference, inventory.sources.registries, cancel)
+                repository = repository_of(reference, inventory.sources.registries, cancel, logins)
                 pins[reference.name] = Pin(f"oci://{reference.name}", digest_of_image(repository, reference))
             sha256 = pins[reference.name].sha256
         place = f"{reference.registry}/{reference.path}".replace("/", "_").replace(":", "_")
@@ -126,6 +136,7 @@ def fetch_archive(
     mirrors: Mapping[str, str],
     cancel: Cancel,
     progress: Callable[[str, int, int], None],
+    logins: Logins,
 ) -> None:
     """Fetch one image and write its archive.
 
@@ -134,7 +145,7 @@ def fetch_archive(
     """
     from provision.connections.registry import repository_of, write_image  # noqa: PLC0415 - slow
 
-    repository = repository_of(archive.reference, mirrors, cancel)
+    repository = repository_of(archive.reference, mirrors, cancel, logins)
     target = folder / archive.path
     parts = folder / BLOBS
     parts.mkdir(parents=True, exist_ok=True)

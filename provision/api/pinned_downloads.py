@@ -68,6 +68,7 @@ def _is_of(pin: Pin, download: Download) -> bool:
 def _present(download: Download, inventory: Inventory, cancel: Cancel) -> Pin:
     from provision.connections import digests  # noqa: PLC0415 - slow
     from provision.connections.download import stored  # noqa: PLC0415 - the same
+    from provision.connections.registry_logins import logins_of  # noqa: PLC0415 - the same
 
     origin = download.origin
     if isinstance(origin, LocalFile):
@@ -75,7 +76,7 @@ def _present(download: Download, inventory: Inventory, cancel: Cancel) -> Pin:
     if isinstance(origin, ListedFile):
         return Pin(origin.url, digests.listed_digest(origin.sums, download.name, cancel))
     if isinstance(origin, RegistryChart):
-        digest = digests.chart_of_registry(origin.address, origin.version, cancel)
+        digest = digests.chart_of_registry(origin.address, origin.version, cancel, logins_of(inventory))
         return Pin(f"{origin.address}:{origin.version}", digest)
     url, digest = digests.chart_of_repository(origin.repository, origin.chart, origin.version, cancel)
     stored(url, digest)  # plans compare values with it; it proves the index, too

@@ -192,14 +192,16 @@ def _images(former: Former, cancel: Cancel, names: Iterable[str], progress: Prog
 def _containers(former: Former, cancel: Cancel) -> dict[str, Pin]:
     """Return the pins of container images, those of checks looked up in their registries."""
     from provision.connections.registry import digest_of_image, repository_of  # noqa: PLC0415 - slow
+    from provision.connections.registry_logins import logins_of  # noqa: PLC0415 - the same
 
     inventory = former.inventory
+    logins = logins_of(inventory)
     pins = dict(inventory.lock.containers)
     for purpose, reference in unpinned(inventory):
         name, held = reference.name, pins.get(reference.name)
         digest = held.sha256 if held is not None else ""
         if held is None or former.looks:
-            repository = repository_of(reference, inventory.sources.registries, cancel)
+            repository = repository_of(reference, inventory.sources.registries, cancel, logins)
             digest = digest_of_image(repository, reference)
         if held is not None and digest != held.sha256 and not former.accept:
             summary = f"the digest of {name} has changed: its tag now gives another image"

@@ -14,6 +14,7 @@ from urllib.parse import urljoin, urlsplit
 
 from provision.connections.download import digest_of, document, kept
 from provision.connections.registry import LARGEST, MANIFEST, Repository
+from provision.connections.registry_logins import Logins
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
@@ -72,20 +73,21 @@ def chart_of_repository(repository: str, chart: str, version: str, cancel: Cance
     return url, digest if _HEX(digest) else digest_of(url, cancel)[0]
 
 
-def chart_of_registry(address: str, version: str, cancel: Cancel) -> str:
+def chart_of_registry(address: str, version: str, cancel: Cancel, logins: Logins) -> str:
     """Return the SHA-256 of a chart's archive: that of its layer in the registry's manifest.
 
     Args:
         address: `oci://REGISTRY/PATH/CHART`.
         version: its tag; a `+` is `_` there, as Helm writes it.
         cancel: ends it early.
+        logins: which logins of registries there are.
 
     Raises:
         Permanent: `DIGEST_NOT_LISTED`: the manifest is not one of a chart.
         Permanent, Transient: it cannot be read without a login, or not at all.
     """
     place = f"manifests/{version.replace('+', '_')}"
-    body = _of_registry(address, place, MANIFEST, cancel)
+    body = _of_registry(address, place, MANIFEST, cancel, logins)
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
@@ -98,12 +100,13 @@ def chart_of_registry(address: str, version: str, cancel: Cancel) -> str:
     raise _unlisted(f"{address} {version} is no Helm chart")
 
 
-def stored_chart(url: str, sha256: str) -> bytes:
+def stored_chart(url: str, sha256: str, logins: Logins) -> bytes:
     """Return a chart's archive of a registry, from the cache of this machine where it is there already.
 
     Args:
         url: `oci://REGISTRY/PATH/CHART:VERSION`, as it is pinned.
         sha256: what the archive must be, in hex.
+        logins: which logins of registries there are.
 
     Raises:
         Permanent, Transient: it cannot be downloaded, or is another file.
@@ -111,16 +114,17 @@ def stored_chart(url: str, sha256: str) -> bytes:
     address = url.rpartition(":")[0] if ":" in url.rpartition("/")[2] else url
 
     def fetch(keep: Callable[[bytes], object]) -> str:
-        data = _of_registry(address, f"blobs/sha256:{sha256}", "*/*", Cancel())
+        data = _of_registry(address, f"blobs/sha256:{sha256}", "*/*", Cancel(), logins)
         keep(data)
         return hashlib.sha256(data).hexdigest()
 
     return kept(url, sha256, fetch)
 
 
-def _of_registry(address: str, place: str, accept: str, cancel: Cancel) -> bytes:
+def _of_registry(address: str, place: str, accept: str, cancel: Cancel, logins: Logins) -> bytes:
     split = urlsplit(address)
-    return Repository(f"https://{split.netloc}/v2{split.path.rstrip('/')}", cancel).read(place, accept)
+    url = f"https://{split.netloc}/v2{split.path.rstrip('/')}"
+    return Repository(url, cancel, logins).read(place, accept)
 
 
 def _inner(value: object, key: str) -> object:

@@ -68,6 +68,7 @@ def answer_of(
     headers: Mapping[str, str],
     *,
     query: Mapping[str, str] | None = None,
+    form: Mapping[str, str] | None = None,
     accepted: Collection[int] = (OK,),
 ) -> tuple[int, Mapping[str, str], bytes]:
     """Return status, headers (lower case) and content of a URL.
@@ -78,6 +79,7 @@ def answer_of(
         limit: bytes that it may have.
         headers: sent to the host of the URL alone: a redirect to another one gets no credentials.
         query: parameters of the URL.
+        form: what is posted to it, and to no other place.
         accepted: statuses that are an answer.
 
     Raises:
@@ -91,7 +93,7 @@ def answer_of(
             raise Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: it has more than {limit} bytes"))
 
     pieces = _Pieces(cancel, lambda _read, _all: None, keep)
-    status, sent = _request(url, pieces, headers, query or {}, accepted)
+    status, sent = _request(url, pieces, headers, query or {}, accepted, form=form)
     return status, sent, bytes(content)
 
 
@@ -167,6 +169,7 @@ def _request(
     accepted: Collection[int],
     begun: int = 0,
     restart: Callable[[], None] = lambda: None,
+    form: Mapping[str, str] | None = None,
 ) -> tuple[int, Mapping[str, str]]:
     import requests  # noqa: PLC0415 - slow: only when something is downloaded
 
@@ -176,8 +179,11 @@ def _request(
             try:
                 _check_scheme(location, url)
                 own = headers if urlsplit(location).netloc == urlsplit(url).netloc else {}
-                answer = session.get(
+                posted = dict(form) if form and location == url else None
+                answer = session.request(
+                    "POST" if posted else "GET",
                     location,
+                    data=posted,
                     params=dict(query) if location == url else {},
                     stream=True,
                     allow_redirects=False,

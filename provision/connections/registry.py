@@ -1,9 +1,10 @@
-"""OCI registries, read as anybody may read them, and archives of container images that containerd imports.
+"""OCI registries, read with or without a login, and archives of container images that containerd imports.
 
 Sources: the distribution specification of the Open Container Initiative (pulling manifests and blobs), its
-image specification (image index, image layout), the token specification of the distribution project, and
-containerd (images/archive: an image gets the name in `io.containerd.image.name`). k3s imports such an archive
-from `agent/images`; it leaves out manifests that an index names and the archive lacks since v1.30.2 (#10132).
+image specification (image index, image layout), the token specifications of the distribution project (that of
+OAuth2 for identity tokens), and containerd (images/archive: an image gets the name in
+`io.containerd.image.name`). k3s imports such an archive from `agent/images`; it leaves out manifests that an
+index names and the archive lacks since v1.30.2 (#10132).
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from provision.connections.download import answer_of
 from provision.connections.fetch import fetch_file
 from provision.connections.http_text import can_be_sent
+from provision.connections.registry_logins import Login, Logins
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
 from provision.values.errors import Permanent
@@ -35,7 +38,7 @@ DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 TYPES = (INDEX, DOCKER_INDEX, MANIFEST, DOCKER_MANIFEST)
 TOKEN_SECONDS = 45.0
 """How long a token is used: one without `expires_in` lives 60 seconds."""
-OK, UNAUTHORIZED = 200, 401
+OK, BAD_REQUEST, UNAUTHORIZED, FORBIDDEN = 200, 400, 401, 403
 _PARAMETER = re.compile(r'([a-z]+)="([^"]*)"').findall
 _DIGEST = re.compile("sha256:([0-9a-f]{64})").fullmatch
 
@@ -62,10 +65,12 @@ class Repository:
     Args:
         url: `https://REGISTRY/v2/PATH`.
         cancel: ends what runs.
+        logins: which logins there are; they are sent over https alone.
     """
 
     url: str
     cancel: Cancel
+    logins: Logins
     _challenge: str = field(default="", init=False)
     _token: str = field(default="", init=False, repr=False)
     _until: float = field(default=0.0, init=False)
@@ -87,7 +92,7 @@ class Repository:
             if status == OK:
                 return body
             self._challenge, self._until = sent.get("www-authenticate", ""), 0.0
-        raise _needs_login(url)
+        raise self._refused()
 
     def download(self, part: Part, target: Path, progress: Callable[[int, int], None]) -> None:
         """Write a blob to a file; what was cut goes on.
@@ -102,40 +107,69 @@ class Repository:
         if not self._challenge:
             return {}
         if time.monotonic() >= self._until:
-            self._token = _token(self.url, self._challenge, self.cancel)
+            self._token = self._new_token()
             self._until = time.monotonic() + TOKEN_SECONDS
-        return {"Authorization": f"Bearer {self._token}"}
+        return {"Authorization": self._token}
+
+    def _login(self) -> Login | None:
+        split = urlsplit(self.url)
+        return self.logins.of(split.netloc.rpartition("@")[2]) if split.scheme == "https" else None
+
+    def _new_token(self) -> str:
+        scheme, _, rest = self._challenge.partition(" ")
+        login = self._login()
+        if scheme.lower() == "basic" and login is not None and login.user:
+            return login.basic
+        parameters = dict(_PARAMETER(rest)) if scheme.lower() == "bearer" else {}
+        realm = parameters.pop("realm", "")
+        if not realm.startswith("https://"):
+            raise self._refused()
+        query = {key: parameters[key] for key in ("service", "scope") if key in parameters}
+        status, _, body = self._ask_token(realm, query, login)
+        data = _parsed(body)
+        token = _inner(data, "token") or _inner(data, "access_token")
+        if status != OK or not isinstance(token, str) or not token or not can_be_sent(token):
+            raise self._refused()
+        return f"Bearer {token}"
+
+    def _ask_token(
+        self, realm: str, query: Mapping[str, str], login: Login | None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        accepted = (OK, BAD_REQUEST, UNAUTHORIZED, FORBIDDEN)
+        if login is not None and not login.user:
+            secret = login.password.get_secret_value()
+            form = {"grant_type": "refresh_token", "client_id": "provision", **query, "refresh_token": secret}
+            return answer_of(realm, self.cancel, LARGEST, {}, form=form, accepted=accepted)
+        headers = {"Authorization": login.basic} if login is not None else {}
+        return answer_of(realm, self.cancel, LARGEST, headers, query=query, accepted=accepted)
+
+    def _refused(self) -> Permanent:
+        login, host = self._login(), urlsplit(self.url).netloc.rpartition("@")[2]
+        if login is not None:
+            summary = f"{self.url}: it refuses the login {login.user or 'by its identity token'}"
+            remedy = f"correct `sources.logins.{host}`, or log in again: docker login {host}"
+        else:
+            summary = f"{self.url}: it needs a login"
+            remedy = f"declare `sources.logins.{host}`, or log in: docker login {host}"
+            if not self.url.startswith("https://"):
+                remedy = "serve it by https: a login is sent over https alone"
+        return Permanent(Diagnostic("DOWNLOAD_REFUSED", summary, remedy=remedy))
 
 
-def _token(url: str, challenge: str, cancel: Cancel) -> str:
-    parameters = dict(_PARAMETER(challenge)) if challenge.lower().startswith("bearer ") else {}
-    realm = parameters.pop("realm", "")
-    if not realm.startswith("https://"):
-        raise _needs_login(url)
-    query = {key: parameters[key] for key in ("service", "scope") if key in parameters}
-    _, _, body = answer_of(realm, cancel, LARGEST, {}, query=query)
-    data = _parsed(body)
-    token = _inner(data, "token") or _inner(data, "access_token")
-    if not isinstance(token, str) or not token or not can_be_sent(token):
-        raise _needs_login(url)
-    return token
-
-
-def _needs_login(url: str) -> Permanent:
-    return Permanent(Diagnostic("DOWNLOAD_REFUSED", f"{url}: it needs a login"))
-
-
-def repository_of(reference: ImageReference, mirrors: Mapping[str, str], cancel: Cancel) -> Repository:
+def repository_of(
+    reference: ImageReference, mirrors: Mapping[str, str], cancel: Cancel, logins: Logins
+) -> Repository:
     """Return where an image is read.
 
     Args:
         reference: the image.
         mirrors: URLs by registry, which are asked instead.
         cancel: ends what runs.
+        logins: which logins there are.
     """
     base = mirrors.get(reference.registry, f"https://{reference.host}").rstrip("/")
     base = base if base.endswith("/v2") else f"{base}/v2"
-    return Repository(f"{base}/{reference.path}", cancel)
+    return Repository(f"{base}/{reference.path}", cancel, logins)
 
 
 def digest_of_image(repository: Repository, reference: ImageReference) -> str:

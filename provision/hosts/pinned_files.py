@@ -228,10 +228,10 @@ def pinned_blob(inventory: Inventory, wanted: Wanted) -> Blob:
                 f" or declare {wanted.otherwise}",
             )
         )
-    return Blob(pin.sha256, read=partial(downloaded, wanted.url or pin.url, pin.sha256))
+    return Blob(pin.sha256, read=partial(downloaded, inventory, wanted.url or pin.url, pin.sha256))
 
 
-def downloaded(url: str, sha256: str) -> bytes:
+def downloaded(inventory: Inventory, url: str, sha256: str) -> bytes:
     """Return a file of the web, or a chart of a registry, from the cache of this machine if it is there.
 
     Raises:
@@ -239,8 +239,9 @@ def downloaded(url: str, sha256: str) -> bytes:
     """
     if url.startswith("oci://"):
         from provision.connections.digests import stored_chart  # noqa: PLC0415 - slow
+        from provision.connections.registry_logins import logins_of  # noqa: PLC0415 - the same
 
-        return stored_chart(url, sha256)
+        return stored_chart(url, sha256, logins_of(inventory))
     return stored(url, sha256)
 
 

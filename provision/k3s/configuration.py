@@ -12,6 +12,7 @@ from provision.inventory import Inventory
 from provision.inventory.models.cluster import K3s
 from provision.inventory.models.node import Node
 from provision.k3s import paths
+from provision.values.image_reference import host_of
 
 PORT = 6443
 
@@ -123,9 +124,22 @@ def registration(node: Node) -> Mapping[str, Any]:
 
 
 def registries(inventory: Inventory, k3s: K3s) -> Mapping[str, Any]:
-    """Return the container registries, empty where none are declared."""
+    """Return the container registries, empty where none are declared; `k3s.registries` comes first.
+
+    k3s looks a login up by the host of the endpoint: that of docker.io is registry-1.docker.io (k3s #12614).
+
+    Raises:
+        UsageError: a password cannot be opened.
+    """
     mirrors = {host: {"endpoint": [url]} for host, url in inventory.sources.registries.items()}
     declared = dict(k3s.registries)
     if mirrors:
         declared["mirrors"] = {**mirrors, **declared.get("mirrors", {})}
+    configs = dict(declared.get("configs", {}))
+    for name, login in inventory.sources.logins.items():
+        password = login.password.open(inventory.redactor).get_secret_value()
+        auth = {"auth": {"username": login.user, "password": password}}
+        configs[host_of(name)] = {**auth, **configs.get(host_of(name), {})}
+    if configs:
+        declared["configs"] = configs
     return declared

@@ -40,7 +40,7 @@ class ImageReference:
     @property
     def host(self) -> str:
         """Where the registry is reached."""
-        return DOCKER_HOST if self.registry == DOCKER else self.registry
+        return host_of(self.registry)
 
     @property
     def name(self) -> str:
@@ -50,6 +50,11 @@ class ImageReference:
     def names(self, sha256: str) -> tuple[str, ...]:
         """Return all names by which pods find the image of a digest."""
         return tuple(dict.fromkeys((self.name, f"{self.registry}/{self.path}@sha256:{sha256}")))
+
+
+def host_of(registry: str) -> str:
+    """Return where the registry is reached that images name."""
+    return DOCKER_HOST if registry in {DOCKER, f"index.{DOCKER}"} else registry
 
 
 def parse_image(text: str) -> ImageReference | None:

@@ -18,6 +18,7 @@ from provision.connections.contracts import KubeEndpoint, WebEndpoint
 from provision.connections.download import answer_of, digest_of
 from provision.connections.kube import HttpsKubeConnection
 from provision.connections.registry import Repository, write_image
+from provision.connections.registry_logins import Logins
 from provision.connections.web import HttpsWebConnection
 from provision.values.cancel import Cancel
 from provision.values.errors import Permanent, ProvisionError, UnknownOutcome
@@ -118,7 +119,7 @@ def image_from(manifest: bytes, blob: bytes, folder: Path) -> None:
         return http(manifest if "/manifests/" in path else blob)
 
     with serving(answer) as port:
-        repository = Repository(f"http://127.0.0.1:{port}/v2/tools/shell", Cancel())
+        repository = Repository(f"http://127.0.0.1:{port}/v2/tools/shell", Cancel(), Logins())
         sha256 = hashlib.sha256(manifest).hexdigest()
         write_image(repository, ["registry.example/a:1"], sha256, "amd64", folder, folder / "a.tar")
 
@@ -149,7 +150,7 @@ def test_a_registry_s_token_that_no_header_can_have_is_none(
 
     challenge = 'WWW-Authenticate: Bearer realm="https://auth.example/token"'
     with serving(lambda _: http(b"", challenge, status="401 Unauthorized")) as port:
-        repository = Repository(f"http://127.0.0.1:{port}/v2/a", Cancel())
+        repository = Repository(f"http://127.0.0.1:{port}/v2/a", Cancel(), Logins())
         repository._challenge = challenge.partition(": ")[2]
         monkeypatch.setattr("provision.connections.registry.answer_of", tokens)
         with pytest.raises(Permanent, match="it needs a login"):

@@ -70,6 +70,15 @@ class Proxy(Model):
     """More exceptions. Nodes, pods and services are always exceptions."""
 
 
+class RegistryLogin(Model):
+    """A login of a container registry."""
+
+    user: Text
+    """Name of the login (`$oauthtoken` of nvcr.io)."""
+    password: SecretRef
+    """Its password or token, by reference."""
+
+
 class Sources(Model):
     """Where images, binaries, charts and packages come from."""
 
@@ -81,6 +90,8 @@ class Sources(Model):
     """Folder or archive of the bundle."""
     registries: dict[Text, Url] = Field(default_factory=dict)
     """Container registry mirrors by registry (`docker.io: https://...`)."""
+    logins: dict[Text, RegistryLogin] = Field(default_factory=dict)
+    """Logins by registry (`nvcr.io`) or mirror (`mirror.lab.example:5000`), for nodes, `bundle` and `pin`."""
     images: tuple[ImageName, ...] = ()
     """Container images that a bundle has besides those that charts and `verify.images` name."""
     apt: Url | None = None

@@ -101,7 +101,7 @@ def aliases(inventory: Inventory, host: str) -> dict[str, tuple[str, ...]]:
         return {key: tuple(each) for key, each in names.items()}
     node = inventory.nodes[host]
     owner = inventory.hypervisor_of(node)
-    for name in node.gpus:
+    for name in node.cards:
         given = owner.cards.get(name) if owner is not None else None
         if given is not None and given.id is not None:
             names.setdefault(given.id.lower(), []).append(name)

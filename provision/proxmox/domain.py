@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from provision.contracts.domain import Domain
+from provision.contracts.support import Untested
+from provision.inventory import Inventory
 from provision.proxmox.vm_effects import EFFECTS
+
+
+def _passes_nics(inventory: Inventory) -> bool:
+    return any(node.pci for node in inventory.nodes.values())
+
 
 DOMAIN = Domain(
     "proxmox",
@@ -24,4 +31,5 @@ DOMAIN = Domain(
     evidence="provision.proxmox.preflight.rules:evidence",
     doctor="provision.proxmox.doctor:RULES",
     checks=("provision.proxmox.checks",),
+    untested=(Untested("network cards passed to VMs", ("nodes",), _passes_nics),),
 )

@@ -12,6 +12,7 @@ from provision.hosts.queries.file import FileText
 from provision.hosts.queries.shell import Shell, ShellResult
 from provision.hosts.queries.system import Bridges, NetworkLinks
 from provision.hosts.resources.pci import IommuState, IommuStatus, ModuleCandidates
+from provision.proxmox.nic_facts import HOST_NICS, HostNics, host_nics
 from provision.proxmox.pci_entries import reservations
 
 STORAGES = FileText("/etc/pve/storage.cfg")
@@ -76,6 +77,12 @@ class HypervisorFacts(HostFacts):
     def links(self) -> tuple[str, ...]:
         """Names of all network interfaces, none when they are not known: NetworkLinks."""
         return self.known(NetworkLinks(), tuple, ())
+
+    @property
+    def nics(self) -> HostNics | Unknown:
+        """What the host uses its network cards for: HOST_NICS."""
+        nics = host_nics(self.output(HOST_NICS))
+        return Unknown("the host's network was not read") if nics is None else nics
 
     @property
     def pools(self) -> tuple[str, ...] | Unknown:

@@ -144,6 +144,13 @@ def vmid(inventory: Inventory, node: Node) -> int:
     return node.vmid
 
 
+def taken_nics(inventory: Inventory, hypervisor: Hypervisor) -> tuple[str, ...]:
+    """Return the aliases of the cards that VMs of a hypervisor take besides GPUs, each once."""
+    nodes = (node for node in nodes_of(inventory, hypervisor.name) if node.manage)
+    aliases = dict.fromkeys(alias for node in nodes for alias in node.pci)
+    return tuple(alias for alias in aliases if alias in hypervisor.cards)
+
+
 def nodes_of(inventory: Inventory, hypervisor: str) -> tuple[Node, ...]:
     """Return the VMs of a hypervisor, in the inventory's order."""
     return inventory.derived(_nodes_by_hypervisor).get(hypervisor, ())

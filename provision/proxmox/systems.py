@@ -96,4 +96,4 @@ def parents(inventory: Inventory, subject: Subject) -> tuple[Parent, ...]:
     of its host need, and that nobody has allowed yet.
     """
     node = inventory.nodes.get(subject.name) if subject.kind == "node" else None
-    return (Parent(node.hypervisor, bool(node.gpus)),) if node is not None and node.hypervisor else ()
+    return (Parent(node.hypervisor, bool(node.cards)),) if node is not None and node.hypervisor else ()

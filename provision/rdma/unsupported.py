@@ -18,9 +18,11 @@ def unsupported(inventory: Inventory) -> Iterator[Unsupported]:
         path = ("nodes", name)
         if node.ofed is not None and (node.ofed.manage or node.ofed.version):
             yield Unsupported(STACK, "a NIC driver stack", (*path, "ofed"), (name,), ("rdma_host",))
-        if node.rails and node.is_virtual:
-            # A virtio NIC has no RDMA; a passed-through one needs a key of the VM that does not exist yet.
-            yield Unsupported(VM, "RDMA ports of a VM", (*path, "rails"), (name,), ("rdma_host",))
+        if node.rails and node.is_virtual and not node.pci:
+            # A virtio NIC has no RDMA.
+            yield Unsupported(
+                VM, "RDMA ports of a VM without a card under `pci`", (*path, "rails"), (name,), ("rdma_host",)
+            )
     yield from _networks(inventory)
 
 

@@ -114,6 +114,7 @@ class HostState:
         card_words: what nvidia-smi prints of every card, by field, where a card is out of order.
         unreached: what it lacks to reach a peer, by address: `route`, `answer`, or the `program` to try it.
         join_network: what it meets before it joins a cluster, where that differs from an ordinary network.
+        nics: what the host uses its network cards for, as `provision.proxmox.nic_facts` reads it.
         commands: what a command of the inventory does, where it does more than its guard requires.
         loaded_driver: version of the loaded GPU driver; empty for none.
         foreign_driver: version of a GPU driver that no package brought.
@@ -170,6 +171,7 @@ class HostState:
     memory: int = 4096
     cpus: int = 4
     probes: dict[str, int] = field(default_factory=dict)
+    nics: str = "end\n"
     machine: MachineStatus | None = None
     join_network: JoinNetworkStatus | None = None
     unlinked_cards: bool = False

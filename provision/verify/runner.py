@@ -52,7 +52,8 @@ def subjects(inventory: Inventory, targets: Collection[str] = ()) -> dict[str, t
         for kind, what in chosen.items()
     }
     names["machine"] = (*names["hypervisor"], *names["node"])
-    names["gpu_vm"] = tuple(each for each in names["gpu_vm"] if each in names["vm"])
+    gpu_nodes = names["gpu_vm"]
+    names["gpu_vm"] = tuple(name for name in names["vm"] if name in gpu_nodes or inventory.nodes[name].pci)
     if targets:
         names = {kind: tuple(each for each in found if each in targets) for kind, found in names.items()}
     return names

@@ -257,7 +257,7 @@ class ModelSite:
     def _pass_cards(self, node: Node, driver: str) -> list[ModelFunction]:
         """Give the cards of a VM to a driver of the hypervisor, and return them as the guest has them."""
         hypervisor = self.inventory.hypervisors[str(node.hypervisor)]
-        slots = [hypervisor.cards[alias].address for alias in node.gpus]
+        slots = [hypervisor.cards[alias].address for alias in node.cards]
         host = self.hosts[f"{hypervisor.name}/ssh"].state
         functions = [function for function in host.functions if function.pci.slot in slots]
         for function in functions:

@@ -27,6 +27,7 @@ from provision.hosts.resources.pci import IommuState, ModuleCandidates, PciFunct
 from provision.hosts.resources.service import Service, UnitState
 from provision.hosts.resources.sysctl import SysctlValue
 from provision.proxmox.host_facts import VM_DEVICES, HypervisorFacts, VmDevice
+from provision.proxmox.nic_facts import HOST_NICS
 from provision.proxmox.reboot_facts import REBOOT_FACTS, reboot_facts
 from provision.testing.model_host import HostState, ModelFile
 from provision.testing.model_pve_host import reboot_text
@@ -102,6 +103,7 @@ HARMLESS = (
     FileText("/proc/cmdline"),
     FileText("/proc/swaps"),
     Shell("echo out; echo err >&2; exit 3"),
+    HOST_NICS,
 )
 
 

@@ -80,6 +80,11 @@ class PciFunction:
         return self.cls[:2] in ("03", "12")
 
     @property
+    def is_network(self) -> bool:
+        """Whether it is a network controller (class 02): Ethernet, or InfiniBand."""
+        return self.cls[:2] == "02"
+
+    @property
     def is_bridge(self) -> bool:
         """Whether it is a bridge (class 06): these stay in a group without harm."""
         return self.cls[:2] == "06"

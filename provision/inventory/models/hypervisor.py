@@ -58,6 +58,8 @@ class Card(Model):
     """Numbers of the functions that are passed, as `[0, 1]`, and the host keeps the others; if unset, all."""
     id: PciId | None = None
     """Vendor and device id of the first function, as `10de:2204`."""
+    rom: Flag | None = None
+    """Whether the guest sees the card's ROM; `false` for one whose boot program holds up the guest."""
     drives_console: Flag = False
     """The host's monitor is connected to it, so passing it on needs the consent `console-loss`."""
 

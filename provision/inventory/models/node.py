@@ -286,6 +286,8 @@ class NodeSettings(Model):
     """Whether it starts with the hypervisor."""
     gpus: tuple[Text, ...] = ()
     """Cards of the hypervisor that are passed to it, by alias."""
+    pci: tuple[Text, ...] = ()
+    """Other cards of the hypervisor that are passed to it, by alias: network cards or functions of them."""
     gpu_cards: GpuCards | None = None
     """The GPUs that it must have."""
     hostname: HostName | None = None
@@ -369,6 +371,11 @@ class Node(NodeSettings):
         return bool(self.gpus) or self.gpu_cards is not None
 
     @property
+    def cards(self) -> tuple[str, ...]:
+        """Aliases of all cards that are passed to it."""
+        return (*self.gpus, *self.pci)
+
+    @property
     def managed_vm_name(self) -> str | None:
         """Name of the VM in Proxmox VE; None leaves that of an existing VM alone."""
         return None if self.vm_name == "unmanaged" else self.vm_name or self.name
@@ -377,7 +384,7 @@ class Node(NodeSettings):
     def machine_type(self) -> Literal["i440fx", "q35"] | None:
         """Family of the machine type, declared or implied; None is unmanaged."""
         if self.machine is None:
-            return "q35" if self.gpus else None
+            return "q35" if self.cards else None
         return "q35" if "q35" in self.machine else "i440fx"
 
     @property
@@ -409,7 +416,7 @@ class Node(NodeSettings):
     @property
     def balloon_memory(self) -> int | None:
         """Least memory in MiB after ballooning; 0 is off, None is unmanaged."""
-        return 0 if self.gpus else self.balloon
+        return 0 if self.cards else self.balloon
 
     @property
     def starts_at_boot(self) -> bool | None:

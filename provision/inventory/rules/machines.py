@@ -36,6 +36,7 @@ _VM_ONLY = (
         "power",
         "start_at_boot",
         "gpus",
+        "pci",
     ),
 )
 _RESERVED = ("cluster", "router", "controller")
@@ -84,7 +85,12 @@ def _hypervisors(inventory: Inventory, places: _Seen, findings: Findings) -> Non
         slots: dict[str, KeyPath] = {}
         for alias, card in hypervisor.cards.items():
             place: KeyPath = (*path, "cards", alias, "address")
-            findings.unique("the card's PCI address", card.address, place, slots)
+            numbers = sorted(set(card.functions)) or range(8)
+            functions = [f"{card.address}.{number}" for number in numbers]
+            taken = next((function for function in functions if function in slots), "")
+            whole = card.address if not card.functions else taken
+            findings.unique("the card's PCI address", whole, place, {whole: slots[taken]} if taken else {})
+            slots |= {function: place for function in functions if function not in slots}
 
 
 def _unique(node: Node, path: KeyPath, places: _Seen, findings: Findings) -> None:
@@ -100,8 +106,9 @@ def _unique(node: Node, path: KeyPath, places: _Seen, findings: Findings) -> Non
     for index, nic in enumerate(node.nics):
         if nic.mac is not None:
             findings.unique("the MAC address", nic.mac, (*path, "nics", index, "mac"), places.macs)
-    for index, alias in enumerate(node.gpus):
-        findings.unique("the card", f"{alias} of {node.hypervisor}", (*path, "gpus", index), places.given)
+    for key, aliases in (("gpus", node.gpus), ("pci", node.pci)):
+        for index, alias in enumerate(aliases):
+            findings.unique("the card", f"{alias} of {node.hypervisor}", (*path, key, index), places.given)
 
 
 def _name(name: str, path: KeyPath, names: dict[str, KeyPath], findings: Findings) -> None:
@@ -119,9 +126,10 @@ def _references(settings: NodeSettings, path: KeyPath, findings: Findings) -> No
         findings.reference("image", settings.iso, ("images",), (*path, "iso"))
     host = settings.hypervisor
     if host is not None and findings.reference("hypervisor", host, ("hypervisors",), (*path, "hypervisor")):
-        for index, alias in enumerate(settings.gpus):
-            section = ("hypervisors", host, "cards")
-            findings.reference(f"card of {host}", alias, section, (*path, "gpus", index))
+        section = ("hypervisors", host, "cards")
+        for key, aliases in (("gpus", settings.gpus), ("pci", settings.pci)):
+            for index, alias in enumerate(aliases):
+                findings.reference(f"card of {host}", alias, section, (*path, key, index))
     _whole_gib(settings.disk, (*path, "disk"), findings)
     for index, disk in enumerate(settings.disks):
         _whole_gib(disk.size, (*path, "disks", index, "size"), findings)
@@ -158,7 +166,7 @@ def _virtual(node: Node, path: KeyPath, inventory: Inventory, findings: Findings
         findings.add("INVENTORY_VALUE", f"the VM {node.name} needs a network device", (*path, "nics"))
     _slots(node, path, findings)
     _medium(node, path, inventory, findings)
-    if not node.gpus:
+    if not node.cards:
         return
     if node.machine_type == "i440fx":
         findings.conflict("passing a card to a VM needs machine q35", (*path, "machine"))

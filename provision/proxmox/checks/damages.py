@@ -26,7 +26,7 @@ def _config(data: Callable[[Inventory, str], Mapping[str, object]]) -> _Make:
 
 def _mappings(inventory: Inventory, name: str) -> Damage | None:
     for node in names.nodes_of(inventory, name):
-        for alias in node.gpus if node.manage else ():
+        for alias in node.cards if node.manage else ():
             declared = inventory.hypervisors[name].cards[alias]
             path = f"/cluster/mapping/pci/{next(iter(names.mappings(inventory, alias, declared)))}"
             return Damage(names.api(name), method="DELETE", path=path)

@@ -110,7 +110,7 @@ def _users(inventory: Inventory, hypervisor: str, slot: str) -> list[str]:
         for name, node in inventory.nodes.items()
         if node.manage
         and node.hypervisor == hypervisor
-        and any(cards[alias].address == slot for alias in node.gpus)
+        and any(cards[alias].address == slot for alias in node.cards)
     ]
 
 
@@ -118,7 +118,7 @@ def _passed_with(inventory: Inventory, hypervisor: str, slot: str) -> set[str]:
     """Return the slots of all cards of the VMs that have the card in one slot."""
     cards = inventory.hypervisors[hypervisor].cards
     users = (inventory.nodes[name] for name in _users(inventory, hypervisor, slot))
-    return {cards[alias].address for node in users for alias in node.gpus}
+    return {cards[alias].address for node in users for alias in node.cards}
 
 
 def test_cards_have_no_host_driver(host: Host, slots: tuple[str, ...], passed: Callable[[str], bool]) -> None:
@@ -252,9 +252,8 @@ def _get(site: Site, hypervisor: str, path: str) -> list[dict[str, Any]]:
 def test_mappings(site: Site, hypervisor: str, slots: tuple[str, ...]) -> None:
     """Every card that a VM takes has a mapping with this host's card, and Proxmox VE finds no fault in it."""
     declared = site.inventory.hypervisors[hypervisor]
-    aliases = [
-        alias for alias, card in declared.cards.items() if _users(site.inventory, hypervisor, card.address)
-    ]
+    nodes = [node for node in names.nodes_of(site.inventory, hypervisor) if node.manage]
+    aliases = [alias for alias in declared.cards if any(alias in node.cards for node in nodes)]
     if not aliases or not slots:
         raise NotDeclared("no VM takes a card")
     rows = _get(site, hypervisor, f"/cluster/mapping/pci?check-node={declared.node_name}")

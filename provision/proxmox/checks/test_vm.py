@@ -364,7 +364,7 @@ def test_card_is_passed_through(site: Site, gpu_vm: str) -> None:
     hypervisor = site.inventory.hypervisors[declared.hypervisor or ""]
     mappings = sorted(
         mapping
-        for alias in declared.gpus
+        for alias in declared.cards
         for mapping in names.mappings(site.inventory, alias, hypervisor.cards[alias])
     )
     assert sorted(card.get("mapping", "") for card in cards) == mappings, f"{cards}, declared {mappings}"

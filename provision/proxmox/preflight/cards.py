@@ -22,7 +22,7 @@ def group_shared(evidence: Evidence) -> list[Finding]:
                 findings.append(UnknownYet(f"IOMMU groups of {hypervisor.name}: {functions.reason}"))
             continue
         for node in nodes:
-            aliases = [each for each in node.gpus if each in hypervisor.cards]
+            aliases = [each for each in node.cards if each in hypervisor.cards]
             passed = {alias: passed_functions(hypervisor.cards[alias], functions) for alias in aliases}
             taken = {function.address for own in passed.values() for function in own}
             for alias in aliases:

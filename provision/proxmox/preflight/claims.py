@@ -44,7 +44,7 @@ def claimed(evidence: Evidence) -> list[Finding]:
             continue
         running = {each.vmid for each in vms if each.status not in {"", "stopped"}}
         entries = pci_entries(evidence, hypervisor)
-        owners = {card: node for node in nodes for card in node.gpus}
+        owners = {card: node for node in nodes for card in node.cards}
         for vmid, theirs in devices.items():
             if vmid not in running:
                 continue
@@ -106,7 +106,7 @@ def _claimed(
         f"card {card} is in use by VM {vmid}, which runs",
         owner.name,
         evidence=tuple(_row(entries, device) for device in rows),
-        source=evidence.inventory.source(("nodes", owner.name, "gpus")),
+        source=evidence.inventory.source(("nodes", owner.name, "gpus" if card in owner.gpus else "pci")),
         untouched="Nothing was changed.",
         remedy=remedy,
     )

@@ -14,6 +14,7 @@ from provision.inventory import Inventory, Subject
 from provision.proxmox import names
 from provision.proxmox.guide_lines import GUIDE_LINES
 from provision.proxmox.host_facts import POOLS, RESERVATIONS, STORAGES, VM_DEVICES
+from provision.proxmox.nic_facts import HOST_NICS
 from provision.proxmox.preflight import (
     access,
     bridges,
@@ -23,6 +24,7 @@ from provision.proxmox.preflight import (
     iommu,
     leftovers,
     moved,
+    nics,
     reboot,
     storages,
     vms,
@@ -41,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     *bridges.RULES,
     *cards.RULES,
     *claims.RULES,
+    *nics.RULES,
     *iommu.RULES,
     *leftovers.RULES,
     *reboot.RULES,
@@ -60,6 +63,7 @@ def evidence(inventory: Inventory) -> dict[str, tuple[Any, ...]]:
             own = tuple(VmConfig(node.vmid) for node in nodes if node.manage and node.vmid is not None)
             api = (Permissions(), VmList(), *own)
         if used(inventory, hypervisor.name):
+            host += [HOST_NICS, REBOOT_FACTS] if names.taken_nics(inventory, hypervisor) else []
             host += [PciFunctions(), IommuState(), CMDLINE, RESERVATIONS, GUIDE_LINES, BootLoader()]
             api += (Mappings(),)
         if nodes or hypervisor.api.token is not None:

@@ -43,7 +43,7 @@ def onboot_forbidden(evidence: Evidence) -> list[Finding]:
         for node in nodes:
             console = [
                 each
-                for each in node.gpus
+                for each in node.cards
                 if each in hypervisor.cards and hypervisor.cards[each].drives_console
             ]
             if console and node.starts_at_boot:

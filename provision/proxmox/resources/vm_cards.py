@@ -37,8 +37,9 @@ def placed_cards(
     for card in passed:
         named = [slot for slot, parts in parsed.items() if parts.get("mapping") == card.mapping]
         touching = [slot for slot, value in entries.items() if pci.may_take(value) & card.functions]
-        own = [slot for slot in named if parsed[slot].get("pcie") == "1"]
-        exact = [slot for slot in touching if pci.is_exactly(parsed[slot], card.functions)]
+        own = [slot for slot in named if card.has_options(parsed[slot])]
+        whole = [slot for slot in touching if pci.is_exactly(parsed[slot], card.functions)]
+        exact = [slot for slot in whole if card.has_options(parsed[slot])]
         candidates = dict.fromkeys((*named, *touching))
         slot = next(iter((*own, *exact)), None)
         if slot is not None:

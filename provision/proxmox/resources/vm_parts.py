@@ -75,14 +75,21 @@ class Passed:
     Args:
         mapping: id of the PCI mapping.
         functions: full addresses of the PCI functions that it stands for.
+        rom: whether the guest sees its ROM; None leaves that alone.
     """
 
     mapping: str
     functions: frozenset[str]
+    rom: bool | None = None
 
     def text(self) -> str:
         """Return PVE's property string."""
-        return f"mapping={self.mapping},pcie=1"
+        rom = "" if self.rom is None else f",rombar={int(self.rom)}"
+        return f"mapping={self.mapping},pcie=1{rom}"
+
+    def has_options(self, parts: Mapping[str, str]) -> bool:
+        """Whether a parsed entry passes it as it should."""
+        return parts.get("pcie") == "1" and (self.rom is None or parts.get("rombar") == str(int(self.rom)))
 
 
 @dataclass(frozen=True, slots=True)

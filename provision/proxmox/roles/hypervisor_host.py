@@ -4,13 +4,15 @@ Which modules: those that the aliases of every installed kernel name for the car
 alias, and `blacklist_extra`; not those that somebody else's rules keep off already. Drivers that hosts need
 for other devices are kept off only where the inventory names them: PVE takes the functions from these when a
 VM starts. No card is bound to vfio-pci early; PVE does it at the VM's start. Where another display card of
-the host uses the same driver, the card is given to vfio-pci by its address, and the other one keeps it.
+the host uses the same driver, the card is given to vfio-pci by its address, and the other one keeps it. So is
+a network card that a VM takes; that needs no reboot, as PVE takes it from its driver when the VM starts.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from provision.contracts.effect import Effect
@@ -38,9 +40,10 @@ from provision.inventory import Inventory, Subject
 from provision.inventory.kernel_line import folded, missing_arguments, parse, united_arguments, values_of
 from provision.inventory.models.hypervisor import Card, Hypervisor
 from provision.proxmox.guide_lines import GUIDE_LINES, guide_lines
-from provision.proxmox.host_drivers import HostDrivers, Written, bystanders, host_drivers
+from provision.proxmox.host_drivers import HostDrivers, Written, bystanders, host_drivers, passed_functions
 from provision.proxmox.host_facts import HypervisorFacts
-from provision.proxmox.names import BLACKLIST, SHARED_DRIVERS
+from provision.proxmox.names import BLACKLIST, SHARED_DRIVERS, taken_nics
+from provision.proxmox.nic_facts import HOST_NICS
 from provision.proxmox.repositories import repositories
 from provision.proxmox.vm_effects import DEVICE_LOSS
 from provision.values.diagnostics import Diagnostic
@@ -75,7 +78,8 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask for the boot loader and, where there are cards, for these, their drivers and the IOMMU."""
     host = inventory.hypervisors[subject.name]
-    cards = tuple(ModuleCandidates(card.address) for card in host.cards.values())
+    cards: tuple[Any, ...] = tuple(ModuleCandidates(card.address) for card in host.cards.values())
+    cards += (HOST_NICS,) if taken_nics(inventory, host) else ()
     about_cards = (CMDLINE, IommuState(), PciFunctions(), ModprobeRules(), BY_SLOT, *cards) if cards else ()
     guides = (GUIDE_LINES,) if removes_lines(host) else ()
     return {names.ssh(host.name): (BootLoader(), *about_cards, *guides)}
@@ -110,6 +114,8 @@ def resources(context: Context) -> tuple[Resource, ...]:
     if arguments or facts.loader in LOADERS:  # without arguments, what we added before must go
         desired.append(KernelArguments(system, arguments, facts.loader, reboot, source=source, risks=risks))
     for alias, card in host.cards.items():
+        if _has_no_display(card, facts):
+            continue
         where = inventory.source(("hypervisors", host.name, "cards", alias))
         by_slot = any(address.startswith(f"{card.address}.") for address in drivers.by_slot)
         desired.append(
@@ -184,6 +190,25 @@ def by_slot_script(system: str, functions: Sequence[str]) -> File:
     )
 
 
+def _has_no_display(card: Card, facts: HypervisorFacts) -> bool:
+    """Whether a card is there and is no display: PVE takes it from its driver when its VM starts."""
+    functions = () if isinstance(facts.functions, Unknown) else passed_functions(card, facts.functions)
+    return bool(functions) and not any(function.is_display for function in functions)
+
+
+def _nic_functions(inventory: Inventory, host: Hypervisor, facts: HypervisorFacts) -> frozenset[str]:
+    """Return the network functions that VMs get and that are there at boot: virtual ones are made later."""
+    nics = facts.nics
+    virtual = {} if isinstance(nics, Unknown) else nics.physical
+    functions = () if isinstance(facts.functions, Unknown) else facts.functions
+    return frozenset(
+        function.address
+        for alias in taken_nics(inventory, host)
+        for function in passed_functions(host.cards[alias], functions)
+        if function.is_network and function.address not in virtual
+    )
+
+
 def _drivers(context: Context, host: Hypervisor, facts: HypervisorFacts) -> HostDrivers:
     """Return what this host's drivers need; what cannot be read keeps nothing off by itself."""
     needed = {
@@ -195,7 +220,7 @@ def _drivers(context: Context, host: Hypervisor, facts: HypervisorFacts) -> Host
     own = f"/etc/modprobe.d/provision-{BLACKLIST}.conf"
     script = facts.text(BY_SLOT)
     listed = re.search(r"^for f in (.*); do$", "" if isinstance(script, Unknown) else script, re.MULTILINE)
-    return host_drivers(
+    drivers = host_drivers(
         host.cards,
         needed,
         () if isinstance(functions, Unknown) else functions,
@@ -207,6 +232,8 @@ def _drivers(context: Context, host: Hypervisor, facts: HypervisorFacts) -> Host
         # What somebody wrote down is meant: only what follows from a card by itself is held back.
         host.blacklist_extra,
     )
+    nics = _nic_functions(context.inventory, host, facts)
+    return replace(drivers, by_slot=tuple(sorted({*drivers.by_slot, *nics})))
 
 
 def modules_of_card(context: Context, facts: HypervisorFacts, alias: str, card: Card) -> set[str]:

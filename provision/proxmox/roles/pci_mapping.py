@@ -93,7 +93,7 @@ def orphans(context: Context) -> tuple[Resource, ...]:
     taken = {
         mapping
         for node in names.nodes_of(inventory, hypervisor.name)  # what is not managed may use its card, too
-        for card in node.gpus
+        for card in node.cards
         if card in hypervisor.cards
         for mapping in names.mappings(inventory, card, hypervisor.cards[card])
     }
@@ -117,7 +117,7 @@ def used(inventory: Inventory, hypervisor: str) -> tuple[str, ...]:
     """Return the aliases of the cards that VMs of a hypervisor take, each once."""
     cards = inventory.hypervisors[hypervisor].cards
     names_of_cards = (
-        card for node in names.nodes_of(inventory, hypervisor) if node.manage for card in node.gpus
+        card for node in names.nodes_of(inventory, hypervisor) if node.manage for card in node.cards
     )
     return tuple(dict.fromkeys(each for each in names_of_cards if each in cards))
 

@@ -54,8 +54,8 @@ def declared(inventory: Inventory, subject: Subject) -> bool:
 def questions(inventory: Inventory, subject: Subject) -> Mapping[str, tuple[Any, ...]]:
     """Ask for the VM, what else is on the hypervisor, and whether the snippet lies there."""
     node, hypervisor = pair(inventory, subject)
-    cards = (Mappings(),) if node.gpus else ()
-    functions: tuple[Any, ...] = (PciFunctions(),) if node.gpus else ()
+    cards = (Mappings(),) if node.cards else ()
+    functions: tuple[Any, ...] = (PciFunctions(),) if node.cards else ()
     if node.pool:
         functions += (pools.membership(inventory, node),)
     return {
@@ -273,7 +273,7 @@ def retired(context: Context) -> tuple[Resource, ...]:
 
 def _power(context: Context, node: Node, hypervisor: Hypervisor, state: str) -> VmPower:
     inventory = context.inventory
-    cards = [hypervisor.cards[alias] for alias in node.gpus if alias in hypervisor.cards]
+    cards = [hypervisor.cards[alias] for alias in node.cards if alias in hypervisor.cards]
     functions = HostFacts(context.seen(host_names.ssh(hypervisor.name))).functions if cards else ()
     known = () if isinstance(functions, Unknown) else functions
     return VmPower(
@@ -283,7 +283,7 @@ def _power(context: Context, node: Node, hypervisor: Hypervisor, state: str) -> 
         node.name,
         state,
         memory=node.memory or 0,
-        passthrough=bool(node.gpus),
+        passthrough=bool(node.cards),
         console=any(card.drives_console for card in cards),
         companions=tuple(function for card in cards for function in companions(card, known)),
         source=inventory.source(("nodes", node.name, "power")),
@@ -310,7 +310,7 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
     fresh = Marker(inventory.name, node.name)
     efi = node.efi_disk
     disks = hypervisor.storage.disks
-    pci = _pci_entries(context, hypervisor) if node.gpus else PciEntries(hypervisor.node_name)
+    pci = _pci_entries(context, hypervisor) if node.cards else PciEntries(hypervisor.node_name)
     return Vm(
         system=names.api(hypervisor.name),
         node=hypervisor.node_name,
@@ -321,8 +321,8 @@ def _vm(context: Context, node: Node, hypervisor: Hypervisor, state: VmState | N
         nics=nics,
         drives=drives,
         passed=tuple(
-            Passed(mapping, pci.path(path))
-            for alias in node.gpus
+            Passed(mapping, pci.path(path), hypervisor.cards[alias].rom)
+            for alias in node.cards
             if alias in hypervisor.cards
             for mapping, path in names.mappings(inventory, alias, hypervisor.cards[alias]).items()
         ),
@@ -497,7 +497,7 @@ def _static_address(inventory: Inventory, node: Node) -> tuple[str, str]:
 def needs_of(inventory: Inventory, subject: Subject) -> tuple[str | Need, ...]:
     """Return what a VM needs: one without a card does not wait for the drivers and mappings of cards."""
     image, reservation = Need("image"), Need("dhcp_reservation", scope="own")
-    return NEEDS if inventory.nodes[subject.name].gpus else (image, reservation)
+    return NEEDS if inventory.nodes[subject.name].cards else (image, reservation)
 
 
 NEEDS: tuple[str | Need, ...] = ("hypervisor_host", "image", "pci_mapping", "dhcp_reservation")

@@ -14,6 +14,7 @@ from provision.inventory import Inventory, Subject
 from provision.rdma import preflight
 from provision.rdma.queries import RdmaState, RdmaStatus
 from provision.rdma.roles import rdma_host
+from provision.rdma.unsupported import unsupported
 from provision.testing.model_host import ModelHost, guest_state
 from provision.testing.model_rdma import rails_of
 from provision.testing.model_state import ModelFile
@@ -88,6 +89,33 @@ def test_nvidia_s_own_stack_keeps_its_packages(tmp_path: Path) -> None:
     host = node(inventory)
     apply(inventory, host)
     assert "rdma-core" not in host.state.packages
+
+
+VIRTUAL = """network: { cidr: 10.0.0.0/24, gateway: 10.0.0.1, dhcp: { backend: static } }
+hypervisors:
+  pve:
+    address: 10.0.0.5
+    api: { token_id: a@pve!b, token: !secret { env: TOKEN }, fingerprint: "@PRINT" }
+    cards: { nic: { address: "0000:81:00", functions: [2] } }
+""".replace("@PRINT", ":".join(["AB"] * 32))
+
+
+@pytest.mark.parametrize(("pci", "refused"), [("[nic]", []), ("[]", ["rdma_vm"])])
+def test_rails_of_a_vm_are_served_by_a_card_that_is_passed_to_it(
+    tmp_path: Path, pci: str, refused: list[str]
+) -> None:
+    vm = f"    hypervisor: pve\n    vmid: 101\n    hostname: unmanaged\n    pci: {pci}\n"
+    text = SITE.replace("user: root", "user: root, key: ./id").replace("MODE", "shared")
+    (tmp_path / "site.yaml").write_text(text + vm + VIRTUAL)
+    inventory = load(tmp_path / "site.yaml", environ={})
+    assert [each.role for each in unsupported(inventory)] == refused
+    host = node(inventory)
+    assert apply(inventory, host)
+    assert "rdma-core" in host.state.packages
+    assert not apply(inventory, host)
+    assert findings_of(inventory, rails_of(inventory.nodes["n1"])) == []
+    low = interface(rails_of(inventory.nodes["n1"]), mtu=1500)
+    assert [finding.code for finding in findings_of(inventory, low)] == ["RAIL_MTU"]
 
 
 POD_NETWORK = """k3s: { version: v1.35.7+k3s1 }

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from provision.api.check_session import FreshAnswers
-from provision.engine.environment import CheckpointRequest, Options, Verification
+from provision.engine.environment import Options, Verification
+from provision.engine.model import Checkpoint
 from provision.engine.run_lock import unusable
 from provision.values.cancel import Cancel
 from provision.values.diagnostics import Diagnostic
@@ -112,7 +113,7 @@ class Baseline:
 
 
 def pass_checkpoint(
-    site: Site, options: Options, baseline: Baseline, request: CheckpointRequest, cancel: Cancel
+    site: Site, options: Options, baseline: Baseline, checkpoint: Checkpoint, cancel: Cancel
 ) -> Verification:
     """Run the checks on fresh answers, and compare them with the baseline.
 
@@ -123,14 +124,14 @@ def pass_checkpoint(
     report = _checked(site, options, baseline, cancel)
     if kept is None:
         present = claims(report)
-        baseline.keep(present, request.subject)
+        baseline.keep(present, checkpoint.subject)
         return _passed(report, present)
     before, stopped = kept
     worse = regressions(before, report)
-    if request.is_before:
-        if worse and request.subject != stopped:
-            return _refused(request, worse, baseline, f"before {request.subject} is changed")
-        baseline.keep(before, request.subject)
+    if checkpoint.is_before:
+        if worse and checkpoint.subject != stopped:
+            return _refused(checkpoint, worse, baseline, f"before {checkpoint.subject} is changed")
+        baseline.keep(before, checkpoint.subject)
         return _passed(report, before)
     for seconds in SETTLING:
         if not worse:
@@ -141,9 +142,9 @@ def pass_checkpoint(
         report = _checked(site, options, baseline, cancel)
         worse = regressions(before, report)
     # What comes next is kept by who comes next: a run that dies here goes on with this subject.
-    baseline.keep(before, request.subject)
+    baseline.keep(before, checkpoint.subject)
     if worse:
-        return _refused(request, worse, baseline, f"after the change of {request.subject}")
+        return _refused(checkpoint, worse, baseline, f"after the change of {checkpoint.subject}")
     return _passed(report, before)
 
 
@@ -164,17 +165,17 @@ def _passed(report: VerifyReport, before: Claims) -> Verification:
 
 
 def _refused(
-    request: CheckpointRequest, worse: tuple[CheckResult, ...], baseline: Baseline, when: str
+    checkpoint: Checkpoint, worse: tuple[CheckResult, ...], baseline: Baseline, when: str
 ) -> Verification:
     count = len(worse)
     what = f"{count} check{'s' * (count > 1)} {'are' if count > 1 else 'is'} worse than before"
     evidence = [f"{result.subject}: {result.name}: {result.message or result.outcome}" for result in worse]
     name = baseline.inventory or "INVENTORY"
-    way_back = f"{request.way_back}; " if request.way_back else ""
+    way_back = f"{checkpoint.way_back}; " if checkpoint.way_back else ""
     diagnostic = Diagnostic(
         "CHECKPOINT_FAILED",
         f"{what} {when}",
-        request.subject,
+        checkpoint.subject,
         evidence=(*evidence[:SHOWN], *([f"and {count - SHOWN} more"] if count > SHOWN else [])),
         untouched="nothing that comes after it was changed",
         remedy=f"{way_back}see all checks with `provision verify {name}`, then run the same command again;"

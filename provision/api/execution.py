@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from provision.api.masking import run_masked
 from provision.api.verification import recorder
 from provision.engine.environment import Options, Verification
 from provision.engine.journal import Journal, usually
-from provision.engine.model import RunReport
+from provision.engine.model import Checkpoint, RunReport
 from provision.engine.planned import Planned
 from provision.engine.run import Ask, Run
 from provision.engine.run_plan import run_plan
@@ -51,7 +50,9 @@ def perform(
         journal.check(run_id, result, time.time() - result.seconds)
         emit_guarded(check_event(run_id, result))
 
-    def verify(_cancel: Cancel) -> Verification:
+    def verify(checkpoint: Checkpoint | None, cancel: Cancel) -> Verification:
+        if checkpoint is not None:
+            return pass_checkpoint(site, options, baseline, checkpoint, cancel)
         if any(state.acted_on for state in planned.states.values()):
             answers.forget_replies()
         report = site.run_checks(answers, options, tell)
@@ -68,7 +69,6 @@ def perform(
         journal=journal,
         ask=lambda question: ask(mask(question)),
         verify=verify,
-        checkpoint=partial(pass_checkpoint, site, options, baseline),
         remembered=site.queries.recall(verify=verb == "apply"),
         typical_seconds=usually(site.journal_path, site.inventory.name),
     )

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from provision.api.domains import domains
-from provision.contracts.resource import Resource
 from provision.contracts.rule import Evidence, Rule, UnknownYet
-from provision.contracts.snapshot import Snapshot
 from provision.inventory import Inventory
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.references import load_object
@@ -25,27 +22,12 @@ def rules(inventory: Inventory | None = None) -> tuple[Rule, ...]:
     )
 
 
-def check(
-    inventory: Inventory,
-    snapshots: Mapping[str, Snapshot],
-    resources: Sequence[Resource],
-    *,
-    destroying: bool = False,
-    systems: frozenset[str] | None = None,
-) -> list[Diagnostic]:
-    """Run the rules and return what they found; one that lacks evidence answers a note.
-
-    Args:
-        inventory: what was declared.
-        snapshots: answers by system; those of silent systems are missing.
-        resources: desired states of the run, or of a step that was reached.
-        destroying: all of it is removed; rules about what is made need not hold for that.
-        systems: systems that rules about whole systems look at; None for all.
-    """
-    looked_at = Evidence(inventory, snapshots, resources, systems)
+def check(looked_at: Evidence) -> list[Diagnostic]:
+    """Run the rules and return what they found; one that lacks evidence answers a note."""
     diagnostics: list[Diagnostic] = []
-    for rule in rules(inventory):
-        if (destroying and not rule.removal) or not (rule.of_resources or systems is None or systems):
+    for rule in rules(looked_at.inventory):
+        looks = rule.of_resources or looked_at.systems is None or looked_at.systems
+        if (looked_at.destroying and not rule.removal) or not looks:
             continue
         for finding in rule.check(looked_at):
             if isinstance(finding, UnknownYet):

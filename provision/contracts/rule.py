@@ -37,12 +37,14 @@ class Evidence:
         snapshots: answers by system; those of silent systems are missing.
         resources: desired states of the run, or of the step that was reached.
         systems: systems that rules about whole systems look at; None for all.
+        destroying: all of it is removed; rules about what is made need not hold for that.
     """
 
     inventory: Inventory
     snapshots: Mapping[str, Snapshot]
     resources: Sequence[Resource]
     systems: frozenset[str] | None = None
+    destroying: bool = False
     _by_system: dict[str, list[Resource]] = field(init=False, repr=False, compare=False, default_factory=dict)
     _changes: dict[Key, tuple[Change, ...]] = field(
         init=False, repr=False, compare=False, default_factory=dict

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from provision.connections.contracts import Endpoint
 from provision.contracts.driver import Driver
 from provision.contracts.effect import EffectClass
 from provision.contracts.hook import Hook
-from provision.contracts.resource import Resource
 from provision.contracts.role import Parent, Role
+from provision.contracts.rule import Evidence
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import SystemSpec
 from provision.engine.generated import GeneratedValues
+from provision.engine.model import Checkpoint
 from provision.inventory import Inventory, Subject
 from provision.inventory.playbook import Playbook
 from provision.values.cancel import Cancel
@@ -60,65 +61,6 @@ class Verification:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRequest:
-    """What the layers above compare at a checkpoint.
-
-    Args:
-        subject: who is changed next, or was changed just now.
-        is_before: whether nothing of this step was changed yet.
-        way_back: what a person reads where it is not passed, or empty.
-    """
-
-    subject: str
-    is_before: bool
-    way_back: str = ""
-
-
-def no_parents(_subject: Subject) -> tuple[Parent, ...]:
-    """Answer for sites where subjects do not depend on each other."""
-    return ()
-
-
-class Rules(Protocol):
-    """Preflight, of a run that brings about or of one that destroys: that needs less."""
-
-    def __call__(
-        self,
-        inventory: Inventory,
-        snapshots: Mapping[str, Snapshot],
-        resources: Sequence[Resource],
-        *,
-        destroying: bool,
-        systems: frozenset[str] | None = None,
-    ) -> Iterable[Diagnostic]:
-        """Return what refuses, or is told; rules about whole systems look at `systems`, None for all."""
-        ...
-
-
-def no_rules(
-    inventory: Inventory,
-    snapshots: Mapping[str, Snapshot],
-    resources: Sequence[Resource],
-    *,
-    destroying: bool,
-    systems: frozenset[str] | None = None,
-) -> Iterable[Diagnostic]:
-    """Answer for sites without preflight rules."""
-    del inventory, snapshots, resources, destroying, systems
-    return ()
-
-
-def no_home(_inventory: Inventory, _snapshots: Mapping[str, Snapshot]) -> Mapping[str, Diagnostic]:
-    """Answer for a process that runs on none of the subjects."""
-    return {}
-
-
-def default_policy(cls: EffectClass) -> Consent:
-    """Return the consent of an effect class that no policy lists."""
-    return cls.default_consent
-
-
 @dataclass(frozen=True)
 class Environment:
     """A site as the engine sees it.
@@ -134,7 +76,7 @@ class Environment:
         generated: makes the generated values of one run.
         policy: consent by effect class.
         parents: which subjects come before one.
-        rules: preflight.
+        rules: preflight: what refuses, or is told.
         home: subjects that this process itself runs on, with what a person who has to reboot one reads.
         evidence: questions of preflight beyond those of roles, by system.
         hooks: what is done on other systems before and after effects.
@@ -148,15 +90,16 @@ class Environment:
     systems: Mapping[str, SystemSpec]
     open_driver: Callable[[SystemSpec, Endpoint], Driver]
     generated: Callable[[], GeneratedValues]
-    policy: Callable[[EffectClass], Consent] = default_policy
-    parents: Callable[[Subject], tuple[Parent, ...]] = no_parents
-    rules: Rules = no_rules
-    home: Callable[[Inventory, Mapping[str, Snapshot]], Mapping[str, Diagnostic]] = no_home
+    policy: Callable[[EffectClass], Consent] = lambda cls: cls.default_consent
+    parents: Callable[[Subject], tuple[Parent, ...]] = lambda _subject: ()
+    rules: Callable[[Evidence], Iterable[Diagnostic]] = lambda _evidence: ()
+    home: Callable[[Inventory, Mapping[str, Snapshot]], Mapping[str, Diagnostic]] = (
+        lambda _inventory, _answers: {}
+    )
     evidence: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     hooks: tuple[Hook, ...] = ()
 
 
-Verify = Callable[[Cancel], Verification]
-"""Runs the checks; wired above the engine."""
-PassCheckpoint = Callable[[CheckpointRequest, Cancel], Verification]
-"""Runs the checks and compares them with what was proven before; wired above the engine."""
+Verify = Callable[[Checkpoint | None, Cancel], Verification]
+"""Runs the checks of the whole site, or compares those at a checkpoint with what was proven before;
+wired above the engine."""

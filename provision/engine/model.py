@@ -49,11 +49,13 @@ class Checkpoint:
         steps: those that it guards: all of them before the first one, one of them after it.
         is_before: whether it comes before them.
         way_back: what a person reads where it is not passed, or empty.
+        subject: who is changed next, or was changed just now; known once it is reached.
     """
 
     steps: tuple[StepId, ...]
     is_before: bool = False
     way_back: str = ""
+    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from provision.contracts.effect import Effect
 from provision.contracts.remedy import Impossible
 from provision.contracts.resource import Creatable, Resource
 from provision.contracts.role import Context, NotYet
+from provision.contracts.rule import Evidence
 from provision.engine.consent import Consents, hook_targets, ranked
 from provision.engine.difference import (
     difference,
@@ -387,8 +388,9 @@ class Planner:
         by_id = {state.step.id: state for state in states}
         resources = [each for state in states for each in state.resources]
         warnings = list(self.orphans.warnings)
-        rules, snapshots = self.environment.rules, self.session.snapshots()
-        for finding in rules(self.environment.inventory, snapshots, resources, destroying=self.destroying):
+        inventory, snapshots = self.environment.inventory, self.session.snapshots()
+        evidence = Evidence(inventory, snapshots, resources, destroying=self.destroying)
+        for finding in self.environment.rules(evidence):
             (self.refusals if finding.severity is Severity.ERROR else warnings).append(finding)
         removed = self.destroying or self.options.prune
         plan = Plan(
@@ -407,8 +409,8 @@ class Planner:
             self.generated,
             self.options,
             self.destroying,
-            self.environment.home(self.environment.inventory, self.session.snapshots()),
-            checked=frozenset(map(checked_key, self.session.snapshots().values())),
+            self.environment.home(inventory, snapshots),
+            checked=frozenset(map(checked_key, snapshots.values())),
         )
 
     def _risks(self, states: Sequence[StepState]) -> tuple[ConsentNeed, ...]:

@@ -158,13 +158,7 @@ def _check_rules(run: Run, state: StepState) -> None:
         ProvisionError: a rule refuses it.
     """
     others = run.subjects - {state.step.subject.name, *map(run.session.subject_of, state.systems)}
-    of_resources = run.environment.rules(
-        run.environment.inventory,
-        run.session.snapshots(),
-        state.resources,
-        destroying=run.planned.destroying,
-        systems=frozenset(),
-    )
+    of_resources = run.checked(state.resources, frozenset())
     for diagnostic in (*of_resources, *run.findings(sorted(state.systems))):
         if diagnostic.severity is Severity.ERROR and diagnostic.subject not in others:
             raise ProvisionError(diagnostic)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from provision.contracts.driver import Result, Verdict
 from provision.contracts.effect import Effect
-from provision.engine.environment import Environment, PassCheckpoint, Verify
+from provision.contracts.resource import Resource
+from provision.contracts.rule import Evidence
+from provision.engine.environment import Environment, Verify
 from provision.engine.expander import Expander
 from provision.engine.journal import Journal
 from provision.engine.model import ConsentNeed, StepId
@@ -38,7 +40,6 @@ class Run:
         journal: what happened.
         ask: puts a question to a person.
         verify: runs the checks; None when the playbook has none.
-        checkpoint: runs them before and after a subject; None where nothing can be compared.
         remembered: questions of former runs by system: a system that is reached late is asked all at once.
         typical_seconds: median seconds of steps in former runs.
         owed: reboots that are allowed and not yet done, by subject.
@@ -57,7 +58,6 @@ class Run:
     journal: Journal
     ask: Ask
     verify: Verify | None = None
-    checkpoint: PassCheckpoint | None = None
     remembered: Mapping[str, frozenset[object]] = field(default_factory=dict)
     typical_seconds: Mapping[StepId, float] = field(default_factory=dict)
     owed: dict[str, dict[tuple[str, Effect], None]] = field(default_factory=dict)
@@ -74,6 +74,12 @@ class Run:
         for state in self.planned.states.values():
             self._by_subject.setdefault(state.step.subject.name, []).append(state)
 
+    def checked(self, resources: Sequence[Resource], systems: frozenset[str]) -> tuple[Diagnostic, ...]:
+        """Return what the rules say about some desired states, and about some whole systems."""
+        inventory, snapshots = self.environment.inventory, self.session.snapshots()
+        evidence = Evidence(inventory, snapshots, resources, systems, self.planned.destroying)
+        return tuple(self.environment.rules(evidence))
+
     def findings(self, systems: Iterable[str]) -> list[Diagnostic]:
         """Return what the rules about whole systems found; each looks once at what a system answered."""
         findings: list[Diagnostic] = []
@@ -84,16 +90,7 @@ class Run:
             key = checked_key(snapshots[name])
             with self.lock:
                 if key not in self._findings and key not in self.planned.checked:
-                    destroying = self.planned.destroying
-                    self._findings[key] = tuple(
-                        self.environment.rules(
-                            self.environment.inventory,
-                            snapshots,
-                            (),
-                            destroying=destroying,
-                            systems=frozenset({name}),
-                        )
-                    )
+                    self._findings[key] = self.checked((), frozenset({name}))
                 findings += self._findings.get(key, ())
         return findings
 

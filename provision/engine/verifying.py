@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
-from provision.engine.environment import CheckpointRequest
 from provision.engine.model import StepId
 from provision.engine.run import Run
 from provision.engine.step_state import StepResult, StepState
@@ -56,27 +56,20 @@ def _is_pending(member: StepState) -> bool:
 
 def verify(run: Run, state: StepState) -> StepResult:
     """Run the checks of the site, or those of a checkpoint against what was proven before."""
-    checkpoint = state.step.checkpoint
-    if run.verify is None or (checkpoint is not None and run.checkpoint is None):
+    if run.verify is None:
         return StepResult(Outcome.UNCHANGED, "no checks")
-    gate = state.step.gate
+    gate, checkpoint = state.step.gate, state.step.checkpoint
     if gate and run.question(gate) is not True:
         return StepResult(Outcome.WAITING, f"waits for a person: {gate}")
-    if checkpoint is None or run.checkpoint is None:
-        verification = run.verify(run.cancel)
+    if checkpoint is not None:
+        pending = (step.subject for step in checkpoint.steps if _is_pending(run.planned.states[step]))
+        subject = next(pending, "") if checkpoint.is_before else checkpoint.steps[0].subject
+        checkpoint = replace(checkpoint, subject=subject)
+    verification = run.verify(checkpoint, run.cancel)
+    if checkpoint is None:
         run.verification = verification.detail
-        outcome = Outcome.UNCHANGED if verification.exit_code is ExitCode.DONE else Outcome.FAILED
-        return StepResult(outcome, verification.summary, exit_code=verification.exit_code)
-    pending = (step.subject for step in checkpoint.steps if _is_pending(run.planned.states[step]))
-    subject = next(pending, "") if checkpoint.is_before else checkpoint.steps[0].subject
-    request = CheckpointRequest(subject, checkpoint.is_before, checkpoint.way_back)
-    verification = run.checkpoint(request, run.cancel)
-    if verification.exit_code is ExitCode.DONE:
-        return StepResult(Outcome.UNCHANGED, verification.summary)
+    code, is_passed = verification.exit_code, verification.exit_code is ExitCode.DONE
+    outcome = Outcome.UNCHANGED if is_passed else Outcome.FAILED
     return StepResult(
-        Outcome.FAILED,
-        verification.summary,
-        verification.diagnostics,
-        stops=True,
-        exit_code=verification.exit_code,
+        outcome, verification.summary, verification.diagnostics, stops=not is_passed, exit_code=code
     )

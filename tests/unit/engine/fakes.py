@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -14,19 +14,13 @@ from provision.contracts.effect import EffectClass
 from provision.contracts.hook import Hook
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Need, Parent, Role
+from provision.contracts.rule import Evidence
 from provision.contracts.snapshot import Snapshot
 from provision.contracts.system import NotThere, SystemSpec
-from provision.engine.environment import (
-    Environment,
-    Options,
-    PassCheckpoint,
-    Verify,
-    default_policy,
-    no_rules,
-)
+from provision.engine.environment import Environment, Options, Verification
 from provision.engine.generated import GeneratedValues
 from provision.engine.journal import Journal, _Entry
-from provision.engine.model import RunReport
+from provision.engine.model import Checkpoint, RunReport
 from provision.engine.plan import Planner
 from provision.engine.planned import Planned
 from provision.engine.run import Run
@@ -121,13 +115,13 @@ class FakeSite:
     entries: tuple[Entry, ...] = ()
     policy: dict[EffectClass, Consent] = field(default_factory=dict)
     parents: dict[str, tuple[Parent, ...]] = field(default_factory=dict)
-    rules: Any = no_rules
+    rules: Callable[[Evidence], Iterable[Diagnostic]] = lambda _evidence: ()
     home: dict[str, Diagnostic] = field(default_factory=dict)
     state: Path | None = None
     journal: Journal | None = None
     runs: int = 0
-    verify: Verify | None = None
-    checkpoint: PassCheckpoint | None = None
+    verify: Callable[[Cancel], Verification] | None = None
+    checkpoint: Callable[[Checkpoint, Cancel], Verification] | None = None
     on_set: Callable[[str, str, str], None] | None = None
     on_effect: Callable[[str, str], None] | None = None
     on_boot: Callable[[str, bool], None] | None = None
@@ -168,7 +162,7 @@ class FakeSite:
             systems=self.specs,
             open_driver=lambda spec, _: FakeDriver(spec.name, self.hosts[spec.name], self),
             generated=lambda: GeneratedValues(cast(Any, None)),
-            policy=lambda cls: self.policy.get(cls, default_policy(cls)),
+            policy=lambda cls: self.policy.get(cls, cls.default_consent),
             parents=lambda subject: self.parents.get(subject.name, ()),
             rules=self.rules,
             home=lambda *_: self.home,
@@ -226,9 +220,15 @@ class FakeSite:
             cancel=cancel,
             journal=journal,
             ask=ask,
-            verify=self.verify,
-            checkpoint=self.checkpoint,
+            verify=self._verify if self.verify is not None else None,
         )
+
+    def _verify(self, checkpoint: Checkpoint | None, cancel: Cancel) -> Verification:
+        if checkpoint is None:
+            assert self.verify is not None
+            return self.verify(cancel)
+        assert self.checkpoint is not None
+        return self.checkpoint(checkpoint, cancel)
 
     def _emit(self, event: Event) -> None:
         self.events.append(event)

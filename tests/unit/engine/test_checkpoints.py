@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from provision.engine.environment import CheckpointRequest, Verification
+from provision.engine.environment import Verification
+from provision.engine.model import Checkpoint
 from provision.inventory.playbook import Entry, parse_playbook
 from provision.values.cancel import Cancel
 from provision.values.errors import UsageError
@@ -24,7 +25,7 @@ class Checkpoints:
         self.asked: list[str] = []
         self.fails = fails
 
-    def __call__(self, request: CheckpointRequest, _cancel: Cancel) -> Verification:
+    def __call__(self, request: Checkpoint, _cancel: Cancel) -> Verification:
         place = f"{'before' if request.is_before else 'after'} {request.subject}"
         self.asked.append(place)
         code = ExitCode.VERIFY_FAILED if place == self.fails else ExitCode.DONE

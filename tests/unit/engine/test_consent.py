@@ -11,10 +11,10 @@ from provision.api.domains import effect_classes
 from provision.contracts import common_effects
 from provision.contracts.effect import Effect, EffectClass
 from provision.contracts.role import Parent
-from provision.contracts.snapshot import Snapshot
+from provision.contracts.rule import Evidence
 from provision.contracts.system import SystemSpec
 from provision.engine.consent import Consents
-from provision.engine.environment import Options, Verification, default_policy
+from provision.engine.environment import Options, Verification
 from provision.hosts import host_effects
 from provision.inventory.playbook import Entry
 from provision.proxmox import vm_effects
@@ -41,8 +41,13 @@ LOSS = Effect(common_effects.DELETE, "n1")
 def consents(
     *, never: bool = False, allow: frozenset[str] = frozenset(), everything: bool = False
 ) -> Consents:
-    policy = (lambda _: Consent.NEVER) if never else default_policy
-    return Consents(policy, allow, lambda _: "n1", frozenset({"n1"}), everything)
+    return Consents(
+        lambda cls: Consent.NEVER if never else cls.default_consent,
+        allow,
+        lambda _: "n1",
+        frozenset({"n1"}),
+        everything,
+    )
 
 
 @pytest.mark.parametrize("cls", effect_classes().values())
@@ -274,8 +279,9 @@ def test_late_step_is_refused_by_its_own_diagnostics_only(subject: str, outcome:
         state=tmp_path,
     )
 
-    def rules(_inventory: object, seen: dict[str, Snapshot], *_: object, **__: object) -> list[Diagnostic]:
-        booted = "n1/ssh" in seen and seen["n1/ssh"].boot_id == "boot-2"
+    def rules(evidence: Evidence) -> list[Diagnostic]:
+        snapshots = evidence.snapshots
+        booted = "n1/ssh" in snapshots and snapshots["n1/ssh"].boot_id == "boot-2"
         return [Diagnostic("FOUND_LATE", "wrong", subject)] if booted else []
 
     site.rules = rules

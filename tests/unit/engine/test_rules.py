@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from provision.contracts.resource import Resource
 from provision.contracts.role import Context, Parent
-from provision.contracts.snapshot import Snapshot
+from provision.contracts.rule import Evidence
 from provision.contracts.system import SystemSpec
 from provision.inventory.playbook import Entry
 from provision.values.diagnostics import Diagnostic
@@ -25,21 +23,12 @@ class Rules:
         self.of_systems: list[frozenset[str] | None] = []
         self.of_resources: list[list[str]] = []
 
-    def __call__(
-        self,
-        _inventory: object,
-        _snapshots: Mapping[str, Snapshot],
-        resources: Sequence[Resource],
-        *,
-        destroying: bool,
-        systems: frozenset[str] | None = None,
-    ) -> list[Diagnostic]:
-        del destroying
-        if systems:
-            self.of_systems.append(systems)
-        if resources:
-            self.of_resources.append([resource.key.system for resource in resources])
-        about = sorted(systems or ())
+    def __call__(self, evidence: Evidence) -> list[Diagnostic]:
+        if evidence.systems:
+            self.of_systems.append(evidence.systems)
+        if evidence.resources:
+            self.of_resources.append([resource.key.system for resource in evidence.resources])
+        about = sorted(evidence.systems or ())
         return [Diagnostic("NO", f"{name} is too small", "pve") for name in about if name == self.refuses]
 
 

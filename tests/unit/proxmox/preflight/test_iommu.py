@@ -77,4 +77,4 @@ def test_an_iommu_that_is_off_names_who_switches_it_on(
 
 def test_an_iommu_that_works_is_not_looked_at(tmp_path: Path) -> None:
     evidence = site(World(tmp_path))
-    assert not preflight.check(evidence.inventory, evidence.snapshots, evidence.resources)
+    assert not preflight.check(evidence)

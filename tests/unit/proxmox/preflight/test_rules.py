@@ -83,8 +83,7 @@ def site(world: World, text: str = INVENTORY) -> Evidence:
 
 
 def found(world: World, text: str = INVENTORY, *, destroying: bool = False) -> list[Diagnostic]:
-    evidence = site(world, text)
-    return preflight.check(evidence.inventory, evidence.snapshots, evidence.resources, destroying=destroying)
+    return preflight.check(replace(site(world, text), destroying=destroying))
 
 
 @pytest.fixture
@@ -316,17 +315,13 @@ def test_a_card_of_another_node_at_the_same_address_is_another_card(world: World
 
 def test_a_silent_site_refuses_nothing(world: World) -> None:
     inventory = site(world).inventory
-    assert {each.severity for each in preflight.check(inventory, {}, ())} == {Severity.NOTE}
+    assert {each.severity for each in preflight.check(Evidence(inventory, {}, ()))} == {Severity.NOTE}
 
 
 def test_the_console_is_not_taken_while_the_host_is_silent(world: World) -> None:
     evidence = site(world)
     del evidence.snapshots["pve/ssh"]  # type: ignore[attr-defined]  # a dict here
-    codes = [
-        each.code
-        for each in preflight.check(evidence.inventory, evidence.snapshots, evidence.resources)
-        if each.severity is Severity.ERROR
-    ]
+    codes = [each.code for each in preflight.check(evidence) if each.severity is Severity.ERROR]
     assert codes == ["MANAGEMENT_PATH"]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from provision.api.site import Site
 from provision.contracts.query import Unknown
-from provision.engine.observe import Questions, observe
+from provision.engine.observe import observe
 from provision.engine.session import AwayError
 from provision.hosts.cards import MODELS, UUIDS, HostCard, aliases, cards_of, models_of, uuids_of
 from provision.hosts.facts import HostFacts
@@ -35,10 +35,8 @@ def cards(site: Site, cancel: Cancel, *, targets: tuple[str, ...] = (), everythi
         everything: all cards; else display controllers, accelerators and those in the inventory.
     """
     hosts = _hosts(site.inventory, targets)
-    questions = Questions()
-    questions.add({f"{name}/ssh": (PciFunctions(), MODELS, UUIDS) for name in hosts})
-    questions.close_over(site.session)
-    observe(site.session, questions.by_system, {}, cancel)
+    questions = {f"{name}/ssh": (PciFunctions(), MODELS, UUIDS) for name in hosts}
+    observe(site.session, questions, {}, cancel)
     mask = site.redactor.text
     result: list[HostCard] = []
     away: dict[str, str] = {}

@@ -12,7 +12,7 @@ from provision.connections.contracts import SshEndpoint
 from provision.contracts.change import Change
 from provision.contracts.resource import changes_of
 from provision.contracts.role import Context
-from provision.engine.observe import Questions, observe
+from provision.engine.observe import observe
 from provision.engine.run_identity import new_run_id, who
 from provision.engine.run_lock import run_lock
 from provision.hosts import names as host_names
@@ -219,10 +219,7 @@ def _with_kept_keys(state: VmState, marker: Marker) -> Marker:
 def _differences(site: Site, node: Node, hypervisor: Hypervisor, state: VmState) -> tuple[Change, ...]:
     """Return what the role would change if the VM were ours already."""
     api, subject = names.api(hypervisor.name), Subject("node", node.name)
-    questions = Questions()
-    questions.add(virtual_machine.questions(site.inventory, subject))
-    questions.close_over(site.session)
-    observe(site.session, questions.by_system, {}, cancel=Cancel())
+    observe(site.session, virtual_machine.questions(site.inventory, subject), {}, Cancel())
     snapshots = dict(site.session.snapshots())
     marked = marked_config(state, _with_kept_keys(state, own_marker(site.inventory, node, state)))
     adopted = replace(state, config={**state.config, **marked})

@@ -98,11 +98,15 @@ def _step(step: StepPlan, mask: Mask) -> StepPlan:
 
 def _planned(planned: PlannedChange, mask: Mask) -> PlannedChange:
     by_hand = planned.by_hand
-    return replace(
-        planned,
-        key=_key(planned.key, mask),
-        changes=changes_masked(planned.changes, mask),
-        by_hand=None if by_hand is None else ByHand(tuple(map(mask, by_hand.lines))),
+    return PlannedChange(  # no copy of what it may hold besides: a remedy has secrets
+        _key(planned.key, mask),
+        changes_masked(planned.changes, mask),
+        planned.effects,
+        planned.risks,
+        None if by_hand is None else ByHand(tuple(map(mask, by_hand.lines))),
+        planned.pending,
+        planned.creates,
+        planned.affects,
     )
 
 

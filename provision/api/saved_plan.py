@@ -135,15 +135,16 @@ def content(
                 used = [(query, snapshot.answers.get(query)) for query in queries]
                 name = digests.label(str(resource.key))
                 answers[name] = digests.of(used, secret=any(map(is_secret, queries)))
+    options = planned.expander.options
     return {
         "format": FORMAT,
         "inventory": planned.plan.inventory,
         "digest": digest,
         "options": {
-            "targets": list(planned.options.targets),
-            "steps": list(planned.options.steps),
-            "allow": sorted(planned.options.allow),
-            "prune": planned.options.prune,
+            "targets": list(options.targets),
+            "steps": list(options.steps),
+            "allow": sorted(options.allow),
+            "prune": options.prune,
         },
         "steps": {str(step): _step(state.plan, digests) for step, state in planned.states.items()},
         "consents": [[each.system, str(each.effect), str(each.consent)] for each in planned.plan.risks],

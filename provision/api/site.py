@@ -299,7 +299,7 @@ class Site:
         digests = saved_plan.Digests(
             lambda: plan_key(self.journal_path.parent),
             self.redactor.text,
-            planned.generated.redactor_of_made().text,
+            planned.expander.generated.redactor_of_made().text,
         )
         return saved_plan.content(planned, self.inventory.digest, self.session.snapshots(), digests)
 

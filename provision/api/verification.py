@@ -15,7 +15,7 @@ from provision.api.refusals import check_verify
 from provision.engine.environment import Options
 from provision.engine.journal import Journal
 from provision.engine.model import StepId
-from provision.engine.observe import Questions, observe
+from provision.engine.observe import observe
 from provision.engine.run_identity import new_run_id, who
 from provision.inventory.playbook import VERIFY
 from provision.values.cancel import Cancel, Interrupted
@@ -66,11 +66,9 @@ def _run_checks(
     """Ask the systems, run the checks, and record what they found."""
     answers = Answers(site.session, cancel, recorder(journal, run), run)
     remembered = site.queries.recall(verify=True)
-    questions = Questions()
     known = site.session.snapshots()
-    questions.add({name: () for name in verified(site.environment, options.targets) if name not in known})
-    questions.close_over(site.session)
-    observe(site.session, questions.by_system, remembered, cancel)
+    names = [name for name in verified(site.environment, options.targets) if name not in known]
+    observe(site.session, dict.fromkeys(names, ()), remembered, cancel)
 
     def record_check(result: CheckResult) -> None:
         journal.check(run, result, time.time() - result.seconds)

@@ -60,7 +60,7 @@ def _result_of_missing(run: Run, state: StepState, error: NotYet) -> StepResult:
     result = bringer.result if bringer is not None else None
     if bringer is not None and result is not None and not result.ended_well:
         return inherited_result(bringer.step.id, result)
-    return failed(missing_answer(run.environment, run.session, run.planned.options, step, error))
+    return failed(missing_answer(run.expander, step, error))
 
 
 def _carry_out(run: Run, state: StepState) -> StepResult:
@@ -74,7 +74,7 @@ def _carry_out(run: Run, state: StepState) -> StepResult:
             is_absent = isinstance(silence, AwayError) and silence.away.absent
             # What does not exist needs no removal: the plan says so, too.
             return (
-                StepResult(Outcome.UNCHANGED) if is_absent and run.planned.destroying else unreached(silence)
+                StepResult(Outcome.UNCHANGED) if is_absent and run.expander.destroying else unreached(silence)
             )
     if state.plan.problem is not None and not state.resources:
         return failed(state.plan.problem)
@@ -185,7 +185,7 @@ def _pending(run: Run, state: StepState, system: str, snapshot: Snapshot) -> lis
     planned = any(each.pending and each.key.system == system for each in state.plan.changes)
     if not planned and not is_own(run, state, system):
         return []
-    open_effects = pending_effects(snapshot, destroying=run.planned.destroying)
+    open_effects = pending_effects(snapshot, destroying=run.expander.destroying)
     return [effect for effect in open_effects if (system, effect) not in run.held_back]
 
 

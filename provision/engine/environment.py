@@ -50,6 +50,13 @@ class Options:
     pods: bool = True
     rotate: frozenset[str] = frozenset()
 
+    def includes(self, role: str = "", subject: str = "") -> bool:
+        """Whether steps of a role, or of a subject, are chosen."""
+        return not (
+            (role and self.steps and role not in self.steps)
+            or (subject and self.targets and subject not in self.targets)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Verification:

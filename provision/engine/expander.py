@@ -1,4 +1,4 @@
-"""Turns a step into desired states, from the answers at hand."""
+"""What one plan or run is about, and how its steps become desired states, from the answers at hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from provision.contracts.resource import Resource
 from provision.contracts.role import Context
 from provision.engine.defect import defect
-from provision.engine.environment import Environment
+from provision.engine.environment import Environment, Options
 from provision.engine.generated import GeneratedValues
 from provision.engine.session import Session
 from provision.engine.step_state import StepState
@@ -20,15 +20,23 @@ class Expander:
     Args:
         environment: the site.
         session: the answers.
+        options: what the call is about.
         generated: values of this run.
         destroying: whether roles are asked for what must go.
     """
 
     def __init__(
-        self, environment: Environment, session: Session, generated: GeneratedValues, *, destroying: bool
+        self,
+        environment: Environment,
+        session: Session,
+        options: Options,
+        generated: GeneratedValues,
+        *,
+        destroying: bool,
     ) -> None:
         self.environment = environment
         self.session = session
+        self.options = options
         self.generated = generated
         self.destroying = destroying
 

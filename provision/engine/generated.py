@@ -12,6 +12,7 @@ from provision.contracts.generated import GeneratedValue
 from provision.contracts.query import Unknown
 from provision.contracts.resource import AnswerId
 from provision.contracts.role import NotYet
+from provision.engine.questions import Questions
 from provision.engine.session import AwayError, Session
 from provision.values.diagnostics import Diagnostic
 from provision.values.redaction import Redactor
@@ -57,15 +58,11 @@ class GeneratedValues:
         self._declared = {value.name: value for value in declared}
         self._rotate = rotate
 
-    def questions(self, names: Collection[str] | None = None) -> dict[str, set[object]]:
-        """Return what is asked for the values, or for some of them, by system."""
-        questions: dict[str, set[object]] = {}
-        for value in self._declared.values():
-            if names is not None and value.name not in names:
-                continue
-            for system, query in (*value.homes, *value.upcoming):
-                questions.setdefault(system, set()).add(query)
-        return questions
+    def questions(self, names: Collection[str] | None = None) -> Questions:
+        """Return what is asked for the values, or for some of them."""
+        values = (value for value in self._declared.values() if names is None or value.name in names)
+        places = (place for value in values for place in (*value.homes, *value.upcoming))
+        return Questions(*({system: [query]} for system, query in places))
 
     def value(self, name: str) -> SecretStr:
         """Return a value: the new one while a rotation goes on.

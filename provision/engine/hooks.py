@@ -12,12 +12,12 @@ from functools import partial
 
 from provision.contracts.effect import Effect
 from provision.contracts.hook import Hook, Readiness
-from provision.contracts.resource import Resource, ask
+from provision.contracts.resource import Resource
 from provision.contracts.role import Context
 from provision.engine.act import execute
 from provision.engine.consent import hook_targets
 from provision.engine.model import Step, StepId
-from provision.engine.refresh import by_system
+from provision.engine.questions import Questions
 from provision.engine.run import Run
 from provision.engine.session import AwayError
 from provision.engine.step_state import StepResult, StepState, failed, inherited_result
@@ -387,13 +387,9 @@ def _bring_about(
     try:
         _ask_afresh(run, state.questions)
         state.resources = run.expander.call(state, resources, phase)
-        batches = by_system(state.resources)
+        read = Questions().add_resources(state.resources)
         _ask_afresh(
-            run,
-            {
-                system: ask(batch).difference(state.questions.get(system, ()))
-                for system, batch in batches.items()
-            },
+            run, {name: asked.difference(state.questions.get(name, ())) for name, asked in read.items()}
         )
     except ProvisionError as error:
         return state, failed(error.diagnostics[0], exit_code=error.exit_code)

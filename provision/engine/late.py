@@ -8,7 +8,8 @@ from dataclasses import replace
 from provision.contracts.resource import AnswerId, Resource
 from provision.contracts.role import NotYet
 from provision.engine.consent import Consents
-from provision.engine.environment import Environment, Options
+from provision.engine.environment import Options
+from provision.engine.expander import Expander
 from provision.engine.graph import Ancestry
 from provision.engine.model import StepId
 from provision.engine.session import Session
@@ -118,27 +119,22 @@ def bringer_of(session: Session, states: Sequence[StepState], step: StepId, syst
     return None if nearest is None else candidates[nearest]
 
 
-def step_left_out(
-    environment: Environment, session: Session, options: Options, step: StepId, missing: NotYet
-) -> StepId | None:
-    """Return the step that could have brought an answer and was not chosen for this run, or None."""
-    if not (options.targets or options.steps):
-        return None
-    steps = expand(environment, Options())
-    subject = session.subject_of(missing.system)
-    owners = {other.id for other in steps if other.id.subject == subject}
-    nearest = Ancestry(steps).nearest(step, owners)
-    chosen = {other.id for other in expand(environment, options)}
-    return nearest if nearest is not None and nearest not in chosen else None
-
-
-def missing_answer(
-    environment: Environment, session: Session, options: Options, step: StepId, error: NotYet
-) -> Diagnostic:
+def missing_answer(expander: Expander, step: StepId, missing: NotYet) -> Diagnostic:
     """Return the problem of an answer that nothing in this run brings."""
-    diagnostic = error.diagnostics[0]
-    left_out = step_left_out(environment, session, options, step, error)
+    diagnostic = missing.diagnostics[0]
+    left_out = _step_left_out(expander, step, missing.system)
     if left_out is None:
         return diagnostic
     summary = f"{diagnostic.summary}; this run leaves out the step `{left_out}`, which may bring it"
     return replace(diagnostic, summary=summary)
+
+
+def _step_left_out(expander: Expander, step: StepId, system: str) -> StepId | None:
+    """Return the step that could have brought an answer and was not chosen for this run, or None."""
+    if not (expander.options.targets or expander.options.steps):
+        return None
+    steps = expand(expander.environment, Options())
+    subject = expander.session.subject_of(system)
+    nearest = Ancestry(steps).nearest(step, {other.id for other in steps if other.id.subject == subject})
+    chosen = {other.id for other in expand(expander.environment, expander.options)}
+    return nearest if nearest not in chosen else None

@@ -8,34 +8,24 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from provision.engine import workers
+from provision.engine.questions import Questions
 from provision.engine.session import Session
 from provision.values.cancel import Cancel
 from provision.values.errors import ProvisionError
 
 
-class Questions:
-    """Questions by system."""
-
-    def __init__(self) -> None:
-        self.by_system: dict[str, set[Any]] = {}
-
-    def add(self, asked: Mapping[str, Iterable[Any]]) -> None:
-        """Add some; a system without a question is still opened."""
-        for system, queries in asked.items():
-            self.by_system.setdefault(system, set()).update(queries)
-
-    def close_over(self, session: Session) -> None:
-        """Add what the endpoints of the systems follow from, and what theirs do."""
-        todo = list(self.by_system)
-        closed: set[str] = set()
-        while todo:
-            name = todo.pop()
-            if name in closed or name not in session.systems:
-                continue
+def close_over(questions: Questions, session: Session) -> Questions:
+    """Add what the endpoints of the systems follow from, and what theirs do."""
+    todo = list(questions)
+    closed: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name not in closed and name in session.systems:
             closed.add(name)
             needed = session.systems[name].spec.questions
-            self.add(needed)
+            questions.add(needed)
             todo.extend(needed)
+    return questions
 
 
 def observe(
@@ -48,7 +38,7 @@ def observe(
 
     Args:
         session: the systems.
-        questions: what is needed now, by system, closed over their endpoints' needs.
+        questions: what is needed now, by system; what their endpoints follow from is added.
         remembered: what was asked last time.
         cancel: ends the waiting, by its first word: nothing acts yet.
 
@@ -56,6 +46,7 @@ def observe(
         Interrupted: the run must leave.
     """
     cancel = cancel.looking()
+    questions = close_over(Questions(questions), session)
     names = _dependents_last([name for name in questions if name in session.systems], session)
     answered = {name: threading.Event() for name in names}
     place = {name: index for index, name in enumerate(names)}

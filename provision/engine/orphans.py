@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from provision.contracts.resource import Resource, changes_of
-from provision.engine.difference import difference, pending_change, pending_effects
-from provision.engine.environment import Environment, Options
+from provision.contracts.resource import Resource
+from provision.engine.difference import differences, pending_changes
 from provision.engine.expander import Expander
 from provision.engine.model import PlannedChange, Step, StepId, StepPlan
 from provision.engine.session import AwayError, Session
@@ -29,105 +28,90 @@ class Orphans:
     """The managed objects of one plan that the inventory no longer declares.
 
     Args:
-        environment: the site; a role with `orphan_owners` names who may hold its things.
-        options: targets and steps: what was not chosen is not asked.
+        expander: calls a role; one with `orphan_owners` names who may hold its things. What was not chosen is
+            not asked.
+        ask: asks what resources read.
     """
 
-    def __init__(self, environment: Environment, options: Options) -> None:
-        self.states: list[StepState] = []
+    def __init__(self, expander: Expander, ask: Callable[[Iterable[Resource]], None]) -> None:
+        self._expander = expander
+        self._session = expander.session
+        self._ask = ask
         self.warnings: list[Diagnostic] = []
         self._resources: dict[StepId, tuple[Resource, ...]] = {}
         self._problems: dict[str, Diagnostic] = {}
         self._failed: dict[StepId, Diagnostic] = {}
-        for entry in environment.playbook.entries:
-            role = environment.roles.get(entry.role)
-            if role is None or role.orphan_owners is None:
-                continue
-            if options.steps and entry.role not in options.steps:
-                continue
-            for owner, questions in role.orphan_owners(environment.inventory).items():
-                if not options.targets or owner.name in options.targets:
-                    step = Step(StepId(entry.role, owner.name), owner)
-                    self.states.append(StepState(step, role, questions))
+        environment, options = expander.environment, expander.options
+        self.states = [
+            StepState(Step(StepId(entry.role, owner.name), owner), role, questions)
+            for entry in environment.playbook.entries
+            if (role := environment.roles.get(entry.role)) and role.orphan_owners
+            if options.includes(entry.role)
+            for owner, questions in role.orphan_owners(environment.inventory).items()
+            if options.includes(subject=owner.name)
+        ]
 
-    def look(
-        self,
-        expander: Expander,
-        session: Session,
-        ask: Callable[[Iterable[Resource]], None],
-        reported: set[str],
-    ) -> None:
+    def look(self, reported: Collection[str]) -> None:
         """Call the roles, and again once what they named was asked.
 
         Args:
-            expander: calls a role.
-            session: the answers.
-            ask: asks what resources read.
             reported: systems whose silence a step reports.
         """
         for _ in range(ROUNDS):
             before = self._resources
             self._failed.clear()
-            self._resources = {state.step.id: self._call(expander, state) for state in self.states}
+            self._resources = {state.step.id: self._call(state) for state in self.states}
             if self._resources == before:
                 break
-            ask(resource for resources in self._resources.values() for resource in resources)
+            self._ask(resource for resources in self._resources.values() for resource in resources)
         self.warnings += [
             replace(diagnostic, severity=Severity.WARNING) for diagnostic in self._failed.values()
         ]
-        silent = {name for state in self.states for name in state.questions if session.snapshot(name) is None}
-        for name in sorted(silent):
-            system = session.systems.get(name)
-            error = system.error if system is not None else None
+        for name in sorted({name for state in self.states for name in state.questions}):
+            error = self._session.error_of([name])
             if error is None or isinstance(error, AwayError):
                 continue
             reason = error.diagnostics[0]
-            self._problems.setdefault(name, reason)
+            self._problems[name] = reason
             if name not in reported:
                 summary = f"unknown what is left on {name}: {reason.summary}"
                 self.warnings.append(
                     replace(reason, code="ORPHANS_UNKNOWN", summary=summary, severity=Severity.WARNING)
                 )
 
-    def _call(self, expander: Expander, state: StepState) -> tuple[Resource, ...]:
+    def _call(self, state: StepState) -> tuple[Resource, ...]:
         try:
-            return expander.orphans(state)
+            return self._expander.orphans(state)
         except ProvisionError as error:
             self._failed[state.step.id] = error.diagnostics[0]
             return ()
 
-    def keys(self, session: Session) -> tuple[str, ...]:
+    def keys(self) -> tuple[str, ...]:
         """Return the keys of what is there, each once."""
-        keys: dict[str, None] = {}
-        for resource in (resource for resources in self._resources.values() for resource in resources):
-            snapshot = session.snapshot(resource.key.system)
-            if snapshot is not None and changes_of(resource, snapshot):
-                keys[str(resource.key)] = None
-        return tuple(keys)
+        resources = [resource for resources in self._resources.values() for resource in resources]
+        return tuple(dict.fromkeys(str(change.key) for change in differences(resources, self._session)))
 
-    def removals(self, session: Session, states: Sequence[StepState], *, destroying: bool) -> list[StepState]:
+    def removals(self, states: Sequence[StepState]) -> list[StepState]:
         """Return a step for each owner that removes what is there; steps that act on its systems come after.
 
+        Where all is destroyed, what could not be looked at is a step of its own, which does not end well.
+
         Args:
-            session: the answers.
             states: all other steps.
-            destroying: what could not be looked at is a step of its own, which does not end well.
         """
         by_owner: dict[Subject, list[StepState]] = {}
         for state in self.states:
             by_owner.setdefault(state.step.subject, []).append(state)
-        removals = []
+        removals: list[StepState] = []
         for owner, theirs in by_owner.items():
-            step = Step(StepId(ORPHANS, owner.name), owner)
+            if self._expander.destroying:
+                removals += self._unknown(owner, theirs)
             # As in a removal: what came last goes first.
             resources = [
-                resource for state in reversed(theirs) for resource in self._resources.get(state.step.id, ())
+                resource for state in reversed(theirs) for resource in self._resources[state.step.id]
             ]
-            debts = _debts(theirs, states, session, destroying=destroying)
-            removal = step_with(step, resources, session, debts)
-            unknown = self._unknown(owner, theirs) if destroying else None
-            if unknown is not None:
-                removals.append(unknown)
+            step = Step(StepId(ORPHANS, owner.name), owner)
+            removal = step_with(step, resources, self._session, self._debts(theirs, states))
             if not removal.plan.changes:
                 continue
             removals.append(removal)
@@ -136,8 +120,8 @@ class Orphans:
                     state.step = replace(state.step, after=state.step.after | {step.id})
         return removals
 
-    def _unknown(self, owner: Subject, states: Sequence[StepState]) -> StepState | None:
-        """Return a step that says what of an owner was not looked at, and why; None if all was."""
+    def _unknown(self, owner: Subject, states: Sequence[StepState]) -> Iterator[StepState]:
+        """Yield a step that says what of an owner was not looked at, and why, if anything was not."""
         roles: dict[Diagnostic, list[str]] = {}
         for state in states:
             silent = (self._problems[name] for name in state.questions if name in self._problems)
@@ -145,7 +129,7 @@ class Orphans:
             if reason is not None:
                 roles.setdefault(reason, []).append(state.step.id.role)
         if not roles:
-            return None
+            return
         summaries = [
             f"what {' and '.join(names)} left on {owner.name} was not looked at: {reason.summary}"
             for reason, names in roles.items()
@@ -155,20 +139,14 @@ class Orphans:
         unknown = StepState(Step(StepId(UNKNOWN, owner.name), owner), None, {})
         unreached = summaries[0] if first in self._problems.values() else ""
         unknown.plan = StepPlan(unknown.step, unreached=unreached, problem=problem)
-        return unknown
+        yield unknown
 
-
-def _debts(
-    owners: Sequence[StepState], states: Sequence[StepState], session: Session, *, destroying: bool
-) -> list[PlannedChange]:
-    """Return the effects that a removal which died left on systems that no other step looks at."""
-    others = {name for state in states for name in state.systems}
-    return [
-        pending_change(name, effect)
-        for name in dict.fromkeys(name for state in owners for name in state.questions)
-        if name not in others and (snapshot := session.snapshot(name)) is not None
-        for effect in pending_effects(snapshot, destroying=destroying)
-    ]
+    def _debts(self, owners: Sequence[StepState], states: Sequence[StepState]) -> list[PlannedChange]:
+        """Return the effects that a removal which died left on systems that no other step looks at."""
+        others = {name for state in states for name in state.systems}
+        names = dict.fromkeys(name for state in owners for name in state.questions if name not in others)
+        snapshots = self._session.basis(names)
+        return pending_changes(snapshots.values(), destroying=self._expander.destroying)
 
 
 def step_with(
@@ -184,21 +162,6 @@ def step_with(
     """
     desired = Desired()
     state = StepState(step, None, {}, desired.states(desired.unite(step.id, resources)))
-    changes = []
-    for resource in state.resources:
-        snapshot = session.snapshot(resource.key.system)
-        differing = difference(resource, snapshot) if snapshot is not None else None
-        if differing is not None:
-            changes.append(differing.planned())
-    unchanged = len(state.resources) - len(changes)
-    state.plan = StepPlan(step, (*changes, *debts), unchanged)
+    changes = differences(state.resources, session)
+    state.plan = StepPlan(step, (*changes, *debts), len(state.resources) - len(changes))
     return state
-
-
-def asked_of(states: Iterable[StepState]) -> Mapping[str, set[object]]:
-    """Return what the roles of some steps ask, by system."""
-    asked: dict[str, set[object]] = {}
-    for state in states:
-        for system, queries in state.questions.items():
-            asked.setdefault(system, set()).update(queries)
-    return asked

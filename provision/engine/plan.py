@@ -16,8 +16,8 @@ from provision.contracts.rule import Evidence
 from provision.engine.consent import Consents, hook_targets, ranked
 from provision.engine.difference import (
     difference,
-    pending_change,
-    pending_effects,
+    differences,
+    pending_changes,
     settles_without_action,
 )
 from provision.engine.environment import Environment, Options
@@ -25,9 +25,10 @@ from provision.engine.expander import Expander
 from provision.engine.graph import Ancestry, narrowed, ordered, reversed_steps
 from provision.engine.late import Alterations, missing_answer
 from provision.engine.model import ConsentNeed, Plan, PlannedChange, Step, StepId, StepPlan
-from provision.engine.observe import Questions, observe
-from provision.engine.orphans import Orphans, asked_of
+from provision.engine.observe import close_over, observe
+from provision.engine.orphans import Orphans
 from provision.engine.planned import Planned, checked_key
+from provision.engine.questions import Questions
 from provision.engine.retire import insert, retire_states
 from provision.engine.rotation import declared_values, rotation_steps
 from provision.engine.session import AwayError, Session
@@ -59,11 +60,11 @@ class Planner:
         self.cancel = cancel
         self.destroying = destroying
         self.generated = environment.generated()
-        self.expander = Expander(environment, session, self.generated, destroying=destroying)
+        self.expander = Expander(environment, session, options, self.generated, destroying=destroying)
         self.desired = Desired()
         self.refusals: list[Diagnostic] = []
         self.usage: list[Diagnostic] = []
-        self.orphans = Orphans(environment, options)
+        self.orphans = Orphans(self.expander, self._ask_missing)
         self.reported: list[Diagnostic] = []
 
     def plan(self, steps: Sequence[Step] | None = None) -> Planned:
@@ -90,7 +91,7 @@ class Planner:
             raise UsageError(list(dict.fromkeys(self.usage)))
         self._ask_missing(each for draft in drafts.values() for each in draft.resources)
         states = self._with_retiring(states, retiring, drafts)
-        self.orphans.look(self.expander, self.session, self._ask_missing, set(asked_of(states)))
+        self.orphans.look({name for state in states for name in state.questions})
         self.consents = Consents(
             self.environment.policy,
             self.options.allow,
@@ -98,12 +99,8 @@ class Planner:
             frozenset(step.subject.name for step in steps),
             everything=self.destroying,
         )
-        removals: list[StepState] = []
-        if self.destroying or self.options.prune:
-            removals = self.orphans.removals(self.session, states, destroying=self.destroying)
-        begins, finishes = rotation_steps(
-            self.generated, self.environment.inventory, self.session, states, self.options, self._ask_missing
-        )
+        removals = self.orphans.removals(states) if self.destroying or self.options.prune else []
+        begins, finishes = rotation_steps(self.expander, states, self._ask_missing)
         self.ancestry = Ancestry(state.step for state in states)
         late: set[StepId] = set()
         while True:  # what is late wants nothing yet, and that may change what others show
@@ -129,12 +126,9 @@ class Planner:
                 return True  # what does not exist has nothing that could be removed
             if draft.missing or draft.problem or silence is not None:
                 return False
-            snapshots = (
-                (resource, self.session.snapshot(resource.key.system)) for resource in draft.resources
-            )
-            return all(
-                snapshot is not None and not difference(resource, snapshot)
-                for resource, snapshot in snapshots
+            systems = {resource.key.system for resource in draft.resources}
+            return len(self.session.basis(systems)) == len(systems) and not differences(
+                draft.resources, self.session
             )
 
         needed = [state for state in retiring if not has_nothing_to_do(state)]
@@ -192,25 +186,21 @@ class Planner:
         return StepState(step, role, role.questions(inventory, subject), optional=optional)
 
     def _observe(self, states: Sequence[StepState]) -> None:
-        needed = Questions()
-        needed.add(asked_of(states))
-        needed.close_over(self.session)
+        needed = close_over(Questions(*(state.questions for state in states)), self.session)
         subjects = {state.step.subject.name for state in states}
-        questions = Questions()
-        questions.add(asked_of([*states, *self.orphans.states]))
+        questions = Questions(*(state.questions for state in (*states, *self.orphans.states)))
         if not self.destroying:
             questions.add(self.generated.questions())
             for hook in self.environment.hooks:
                 questions.add(hook.questions(self.environment.inventory))
         questions.add({name: () for name in self.remembered if self.session.subject_of(name) in subjects})
-        questions.close_over(self.session)
-        for name in questions.by_system:
-            questions.add({name: self.environment.evidence.get(name, ())})
-        for name, queries in questions.by_system.items():
+        close_over(questions, self.session)
+        for name, queries in questions.items():
+            queries.update(self.environment.evidence.get(name, ()))
             self.session.claim(name, queries)
-        observe(self.session, questions.by_system, self.remembered, self.cancel)
+        observe(self.session, questions, self.remembered, self.cancel)
         # What only the look for orphans asks refuses no plan; a removal must know.
-        for name in questions.by_system if self.destroying else needed.by_system:
+        for name in questions if self.destroying else needed:
             system = self.session.systems.get(name)
             if system is not None and isinstance(system.error, UsageError):
                 self.usage.extend(system.error.diagnostics)
@@ -218,22 +208,12 @@ class Planner:
                 self.refusals.extend(each for each in system.error.diagnostics if each not in self.refusals)
 
     def _ask_missing(self, resources: Iterable[Resource]) -> None:
-        missing: dict[str, set[Any]] = {}
-        for resource in resources:
-            system_name = resource.key.system
-            if system_name not in missing:
-                missing[system_name] = set()
-            missing[system_name].update(resource.queries())
-        for name, queries in missing.items():
+        missing = {}
+        for name, queries in Questions().add_resources(resources).items():
             self.session.claim(name, queries)
-        open_systems = {}
-        for name, queries in missing.items():
-            system = self.session.systems.get(name)
-            if system is None or (system.snapshot is None and system.error is not None):
-                continue
-            if system.snapshot is None or system.snapshot.missing(queries):
-                open_systems[name] = queries
-        observe(self.session, open_systems, {}, self.cancel)
+            if self.session.error_of([name]) is None and not self.session.has(name, queries):
+                missing[name] = queries
+        observe(self.session, missing, {}, self.cancel)
 
     # ------------------------------------------------------------ one step
 
@@ -290,8 +270,7 @@ class Planner:
             return self._late_plan(state, bringer)
         if missing.silence is not None:
             return self._silent_plan(state, missing.silence)
-        problem = missing_answer(self.environment, self.session, self.options, state.step.id, missing)
-        return StepPlan(state.step, problem=problem)
+        return StepPlan(state.step, problem=missing_answer(self.expander, state.step.id, missing))
 
     def _silent_plan(self, state: StepState, silence: ProvisionError) -> StepPlan:
         """Return the plan of a step of which a system gives no answers."""
@@ -356,7 +335,7 @@ class Planner:
                 continue
             if isinstance(differing.remedy, Impossible) and not settles_without_action(differing.changes):
                 problem = problem or differing.remedy.diagnostic
-            changes.append(differing.planned())
+            changes.append(differing)
         for name in sorted(state.systems):
             snapshot = self.session.snapshot(name)
             # Its own subject's steps repay what a system owes; where there are none, who acts on it does.
@@ -369,10 +348,7 @@ class Planner:
             if not mine and all(resource.key.system != name for resource in state.resources):
                 continue
             pending_seen.add(name)
-            changes.extend(
-                pending_change(name, effect)
-                for effect in pending_effects(snapshot, destroying=self.destroying)
-            )
+            changes += pending_changes([snapshot], destroying=self.destroying)
         return StepPlan(state.step, tuple(changes), unchanged, problem=problem)
 
     def _note_born(self, state: StepState) -> None:
@@ -399,16 +375,14 @@ class Planner:
             self._risks(states),
             tuple(self.refusals),
             tuple(warnings),
-            () if removed else self.orphans.keys(self.session),
+            () if removed else self.orphans.keys(),
         )
         return Planned(
             plan,
             {step.id: by_id[step.id] for step in order},
             self.desired,
             self.consents,
-            self.generated,
-            self.options,
-            self.destroying,
+            self.expander,
             self.environment.home(inventory, snapshots),
             checked=frozenset(map(checked_key, snapshots.values())),
         )

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from provision.contracts.snapshot import Snapshot
 from provision.engine.consent import Consents
-from provision.engine.environment import Options
-from provision.engine.generated import GeneratedValues
+from provision.engine.expander import Expander
 from provision.engine.model import Plan, StepId
 from provision.engine.step_state import StepState
 from provision.engine.steps import Desired
@@ -34,9 +33,7 @@ class Planned:
     states: dict[StepId, StepState]
     desired: Desired
     consents: Consents
-    generated: GeneratedValues
-    options: Options
-    destroying: bool = False
+    expander: Expander
     home: Mapping[str, Diagnostic] = field(default_factory=dict)
     seconds: float = 0.0
     checked: frozenset[Checked] = frozenset()

@@ -13,6 +13,7 @@ from provision.contracts.resource import AnswerId, ask, changes_of, remedy_of
 from provision.engine.difference import settles_without_action
 from provision.engine.journal import shown
 from provision.engine.model import PlannedChange
+from provision.engine.questions import Questions
 from provision.engine.run import Run
 from provision.engine.session import AwayError
 from provision.engine.step_state import StepResult, StepState, failed
@@ -40,15 +41,9 @@ def unreached(error: ProvisionError) -> StepResult:
 
 def queries_of(run: Run, states: Sequence[StepState], system: str) -> set[Any]:
     """Return all questions of some steps to one system, with those that their endpoints follow from."""
-    queries: set[Any] = set()
-    for state in states:
-        queries.update(state.questions.get(system, ()))
-        for resource in state.resources:
-            if resource.key.system == system:
-                queries.update(resource.queries())
-    for name in run.session.of_subject(states[0].step.subject.name):
-        queries.update(run.session.systems[name].spec.questions.get(system, ()))
-    return queries
+    own = run.session.of_subject(states[0].step.subject.name)
+    ways = (run.session.systems[name].spec.questions for name in own)
+    return Questions(*(state.queries() for state in states), *ways).get(system, set())
 
 
 def read_back(run: Run, states: Sequence[StepState], systems: Sequence[str]) -> None:

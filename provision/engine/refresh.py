@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from provision.contracts.resource import Resource, changes_of
+from provision.contracts.resource import changes_of
 from provision.contracts.role import NotYet
 from provision.engine.journal import shown
+from provision.engine.questions import Questions
 from provision.engine.readback import queries_of
 from provision.engine.run import Run
 from provision.engine.step_state import StepState
@@ -142,11 +143,10 @@ def _expand_again(run: Run, state: StepState) -> None:
 
 def _ask_for_resources(run: Run, state: StepState) -> None:
     """Ask what a step's resources read, and ahead for later steps of the subject."""
-    for system, batch in by_system(state.resources).items():
-        needed = {query for resource in batch for query in resource.queries()}
+    for system, needed in Questions().add_resources(state.resources).items():
         held = run.session.snapshot(system)
         if is_own(run, state, system) and held is not None and held.missing(needed):
-            needed |= _queries_ahead(run, state, system)
+            needed.update(_queries_ahead(run, state, system))
         run.session.claim(system, needed)
         run.session.ask(system, needed, run.cancel)
 
@@ -174,9 +174,7 @@ def _queries_ahead(run: Run, state: StepState, system: str) -> set[Any]:
             resources = run.expander.resources(later)
         except ProvisionError:
             continue  # it reports this itself when it is reached
-        queries.update(
-            query for resource in resources if resource.key.system == system for query in resource.queries()
-        )
+        queries |= Questions().add_resources(resources).get(system, set())
     return queries
 
 
@@ -192,11 +190,3 @@ def _report_planned(run: Run, state: StepState) -> None:
 def is_own(run: Run, state: StepState, system: str) -> bool:
     """Whether a system belongs to the subject of a step."""
     return run.session.subject_of(system) == state.step.subject.name
-
-
-def by_system(resources: Sequence[Resource]) -> dict[str, list[Resource]]:
-    """Return resources by system, in order."""
-    grouped: dict[str, list[Resource]] = {}
-    for resource in resources:
-        grouped.setdefault(resource.key.system, []).append(resource)
-    return grouped

@@ -25,15 +25,19 @@ def retire_states(environment: Environment, options: Options) -> list[StepState]
     states: list[StepState] = []
     for entry in reversed(environment.playbook.entries):
         role = environment.roles.get(entry.role)
-        if role is None or role.unchosen is None or role.unchosen_on is None:
-            continue
-        if options.steps and entry.role not in options.steps:
+        if (
+            role is None
+            or role.unchosen is None
+            or role.unchosen_on is None
+            or not options.includes(entry.role)
+        ):
             continue
         retiring = Role(role.name + SUFFIX, role.declared, role.questions, role.unchosen)
-        for subject, questions in role.unchosen_on(environment.inventory).items():
-            if not options.targets or subject.name in options.targets:
-                step = Step(StepId(retiring.name, subject.name), subject, separate=True)
-                states.append(StepState(step, retiring, questions))
+        states += [
+            StepState(Step(StepId(retiring.name, subject.name), subject, separate=True), retiring, questions)
+            for subject, questions in role.unchosen_on(environment.inventory).items()
+            if options.includes(subject=subject.name)
+        ]
     return states
 
 

@@ -10,11 +10,9 @@ from dataclasses import replace
 
 from provision.contracts.generated import GeneratedValue
 from provision.contracts.resource import Resource
-from provision.engine.environment import Options
-from provision.engine.generated import GeneratedValues
+from provision.engine.expander import Expander
 from provision.engine.model import Barrier, Step, StepId, StepPlan
 from provision.engine.orphans import step_with
-from provision.engine.session import Session
 from provision.engine.step_state import StepState
 from provision.inventory import Inventory, Subject
 
@@ -29,27 +27,24 @@ def declared_values(states: Iterable[StepState], inventory: Inventory) -> dict[s
 
 
 def rotation_steps(
-    generated: GeneratedValues,
-    inventory: Inventory,
-    session: Session,
-    states: Sequence[StepState],
-    options: Options,
-    ask: Callable[[Iterable[Resource]], None],
+    expander: Expander, states: Sequence[StepState], ask: Callable[[Iterable[Resource]], None]
 ) -> tuple[list[StepState], list[StepState]]:
     """Return the steps that keep new values, and those that remove them once all readers ended well.
 
     Args:
-        generated: the values.
-        inventory: for the roles.
-        session: the answers.
+        expander: a run that leaves out steps finishes no rotation.
         states: all other steps; readers of a value wait until it is kept.
-        options: a run that leaves out steps finishes no rotation.
         ask: asks what resources look at.
     """
+    generated, session, options = expander.generated, expander.session, expander.options
     begins: list[StepState] = []
     finishes: list[StepState] = []
     for value in generated.rotating():
-        readers = [state for state in states if value.name in declared_values([state], inventory)]
+        readers = [
+            state
+            for state in states
+            if value.name in declared_values([state], expander.environment.inventory)
+        ]
         subject = Subject("cluster", value.name)
         late = ""
         holders = generated.holders(value)

@@ -77,7 +77,7 @@ class Run:
     def checked(self, resources: Sequence[Resource], systems: frozenset[str]) -> tuple[Diagnostic, ...]:
         """Return what the rules say about some desired states, and about some whole systems."""
         inventory, snapshots = self.environment.inventory, self.session.snapshots()
-        evidence = Evidence(inventory, snapshots, resources, systems, self.planned.destroying)
+        evidence = Evidence(inventory, snapshots, resources, systems, self.expander.destroying)
         return tuple(self.environment.rules(evidence))
 
     def findings(self, systems: Iterable[str]) -> list[Diagnostic]:
@@ -101,10 +101,8 @@ class Run:
 
     @property
     def expander(self) -> Expander:
-        """Expands steps with this run's generated values."""
-        return Expander(
-            self.environment, self.session, self.planned.generated, destroying=self.planned.destroying
-        )
+        """What the run is about."""
+        return self.planned.expander
 
     def question(self, text: str) -> bool | None:
         """Put a question to a person, one at a time."""

@@ -118,6 +118,11 @@ class Session:
         """Return the answers of some systems at hand; those without answers are left out."""
         return {name: held for name in names if (held := self.snapshot(name)) is not None}
 
+    def has(self, name: str, queries: Iterable[Any]) -> bool:
+        """Whether the answers to some questions are at hand."""
+        snapshot = self.snapshot(name)
+        return snapshot is not None and not snapshot.missing(queries)
+
     def subject_of(self, name: str) -> str:
         """Return whose system it is."""
         system = self.systems.get(name)
@@ -272,8 +277,7 @@ class Session:
 
     def _held(self, name: str, queries: Iterable[Any]) -> Snapshot | None:
         """Return the answers at hand, if they suffice, without waiting for who holds the system's lock."""
-        snapshot = self.snapshot(name)
-        return snapshot if snapshot is not None and not snapshot.missing(queries) else None
+        return self.snapshot(name) if self.has(name, queries) else None
 
     def _is_cut(self, way: Way) -> bool:
         """Whether a way leads through a subject that reboots, or a system that gave no answers."""

@@ -16,6 +16,7 @@ from provision.contracts.snapshot import Snapshot
 from provision.engine.difference import Difference
 from provision.engine.model import PlannedChange, Step, StepId, StepPlan
 from provision.engine.next_steps import with_next_step
+from provision.engine.questions import Questions
 from provision.values.diagnostics import Diagnostic
 from provision.values.outcomes import ExitCode, Outcome
 
@@ -158,12 +159,9 @@ class StepState:
         """The systems that its role asks and cannot do without."""
         return tuple(system for system in self.questions if system not in self.optional)
 
-    def queries(self) -> dict[str, set[Any]]:
-        """Return all questions of its role and its resources, by system."""
-        queries: dict[str, set[Any]] = {system: set(asked) for system, asked in self.questions.items()}
-        for resource in self.resources:
-            queries.setdefault(resource.key.system, set()).update(resource.queries())
-        return queries
+    def queries(self) -> Questions:
+        """Return all questions of its role and its resources."""
+        return Questions(self.questions).add_resources(self.resources)
 
     @property
     def affects(self) -> frozenset[AnswerId]:
@@ -184,7 +182,4 @@ class StepState:
             for key, difference in self.differences.items()
             if key not in self.failed and not isinstance(difference.remedy, Impossible)
         ]
-        return (
-            *(difference.planned() for difference in (*acted, *self.confirmed.values())),
-            *self.repaid,
-        )
+        return (*acted, *self.confirmed.values(), *self.repaid)

@@ -72,7 +72,7 @@ class _Builder:
     verify: Entry | None = None
 
     def add(self, entry: Entry) -> None:
-        if self.options.steps and entry.role not in self.options.steps:
+        if not self.options.includes(entry.role):
             return
         if entry.role == VERIFY:
             self.verify = entry
@@ -80,13 +80,13 @@ class _Builder:
         role = self.environment.roles.get(entry.role)
         if role is None:
             return
-        subjects: dict[str, Subject] = {}
-        for selector in entry.on:
-            for subject in self.environment.select(selector):
-                if self.options.targets and subject.name not in self.options.targets:
-                    continue
-                if role.declared(self.environment.inventory, subject):
-                    subjects[subject.name] = subject
+        subjects = {
+            subject.name: subject
+            for selector in entry.on
+            for subject in self.environment.select(selector)
+            if self.options.includes(subject=subject.name)
+            and role.declared(self.environment.inventory, subject)
+        }
         self._add_steps(entry, list(subjects.values()))
 
     def _add_steps(self, entry: Entry, members: Sequence[Subject]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from provision.api.check_session import Answers
 from provision.api.checks import verification
 from provision.api.events import check_event, guarded
 from provision.api.masking import run_masked
-from provision.api.verification import recorder
+from provision.api.verification import recorder, write_check
 from provision.engine.environment import Options, Verification
 from provision.engine.journal import Journal, usually
 from provision.engine.model import Checkpoint, RunReport
@@ -47,7 +46,7 @@ def perform(
     baseline = Baseline(site.folder / "baseline.json", site.inventory.file)
 
     def tell(result: CheckResult) -> None:
-        journal.check(run_id, result, time.time() - result.seconds)
+        write_check(journal, run_id, result)
         emit_guarded(check_event(run_id, result))
 
     def verify(checkpoint: Checkpoint | None, cancel: Cancel) -> Verification:

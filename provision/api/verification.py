@@ -71,7 +71,7 @@ def _run_checks(
     observe(site.session, dict.fromkeys(names, ()), remembered, cancel)
 
     def record_check(result: CheckResult) -> None:
-        journal.check(run, result, time.time() - result.seconds)
+        write_check(journal, run, result)
         emit(check_event(run, result))
 
     mask = site.redactor.text
@@ -84,6 +84,20 @@ def _run_checks(
         emit(Problem(run=run, diagnostic=silence.diagnostic.as_json()))
     site.remember(options, answers.asked)
     return report
+
+
+def write_check(journal: Journal, run: str, result: CheckResult) -> None:
+    """Write down how a check ended that has just ended."""
+    journal.check(
+        run,
+        name=result.name,
+        subject=result.subject,
+        outcome=str(result.outcome),
+        message=result.message,
+        excused=int(result.excused),
+        started=time.time() - result.seconds,
+        seconds=result.seconds,
+    )
 
 
 def recorder(journal: Journal, run: str) -> Callable[[str, str], None]:

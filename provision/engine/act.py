@@ -313,9 +313,7 @@ def _record(run: Run, state: StepState, differing: Difference, result: Result) -
     step = state.step.id
     key = differing.resource.key
     state.differences[key] = differing
-    run.journal.change(
-        run.id, step, str(key), differing.changes, str(result.verdict), result.seconds, result.whole
-    )
+    run.journal.change(run.id, step, str(key), differing.changes, result)
     run.emit(
         ChangeMade(
             run=run.id,

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from provision.contracts.change import Change
+from provision.contracts.driver import Result
 from provision.engine.model import StepId
 from provision.values.diagnostics import Diagnostic, Severity
 from provision.values.errors import ProvisionError
@@ -53,6 +54,8 @@ NEWER_COLUMNS = (
     ("runs", "file", "TEXT"),
 )
 """Columns that journals of earlier versions lack, and that are added to them."""
+_FREE_TEXT = frozenset({"what", "key", "fields", "output", "reason", "message", "diagnostic"})
+"""Columns that may hold secrets."""
 HISTORY = 20_000
 """How many former steps are looked at for `usually`."""
 RUNS = "SELECT id, inventory, verb, started, who, seconds, exit_code, interrupted FROM runs"
@@ -64,23 +67,6 @@ def shown(change: Change) -> tuple[str, str, str, str]:
         return (str(change.op), change.path, "(secret)", "(secret)")
     old, new = ("" if each is None else str(each) for each in (change.old, change.new))
     return (str(change.op), change.path, old, new)
-
-
-class CheckRow(Protocol):
-    """The result of one check, as the journal keeps it."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102 - what is claimed
-    @property
-    def subject(self) -> str: ...  # noqa: D102 - whom it is about
-    @property
-    def outcome(self) -> str: ...  # noqa: D102 - proven, failed, trivial, unknown or not-run
-    @property
-    def message(self) -> str: ...  # noqa: D102 - the evidence, or why nothing is proven
-    @property
-    def excused(self) -> bool: ...  # noqa: D102 - nothing proven, without fault
-    @property
-    def seconds(self) -> float: ...  # noqa: D102 - how long it took
 
 
 @dataclass(slots=True)
@@ -119,10 +105,9 @@ class Journal:
         Raises:
             ProvisionError: it is not on the disk, so the run must not begin.
         """
-        self._put_durably(
-            "INSERT INTO runs (id, inventory, verb, started, who, file) VALUES (?, ?, ?, ?, ?, ?)",
-            run, inventory, verb, time.time() if self.started is None else self.started, who, self.file,
-        )  # fmt: skip
+        started = time.time() if self.started is None else self.started
+        columns = "id inventory verb started who file"
+        self._require(self._insert("runs", columns, run, inventory, verb, started, who, self.file))
 
     def intent(self, run: str, step: StepId, system: str, what: Sequence[str]) -> None:
         """Record what is about to begin; on the disk before this returns.
@@ -130,45 +115,26 @@ class Journal:
         Raises:
             ProvisionError: it is not on the disk, so the action must not begin.
         """
-        text = self.mask(json.dumps(list(what)))
-        self._put_durably(
-            "INSERT INTO intents (run, subject, role, system, what, at) VALUES (?, ?, ?, ?, ?, ?)",
-            run, step.subject, step.role, system, text, time.time(),
-        )  # fmt: skip
+        text = json.dumps(list(what))
+        self._require(
+            self._insert("intents", "run system what at", run, system, text, time.time(), step=step)
+        )
 
-    def change(
-        self,
-        run: str,
-        step: StepId,
-        key: str,
-        changes: Sequence[Change],
-        verdict: str,
-        seconds: float,
-        output: str,
-    ) -> None:
+    def change(self, run: str, step: StepId, key: str, changes: Sequence[Change], result: Result) -> None:
         """Record how one resource's fix ended, with all of its output that was kept."""
-        fields = self.mask(json.dumps([shown(each) for each in changes]))
-        self._put(
-            "INSERT INTO changes (run, subject, role, key, fields, verdict, seconds, output)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            run, step.subject, step.role, self.mask(key), fields, verdict, seconds, self.mask(output),
-        )  # fmt: skip
+        fields, verdict = json.dumps([shown(change) for change in changes]), str(result.verdict)
+        columns = "run key fields verdict seconds output"
+        self._insert("changes", columns, run, key, fields, verdict, result.seconds, result.whole, step=step)
 
-    def effect(
-        self, run: str, system: str, effect: str, verdict: str, seconds: float, output: str = ""
-    ) -> None:
+    def effect(self, run: str, system: str, effect: str, result: Result) -> None:
         """Record how one effect ended, with all of its output that was kept."""
-        self._put(
-            "INSERT INTO effects (run, system, effect, verdict, seconds, output) VALUES (?, ?, ?, ?, ?, ?)",
-            run, system, effect, verdict, seconds, self.mask(output),
-        )  # fmt: skip
+        columns = "run system effect verdict seconds output"
+        values = (str(result.verdict), result.seconds, result.whole)
+        self._insert("effects", columns, run, system, effect, *values)
 
     def problem(self, run: str, step: StepId, diagnostic: Diagnostic) -> None:
         """Record a problem."""
-        self._put(
-            "INSERT INTO problems (run, subject, role, diagnostic) VALUES (?, ?, ?, ?)",
-            run, step.subject, step.role, self.mask(json.dumps(diagnostic.as_json())),
-        )  # fmt: skip
+        self._insert("problems", "run diagnostic", run, json.dumps(diagnostic.as_json()), step=step)
 
     def failure(self) -> Diagnostic | None:
         """Return the warning that something was not written, if so."""
@@ -183,20 +149,12 @@ class Journal:
     def step(self, run: str, step: StepId, outcome: str, seconds: float, reason: str) -> None:
         """Write down how a step ended, and when it began."""
         started = self._step_starts.pop(step, None)
-        self._put(
-            "INSERT INTO steps (run, subject, role, outcome, seconds, reason, started)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            run, step.subject, step.role, outcome, seconds, self.mask(reason), started,
-        )  # fmt: skip
+        columns = "run outcome seconds reason started"
+        self._insert("steps", columns, run, outcome, seconds, reason, started, step=step)
 
-    def check(self, run: str, result: CheckRow, started: float) -> None:
-        """Write down how a check ended, and when it began (seconds since 1970)."""
-        self._put(
-            "INSERT INTO checks (run, name, subject, outcome, message, excused, started, seconds)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            run, result.name, result.subject, str(result.outcome), self.mask(result.message),
-            int(result.excused), started, result.seconds,
-        )  # fmt: skip
+    def check(self, run: str, **values: str | float) -> None:
+        """Write down how a check ended: its values by column; `started` is in seconds since 1970."""
+        self._insert("checks", " ".join(("run", *values)), run, *values.values())
 
     def end(
         self, run: str, seconds: float, exit_code: int, trips: dict[str, int], *, interrupted: bool
@@ -215,18 +173,25 @@ class Journal:
             self._thread.join(timeout=10)
             self._thread = None
 
-    def _put_durably(self, sql: str, *values: Any) -> None:
-        entry = self._put(sql, *values)
+    def _insert(self, table: str, columns: str, *values: Any, step: StepId | None = None) -> _Entry:
+        """Write a row; text that may hold secrets is masked."""
+        row = dict(zip(columns.split(), values, strict=True))
+        if step is not None:
+            row |= {"subject": step.subject, "role": step.role}
+        masked = (self.mask(value) if name in _FREE_TEXT else value for name, value in row.items())
+        marks = ", ".join("?" * len(row))
+        sql = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})"  # noqa: S608 - names of our own
+        return self._put(sql, *masked)
+
+    def _require(self, entry: _Entry) -> None:
+        """Wait until an entry is on the disk."""
         if not entry.written.wait(0 if self.error else self.patience):
             self.error = self.error or self._unwritable(f"no answer from the disk within {self.patience:g} s")
         if self.error:
+            untouched = "the next action was not started"
+            remedy = "free some disk space, or set PROVISION_STATE to another folder, and run again"
             raise ProvisionError(
-                Diagnostic(
-                    "JOURNAL_UNWRITABLE",
-                    self.error,
-                    untouched="the next action was not started",
-                    remedy="free some disk space, or set PROVISION_STATE to another folder, and run again",
-                )
+                Diagnostic("JOURNAL_UNWRITABLE", self.error, untouched=untouched, remedy=remedy)
             )
 
     def _unwritable(self, reason: object) -> str:

@@ -160,7 +160,7 @@ class Run:
     def effect_ended(self, system: str, effect: Effect, result: Result) -> None:
         """Tell and write down how an effect ended."""
         name, verdict = str(effect), str(result.verdict)
-        self.journal.effect(self.id, system, name, verdict, result.seconds, result.whole)
+        self.journal.effect(self.id, system, name, result)
         if result.verdict is not Verdict.NOT_BEGUN:
             event = EffectDone(
                 run=self.id, system=system, effect=name, verdict=verdict, seconds=result.seconds

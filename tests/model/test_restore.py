@@ -9,6 +9,7 @@ import pytest
 from provision.api.domains import load_inventory as load
 from provision.api.restore import restore
 from provision.cli import main
+from provision.contracts.driver import Result, Verdict
 from provision.engine.journal import Journal, changed_on, runs
 from provision.engine.model import StepId
 from provision.testing.model_host import ModelFile
@@ -109,6 +110,6 @@ def test_a_run_on_several_hosts_asks_for_one(tmp_path: Path) -> None:
     book.begin("one", "lab", "apply", "me")
     step = StepId("host_resources", "n1")
     for key in ("n1/ssh:file:/etc/a", "n2/ssh:line:/etc/a: x", "n3/ssh:file:/etc/ab"):
-        book.change("one", step, key, (), "done", 0.1, "")
+        book.change("one", step, key, (), Result(Verdict.DONE, 0.1))
     book.close()
     assert changed_on(tmp_path / "journal.sqlite", "one", "/etc/a") == ("n1/ssh", "n2/ssh")

@@ -11,6 +11,7 @@ import pytest
 
 from provision.api import saved_plan
 from provision.contracts.change import Change, Op
+from provision.contracts.driver import Result, Verdict
 from provision.engine import journal
 from provision.engine.model import StepId
 from provision.engine.run_lock import clear_run_lock, run_lock
@@ -37,8 +38,8 @@ def test_a_run_is_written_down_and_read_back(tmp_path: Path) -> None:
         Change(Op.UPDATE, "content", "old", "hunter2"),
         Change(Op.UPDATE, "key", "s3cret", "s4cret", secret=True),
     ]
-    book.change("run-a", STEP, "n1/ssh:file:/x", changes, "done", 1.5, "password hunter2")
-    book.effect("run-a", "n1/ssh", "restart x", "done", 0.1, "with hunter2")
+    book.change("run-a", STEP, "n1/ssh:file:/x", changes, Result(Verdict.DONE, 1.5, kept="password hunter2"))
+    book.effect("run-a", "n1/ssh", "restart x", Result(Verdict.DONE, 0.1, kept="with hunter2"))
     book.problem("run-a", STEP, Diagnostic("X", "hunter2 is wrong"))
     book.step("run-a", STEP, "changed", 2.0, "")
     book.end("run-a", 3.0, 0, {"n1/ssh": 3}, interrupted=False)
@@ -100,7 +101,7 @@ def test_old_journal_without_effect_output_is_read_and_extended(tmp_path: Path) 
     assert [each.output for each in record(before).effects] == [""]
     for _ in range(2):
         book = journal.Journal(path)
-        book.effect("run-0", "n", "new", "failed", 1.0, "why")
+        book.effect("run-0", "n", "new", Result(Verdict.FAILED, 1.0, kept="why"))
         book.close()
         assert not book.error
     found = journal.run(path, "run-0")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from provision.contracts.change import Change, Op
+from provision.contracts.driver import Result, Verdict
 from provision.engine.journal import Journal, run, runs
 from provision.engine.model import StepId
 from provision.report.history import print_run, print_runs, record, time_of_day
@@ -31,8 +31,14 @@ def journal(path: Path, *, ended: bool = True) -> Path:
         Change(Op.CREATE, "mode", None, "0644"),
         Change(Op.UPDATE, "key", "hunter2", "hunter3", secret=True),
     )
-    book.change("20260101-abc", STEP, "vm-1/ssh:file:/etc/motd", changes, "failed", 1.5, f"line 1\n{EVIL}")
-    book.effect("20260101-abc", "vm-1/ssh", "restart motd.service", "done", 0.5)
+    book.change(
+        "20260101-abc",
+        STEP,
+        "vm-1/ssh:file:/etc/motd",
+        changes,
+        Result(Verdict.FAILED, 1.5, kept=f"line 1\n{EVIL}"),
+    )
+    book.effect("20260101-abc", "vm-1/ssh", "restart motd.service", Result(Verdict.DONE, 0.5))
     book.problem(
         "20260101-abc", STEP, Diagnostic("FIX_FAILED", f"it failed {EVIL}", "vm-1", evidence=(EVIL,))
     )
@@ -76,8 +82,10 @@ def test_all_output_of_changes_and_effects_is_shown_in_full_only(tmp_path: Path)
     file = journal(tmp_path)
     lines = [f"said {number};" for number in range(200)]
     book = Journal(file)
-    book.change("20260101-abc", STEP, "vm-1/ssh:file:/x", (), "done", 1.0, "\n".join(lines))
-    book.effect("20260101-abc", "pve/ssh", "initramfs", "failed", 9.0, "\n".join(lines))
+    book.change(
+        "20260101-abc", STEP, "vm-1/ssh:file:/x", (), Result(Verdict.DONE, 1.0, kept="\n".join(lines))
+    )
+    book.effect("20260101-abc", "pve/ssh", "initramfs", Result(Verdict.FAILED, 9.0, kept="\n".join(lines)))
     book.close()
     brief = shown(lambda console: print_run(console, record(row(file))))
     assert "(188 earlier lines not shown: --full shows all)" in brief
@@ -94,22 +102,25 @@ def test_a_killed_run_says_what_it_had_begun(tmp_path: Path) -> None:
     assert "last action begun: vm-1: base_os: file /etc/motd" in text
 
 
-@dataclass(frozen=True)
-class Check:
-    name: str
-    outcome: str
-    message: str = ""
-    subject: str = "vm-1"
-    excused: bool = False
-    seconds: float = 0.5
+def check(book: Journal, run: str, name: str, outcome: str, started: float, message: str = "") -> None:
+    book.check(
+        run,
+        name=name,
+        subject="vm-1",
+        outcome=outcome,
+        message=message,
+        excused=0,
+        started=started,
+        seconds=0.5,
+    )
 
 
 def verification(path: Path) -> dict[str, Any]:
     file = path / "journal"
     book = Journal(file)
     book.begin("20260101-def", "lab", "verify", "root@here")
-    book.check("20260101-def", Check("the clock is right", "proven"), 0.0)
-    book.check("20260101-def", Check("root fills the disk", "failed", f"3.9 GiB of 8 GiB\n{EVIL}"), 60.0)
+    check(book, "20260101-def", "the clock is right", "proven", 0.0)
+    check(book, "20260101-def", "root fills the disk", "failed", 60.0, f"3.9 GiB of 8 GiB\n{EVIL}")
     book.end("20260101-def", 4.0, 3, {}, interrupted=False)
     book.close()
     return row(file)
@@ -160,7 +171,7 @@ def test_a_journal_of_an_earlier_version_is_read_and_written_on(tmp_path: Path) 
     assert record(row(file)).steps[-1].started is None
     book = Journal(file)
     book.begin("20260102-abc", "lab", "verify", "root@here")
-    book.check("20260102-abc", Check("the clock is right", "proven"), 5.0)
+    check(book, "20260102-abc", "the clock is right", "proven", 5.0)
     book.close()
     found = run(file, "20260102")
     assert found is not None
